@@ -1,4 +1,4 @@
-"""YAML by PyYAML's C library, where it has one: what a chart renders is read and written in a tenth of the time."""
+"""YAML by PyYAML's C library, if available: it reads and writes a rendered chart in a tenth of the time."""
 
 from collections.abc import Iterable
 from typing import Any, Final

@@ -19,7 +19,7 @@ def fleet() -> dashboard.Dashboard:
     board = frame(
         FLEET_UID,
         "nodedevice / Fleet",
-        "Devices of all nodes: how many there are, work, are held and can be had; and whether the programs keep up.",
+        "Devices of all nodes by state: healthy, in use, free; and the load of operator and agents.",
     )
     for add in (_now, _devices, _ways, _trouble, operator, agents, extender):
         add(board)
@@ -35,8 +35,8 @@ def _now(board: dashboard.Dashboard) -> None:
         fleet_panels.conflicts(f"sum({q.once('nodedevice_operator_conflicts')})"),
         number("Silent agents", "Agents that do not renew their Lease.", f"sum({silent})", thresholds=any_is_bad()),
         number(
-            "Pods waiting",
-            "Pods that are bound to a node and wait for devices there.",
+            "Pending pods",
+            "Pods that are bound to a node, without devices yet.",
             f"sum(nodedevice_agent_pods_waiting{{{q.OF_BOTH}}})",
             thresholds=any_is_bad(WARN),
         ),
@@ -48,7 +48,7 @@ def _now(board: dashboard.Dashboard) -> None:
         ),
         number(
             "Operators that lead",
-            "One writes; 0 means that nobody does, and more than one for longer than a moment cannot be.",
+            "One operator leads and writes; 0 means that none does. More than one lasts only for a moment.",
             f"sum(nodedevice_operator_leader{{{q.CLUSTER}}})",
         ),
     ):
@@ -62,7 +62,7 @@ def _devices(board: dashboard.Dashboard) -> None:
         over_time(
             "Devices by state",
             "Of the selected resources, in the whole cluster. Releasing: the pod is over and its container is not.",
-            {**{state: q.devices(state) for state in states}, "broken": q.unhealthy()},
+            {**{state: q.devices(state) for state in states}, "unhealthy": q.unhealthy()},
         )
     )
     board.with_panel(fleet_panels.in_use_by_resource(q))
@@ -80,7 +80,7 @@ def _devices(board: dashboard.Dashboard) -> None:
 
 
 def _ways(board: dashboard.Dashboard) -> None:
-    board.with_row(row("How devices are given out"))
+    board.with_row(row("How devices are served"))
     for panel in fleet_panels.ways(q, width=8):
         board.with_panel(panel)
     board.with_panel(
@@ -107,10 +107,10 @@ def _trouble(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         listing(
-            "Broken devices",
+            "Unhealthy devices",
             "Nodes with devices that are not healthy; the NodeDevice names each device, with its reason.",
             q.once("nodedevice_operator_unhealthy_devices", "node, resource_name", q.OF_BOTH),
-            {"node": "Node", "resource_name": "Resource", "Value": "Broken"},
+            {"node": "Node", "resource_name": "Resource", "Value": "Unhealthy"},
             links={"Node": _NODE_LINK},
         )
     )

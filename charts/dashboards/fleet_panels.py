@@ -20,15 +20,15 @@ class Source(Protocol):
 def numbers(of: Source) -> list[stat.Panel]:
     return [
         number("Devices", "Every device that a device plugin lists.", of.devices("total")),
-        number("Held", "Devices that pods hold.", of.devices("allocated")),
+        number("In use", "Devices allocated to pods.", of.devices("allocated")),
         number("Available", "Devices that a pod could get now.", of.devices("available")),
-        number("Broken", "Devices that are not healthy, held or not.", of.unhealthy(), thresholds=any_is_bad()),
+        number("Unhealthy", "Unhealthy devices, in use or not.", of.unhealthy(), thresholds=any_is_bad()),
         number(
             "Cordoned", "Devices that an administrator took out.", of.devices("cordoned"), thresholds=any_is_bad(WARN)
         ),
         number(
             "In use",
-            "Share of the healthy devices that pods hold.",
+            "Share of the healthy devices that are in use.",
             f"{of.devices('allocated')} / {of.devices('healthy')}",
             unit=PERCENT,
             thresholds=steps(*_NEARLY_ALL),
@@ -59,7 +59,7 @@ def conflicts(expr: str) -> stat.Panel:
 def in_use_by_resource(of: Source) -> bargauge.Panel:
     return bars(
         "In use by resource",
-        "Share of each resource's healthy devices that pods hold.",
+        "Share of each resource's healthy devices that are in use.",
         "{{resource_name}}",
         f"{of.devices('allocated', 'resource_name')} / ({of.devices('healthy', 'resource_name')} > 0)",
         unit=PERCENT,
@@ -70,7 +70,7 @@ def in_use_by_resource(of: Source) -> bargauge.Panel:
 
 def broken_by_resource(of: Source) -> timeseries.Panel:
     return over_time(
-        "Broken by resource",
+        "Unhealthy by resource",
         "Devices that are not healthy. A resource whose plugin is away has all of them here.",
         {"{{resource_name}}": of.unhealthy("resource_name")},
         stacked=True,
@@ -88,7 +88,7 @@ def ways(of: Source, width: int = 12) -> tuple[timeseries.Panel, table.Panel]:
         ),
         listing(
             "Resources by who gives them out",
-            "One name may be given out in several ways, on different nodes. Of DRA, the driver and its pool.",
+            "One resource may be served in several ways, on different nodes. For DRA: the driver and its pool.",
             of.served("served_by, resource_name"),
             {"served_by": "Served by", "resource_name": "Resource", "Value": "Devices"},
             width=width,

@@ -16,7 +16,7 @@ def holders() -> dashboard.Dashboard:
     board = frame(
         HOLDERS_UID,
         "nodedevice / Who uses what",
-        "Which namespaces and pods hold which devices, how much of the cluster that is, and who waits.",
+        "Namespaces and pods with their devices, their share of the cluster, and pending pods.",
     ).with_variable(variable("namespace", "Namespace", 'nodedevice_operator_allocated_devices{cluster=~"$cluster"}'))
     for add in (_now, _namespaces, _pods):
         add(board)
@@ -26,13 +26,15 @@ def holders() -> dashboard.Dashboard:
 def _now(board: dashboard.Dashboard) -> None:
     waiting = f"sum(nodedevice_agent_pods_waiting{{{q.OF_BOTH}}})"
     for panel in (
-        number("Devices held", "By pods of the selected namespaces, in the whole cluster.", f"sum({_HELD})", width=5),
-        number("Namespaces", "That hold devices.", f"count(sum by (cluster, namespace) ({_HELD}))", width=5),
+        number("Devices in use", "By pods of the selected namespaces, in the whole cluster.", f"sum({_HELD})", width=5),
         number(
-            "Pods", "That hold devices, on the selected nodes.", f"count(sum by (namespace, pod) ({_BY_POD}))", width=5
+            "Namespaces", "Namespaces with devices in use.", f"count(sum by (cluster, namespace) ({_HELD}))", width=5
         ),
         number(
-            "Pods waiting", "Bound to a selected node, without devices.", waiting, width=5, thresholds=any_is_bad(WARN)
+            "Pods", "Pods with devices, on the selected nodes.", f"count(sum by (namespace, pod) ({_BY_POD}))", width=5
+        ),
+        number(
+            "Pending pods", "Bound to a selected node, without devices.", waiting, width=5, thresholds=any_is_bad(WARN)
         ),
         number("Available", "Devices that a pod could get now.", q.devices("available")),
     ):
@@ -43,7 +45,7 @@ def _namespaces(board: dashboard.Dashboard) -> None:
     board.with_row(row("Namespaces"))
     board.with_panel(
         over_time(
-            "Devices held by namespace",
+            "Devices in use by namespace",
             "As the operator counts them in all NodeDevices.",
             {"{{namespace}}": f"topk(20, sum by (namespace) ({_HELD}))"},
             stacked=True,
@@ -53,7 +55,7 @@ def _namespaces(board: dashboard.Dashboard) -> None:
     board.with_panel(
         bars(
             "Share of the healthy devices",
-            "Of each resource, what a namespace holds of all healthy devices; the 20 largest.",
+            "Share of a resource's healthy devices that a namespace uses; the 20 largest.",
             "{{namespace}} {{resource_name}}",
             f"topk(20, {share} / on (resource_name) group_left () ({q.devices('healthy', 'resource_name')} > 0))",
             unit=PERCENT,
@@ -71,10 +73,10 @@ def _namespaces(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         over_time(
-            "Held and available by resource",
-            "In the whole cluster, whoever holds them.",
+            "In use and available by resource",
+            "In the whole cluster, by pods of all namespaces.",
             {
-                "{{resource_name}} held": q.devices("allocated", "resource_name"),
+                "{{resource_name}} in use": q.devices("allocated", "resource_name"),
                 "{{resource_name}} available": q.devices("available", "resource_name"),
             },
         )
@@ -96,17 +98,17 @@ def _pods(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         over_time(
-            "Devices held by node",
+            "Devices in use by node",
             "On the selected nodes; the ten with most.",
             {"{{node}}": f"topk(10, sum by (node) (nodedevice_agent_allocated_devices{{{_OF_POD}}}))"},
         )
     )
     board.with_panel(
         listing(
-            "Who waits",
-            "Nodes with pods that are bound and wait; `status.waiting` of the NodeDevice names the pods, with the reason.",
+            "Nodes with pending pods",
+            "Their pods are bound, without devices yet; `status.waiting` of the NodeDevice names the pods and the reason.",
             f"sum by (node, resource_name) (nodedevice_agent_pods_waiting{{{q.OF_BOTH}}}) > 0",
-            {"node": "Node", "resource_name": "Resource", "Value": "Pods waiting"},
+            {"node": "Node", "resource_name": "Resource", "Value": "Pending pods"},
             links={"Node": f"/d/{FLEET_UID}?{KEPT}&var-node=${{__value.text}}"},
         )
     )

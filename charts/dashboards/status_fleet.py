@@ -17,7 +17,7 @@ def fleet() -> dashboard.Dashboard:
     board = frame(
         STATUS_FLEET_UID,
         "nodedevice / Fleet (kube-state-metrics)",
-        "Devices of all nodes, as their NodeDevices say: how many there are, work, are held and can be had.",
+        "Devices of all nodes by state, from their NodeDevices: healthy, in use, free.",
         STATUS,
     )
     for add in (_now, _devices, _parts, _ways, _trouble, _agents):
@@ -47,7 +47,7 @@ def _now(board: dashboard.Dashboard) -> None:
         ),
         number(
             "Pending pods",
-            "Bound to a node, and waiting for devices of it.",
+            "Bound to a node, without devices yet.",
             f"sum({s.number('waiting_pods')})",
             thresholds=any_is_bad(WARN),
         ),
@@ -67,7 +67,7 @@ def _devices(board: dashboard.Dashboard) -> None:
         over_time(
             "Devices by state",
             "Of the selected resources and nodes. Releasing: the pod is over and its container is not.",
-            {**{state: s.devices(state) for state in states}, "broken": s.unhealthy()},
+            {**{state: s.devices(state) for state in states}, "unhealthy": s.unhealthy()},
         )
     )
     board.with_panel(fleet_panels.in_use_by_resource(s))
@@ -88,7 +88,7 @@ def _parts(board: dashboard.Dashboard) -> None:
     board.with_panel(
         listing(
             "Parts in use by device",
-            "Physical devices whose parts pods hold: how much of each is allocated, the fullest first.",
+            "Physical devices with parts in use: how much of each is allocated, the fullest first.",
             f"topk(100, {s.of_devices('parts_allocated')} / {s.of_devices('parts')})",
             {**_OF_NODE_DEVICE, "device_id": "Device", "Value": "In use"},
             links={"Node": _HOLDERS_LINK},
@@ -98,14 +98,14 @@ def _parts(board: dashboard.Dashboard) -> None:
     board.with_panel(
         over_time(
             "Largest free piece",
-            "The most parts of one physical device that are available, by resource: a container with more has to wait.",
+            "The most available parts of one physical device, by resource: a container with more stays pending.",
             {"{{resource_name}}": f"max by (resource_name) ({s.parts_of_one_device()})"},
         )
     )
     board.with_panel(
         over_time(
             "Memory of parts",
-            "Of resources whose parts are units of memory: what the units are, and what pods hold of them.",
+            "Resources whose parts are units of memory: the units, and how much of them is in use.",
             {"total": f"sum({s.memory_of('parts')})", "allocated": f"sum({s.memory_of('parts_allocated')})"},
             unit=BYTES,
         )
@@ -121,7 +121,7 @@ def _parts(board: dashboard.Dashboard) -> None:
 
 
 def _ways(board: dashboard.Dashboard) -> None:
-    board.with_row(row("How devices are given out"))
+    board.with_row(row("How devices are served"))
     for panel in fleet_panels.ways(s):
         board.with_panel(panel)
 
@@ -140,7 +140,7 @@ def _trouble(board: dashboard.Dashboard) -> None:
     board.with_panel(
         listing(
             "Pending pods",
-            "Pods that are bound to a node and wait for devices of it, with the reason; the latest first.",
+            "Pods that are bound to a node, without devices yet, with the reason; the latest first.",
             f"{s.pending()} * 1000",
             {"namespace": "Namespace", "pod": "Pod", **_OF_NODE_DEVICE, "reason": "Reason", "Value": "Since"},
             links={"Node": _NODE_LINK},
@@ -150,8 +150,8 @@ def _trouble(board: dashboard.Dashboard) -> None:
     broken = s.listed("status_device_since", "device_id, reason, presence", ', health!="Healthy"')
     board.with_panel(
         listing(
-            "Broken devices",
-            "Those that a NodeDevice lists one by one, with the reason that their plugin gave; the latest first.",
+            "Unhealthy devices",
+            "Unhealthy devices that a NodeDevice lists, with the plugin's reason; the latest first.",
             f"topk(200, {broken}) * 1000",
             {**_OF_NODE_DEVICE, "device_id": "Device", "reason": "Reason", "presence": "Presence", "Value": "Since"},
             links={"Node": _NODE_LINK},

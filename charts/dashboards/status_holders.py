@@ -19,7 +19,7 @@ def holders() -> dashboard.Dashboard:
     board = frame(
         STATUS_HOLDERS_UID,
         "nodedevice / Who uses what (kube-state-metrics)",
-        "Which pods hold which devices, since when, and whether these work.",
+        "Pods with their devices, since when, and the devices' health.",
         STATUS,
     ).with_variable(variable("namespace", "Namespace", 'kube_poddevice_info{cluster=~"$cluster"}'))
     for add in (_now, _namespaces, _pods):
@@ -29,16 +29,16 @@ def holders() -> dashboard.Dashboard:
 
 def _now(board: dashboard.Dashboard) -> None:
     for panel in (
-        number("Pods", "That hold devices.", f"count({s.pods()}) or vector(0)"),
-        number("Containers", "That hold whole devices.", f"count({s.containers()}) or vector(0)"),
-        number("Namespaces", "With pods that hold devices.", f"count(count by (cluster, namespace) ({s.pods()}))"),
+        number("Pods", "Pods with devices.", f"count({s.pods()}) or vector(0)"),
+        number("Containers", "Containers with whole devices.", f"count({s.containers()}) or vector(0)"),
+        number("Namespaces", "Namespaces with devices in use.", f"count(count by (cluster, namespace) ({s.pods()}))"),
         number(
-            "Pods with broken devices",
-            "That hold a device that is not healthy; the table below names them.",
+            "Pods with unhealthy devices",
+            "Pods with an unhealthy device; the table below names them.",
             f"count({s.pods(_BROKEN)}) or vector(0)",
             thresholds=any_is_bad(),
         ),
-        number("Devices held", "On the selected nodes, by pods of all namespaces.", s.devices("allocated")),
+        number("Devices in use", "On the selected nodes, by pods of all namespaces.", s.devices("allocated")),
         number("Available", "Devices that a pod could get now.", s.devices("available")),
     ):
         board.with_panel(panel)
@@ -57,7 +57,7 @@ def _namespaces(board: dashboard.Dashboard) -> None:
     board.with_panel(
         bars(
             "Containers by namespace and resource",
-            "Containers that hold whole devices, as of now; the 20 largest.",
+            "Containers with whole devices now; the 20 largest.",
             "{{namespace}} {{resource_name}}",
             f"topk(20, count by (namespace, resource_name) ({s.containers()}))",
         )
@@ -65,7 +65,7 @@ def _namespaces(board: dashboard.Dashboard) -> None:
     board.with_panel(
         listing(
             "Namespaces with devices",
-            "Every namespace with pods that hold devices.",
+            "Every namespace with devices in use.",
             f"count by (namespace) ({s.pods()})",
             {"namespace": "Namespace", "Value": "Pods"},
             links={"Namespace": _NAMESPACE_LINK},
@@ -73,10 +73,10 @@ def _namespaces(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         over_time(
-            "Held and available by resource",
-            "On the selected nodes, whoever holds them.",
+            "In use and available by resource",
+            "On the selected nodes, by pods of all namespaces.",
             {
-                "{{resource_name}} held": s.devices("allocated", "resource_name"),
+                "{{resource_name}} in use": s.devices("allocated", "resource_name"),
                 "{{resource_name}} available": s.devices("available", "resource_name"),
             },
         )
@@ -87,9 +87,9 @@ def _pods(board: dashboard.Dashboard) -> None:
     board.with_row(row("Pods"))
     what = {**_POD, "resources": "Resources", "devices": "Devices", "health": "Health", "Value": "Since"}
     for title, description, query, newest_last in (
-        ("Holders of devices", "The 200 pods that got their devices last.", f"topk(200, {s.pods_since()})", False),
+        ("Pods that use devices", "The 200 pods that got their devices last.", f"topk(200, {s.pods_since()})", False),
         (
-            "Holders of broken devices",
+            "Pods that use unhealthy devices",
             "A pod keeps a device that broke; delete the pod to give it another. The longest first.",
             s.pods_since(_BROKEN),
             True,
@@ -109,7 +109,7 @@ def _pods(board: dashboard.Dashboard) -> None:
         )
     board.with_panel(
         listing(
-            "Longest held",
+            "Longest in use",
             "The 100 containers that have had whole devices for the longest time.",
             f"bottomk(100, {s.containers()}) * 1000",
             {**_POD, "container": "Container", "resource_name": "Resource", "Value": "Since"},
@@ -120,8 +120,8 @@ def _pods(board: dashboard.Dashboard) -> None:
     )
     board.with_panel(
         over_time(
-            "Devices held by node",
-            "The ten nodes with most, whoever holds them.",
+            "Devices in use by node",
+            "The ten nodes with the most, by pods of all namespaces.",
             {"{{node}}": f"topk(10, {s.devices('allocated', 'node')})"},
         )
     )

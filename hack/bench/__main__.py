@@ -2,8 +2,8 @@
 
     python -m hack.bench [--against COMMIT [--rounds 3] [--own-bench]]
 
-All in one run, on one control plane, so that ratios mean something on a noisy machine. What is measured how is in
-docs/performance.md. With --against, see against.py.
+All in one run, on one control plane, so that ratios mean something on a noisy machine. docs/performance.md describes the
+methods. With --against, see against.py.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _PLUGINS: dict[str, dict[str, Any]] = {
     node_name: {"simulated": [{"resourceName": GPU, "count": count}]}
     for node_name, count in {NODE_A: GPUS, NODE_B: MANY_GPUS}.items()
 }
-# real pynvml on the library that stands in for a driver; an agent of its own, so that the others stay what they were
+# real pynvml on a fake driver library; a separate agent, so that the others keep their load
 _PLUGINS[gpus.NODE] = {"nvml": {"pollSeconds": 5}}
 _PLUGINS[footprint.NODE_PARTS] = {
     "simulated": [
@@ -48,14 +48,14 @@ Progress = Callable[[str], None]
 
 
 def measure(results: dict[str, Result], progress: Progress) -> None:
-    """Fills `results`, a row or some after each measurement."""
+    """Fills `results`, with one or more rows after each measurement."""
     with bench_folder() as folder:
         _without_cluster(results, folder, progress)
         _with_cluster(results, folder, progress)
 
 
 def _without_cluster(results: dict[str, Result], folder: Path, progress: Progress) -> None:
-    """First, while no other process of ours runs."""
+    """Run first, while none of our other processes runs."""
     progress("measuring the device manager")
     results |= {"allocate_8": load.allocate(8, 200, 20_000), "allocate_1000": load.allocate(1000, 20, 2_000)}
     progress("measuring allocations through a plugin")
@@ -93,7 +93,7 @@ def _with_cluster(results: dict[str, Result], folder: Path, progress: Progress) 
         results["config_to_node"] = latency.config_to_node(stack, nodes)
         configs = opened.enter_context(Observer.configs(kubeconfig))
         results["refusal_to_status"] = latency.refusal_to_status(stack, configs)
-        # last: each of its resources stays known to the agent, with a watch of its own
+        # last: the agent keeps a watch for each of its resources
         progress("measuring registrations")
         results["registration_to_node"] = latency.registration_to_node(stack, nodes)
 

@@ -1,12 +1,11 @@
 """`make bench AGAINST=<commit> ROUNDS=3`: the working tree against another commit, measured in turn: old, new, old, new.
 
-Each side runs its own programs with its own chart. The same code measures both: this tree's hack/ and tests/, laid over the other
-commit's. So a row means the same on both sides, however it was measured then, and both run beside the same Kubernetes, which is
-built once. That code imports modules of the programs. At a commit where these have other names each side is measured by its own
-tree's code, which is printed; with --own-bench that is so in any case. Where a commit's own bench fails on its way, the rows until
-then count. A row that only one side has is shown, and not judged.
-
-A round is kept in build/bench-against once both sides are measured; the same command goes on with the next one.
+Each side runs its own programs with its own chart. The same code measures both: this tree's hack/ and tests/, laid
+over the other commit's. So a row means the same on both sides. Both use the same Kubernetes, which is built once.
+That code imports modules of the programs. If these have other names at a commit, each side is measured by its own
+tree's code, which is printed. --own-bench always does so. If a commit's own bench fails, the rows until then count. A
+row that only one side has is shown, but not judged.
+Each completed round is kept in build/bench-against; the same command continues with the next one.
 """
 
 import os
@@ -33,15 +32,15 @@ _ROOT: Final = Path(__file__).parents[2]
 _OUT: Final = _ROOT / "build" / "bench-against.json"
 _KEPT: Final = _ROOT / "build" / "bench-against"
 _BENCH: Final = "hack.bench"
-# for a control plane to end in order
+# time for a control plane to end gracefully
 _STOP_SECONDS: Final = 60.0
 
-# takes the file for what the bench prints
+# would take the file for the bench's output
 Measure = Callable[[Path], dict[str, Result]]
 
 
 class Round(msgspec.Struct):
-    """One measurement of either side, by the names of the rows."""
+    """One measurement of both sides, by row name."""
 
     old: dict[str, Result]
     new: dict[str, Result]
@@ -62,7 +61,7 @@ def against(name: str, count: int, *, own_bench: bool) -> int:
         print(f"bench: {exc}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("bench: interrupted; the same command goes on after the last complete round", file=sys.stderr)
+        print("bench: interrupted; the same command continues after the last complete round", file=sys.stderr)
         return 130
     return publish(commit, rounds, _OUT)
 
@@ -96,7 +95,7 @@ def _prepared(path: Path, venv: Path) -> Tree:
 
 
 def _fits(tree: Tree, commit: str) -> bool:
-    """Whether the bench can be imported there; prints why not."""
+    """Whether that tree can import the bench; prints the cause if not."""
     try:
         trees.verify_imports(tree, f"{_BENCH}.__main__")
     except TreeError as exc:
@@ -106,12 +105,12 @@ def _fits(tree: Tree, commit: str) -> bool:
 
 
 def missing(kept: Path, count: int) -> list[int]:
-    """The numbers of the rounds that are not kept there yet."""
+    """Numbers of the rounds that are not kept in that folder yet."""
     return [number for number in range(1, count + 1) if not _file(kept, number).exists()]
 
 
 def measure_missing(kept: Path, count: int, old: Measure, new: Measure, progress: Callable[[str], None]) -> None:
-    """Measure these rounds, old and new in turn, and keep each that is complete."""
+    """Measure these rounds, old and new in turn, and keep each complete one."""
     for number in missing(kept, count):
         progress(f"round {number} of {count}: old")
         before = old(kept / f"old-{number}.log")
@@ -133,7 +132,7 @@ def _read(kept: Path, number: int) -> Round:
 def bench_of(tree: Tree, ended_early: Callable[[str], None] | None = None) -> Measure:
     """Runs the bench of a tree. Raises TreeError.
 
-    ended_early: called with the error where the bench failed after some rows, which count; None: that is an error.
+    ended_early: called with the error if the bench fails after some rows, which count; None: such an error is raised.
     """
 
     def measure(log: Path) -> dict[str, Result]:
@@ -157,7 +156,7 @@ def bench_of(tree: Tree, ended_early: Callable[[str], None] | None = None) -> Me
 
 @contextmanager
 def _running(command: Sequence[str], folder: Path, output: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that Ctrl-C does not reach; ended in order with the block, by kill -9 with us."""
+    """A process that Ctrl-C does not reach; ended gracefully with the block, killed with this process."""
     with running(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT) as process:
         try:
             yield process
@@ -168,7 +167,7 @@ def _running(command: Sequence[str], folder: Path, output: int) -> Iterator[subp
 
 
 def publish(commit: str, rounds: Sequence[Round], path: Path) -> int:
-    """As JSON and as a table. Returns 1 when a row is worse, which a line names."""
+    """Publish as JSON and as a table. Returns 1, and prints the row, if a row is worse."""
     report = _Report(commit, verdicts.rows([r.old for r in rounds], [r.new for r in rounds]), rounds)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")

@@ -1,8 +1,9 @@
-"""What an allocation costs over its one unavoidable part, the plugin's own Allocate call; and over one durable write.
+"""Measures an allocation's time beyond the plugin's own Allocate call, and beyond one durable write.
 
-The agent's path without the API server: a pod is seen, the plugin (a process of its own, on its Unix socket) is asked, the
-allocation is committed and on disk. Compared with a bare gRPC call to the same plugin, and with the replacing of a file as big as
-the whole checkpoint, each in turn, so that ratios hold on a noisy machine. The node fills up with 110 pods, one device each.
+The agent's path without the API server: a pod is seen, the plugin (a process of its own, on its Unix socket) is
+called, the allocation is committed and on disk. Compared with a bare gRPC call to the same plugin, and with replacing
+a file of the checkpoint's size. All run in turn, so that ratios hold on a noisy machine. The node fills up with 110
+pods, one device each.
 """
 
 import asyncio
@@ -38,13 +39,13 @@ _PATIENCE_SECONDS = 30
 
 
 class Node(Hosted):
-    """A plugin host with one plugin. changed_at: when something last changed that would be published, by perf_counter."""
+    """A plugin host with one plugin. changed_at: time of the last change that would be published, by perf_counter."""
 
     changed_at = 0.0
 
     @property
     def held(self) -> int:
-        return len(self.manager.resources[_NAME].holders)
+        return len(self.manager.resources[_NAME].use.holders)
 
     def see(self, uid: str) -> None:
         self.pod_seen(Pod(uid, "default", uid, (Container("main", limits={_NAME: 1}),)))
@@ -81,7 +82,7 @@ async def _against_bare_parts(node: Node) -> dict[str, Result]:
         await _bare(stub)
         for number in range(PODS):
             writes.append(_durable_write(node.folder, encode(node.manager.checkpoint()).encode()))
-            # who comes first after the write finds cold caches: that is each of them in turn
+            # the first one after the write finds cold caches: each of them is first in turn
             if number % 2:
                 bare.append(await _bare(stub))
             began = time.perf_counter()
@@ -101,7 +102,7 @@ async def _against_bare_parts(node: Node) -> dict[str, Result]:
 
 
 async def _bursts(node: Node) -> Result:
-    """110 pods are bound at once: how many durable writes, lines and whole files, until all of them are durable."""
+    """110 pods are bound at once: number of durable writes, lines and whole files, until all of them are durable."""
     measured = []
     for burst in range(_BURSTS):
         await node.until_held(0)
@@ -124,7 +125,7 @@ async def _bare(stub: "DevicePluginAsyncStub") -> float:
 
 
 def _durable_write(folder: Path, content: bytes) -> float:
-    """A file, replaced so that it outlives a power cut."""
+    """Replace a file so that it survives a power cut."""
     temporary, path = folder / ".compared.tmp", folder / "compared"
     began = time.perf_counter()
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -145,7 +146,7 @@ def _writes_so_far() -> float:
 
 @contextlib.asynccontextmanager
 async def _node(folder: Path) -> AsyncIterator[Node]:
-    """Running, its plugin registered and listed, the checkpoint written once."""
+    """A running node: its plugin is registered and listed, and the checkpoint written once."""
     plugin_dir = folder / "plugins"
     command = [sys.executable, "-m", "tests.fakes.plugin_process", "--plugin-dir", str(plugin_dir)]
     plugin = Process("device plugin", [*command, "--resource", _NAME, "--count", str(PODS)], folder / "plugin.log")

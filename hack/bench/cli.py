@@ -31,10 +31,10 @@ _ROOT: Final = Path(__file__).parents[2]
 _OUT: Final = _ROOT / "build/bench-cli.json"
 _NODE_DEVICES: Final = f"/apis/{names.GROUP}/{names.VERSION}/{names.NODE_DEVICES}"
 _FEW, _RUNS = 100, 7
-# one node in so many has a broken device
+# share of nodes with an unhealthy device
 _BROKEN: Final = 250
-# Starts a command whose output nobody reads, and prints what it used. A process of its own, and small: what a child is forked from
-# counts as its memory.
+# Starts a command, discards its output, and prints its use of resources. It is a small process of its own: a child's memory
+# includes that of the process that forked it.
 _MEASURED: Final = """
 import os, sys, time
 began = time.monotonic()
@@ -49,7 +49,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Run:
-    """Of one process. seconds: by the clock."""
+    """One process. seconds: wall-clock time."""
 
     seconds: float
     cpu_seconds: float
@@ -110,7 +110,7 @@ async def _make_one(api: Api, number: int, resource: str) -> None:
 
 
 def _condition(kind: str) -> dict[str, Any]:
-    return {"type": kind, "status": "True", "reason": kind, "message": "as it should be", "lastTransitionTime": SINCE}
+    return {"type": kind, "status": "True", "reason": kind, "message": "as expected", "lastTransitionTime": SINCE}
 
 
 def _runs(command: Sequence[str], environment: dict[str, str], times: int = _RUNS) -> list[Run]:
@@ -118,7 +118,7 @@ def _runs(command: Sequence[str], environment: dict[str, str], times: int = _RUN
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> Run:
-    """Raises Refused where it fails."""
+    """Raises Refused if the command fails."""
     command = [sys.executable, "-I", "-S", "-c", _MEASURED, *command]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     status, *measured = json.loads(done.stdout or "[-1]")

@@ -1,7 +1,9 @@
-"""`make bench-configs`: what it costs the API server that every agent watches NodeDeviceConfigs; how soon all know a change.
+"""`make bench-configs`: the API server's cost of every agent's watch of NodeDeviceConfigs, and the delay until all see a
+change.
 
-BENCH_NODES: how many agents, 5,000. Each is two watches with a connection of its own, as an agent's are: all NodeDeviceConfigs,
-and its own Node without spec and status. The watches alone are simulated; the API server, its rules and its certificates are real.
+BENCH_NODES: number of agents, 5,000. Each has two watches with a connection of its own, like a real agent: all
+NodeDeviceConfigs, and its own Node without spec and status. Only the watches are simulated; the API server, its rules
+and its certificates are real.
 """
 
 import asyncio
@@ -33,7 +35,7 @@ _API_SERVER = "kube-apiserver"
 _CHANGES = 10
 _IDLE_SECONDS = 30.0
 _SETTLED_SECONDS = 10.0
-# connections that are made side by side
+# connections that are opened in parallel
 _AT_ONCE = 50
 
 Progress = Callable[[str], None]
@@ -54,7 +56,9 @@ class _Event(msgspec.Struct):
 
 
 class Agents:
-    """The watches of so many agents. until_seen(): waits until each of them has that generation of the configuration."""
+    """The watches of a number of agents. until_seen(): waits until each of them has that generation of the
+    configuration.
+    """
 
     def __init__(self, api: Api, count: int) -> None:
         self._api = api
@@ -65,7 +69,7 @@ class Agents:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, generation: int) -> None:
-        """Returns when every watch has been answered."""
+        """Returns after every watch got its response."""
         self._tasks = [asyncio.create_task(self._watch(_CONFIGS, {}, number)) for number in range(self._count)]
         self._tasks += [
             asyncio.create_task(
@@ -77,7 +81,7 @@ class Agents:
         await asyncio.sleep(_SETTLED_SECONDS)
 
     async def until_seen(self, generation: int) -> None:
-        """Raises what ended a watch."""
+        """Raises the error that ended a watch."""
         while sum(seen >= generation for seen in self._seen.values()) < self._count:
             for task in self._tasks:
                 if task.done():

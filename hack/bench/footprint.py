@@ -1,4 +1,4 @@
-"""What agent and operator take of a node: memory in MiB (memory.py), CPU in time that the kernel accounts to the process."""
+"""Measures agent and operator on a node: memory in MiB (memory.py), CPU in time that the kernel accounts to the process."""
 
 import json
 import time
@@ -30,14 +30,15 @@ _WRITES = ("create", "update", "patch", "delete")
 
 
 def idle(stack: Stack, devices: Observer) -> tuple[dict[str, Result], float]:
-    """A minute in which nothing happens, with 8 devices and 110 pods on the node, 8 of which hold one.
+    """Measure an idle minute, with 8 devices and 110 pods on the node; 8 of the pods hold a device.
 
-    agent_idle_cpu: percent of a core over the whole minute, and of its worst second. agent_idle_writes: what both agents wrote to
-    the API in that time, their Leases apart. Also the MiB of the agent with the pods. agent_rss: with the code that is mapped.
+    agent_idle_cpu: percent of a core over the whole minute, and in its worst second. agent_idle_writes: API writes of
+    both agents in that time, without their Leases. agent_rss: includes mapped code. Also returns the MiB of the agent
+    with the pods.
     """
     agent, operator = _process(stack.agents[NODE_A]), _process(stack.operator)
     with full_node(stack, devices, NODE_A, GPU, GPUS, GPUS):
-        # what the last pod brought is still on its way: to the agent, and into the audit log
+        # the last pod's changes are still on their way: to the agent, and into the audit log
         time.sleep(_SETTLING_SECONDS)
         writes = _agent_writes(stack)
         cpu, memory, agent_rss, operator_rss = [cpu_seconds(agent.pid)], [], [], []
@@ -78,7 +79,7 @@ def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
             call(plugin.set_health(device_id, is_healthy))
             wanted = _DEVICES if is_healthy else _DEVICES - 1
             devices.wait(_has_available(wanted), began)
-            # the agent sees its own write come back, and what it took is counted too
+            # the agent sees its own write come back, and this work counts
             time.sleep(0.2)
             measured.append(1000 * (cpu_seconds(agent.pid) - before))
             devices.forget()
@@ -91,7 +92,7 @@ def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
 def parts(stack: Stack, devices: Observer, whole: float) -> dict[str, Result]:
     """Eight devices of 80 parts, on a node with 110 pods. whole: MiB of an agent with eight whole devices and as many pods.
 
-    parts_memory: what the parts add to that. parts_cpu: the agent's CPU time for a pod that comes, status written and seen.
+    parts_memory: MiB added by the parts. parts_cpu: the agent's CPU time for a new pod, until its status is written and seen.
     parts_status_40, parts_status_110: the agent's part of the status as JSON, in KiB, with so many pods that hold some.
     """
     agent = _process(stack.agents[NODE_PARTS])
@@ -104,7 +105,7 @@ def parts(stack: Stack, devices: Observer, whole: float) -> dict[str, Result]:
         began, before = time.monotonic(), cpu_seconds(agent.pid)
         stack.control_plane.apply(yaml.safe_dump(pod))
         seen = devices.wait(_has_available(total - 5 * number, NODE_PARTS, PARTS_NAME), began)
-        # the agent sees its own write come back, and what it took is counted too
+        # the agent sees its own write come back, and this work counts
         time.sleep(0.2)
         cpu.append(1000 * (cpu_seconds(agent.pid) - before))
         sizes[number] = len(json.dumps(status(seen, NODE_PARTS, PARTS_NAME), separators=(",", ":"))) / 1024
@@ -134,13 +135,13 @@ def _memory_after(process: psutil.Process, seconds: float) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all threads of a process so far, to the nanosecond (/proc counts in hundredths of a second)."""
+    """CPU time of all threads of a process so far, to the nanosecond (/proc counts in hundredths of a second)."""
     # how the C library's clock_getcpuclockid names another process's clock
     return time.clock_gettime((~pid << 3) | 2)
 
 
 def _agent_writes(stack: Stack) -> int:
-    """Writes of all agents so far that were no renewal of a Lease."""
+    """Writes of all agents so far, except renewals of Leases."""
     assert isinstance(stack.control_plane, ControlPlane)
     return sum(
         event["verb"] in _WRITES

@@ -1,4 +1,6 @@
-"""From an Xid in the driver to the Node's capacity, and what the process that reads the driver needs."""
+"""Measures the time from an Xid in the driver to the Node's capacity, and the memory of the process that reads the
+driver.
+"""
 
 import os
 import time
@@ -18,23 +20,23 @@ NODE = "node-gpu"
 _GPU = "nvidia.com/gpu"
 _MACHINE, _COUNT = "dgx2-v100", 16
 _RUNS = 50
-# A device that changes three times within ten seconds waits on purpose: all sixteen take their turn in more than that.
+# A device that changes three times within ten seconds waits on purpose: a round of all sixteen takes longer than that.
 _PAUSE_SECONDS = 0.35
 
 
 def machine(folder: Path) -> FakeNvml:
-    """For agents that are started from now on."""
+    """A fake machine for agents that are started from now on."""
     fake = FakeNvml(folder / "nvml", _MACHINE)
     os.environ.update(fake.environment())
     return fake
 
 
 def xids(stack: Stack, nodes: Observer, fake: FakeNvml) -> dict[str, Result]:
-    """The driver reports a critical Xid -> the Node's capacity has changed; then an administrator says that the GPU is well."""
+    """The driver reports a critical Xid -> the Node's capacity has changed; then an administrator clears the fault."""
     uuids = sorted(described(_MACHINE)[1])
     clear = clear_dir(stack.agents[NODE].folder)
     clear.mkdir(parents=True, exist_ok=True)
-    # asked, not reserved: what the observer saw of the start may be forgotten by now
+    # polled: the observer may have dropped the events of the start by now
     stack.wait_for("all GPUs are advertised", lambda: _capacity(stack) == str(_COUNT))
     measured = []
     for run in range(_RUNS):
@@ -49,7 +51,7 @@ def xids(stack: Stack, nodes: Observer, fake: FakeNvml) -> dict[str, Result]:
         nodes.wait(has(NODE, _GPU, _COUNT), since=began)
         time.sleep(_PAUSE_SECONDS)
     found = result(measured, "s", 0.15)
-    # a GPU is not awaited longer than any other device: the design's goal for one in a hundred
+    # a GPU waits no longer than any other device: the design's goal for the 99th percentile
     p99 = judged(found.p99, found.p99, "s", 0.5, _RUNS)
     return {"xid_to_node": found, "xid_to_node_p99": p99, "gpu_reader_rss": _reader_rss(stack)}
 
@@ -60,7 +62,7 @@ def _capacity(stack: Stack) -> str:
 
 
 def _reader_rss(stack: Stack) -> Result:
-    """Of the plugin's own process, the only child that the agent has."""
+    """Memory of the plugin's own process, the agent's only child."""
     (reader,) = psutil.Process(stack.agents[NODE].process.pid).children()
     mib = reader.memory_info().rss / 2**20
     return judged(mib, mib, "MiB", 40, 1)

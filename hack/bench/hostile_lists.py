@@ -1,8 +1,10 @@
-"""`make bench-hostile`: what plugins that list and list cost others: starts of containers, and memory once they are gone.
+"""`make bench-hostile`: the cost of plugins that keep sending long lists: starts of containers, and memory after they
+ended.
 
-A plain container's CreateContainer, as a runtime calls it, while a plugin serves 20 names of 14,000 devices, and while one serves
-64 names of 30,000, whose lists change as fast as they are read. The agent's memory before, and two minutes after they have ended;
-and beside what as many names take that have ended with one device each, as each has a NodeDevice and a watch for an hour.
+Measures a plain container's CreateContainer, called like a runtime does. Once a plugin serves 20 names of 14,000
+devices; once one serves 64 names of 30,000, whose lists change as fast as the agent reads. Measures the agent's memory
+before, and two minutes after they ended. For comparison, the same number of ended plugins with one device each, as
+each keeps a NodeDevice and a watch for an hour.
 """
 
 import signal
@@ -28,13 +30,13 @@ from tests.fakes.hostile_lists import hostile_lists
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 
 _OUT = Path(__file__).parents[2] / "build" / "bench-hostile.json"
-# names, and devices of each
+# number of names, and of devices of each
 _PLUGINS = ((20, 14_000), (64, 30_000))
 _SECONDS = 30.0
 _LEAST = 200
 _PAUSE_SECONDS = 0.1
 _CALM_SECONDS = 10.0
-# of which the agent gives memory back each half minute
+# the agent releases memory every half minute of these
 _KNOWN_SECONDS = 40.0
 _GONE_SECONDS = 120.0
 
@@ -81,7 +83,7 @@ def _measure(folder: Path, progress: Progress) -> dict[str, Result]:
 def _agent(
     folder: Path, call: Callable[[Any], Any], opened: ExitStack, progress: Progress
 ) -> tuple[Program, PluginConnection]:
-    """Running on a Node of its own, and its runtime's side of the connection."""
+    """An agent that runs on a Node of its own, and the runtime's side of its connection."""
     find(["helm"], progress)
     manifests = installed_manifests({})
     control_plane = opened.enter_context(ControlPlane.start(folder / "cluster", progress))
@@ -101,7 +103,7 @@ def _agent(
 
 
 def _creations(connection: PluginConnection, call: Callable[[Any], Any], pid: int) -> tuple[list[float], float]:
-    """Seconds of each, one after the other; and the most MiB of the agent after any of them."""
+    """Seconds of each call, one after the other; and the agent's maximum MiB after any of them."""
     taken: list[float] = []
     most = 0.0
     until = time.monotonic() + _SECONDS

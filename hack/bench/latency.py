@@ -1,4 +1,4 @@
-"""How long it takes until the API shows what happened on a node. Seconds, as a client of the API sees them."""
+"""Measures how long the API takes to show a change on a node. Seconds, from the view of a client of the API."""
 
 import time
 from collections.abc import Callable
@@ -17,18 +17,19 @@ from hack.cluster.observe import Observer, Seen, capacity
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 RUNS = 60
-# For each write of a Node, so that no run waits for the write pause, or the budget, of the one before.
+# One for each write of a Node, so that no run waits for the previous run's write pause, or budget.
 _WRITE_SECONDS = 1.25 / NODE_WRITES_PER_SECOND
 _NAMESPACE = "bench"
 _REPORT_SECONDS = 3.0
-# Devices of each configuration: ever more, as one that leaves the list and comes back twice is flapping, and waits on purpose.
+# Devices of each configuration. The number grows: a device that leaves and returns twice counts as flapping, and waits on
+# purpose.
 CONFIGURED = range(4, 4 + RUNS // 2)
 
 
 def health_to_node(stack: Stack, nodes: Observer) -> Result:
     """A device's health changes in the plugin -> the Node's capacity has changed.
 
-    Each device breaks and recovers once: one that does it again and again is flapping, and waits on purpose.
+    Each device fails and recovers once: a flapping device waits on purpose.
     """
     state_dir = stack.agents[NODE_B].folder
     measured = []
@@ -56,7 +57,7 @@ def registration_to_node(stack: Stack, nodes: Observer) -> Result:
             call(plugin.register())
             measured.append(nodes.wait(has(NODE_B, name, 4), since=began).at - began)
             call(plugin.stop())
-            # it was written, and the end of its plugin is
+            # both its list and the end of its plugin are written
             time.sleep(2 * _WRITE_SECONDS)
     return result(measured, "s", 0.3)
 
@@ -91,13 +92,13 @@ def refusal_to_status(stack: Stack, configs: Observer) -> Result:
             yaml.safe_dump({"apiVersion": names.API_VERSION, "kind": names.NODE_DEVICE_CONFIG, **body})
         )
         measured.append(configs.wait(_says(f"/etc/bench-{run}"), since=began).at - began)
-        # longer than reports on a Lease are apart
+        # longer than the interval of reports on a Lease
         time.sleep(_REPORT_SECONDS)
     return result(measured, "s", 1.0)
 
 
 def pod_end_to_available(stack: Stack, devices: Observer, pods: Observer) -> Result:
-    """The API says that a pod is gone -> its device is available again in the NodeDevice."""
+    """The API shows the deletion of a pod -> its device is available again in the NodeDevice."""
     control_plane = stack.control_plane
     control_plane.add_namespace(_NAMESPACE)
     measured = []
@@ -113,7 +114,7 @@ def pod_end_to_available(stack: Stack, devices: Observer, pods: Observer) -> Res
         measured.append(max(0.0, free.at - gone.at))
         devices.forget()
         pods.forget()
-        # that it was held was written, and that it is free
+        # both its allocation and its release are written
         time.sleep(2 * _WRITE_SECONDS)
     return result(measured, "s", 0.2)
 

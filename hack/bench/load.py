@@ -1,7 +1,7 @@
-"""What benchmarks put on a node: pods and plugins, and what becomes of them; and the device manager alone.
+"""Puts load on a node for benchmarks: pods and plugins, and their state in the API; and the device manager alone.
 
-allocate() counts in CPU time of this process: the manager does no I/O and waits for nothing, and other work on the machine is not
-its cost.
+allocate() counts CPU time of this process: the manager does no I/O and waits for nothing, and other work on the
+machine does not count.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _RESPONSE = AllocateResponse(b"answer", ContainerEdits())
 def full_node(
     stack: Stack, devices: Observer, node_name: str, resource_name: str, total: int, holders: int
 ) -> Iterator[None]:
-    """A node with 110 pods, so many of them with one device each, for the length of the block.
+    """A node with 110 pods for the length of the block; `holders` of them have one device each.
 
     total: devices of the resource.
     """
@@ -58,7 +58,7 @@ def full_node(
 
 
 def status(seen: Seen, node_name: str, resource_name: str) -> dict[str, Any]:
-    """Of a NodeDevice event; empty for another object or one without status."""
+    """The status in a NodeDevice event; empty for another object or one without status."""
     if seen.object.metadata.name != node_device_name(node_name, resource_name):
         return {}
     found: dict[str, Any] = seen.object.status or {}
@@ -71,13 +71,15 @@ def available(seen: Seen, node_name: str, resource_name: str) -> int | None:
 
 @contextlib.contextmanager
 def event_loop() -> Iterator[Callable[[Any], Any]]:
-    """An event loop in a thread, for plugins that serve while this thread waits. Gives a function that runs a coroutine."""
+    """An event loop in a thread, for plugins that serve while this thread waits. Yields a function that runs a
+    coroutine.
+    """
     with device_plugins.event_loop() as loop:
         yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
 
 
 def allocate(devices: int, pods_a_run: int, goal: float) -> Result:
-    """Cycles a second: a pod comes, Allocate is called and answered, the pod goes. devices: of the resource."""
+    """Cycles per second: a pod is created, Allocate returns, the pod is deleted. devices: of the resource."""
     manager = DeviceManager(0.0)
     manager.connected(_NAME, 1, PluginOptions(), 0.0)
     manager.listed(_NAME, 1, accept(Device(f"gpu-{index}") for index in range(devices)), 0.0)
@@ -93,12 +95,12 @@ def allocate(devices: int, pods_a_run: int, goal: float) -> Result:
 
 
 def _cycle(manager: DeviceManager, pod: Pod) -> None:
-    manager.pod_seen(pod, 1.0)
+    manager.pod_events.seen(pod, 1.0)
     (call,) = manager.settle(1.0)
     assert isinstance(call, CallAllocate)
     manager.allocated(call.ticket, _RESPONSE, 1.0)
     manager.settle(1.0)
-    manager.pod_gone(pod.uid, 1.0)
+    manager.pod_events.gone(pod.uid, 1.0)
     manager.settle(1.0)
 
 

@@ -1,7 +1,8 @@
-"""`make bench-plugins`: hundreds of plugins with long lists end at once, beside one that serves on.
+"""`make bench-plugins`: hundreds of plugins with long lists end at once, while another keeps serving.
 
-Measures memory of the agent and of the API server, and how long the one plugin's changes and pods wait meanwhile. Two runs, each
-on a control plane of its own: in the first, every plugin has one device; the API server's memory is compared to that.
+Measures memory of the agent and of the API server, and how long the other plugin's changes and pods wait. Two runs,
+each on a control plane of its own: in the first, every plugin has one device; the API server's memory is compared to
+that.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ from tests.fakes.plugin import FakeDevice, FakePlugin
 _OUT = Path(__file__).parents[2] / "build" / "bench-plugins.json"
 _BESIDE = "beside.example.com/gpu"
 _NAMESPACE = "beside"
-# Each breaks and recovers once a while: one that does so again and again is flapping, and waits on purpose.
+# Each fails and recovers at intervals: a flapping device waits on purpose.
 _DEVICES = 64
 _CALM_SECONDS = 10.0
 _GONE_SECONDS = 30.0
@@ -47,7 +48,9 @@ Progress = Callable[[str], None]
 
 @dataclass
 class Seen:
-    """What one run showed: memory in MiB at its peak, times in seconds. still_running: endpoints that do not show the end."""
+    """Measurements of one run: memory in MiB at its peak, times in seconds. still_running: endpoints that do not show
+    the end.
+    """
 
     agent_mib: float = 0.0
     api_server_mib: float = 0.0
@@ -57,7 +60,7 @@ class Seen:
 
 
 class Beside:
-    """The plugin that serves on, and its pods."""
+    """The plugin that keeps serving, and its pods."""
 
     def __init__(self, stack: Stack, call: Callable[[Any], Any], nodes: Observer) -> None:
         self._cluster, self._call, self._nodes = stack.control_plane, call, nodes
@@ -78,7 +81,7 @@ class Beside:
         return self._nodes.wait(has(NODE_A, _BESIDE, wanted), began, _PATIENCE_SECONDS).at - began
 
     def start_seconds(self, number: int) -> float:
-        """A pod comes -> its device is on disk, and in the NodeDevice."""
+        """A pod is created -> its device is on disk, and in the NodeDevice."""
         client, name = self._cluster.client, f"p{number}"
         began = time.monotonic()
         client.create(Pod.from_dict(a_pod(name, _NAMESPACE, {_BESIDE: 1}, NODE_A)))
@@ -96,7 +99,7 @@ class Beside:
 
 
 def run(plugins: int, devices: int, progress: Progress) -> Seen:
-    """plugins: that end; each has so many devices."""
+    """plugins: number that ends; each has this number of devices."""
     with bench_folder() as folder, Stack.start(folder, progress, {NODE_A: {}}) as stack, event_loop() as call:
         return _run(stack, call, plugins, devices, progress)
 
@@ -123,7 +126,7 @@ def _run(stack: Stack, call: Callable[[Any], Any], plugins: int, devices: int, p
 
 @contextlib.contextmanager
 def _measured(beside: Beside, found: Seen, agent: int) -> Iterator[None]:
-    """Changes and pods of the plugin beside, and the agent's memory, again and again, for the length of the block."""
+    """Measure changes and pods of the other plugin, and the agent's memory, repeatedly until the block ends."""
     is_over = threading.Event()
     errors: list[Exception] = []
 

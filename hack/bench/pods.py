@@ -1,8 +1,10 @@
-"""`make bench-pods`: what it costs the API server that every agent lists the pods of its node; beside it, the same in pages.
+"""`make bench-pods`: the API server's cost when every agent lists the pods of its node; for comparison, the same in
+pages.
 
-BENCH_NODES: how many agents, 5,000. BENCH_PODS: pods of each node, 4. An agent lists by one request without `limit`, as its own
-client does: such a request uses the API server's index of pods by node. A request with a limit walks all pods of the cluster, so
-only a few agents list in pages. The requests alone are simulated; the API server and its rules are real.
+BENCH_NODES: number of agents, 5,000. BENCH_PODS: pods of each node, 4. An agent lists by one request without `limit`,
+like its own client: such a request uses the API server's index of pods by node. A request with a limit walks all pods
+of the cluster, so only a few agents list in pages. Only the requests are simulated; the API server and its rules are
+real.
 """
 
 import asyncio
@@ -26,11 +28,11 @@ from hack.cluster.errors import ClusterError
 _OUT = Path(__file__).parents[2] / "build" / "bench-pods.json"
 _PODS = "/api/v1/pods"
 _API_SERVER = "kube-apiserver"
-# connections that are made side by side
+# connections that are opened in parallel
 _AT_ONCE = 50
 _IN_PAGES = 100
 _LIMIT = "2"
-# a pod of some kilobytes, as most are
+# a typical pod of some kilobytes
 _FILLER = "x" * 3000
 
 Progress = Callable[[str], None]
@@ -62,13 +64,13 @@ async def measure(count: int, pods: int, folder: Path, progress: Progress) -> di
     return {
         "pods_list_cpu": judged(1000 * whole / count, 1000 * whole / count, "ms", 5.0, count),
         "pods_list_cpu_all": judged(whole, whole, "s", 25.0, 1),
-        # for comparison: nobody does that
+        # for comparison only
         "pods_pages_cpu": judged(1000 * pages / few, 1000 * pages / few, "ms", 10_000.0, few),
     }
 
 
 async def _cost(pid: int, lists: Iterable[Awaitable[None]]) -> float:
-    """CPU seconds of the API server while all are read."""
+    """CPU seconds of the API server for all reads."""
     cost = Cost({_API_SERVER: pid})
     await asyncio.gather(*lists)
     return cost.seconds()[_API_SERVER]

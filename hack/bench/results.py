@@ -1,4 +1,4 @@
-"""What was measured, held against its goal: as a value, as a table, as JSON."""
+"""Compares measurements with their goals: as a value, as a table, as JSON."""
 
 import json
 import statistics
@@ -14,9 +14,9 @@ PER_SECOND = "/s"
 
 
 class Result(msgspec.Struct):
-    """value: median, unless its step says otherwise. goal: what the design asks of it; None for information. n: measurements.
+    """value: median, unless its step states otherwise. goal: from the design; None for information. n: measurements.
 
-    p99: what one in a hundred is worse than. ok: value <= goal; for a rate (unit /s) value >= goal.
+    p99: 99th percentile. ok: value <= goal; for a rate (unit /s) value >= goal.
     """
 
     value: float
@@ -28,12 +28,12 @@ class Result(msgspec.Struct):
 
 
 def result(measured: Sequence[float], unit: str, goal: float) -> Result:
-    """Of single measurements."""
+    """The result of single measurements."""
     return judged(statistics.median(measured), worst(measured, unit), unit, goal, len(measured))
 
 
 def information(measured: Sequence[float], unit: str) -> Result:
-    """Of single measurements that no budget is for."""
+    """The result of single measurements without a budget."""
     return Result(
         round(statistics.median(measured), 5), round(worst(measured, unit), 5), unit, None, True, len(measured)
     )
@@ -57,7 +57,7 @@ def worst(measured: Sequence[float], unit: str = "") -> float:
 
 
 def publish(results: Mapping[str, Result], path: Path) -> None:
-    """As JSON and as a table. A missed goal is reported and no failure: a slow machine is news, not an error."""
+    """Publish as JSON and as a table. A missed goal is reported, but is not a failure: a slow machine is not an error."""
     write(results, path)
     show(results)
     print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
@@ -65,16 +65,16 @@ def publish(results: Mapping[str, Result], path: Path) -> None:
 
 
 def verdict(results: Mapping[str, Result], *, is_whole: bool = True) -> str:
-    """Which goals were missed. is_whole: nothing ended the measurements early."""
+    """A sentence about missed goals. is_whole: no error ended the measurements early."""
     missed = [name for name, measured in results.items() if not measured.ok]
     if missed:
         return f"missed: {', '.join(missed)}"
-    return "every budget is met" if is_whole else "ended early; of what was measured, every budget is met"
+    return "every budget is met" if is_whole else "ended early; every measured budget is met"
 
 
 @contextmanager
 def publishing(path: Path) -> Iterator[dict[str, Result]]:
-    """Rows to fill: they are published when the block ends, and also where an error or Ctrl-C ends it early."""
+    """Rows to fill: published when the block ends, also after an error or Ctrl-C."""
     rows: dict[str, Result] = {}
     try:
         yield rows

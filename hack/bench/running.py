@@ -1,4 +1,4 @@
-"""What every bench has around what it measures: a folder, and lines that say how far it is."""
+"""Shared by all benches: a folder, and lines that show progress."""
 
 import shutil
 import sys
@@ -15,9 +15,9 @@ _ROOT: Final = Path(__file__).parents[2]
 
 @contextmanager
 def bench_folder() -> Iterator[Path]:
-    """One that is removed in the end. Its name is short: sockets are in it, whose paths have 107 bytes at most.
+    """A folder that is removed at the end. Its name is short, because socket paths have 107 bytes at most.
 
-    What a bench starts finds its modules compiled, as it does in the images.
+    Programs that a bench starts find their modules compiled, as in the images.
     """
     show_progress("compiling modules")
     trees.compile_modules(Path(sys.executable), _ROOT)
@@ -29,5 +29,5 @@ def bench_folder() -> Iterator[Path]:
 
 
 def show_progress(line: str) -> None:
-    """On standard error: standard output has the results."""
+    """Print to standard error: standard output has the results."""
     print(f"  {line}", file=sys.stderr, flush=True)

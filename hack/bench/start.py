@@ -1,4 +1,4 @@
-"""What a start costs: CPU seconds of an agent from its exec until device plugins can register. It needs no API server for that."""
+"""Measures a start: CPU seconds of an agent from its exec until device plugins can register. Needs no API server."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ from hack.cluster.processes.processes import tail
 _RUNS = 30
 _GOAL_SECONDS = 0.45
 _READY_SECONDS = 60
-# nothing listens there
+# no server listens there
 _KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -31,7 +31,7 @@ def start(folder: Path) -> dict[str, Result]:
     """folder: for files of the agents; its path is short."""
     kubeconfig = folder / "nowhere.kubeconfig"
     kubeconfig.write_text(_KUBECONFIG)
-    # the first one finds nothing in the page cache
+    # the first start finds an empty page cache
     measured = [_start_seconds(folder / f"start-{run}", kubeconfig) for run in range(_RUNS + 1)]
     return {"agent_start_cpu": result(measured[1:], "s", _GOAL_SECONDS)}
 
@@ -47,7 +47,7 @@ def _start_seconds(folder: Path, kubeconfig: Path) -> float:
         "runtime": "none",
     }
     given = itertools.chain.from_iterable((f"--{flag}", str(value)) for flag, value in flags.items())
-    # not through what ties other processes to us: that would count, too
+    # not through the wrapper that ties processes to this one: its cost would count
     with (folder / "log").open("wb") as log:
         agent = subprocess.Popen(
             [sys.executable, "-m", "nodedevice_agent", "run", *given], stdout=log, stderr=subprocess.STDOUT

@@ -1,7 +1,7 @@
-"""The working tree and another commit's, each in a folder of its own with a virtual environment of its own, made alike.
+"""The working tree and another commit's, each in a folder with a virtual environment of its own, made alike.
 
-What is measured is not what somebody edits meanwhile, and neither side has compiled modules or a shorter way to its imports that
-the other one lacks.
+Edits during a run do not change the measurement. Neither side has compiled modules or a faster import path that the
+other one lacks.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-# what a benchmark runs or reads
+# code that a benchmark runs, and files that it reads
 PRODUCT = ("charts", "common", "crds", "kube", "node-agent", "operator", "proto", "requirements")
 BENCH = ("hack", "tests")
 _PACKAGES = ("proto", "common", "kube", "operator", "node-agent")
@@ -36,7 +36,7 @@ class Tree(Struct, frozen=True):
 def commit_of(root: Path, name: str) -> str:
     """The commit's full hash. name: a branch, a tag or a hash. Raises TreeError."""
     return _git(
-        root, f"there is no commit {name!r} here", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"
+        root, f"commit {name!r} not found here", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"
     ).strip()
 
 
@@ -50,10 +50,10 @@ def remove_worktree(root: Path, path: Path) -> list[str]:
 
 
 def copy_working_tree(root: Path, path: Path) -> None:
-    """Its files as they are now, committed or not, without ignored ones. Raises TreeError."""
+    """Copy the tree's current files, committed or not, without ignored ones. Raises TreeError."""
     listing = ("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PRODUCT, *BENCH)
     for name in set(_git(root, "cannot list files", *listing).split("\0")) - {""}:
-        # deleted, and not committed so
+        # deleted in the working tree
         if not os.path.lexists(root / name):
             continue
         (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -61,21 +61,21 @@ def copy_working_tree(root: Path, path: Path) -> None:
 
 
 def lay_over(path: Path, other: Path) -> None:
-    """Give the other tree the benchmarks of this one, and what they run."""
+    """Replace the other tree's benchmarks and their helpers with this tree's."""
     for folder in BENCH:
         shutil.rmtree(other / folder, ignore_errors=True)
         shutil.copytree(path / folder, other / folder, symlinks=True)
 
 
 def restore(path: Path) -> None:
-    """Give a worktree back what its commit has, after lay_over(). Raises TreeError."""
+    """Restore a worktree's committed benchmarks, after lay_over(). Raises TreeError."""
     for folder in BENCH:
         shutil.rmtree(path / folder, ignore_errors=True)
     _git(path, "cannot restore the benchmarks of the commit", "checkout", "--quiet", "HEAD", "--", *BENCH)
 
 
 def digest(path: Path) -> str:
-    """Of the names and contents of all files below a folder."""
+    """A digest of the names and contents of all files below a folder."""
     found = hashlib.sha256()
     for file in sorted(file for file in path.rglob("*") if file.is_file()):
         content = file.read_bytes()
@@ -88,9 +88,9 @@ def has_same_dependencies(path: Path, other: Path) -> bool:
 
 
 def prepare(path: Path, venv: Path, *, has_own_dependencies: bool) -> Tree:
-    """Install the packages of a tree, and compile its modules. venv: where to. Raises TreeError.
+    """Install the packages of a tree, and compile its modules. venv: target folder. Raises TreeError.
 
-    has_own_dependencies: the locked ones of the tree; otherwise those of the environment that runs this.
+    has_own_dependencies: install the tree's locked ones; otherwise use the environment that runs this.
     """
     python = venv / "bin" / "python"
     if has_own_dependencies:
@@ -100,9 +100,9 @@ def prepare(path: Path, venv: Path, *, has_own_dependencies: bool) -> Tree:
     else:
         _run(path, sys.executable, "-m", "venv", "--without-pip", str(venv))
         ours = Path(sysconfig.get_path("purelib"))
-        # the .pth files there, which name our own packages, are not read: only those of a site folder are
+        # Python reads .pth files of site folders only: the ones there, which name our own packages, are skipped
         (venv / ours.relative_to(sys.prefix) / "dependencies.pth").write_text(f"{ours}\n")
-    # what is installed elsewhere under these names stays as it is
+    # packages installed elsewhere under these names stay unchanged
     editable = [argument for package in _PACKAGES if (path / package).is_dir() for argument in ("-e", package)]
     _run(path, str(python), *_PIP, "--ignore-installed", "--no-deps", "--no-build-isolation", *editable)
     compile_modules(python, path)
@@ -110,10 +110,11 @@ def prepare(path: Path, venv: Path, *, has_own_dependencies: bool) -> Tree:
 
 
 def compile_modules(python: Path, path: Path) -> None:
-    """Of a tree, and of all that its interpreter may import: what is not compiled is compiled at each start, in memory that stays.
+    """Compile a tree's modules, and all that its interpreter may import. Uncompiled ones would be compiled at each
+    start, in memory.
 
-    A node's agent has compiled modules, without docstrings, as the other programs have them with these. Here
-    PYTHONDONTWRITEBYTECODE may be set, and who runs first would compile for the others.
+    A node's agent has compiled modules without docstrings; the other programs have them with docstrings.
+    PYTHONDONTWRITEBYTECODE may be set here, and the first run would otherwise compile for the others.
     """
     folders = [str(path / folder) for folder in (*_PACKAGES, "cli", *BENCH) if (path / folder).is_dir()]
     # some libraries have files for other versions of Python, which cannot be compiled

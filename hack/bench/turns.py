@@ -1,6 +1,7 @@
-"""How long the event loop of each program stands: its longest turn with the largest accepted input, in CPU time of its thread.
+"""Measures the longest turn of each program's event loop with the largest accepted input, in CPU time of its thread.
 
-The inputs are those of tests/largest, given to the programs' own code in this process: nothing is measured in what is shipped.
+The inputs come from tests/largest, given to the programs' own code in this process: shipped code contains no
+measurement.
 """
 
 import tempfile
@@ -16,7 +17,7 @@ _GOAL_MS: Final = 50
 
 
 def loop_turn_max() -> dict[str, Result]:
-    """Of each program, the longest turn of all inputs: the median of some runs."""
+    """The longest turn of all inputs for each program: the median of some runs."""
     return {f"loop_turn_max_{program}": _of(program) for program in PROGRAMS}
 
 

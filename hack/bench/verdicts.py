@@ -1,4 +1,4 @@
-"""Which rows of a benchmark are worse than they were at another commit. Values in, values out."""
+"""Decides which rows of a benchmark are worse than at another commit. Values in, values out."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -8,26 +8,27 @@ from msgspec import Struct
 
 from hack.bench.results import PER_SECOND, Result
 
-# what is always allowed, as a part of the old median
+# always allowed, as a fraction of the old median
 _ALLOWED = 0.05
-# a row of its own for one in a hundred
+# a row of its own for the 99th percentile
 _P99_ROW = "_p99"
 
 
 class Verdict(Enum):
-    """The values are what the table shows."""
+    """The values are the texts in the table."""
 
     WORSE = "WORSE"
     BETTER = "better"
     EQUAL = "as before"
-    # one side alone has the row, or in another unit; or it is a p99, or has no goal
+    # only one side has the row, or the units differ; or it is a p99, or has no goal
     NOT_JUDGED = "not judged"
 
 
 class Row(Struct, frozen=True):
-    """old, new, old_p99, new_p99: medians over the rounds; None where that side has no such row.
+    """old, new, old_p99, new_p99: medians over the rounds; None if that side has no such row.
 
-    change: from old to new, allowed: without being worse or better, both in percent of the old median; None where that is 0.
+    change: from old to new. allowed: the largest change that counts as equal. Both in percent of the old median; None
+    if that is 0.
     """
 
     name: str
@@ -42,13 +43,13 @@ class Row(Struct, frozen=True):
 
 
 def rows(old: Sequence[Mapping[str, Result]], new: Sequence[Mapping[str, Result]]) -> list[Row]:
-    """One for each name of any round, in the order in which they come first."""
+    """One row for each name of any round, in order of appearance."""
     names = dict.fromkeys(name for results in (*new, *old) for name in results)
     return [_row(name, _of(name, old), _of(name, new)) for name in names]
 
 
 def worse(found: Sequence[Row]) -> list[str]:
-    """The names of the rows that are."""
+    """Names of the worse rows."""
     return [row.name for row in found if row.verdict is Verdict.WORSE]
 
 
@@ -73,7 +74,7 @@ def _row(name: str, old: Sequence[Result], new: Sequence[Result]) -> Row:
 
 
 def _verdict(difference: float, allowed: float, *, is_rate: bool) -> Verdict:
-    """difference: the new median less the old one. is_rate: more is better."""
+    """difference: the new median minus the old one. is_rate: more is better."""
     if abs(difference) <= allowed:
         return Verdict.EQUAL
     return Verdict.BETTER if (difference > 0) == is_rate else Verdict.WORSE

@@ -1,11 +1,11 @@
 """Runs the gate, a part, or everything.
 
-python -m hack.ci gate               what decides about a change; REAL_NODE=1: with six tests on a real node
+python -m hack.ci gate               tests that decide about a change; REAL_NODE=1: with six tests on a real node
 python -m hack.ci choose             the part whose turn it is
-python -m hack.ci part [NAME...]     these parts; none: the one whose turn it is, and those in .ci/failing-parts
+python -m hack.ci part [NAME...]     these parts; by default the part whose turn it is, and the parts in .ci/failing-parts
 python -m hack.ci everything         the gate and all parts; continues where an earlier run of the same tree ended
-python -m hack.ci releases [V...]    the main paths on these releases of Kubernetes; none: on all that are supported; continues, too
-python -m hack.ci list               the parts, and what each took
+python -m hack.ci releases [V...]    the main paths on these releases of Kubernetes, by default all supported; also continues
+python -m hack.ci list               the parts, and their durations
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> int:
     try:
         return 0 if jobs[options.what]() else 1
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("interrupted; what was started has ended", file=sys.stderr)
+        print("interrupted; all started processes have ended", file=sys.stderr)
         return 130
 
 
@@ -62,7 +62,9 @@ def _choose(parts: Parts) -> bool:
 
 
 def due(parts: Parts) -> list[str]:
-    """The part whose turn it is, and those that fail on main. Raises SystemExit where .ci/failing-parts names no part."""
+    """The part whose turn it is, and the parts that fail on main. Raises SystemExit if .ci/failing-parts names an
+    unknown part.
+    """
     marked = failing(FAILING.read_text(encoding="utf-8")) if FAILING.exists() else []
     if unknown := [name for name in marked if name not in parts.parts]:
         sys.exit(f".ci/{FAILING.name}: no part is named {', '.join(unknown)}")
@@ -70,13 +72,15 @@ def due(parts: Parts) -> list[str]:
 
 
 def run_parts(chosen: Sequence[Part]) -> bool:
-    """All run, also after a failure."""
+    """Runs all parts, also after a failure."""
     verdicts = {part.name: _part(part) for part in chosen}
     return all(verdicts.values())
 
 
 def _part(part: Part) -> bool:
-    """Its tests wait by the clock and draw at random, so a part is run again at once when it fails, and the second run decides."""
+    """Tests of a part depend on clocks and random numbers. So a failed part is run again at once, and the second run
+    decides.
+    """
     if _is_ok(f"part {part.name}", part.lanes, is_gate=False):
         return True
     print(f"part {part.name} failed: once more, and that counts", flush=True)
@@ -108,13 +112,13 @@ def _on_releases(parts: Parts, versions: Sequence[str]) -> bool:
 
 
 def _on_release(version: str, lane: Lane) -> bool:
-    # who looks for programs, here and in what is started, takes those of that release
+    # code that needs programs, here and in child processes, uses programs of this release
     os.environ["KUBERNETES"] = version
     return _is_ok(f"Kubernetes {version}", [lane], is_gate=True)
 
 
 def _all_of(title: str, jobs: Mapping[str, Callable[[], bool]]) -> bool:
-    """Each that has not passed on this very tree yet; all run, also after a failure."""
+    """Run each job that has not passed on this exact tree yet; all run, also after a failure."""
     finished = Finished.of_tree(ROOT)
     verdicts = {}
     for name, job in jobs.items():

@@ -1,4 +1,4 @@
-"""Which jobs have passed on this very tree, so that a run that was cut off continues where it was."""
+"""Records which jobs have passed on this exact tree, so that an interrupted run continues."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Finished:
-    """Kept in build/ci/finished.json by the tree's hash: any changed file invalidates all of it."""
+    """Stored in build/ci/finished.json under the tree's hash: any changed file invalidates all of it."""
 
     def __init__(self, file: Path, tree: str) -> None:
         self._file = file
@@ -21,7 +21,7 @@ class Finished:
 
     @classmethod
     def of_tree(cls, root: Path) -> "Finished":
-        """Raises subprocess.CalledProcessError where root is no clone."""
+        """Raises subprocess.CalledProcessError if root is not a clone."""
         return cls(root / "build" / "ci" / "finished.json", tree_hash(root))
 
     def __contains__(self, name: str) -> bool:

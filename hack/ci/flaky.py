@@ -1,6 +1,8 @@
-"""Does the gate pass on a machine that stalls? It runs in a cgroup with part of the CPU, frozen whole for seconds, again and again.
+"""Runs the gate on a machine that stalls: in a cgroup with part of the CPU, frozen whole for seconds,
+repeatedly.
 
-python -m hack.ci.flaky     three runs, each with its verdict; continues with the run at which an earlier try of the same tree ended
+python -m hack.ci.flaky     three runs, each with its verdict; continues with the run at which an earlier try of the same
+tree ended
 
 Needs root: a cgroup of its own, in cgroup v2 or in the v1 controllers `freezer` and `cpu`.
 """
@@ -35,7 +37,7 @@ class NotHereError(Exception):
 
 @dataclass(frozen=True)
 class Stall:
-    """A cgroup whose processes can be stopped all at once. folders: one in v2, one of each controller in v1."""
+    """A cgroup whose processes can all be stopped at once. folders: one in v2, one of each controller in v1."""
 
     folders: tuple[Path, ...]
     freeze_file: Path
@@ -46,7 +48,7 @@ class Stall:
         self.freeze_file.write_text(self.freeze if is_frozen else self.thaw)
 
     def command(self, command: list[str]) -> list[str]:
-        """The command, started inside."""
+        """The command that runs `command` inside."""
         enter = "; ".join(f"echo $$ >{folder}/cgroup.procs" for folder in self.folders)
         return ["/bin/sh", "-ec", f'{enter}; exec "$@"', "sh", *command]
 
@@ -56,7 +58,7 @@ class Stall:
 
 @contextlib.contextmanager
 def stall(share: float, root: Path = _CGROUPS) -> Iterator[Stall]:
-    """A new cgroup with this share of the machine's CPU time; ends with whatever is left in it. Raises NotHereError."""
+    """A new cgroup with this share of the machine's CPU time; all processes left in it end with it. Raises NotHereError."""
     if os.geteuid() != 0:
         raise NotHereError("a cgroup of its own needs root: run as root")
     made = _v2(share, root) if (root / "cgroup.controllers").exists() else _v1(share, root)
@@ -104,7 +106,7 @@ def _remove(made: Stall) -> None:
 
 
 def run_stalling(command: list[str], share: float) -> tuple[int, int]:
-    """The command's exit status, and how often it was frozen. Raises NotHereError."""
+    """The command's exit status, and the number of freezes. Raises NotHereError."""
     freezes = 0
     with stall(share) as cgroup:
         process = subprocess.Popen(cgroup.command(command), cwd=ROOT)

@@ -1,6 +1,6 @@
-"""parts.toml as values: the gate, the parts, and which part's turn it is.
+"""Reads parts.toml: the gate, the parts, and the turn of each part.
 
-Uses the standard library alone: `.ci/run` asks for the part's name before anything is installed.
+Needs only the standard library: `.ci/run` asks for the part's name before any package is installed.
 """
 
 import tomllib
@@ -20,8 +20,8 @@ CONTROL_PLANE: Final = "control-plane"
 class Lane:
     """One run of pytest (tests: paths or node IDs; only: a marker expression), or of make (make: targets and variables).
 
-    again: its tests have their place in the gate or in another part. programs: what has to be built before it begins, by name;
-    CONTROL_PLANE: all that a control plane is made of.
+    again: its tests also belong to the gate or to another part. programs: names of programs to build first;
+    CONTROL_PLANE stands for all programs of a control plane.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Part:
-    """Lanes that run side by side. seconds: what it took on two cores; 0: not measured."""
+    """Lanes that run side by side. seconds: duration on two cores; 0: not measured."""
 
     name: str
     lanes: tuple[Lane, ...]
@@ -44,9 +44,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """gate: without the real node. only_in_everything: paths of tests that no part has, and the part that runs them.
+    """gate: without the real node. only_in_everything: paths of tests outside all parts, with the part that runs them.
 
-    releases: by the version of Kubernetes, what runs on it.
+    releases: lanes by the version of Kubernetes.
     """
 
     gate: Part
@@ -78,7 +78,7 @@ def _releases(
     tests: Sequence[str],
     real_node: Sequence[str],
 ) -> dict[str, tuple[Lane, ...]]:
-    """The lanes by version, those on a real node first: they take longest."""
+    """The lanes by version; lanes on a real node come first, as they take longest."""
     others = Lane("others", tuple(tests), again=True, programs=(CONTROL_PLANE,))
     each = (*(gate[name] for name in lanes), others)
     return {version: (on_a_real_node, *each) if version in real_node else each for version in versions}
@@ -101,7 +101,7 @@ def _lane(name: str, table: dict[str, Any]) -> Lane:
 
 
 def turn(names: Sequence[str], commits: int) -> str:
-    """The part whose turn it is after so many commits (or on so many days)."""
+    """The part whose turn it is after this number of commits (or days)."""
     return names[commits % len(names)]
 
 
@@ -112,12 +112,12 @@ def failing(text: str) -> list[str]:
 
 
 def gate_files(parts: Parts, root: Path = ROOT) -> set[Path]:
-    """Files of tests that the gate runs, those of the real node left out."""
+    """Test files that the gate runs, without the tests of the real node."""
     return set(files_of(parts.gate.lanes, root))
 
 
 def files_of(lanes: Sequence[Lane], root: Path = ROOT) -> Iterator[Path]:
-    """Of each lane the files of tests that have their place there. Raises FileNotFoundError for a path that is not there."""
+    """Test files that belong to these lanes. Raises FileNotFoundError for a missing path."""
     for lane in lanes:
         for path in () if lane.again else lane.tests:
             yield from files_below(root / path)

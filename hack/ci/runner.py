@@ -1,6 +1,7 @@
-"""Runs lanes side by side. A lane whose programs are not built yet waits for them, and the others do not wait for it.
+"""Runs lanes side by side. A lane waits for its own programs only.
 
-What a lane prints is shown when it ends, and kept in build/ci. A table ends a run, and one line with the sums of all lanes.
+The output of a lane is shown when it ends, and kept in build/ci. A run ends with a table, and one line with the sums
+of all lanes.
 """
 
 import asyncio
@@ -19,19 +20,19 @@ from typing import Final
 from hack.ci.parts import CONTROL_PLANE, ROOT, Lane
 
 _BUILD: Final = ROOT / "build" / "ci"
-# four keep two cores busy to the end, as most of a test is waiting
+# four keep two cores busy, as tests mostly wait
 _AT_ONCE: Final = 4
-# ends a lane that hangs, and nothing else: the longest takes a quarter of it
+# ends only a lane that hangs: the longest takes a quarter of it
 _HANGS_AFTER_SECONDS: Final = 3600.0
-# Go's programs collect garbage for a memory that nobody is short of: so tests on a control plane take an eighth less CPU time
+# larger Go heaps: the machine has memory to spare, and tests on a control plane take an eighth less CPU time
 _GOGC: Final = "400"
-# Programs start hundreds of times, and compile all that they import each time where the environment forbids to keep it.
+# Programs start hundreds of times; without this, an environment that forbids byte code files makes them compile each time.
 _KEEP_BYTE_CODE: Final = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """failed and passed count tests; a lane of make has none. seconds: from its start to its end."""
+    """failed and passed: numbers of tests; a lane of make has none. seconds: duration."""
 
     lane: str
     is_ok: bool
@@ -42,7 +43,7 @@ class Outcome:
 
 
 def run(title: str, lanes: Sequence[Lane], *, is_gate: bool) -> list[Outcome]:
-    """Ends when all have ended, also after a failure: one run shows everything that is broken."""
+    """Ends after all lanes have ended, also after a failure: one run shows all faults."""
     _BUILD.mkdir(parents=True, exist_ok=True)
     profile = "gate" if is_gate else "part"
     seed = None if is_gate else random.SystemRandom().randrange(2**32)
@@ -72,7 +73,7 @@ async def _all(lanes: Sequence[Lane], env: Mapping[str, str], seed: int | None) 
 
 
 async def _build_programs(lane: Lane) -> Outcome | None:
-    """Build or download what the lane's tests run, where it is missing, outside of any place. Returns a failure, if it is one."""
+    """Build or download missing programs of the lane's tests, without taking a slot. Returns a failure, if any."""
     names = _names(lane.programs)
     if not _lacks(names):
         return None
@@ -95,7 +96,7 @@ def _names(programs: Sequence[str]) -> list[str]:
 
 
 def _lacks(names: Sequence[str]) -> bool:
-    """Whether any is missing, or nobody can know: then whoever builds them reports why."""
+    """Whether any is missing. Also True if this is unknown: then the build reports why."""
     if not names:
         return False
     # `.ci/run` asks for a part's name before libraries are installed
@@ -117,7 +118,7 @@ async def _run_lane(lane: Lane, env: Mapping[str, str], seed: int | None) -> Out
 
 
 async def _run_logged(command: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[int, float]:
-    """Exit status, and seconds. What it prints is in the log."""
+    """Exit status and seconds. The output goes to the log."""
     began = time.monotonic()
     with log.open("wb") as output:
         async with _process(command, env, output.fileno()) as process:
@@ -146,7 +147,7 @@ def _command(lane: Lane, report: Path, seed: int | None) -> list[str]:
 async def _process(
     command: Sequence[str], env: Mapping[str, str], output: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """In a group of its own: whatever ends us ends all that it has started."""
+    """Run in a process group of its own: when this process ends, the whole group ends."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=ROOT,
@@ -160,7 +161,7 @@ async def _process(
         yield process
     finally:
         if process.returncode is None:
-            # as Ctrl-C would: pytest stops the control plane and removes its folders
+            # like Ctrl-C: pytest stops the control plane and removes its folders
             os.killpg(process.pid, signal.SIGINT)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), 60)
@@ -190,7 +191,7 @@ def _show(title: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def closing_line(outcomes: Sequence[Outcome]) -> str:
-    """All tests of all lanes. A lane that failed without a failed test (make, a crash) counts as one."""
+    """One line about all tests of all lanes. A lane that failed without a failed test (make, a crash) counts as one."""
     failed = sum(max(each.failed, 0 if each.is_ok else 1) for each in outcomes)
     passed, skipped = sum(each.passed for each in outcomes), sum(each.skipped for each in outcomes)
     return f"{passed} passed, {failed} failed, {skipped} skipped"

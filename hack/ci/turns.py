@@ -1,4 +1,4 @@
-"""Whose turn it is: by the number of commits; where the history is not there, by the day."""
+"""Chooses the part whose turn it is: by the number of commits; without the history, by the day."""
 
 import subprocess
 import time
@@ -16,15 +16,15 @@ def whose(parts: Parts) -> str:
 
 
 def describe(parts: Parts, due: list[str]) -> str:
-    """In one line: which parts, and why these."""
+    """One line with the parts and the reason."""
     commits = _commits()
-    why = f"day {_today()}, as there is no whole history" if commits is None else f"commit {commits}"
+    why = f"day {_today()}, as the history is incomplete" if commits is None else f"commit {commits}"
     also = f"; also, as they fail on main: {', '.join(due[1:])}" if due[1:] else ""
     return f"part: {due[0]} ({why}, of {len(parts.parts)} parts){also}"
 
 
 def _commits() -> int | None:
-    """None: a shallow clone, or no clone."""
+    """None in a shallow clone, or without a clone."""
     if _git("rev-parse", "--is-shallow-repository") != "false":
         return None
     count = _git("rev-list", "--count", "HEAD")

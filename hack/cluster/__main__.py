@@ -1,4 +1,4 @@
-"""`python -m hack.cluster`: build the control plane's programs, or hold a control plane up in the foreground."""
+"""`python -m hack.cluster`: builds the control plane's programs, or runs a control plane in the foreground."""
 
 import signal
 import sys
@@ -13,7 +13,7 @@ from hack.cluster.errors import ClusterError
 
 @click.group()
 def main() -> None:
-    """A real Kubernetes control plane to test against."""
+    """A real Kubernetes control plane for tests."""
 
 
 @main.command()
@@ -22,8 +22,8 @@ def build(names: tuple[str, ...]) -> None:
     """Find, download or build the programs NAMES (default: all) and print where each is.
 
     KUBEBUILDER_ASSETS: a folder of ready programs that come first. XDG_CACHE_HOME: where the others are kept (default
-    ~/.cache). BINARIES: build or download; default, what can be reached within seconds is downloaded. BINARIES_MIRROR: what
-    stands before each address. KUBERNETES: another version than the pinned one, as 1.36.3.
+    ~/.cache). BINARIES: build or download; by default, programs that can be reached within seconds are downloaded.
+    BINARIES_MIRROR: a prefix of each address. KUBERNETES: another version than the pinned one, as 1.36.3.
     """
     for name, path in find(names or ALL_PROGRAMS, _progress).items():
         click.echo(f"{name}\t{path}")
@@ -43,7 +43,8 @@ def _progress(line: str) -> None:
 
 
 def run() -> int:
-    # Both end it in order, folder and all. SIGINT is set, too: a shell starts what it puts in the background with it ignored.
+    # Both end it in order, including the folder. SIGINT is set as well: a shell starts background processes with SIGINT
+    # ignored.
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, signal.default_int_handler)
     try:

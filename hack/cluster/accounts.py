@@ -1,4 +1,5 @@
-"""Speak to the API server as somebody in particular: with the token that a pod on a node has mounted, or one bound to nothing."""
+"""Speaks to the API server with a certain identity: with the token that a pod on a node has mounted, or one bound to
+nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ def client_with_token(
     bound_to: Object | None = None,
     field_manager: str | None = None,
 ) -> Iterator[Client]:
-    """A client with a fresh token of that ServiceAccount; bound_to: the object that it ends with and names."""
+    """A client with a fresh token of that ServiceAccount. bound_to: the object that the token is bound to."""
     spec = Object(audiences=[ISSUER], expirationSeconds=_TOKEN_SECONDS, boundObjectRef=bound_to)
     issued = control_plane.client.create(
         ServiceAccountToken(metadata=Object(), spec=spec), account, namespace=namespace
@@ -31,7 +32,7 @@ def client_with_token(
 def client_of_pod(
     control_plane: ControlPlane, namespace: str, account: str, node: str, field_manager: str | None = None
 ) -> Iterator[Client]:
-    """A client with the token that a pod of that account on that node has; the pod is made for it, and removed."""
+    """A client with the token of a pod of that account on that node; the pod is created for it, and removed."""
     pod = Pod(
         metadata=Object(generateName=f"{account}-", namespace=namespace),
         spec=Object(

@@ -1,4 +1,4 @@
-"""What an agent keeps in the API, as bodies: its Lease, its NodeDevices and their status. Sends nothing."""
+"""Builds an agent's objects in the API: its Lease, its NodeDevices and their status. Sends nothing."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ SINCE = "2026-01-02T03:04:05Z"
 
 
 def now_text(ahead_seconds: float = 0.0) -> str:
-    """This moment, or that of a clock so far ahead, as the API writes it in Leases and in its audit log."""
+    """The current time, or that of a clock this far ahead, as the API writes it in Leases and in its audit log."""
     return datetime.fromtimestamp(datetime.now(UTC).timestamp() + ahead_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -35,7 +35,7 @@ def lease(
     holder: str | None = None,
     resource_version: str | None = None,
 ) -> Body:
-    """A Lease, held by the node that it is named for unless there is another holder."""
+    """A Lease, held by the node of the same name unless `holder` names another."""
     metadata = {"name": name, "namespace": namespace}
     if resource_version is not None:
         metadata["resourceVersion"] = resource_version
@@ -66,9 +66,10 @@ def status(
     delivery: str = "none",
     **more: Any,
 ) -> Body:
-    """The whole status, as each apply of an agent carries it; its numbers are those of the devices and allocations.
+    """The whole status, as each apply of an agent carries it; its numbers follow from the devices and allocations.
 
-    devices: sorted. state: of the endpoint, since then. delivery: how devices reach containers. more: fields as in the API.
+    devices: sorted. state: of the endpoint, since then. delivery: how devices reach containers. more: fields as in
+    the API.
     """
     devices, allocations = list(devices), sorted(allocations, key=lambda a: (a.pod_uid, a.container))
     held = {i for a in allocations if not a.releasing for i in a.device_ids}
@@ -77,7 +78,7 @@ def status(
     some = "AllHealthy" if len(healthy) == len(devices) else "SomeDevicesUnhealthy"
     health = some if healthy else "NoHealthyDevices"
     injectable = ("Unknown", "RuntimeNone") if delivery == "none" else ("True", "Injected")
-    # a commit that is measured beside this one may not have the field `delivery` yet
+    # an older commit in a comparison may lack the field `delivery`
     agent = AgentStatus(version="0.1.0", runtime=delivery, served_by=names.SERVED_BY_NODEDEVICE)
     made = NodeDeviceStatus(
         total=len(devices),

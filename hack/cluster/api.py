@@ -3,7 +3,7 @@
     node = client.get(Node, "node-a")
     client.patch(Node.Status, "node-a", {"status": {"capacity": {"example.com/gpu": "1"}}})
 
-An object is a dictionary as the API has it, with attributes: a field that it lacks is None, and a time is a datetime.
+An object is a dictionary as the API has it, with attributes: missing fields read as None, and a time is a datetime.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.typed import typed_client
 from urllib3.exceptions import HTTPError
 
-# what a request or a watch ends with that has no response
+# errors of a request or a watch without a response
 NO_ANSWER: Final = (HTTPError, OSError)
-# A crowd of pods that is deleted at once, or an object as big as the API server takes, takes long on a busy machine.
+# Deleting many pods at once, or an object of the maximum size, takes long on a busy machine.
 _SECONDS: Final = 60.0
 _TIMES: Final = ("Time", "Timestamp", "startedAt", "finishedAt")
-# options whose names are longer in the API
+# options with longer names in the API
 _LONG: Final = {"fields": "field_selector", "labels": "label_selector", "grace_period": "grace_period_seconds"}
 
 
@@ -42,7 +42,7 @@ class PatchType(StrEnum):
 
 
 class Object(dict[str, Any]):
-    """An object of the API, or a part of one. Fields that are given as None are left out."""
+    """An object of the API, or a part of one. Fields with the value None are left out."""
 
     Status: ClassVar[type["Object"]]
     resource: ClassVar[Resource]
@@ -73,7 +73,7 @@ class Object(dict[str, Any]):
 
 
 class Listed(list[Any]):
-    """Objects, as of that version."""
+    """Objects of a list, at that version."""
 
     def __init__(self, version: str, objects: Iterable[Object]) -> None:
         super().__init__(objects)
@@ -89,7 +89,7 @@ class ApiError(Exception):
 
 
 def _plain(value: Any) -> Any:
-    # a time of microseconds has six digits of them
+    # microseconds have six digits
     return json.loads(json.dumps(value, default=lambda moment: moment.isoformat(timespec="microseconds")))
 
 
@@ -102,7 +102,7 @@ def _with_attributes(value: Any) -> Any:
 
 
 def kind(name: str, group_version: str = "v1", *, is_namespaced: bool = True) -> type[Object]:
-    """A kind of objects; Status of it is the subresource."""
+    """A kind of objects; Status is its subresource."""
     plural = re.sub("ys$", "ies", re.sub("ss$", "sse", name.lower()) + "s")
     group, _, version = group_version.rpartition("/")
     resource = Resource("apis" if group else "api", group, version, name, is_namespaced, name=plural)
@@ -145,9 +145,10 @@ KINDS: Final = {of.type_meta["kind"]: of for of in (ClusterRole, ClusterRoleBind
 
 
 class Client:
-    """Use it as a context manager, or call close(). Options of requests are those of the API, in words of Python.
+    """Use it as a context manager, or call close(). Options of requests have the API's names in Python's spelling.
 
-    namespace: the kubeconfig's where a request and its object name none; `*`: all. Each call raises ApiError, or one of NO_ANSWER.
+    namespace: by default the kubeconfig's, if request and object name none; `*`: all. Each call raises ApiError, or
+    one of NO_ANSWER.
     """
 
     def __init__(self, login: credentials.Credentials, field_manager: str | None = None) -> None:
@@ -192,7 +193,7 @@ class Client:
         self._send("DELETE", self._path(of, None, namespace), **options).drain_conn()
 
     def watch(self, of: type[Object], namespace: str | None = None, **options: Any) -> Iterator[tuple[str, Any]]:
-        """Type and object of each event, until the client is closed; opened again where the API server ends it."""
+        """Type and object of each event, until the client is closed; reopened if the API server ends it."""
         while not self._is_closed:
             response = self._send("GET", self._path(of, None, namespace), watch=True, **options)
             self._watches.add(response)
@@ -209,7 +210,7 @@ class Client:
             self._watches.discard(response)
 
     def close(self) -> None:
-        """End its watches."""
+        """Ends its watches."""
         self._is_closed = True
         for response in list(self._watches):
             with suppress(*NO_ANSWER, RuntimeError, AttributeError):
@@ -266,7 +267,7 @@ def _query(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 class AsyncClient:
-    """The same for an event loop: requests in threads."""
+    """The same for an event loop: requests run in threads."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -279,7 +280,7 @@ class AsyncClient:
             yield each
 
     async def watch(self, of: type[Object], namespace: str | None = None, **options: Any) -> AsyncIterator[Any]:
-        """As the client's, in a thread of its own."""
+        """Like the client's watch, in a thread of its own."""
         loop, events = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
         def read() -> None:
@@ -299,9 +300,9 @@ class AsyncClient:
 
 
 def open_client(kubeconfig: Path, field_manager: str | None = None, token: str = "") -> Client:
-    """field_manager: of its writes that name none; without it the API server makes one of the program's name.
+    """field_manager: of its writes that name none; by default the API server uses the program's name.
 
-    token: to speak as another one than the kubeconfig's user. Raises CredentialsError.
+    token: another identity than the kubeconfig's user. Raises CredentialsError.
     """
     login = credentials.load(str(kubeconfig))
     if token:

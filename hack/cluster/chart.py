@@ -1,7 +1,7 @@
 """Puts the project's own chart into a control plane: definitions, roles, policies; by server-side apply, as the admin.
 
-Its workloads are switched off: KWOK would play their pods, and claim that an agent runs where none does. Whoever tests
-starts the programs as processes.
+Its workloads are switched off: KWOK would play their pods, and claim that an agent runs without one. Tests start the
+programs as processes.
 """
 
 import json
@@ -28,7 +28,7 @@ _NO_WORKLOADS = {"agents": {"enabled": False}, "operator": {"enabled": False}}
 
 
 def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = None) -> None:
-    """Apply the rendered chart, without its workloads, and wait until the API serves its kinds. There already: brought up to date.
+    """Apply the rendered chart, without its workloads, and wait until the API serves its kinds. Updates an existing one.
 
     values: as in a values file of Helm. Raises CommandError with the message of helm or kubectl.
     """
@@ -36,18 +36,18 @@ def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = Non
 
 
 def install(control_plane: Cluster, manifests: Sequence[Mapping[str, Any]]) -> None:
-    """The same with what was rendered before. Raises CommandError with the message of kubectl."""
+    """The same with rendered manifests. Raises CommandError with the message of kubectl."""
     namespaces = [_namespace(name) for name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
     control_plane.apply(yaml_text.dump_all([*namespaces, *manifests]))
     definitions = _definitions()
     for name in definitions:
         wait_established(control_plane, name)
-    # established, its storage may still be initializing: kubectl retries, where a watch would log a refusal
+    # an established kind may still initialize its storage: kubectl retries, but a watch would log a refusal
     control_plane.kubectl("get", ",".join(definitions), "--all-namespaces", "--request-timeout=60s")
 
 
 def wait_established(control_plane: Cluster, definition: str) -> None:
-    """Until the API serves that kind. Raises TimeoutError, and ApiError where there is no such definition."""
+    """Wait until the API serves that kind. Raises TimeoutError, and ApiError without such a definition."""
 
     def is_so() -> bool:
         status = control_plane.client.get(CustomResourceDefinition, definition).status
@@ -58,7 +58,7 @@ def wait_established(control_plane: Cluster, definition: str) -> None:
 
 
 def wait_explained(control_plane: Cluster) -> None:
-    """Until `kubectl explain` knows the chart's kinds, which are served some moments before. Raises TimeoutError."""
+    """Wait until `kubectl explain` knows the chart's kinds, which are served a moment earlier. Raises TimeoutError."""
     definitions = _definitions()
 
     def is_so() -> bool:
@@ -68,14 +68,14 @@ def wait_explained(control_plane: Cluster) -> None:
 
 
 def installed_manifests(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """What install_chart applies: all but workloads, and but what Helm makes only while a hook runs."""
+    """The manifests that install_chart applies: all except workloads and objects of hooks."""
     manifests = render_chart(_merged(values or {}, _NO_WORKLOADS))
-    # no value switches the scheduler's Deployment off and leaves its account
+    # no value disables the scheduler's Deployment but keeps its account
     return [each for each in manifests if not is_hook(each) and each["kind"] != "Deployment"]
 
 
 def is_hook(manifest: Mapping[str, Any]) -> bool:
-    """Whether Helm makes it at install, upgrade, test or uninstall only, and not as a part of the release."""
+    """Whether Helm creates it only at install, upgrade, test or uninstall, and not as a part of the release."""
     return HOOK in (manifest["metadata"].get("annotations") or {})
 
 
@@ -85,9 +85,9 @@ def render_chart(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]
 
 
 def run_helm(arguments: Sequence[str], values: Mapping[str, Any] | None) -> "subprocess.CompletedProcess[str]":
-    """What helm prints for these arguments and values; whether it fails is the caller's to see."""
+    """Output of helm for these arguments and values; the caller checks for failure."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        # not as YAML, of which helm's reader and our writer think differently: what one calls a word the other takes for a number
+        # JSON, not YAML: helm's reader and our writer disagree about which words are numbers
         json.dump(dict(values or {}), file)
         file.flush()
         command = [str(find(["helm"])["helm"]), *arguments, "--values", file.name]
@@ -95,14 +95,14 @@ def run_helm(arguments: Sequence[str], values: Mapping[str, Any] | None) -> "sub
 
 
 def manifests_of(rendered: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
-    """What `helm template` printed, parsed. Raises CommandError where it has failed."""
+    """Parse the output of `helm template`. Raises CommandError if it failed."""
     if rendered.returncode != 0:
         raise CommandError(rendered.args, rendered.returncode, rendered.stdout, rendered.stderr)
     return [manifest for manifest in yaml_text.load_all(rendered.stdout) if manifest]
 
 
 def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with others over them, map by map, as Helm merges several files."""
+    """Merge values over others, map by map, as Helm merges several files."""
     both = dict(values)
     for key, value in over.items():
         is_map = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)

@@ -1,4 +1,4 @@
-"""What can be asked of any cluster, whoever started it: kubectl, Nodes without a kubelet, namespaces, tokens."""
+"""Operations for any cluster: kubectl, Nodes without a kubelet, namespaces, tokens."""
 
 import os
 import subprocess
@@ -15,14 +15,14 @@ from hack.cluster.control_plane import kubeconfigs
 from hack.cluster.errors import CommandError
 from hack.cluster.waiting import wait_until
 
-# a cluster of `make up` stays until `make down`, and nobody renews these
+# a cluster of `make up` stays until `make down`, and these are never renewed
 _TOKEN_SECONDS = 365 * 24 * 3600
 
 
 class Cluster(ABC):
     """A cluster with an admin's kubeconfig. Use it as a context manager, or call stop()."""
 
-    # by which label value its Nodes are known to who plays them
+    # the label value that selects its Nodes for the program that plays them
     played_by = nodes.PLAYED_BY_KWOK
     # of each Node and namespace that is made
     labels: Mapping[str, str] = {}
@@ -39,20 +39,21 @@ class Cluster(ABC):
 
     @abstractmethod
     def verify_alive(self) -> None:
-        """Raise ComponentError, with the tail of its log, when a process of ours has ended by itself."""
+        """Raise ComponentError, with the tail of its log, if a process of ours has ended by itself."""
 
     @abstractmethod
     def wait(self) -> None:
         """Block until a process of ours ends by itself, and raise ComponentError then."""
 
     def stop(self) -> None:
-        """End what was started, and remove what was made. Stopped already: nothing happens."""
+        """End all started processes, and remove all created objects. Does nothing if already stopped."""
         self._undo.close()
 
     def kubectl(self, *args: str, stdin: str | None = None, check: bool = True) -> str:
-        """Run kubectl as the admin and return what it printed to stdout.
+        """Run kubectl as the admin and return its stdout.
 
-        Raises CommandError when it ends with an error and `check` is set, and ComponentError when a process is gone.
+        Raises CommandError when it ends with an error and `check` is set, and ComponentError when a process has
+        ended.
         """
         done = subprocess.run(
             [str(self._kubectl), *args],
@@ -60,7 +61,7 @@ class Cluster(ABC):
             input="" if stdin is None else stdin,
             capture_output=True,
             text=True,
-            # its discovery cache would otherwise be shared with the user's own clusters
+            # otherwise its discovery cache would be shared with the user's own clusters
             env={**os.environ, "KUBECONFIG": str(self.admin_kubeconfig), "HOME": str(self.folder)},
         )
         if done.returncode != 0:
@@ -74,28 +75,28 @@ class Cluster(ABC):
         self.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
 
     def add_node(self, name: str, wait_ready: bool = True) -> None:
-        """Make a Node that is played: Ready and schedulable when this returns, if wait_ready. Raises TimeoutError."""
+        """Create a played Node: Ready and schedulable when this returns, if wait_ready. Raises TimeoutError."""
         self.add_nodes([name], wait_ready)
 
     def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
-        """Make many Nodes that are played; they get ready side by side."""
+        """Create many played Nodes; they become ready in parallel."""
         for name in names:
             nodes.create_node(self.client, name, self.version, self.played_by, self.labels, self.taints)
         if wait_ready:
             nodes.wait_schedulable(self.client, names)
 
     def remove_node(self, name: str) -> None:
-        """Delete a Node; its pods are deleted by the controller manager some time after."""
+        """Delete a Node; the controller manager deletes its pods later."""
         self.client.delete(Node, name)
 
     def add_namespace(self, name: str) -> None:
-        """Make a namespace in which pods can be made when this returns. Raises TimeoutError."""
+        """Create a namespace that accepts pods when this returns. Raises TimeoutError."""
         create_namespace(self.client, name, self.labels)
 
     def remove_namespace(self, name: str, grace_seconds: int | None = None) -> None:
-        """Delete a namespace: its pods are gone when this returns, all else follows soon. Raises TimeoutError.
+        """Delete a namespace: its pods are gone when this returns, its other objects follow soon. Raises TimeoutError.
 
-        grace_seconds: of its pods; 0 where no kubelet ends them.
+        grace_seconds: of its pods; 0 if no kubelet ends them.
         """
         remove_namespace(self.client, name, grace_seconds)
 
@@ -109,7 +110,7 @@ class Cluster(ABC):
         if node_name is not None:
             node = self.client.get(Node, node_name)
             bound_to = Object(apiVersion="v1", kind="Node", name=node_name, uid=node.metadata.uid)
-        # no audience named: that of the API server itself
+        # no audience: the API server itself
         spec = Object(audiences=[], expirationSeconds=_TOKEN_SECONDS, boundObjectRef=bound_to)
         issued = self.client.create(ServiceAccountToken(metadata=Object(), spec=spec), name, namespace=namespace)
         return kubeconfigs.write_for_token(path, self.admin_kubeconfig, issued.status.token)
@@ -122,18 +123,17 @@ class Cluster(ABC):
 
 
 def create_namespace(client: Client, name: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Make a namespace, and wait for the ServiceAccount `default` without which it refuses pods."""
+    """Create a namespace, and wait for the ServiceAccount `default`, which pods need."""
     client.create(Namespace(metadata=Object(name=name, labels=dict(labels))))
     wait_until(lambda: has_default_service_account(client, name), f"namespace {name} has its default ServiceAccount")
 
 
 def remove_namespace(client: Client, name: str, grace_seconds: int | None = None) -> None:
-    """Delete a namespace. Its pods go first and are gone when this returns.
+    """Delete a namespace. Its pods are deleted first and are gone when this returns.
 
-    grace_seconds: of those pods; None: each its own. Bound to a node without a kubelet they go at once with 0, and else only when
-    the controller manager finds them there without their Node, a minute later.
-
-    Left to the namespace controller they would cost their grace period: it comes back only after half of that.
+    grace_seconds: of those pods; None: each its own. On a node without a kubelet, 0 deletes them at once. Otherwise
+    the controller manager deletes them a minute after their Node.
+    The namespace controller would wait for their grace period: it retries only after half of that.
     """
     client.deletecollection(Pod, namespace=name, grace_period=grace_seconds)
     wait_until(lambda: not any(client.list(Pod, namespace=name)), f"no pods are left in namespace {name}")
@@ -153,7 +153,7 @@ def has_default_service_account(client: Client, namespace: str) -> bool:
 def a_pod(
     name: str, namespace: str, limits: Mapping[str, int], node_name: str | None = None, scheduler: str | None = None
 ) -> dict[str, Any]:
-    """A pod of one container. node_name: where it is bound already, past any scheduler. scheduler: None: the cluster's own."""
+    """A pod of one container. node_name: binds it, past any scheduler. scheduler: None: the cluster's own."""
     container = {"name": "main", "image": "registry.example/app", "resources": {"limits": dict(limits)}}
     return {
         "apiVersion": "v1",

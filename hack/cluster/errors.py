@@ -1,12 +1,12 @@
-"""What can go wrong between a bare machine and a control plane that answers.
+"""Errors between a bare machine and a ready control plane.
 
     ClusterError
     ├── BinaryError           a program could not be found, fetched or built
     ├── ComponentError        a process died, or did not get ready in time
-    ├── CommandError          kubectl or helm refused; carries what it printed
+    ├── CommandError          kubectl or helm refused; carries its output
     └── FolderError           the folder asked for cannot be made, or holds something already
 
-Every message names the thing and what to do, because the reader is mostly somebody whose tests just did not start.
+Every message names the thing and a remedy, because most readers only wanted to run tests.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class ClusterError(Exception):
-    """Root of all of them."""
+    """Root of all these errors."""
 
 
 class BinaryError(ClusterError):
@@ -26,7 +26,7 @@ class BinaryError(ClusterError):
 
 
 class ComponentError(ClusterError):
-    """A process of the control plane is gone or not ready; the tail of its log says why."""
+    """A process of the control plane has ended or is not ready; the tail of its log has the cause."""
 
     def __init__(self, component: str, why: str, log: Path, tail: str) -> None:
         super().__init__(f"{component} {why}; the end of {log}:\n{tail or '  (nothing logged)'}")
@@ -46,7 +46,7 @@ class CommandError(ClusterError):
 
 
 class FolderError(ClusterError):
-    """A control plane removes its folder when it ends, so it wants one of its own."""
+    """A control plane removes its folder when it ends, so it needs a folder of its own."""
 
     def __init__(self, folder: Path, why: str) -> None:
         super().__init__(f"folder {folder}: {why}; name one that does not exist yet, where you can write")

@@ -13,10 +13,10 @@ from typing import Any, Final
 from hack.cluster.api import ApiError, Client, Node, Object
 from hack.cluster.waiting import wait_until
 
-# not in nodedevice.io/ itself: those on a Node are the operator's, which removes any that it did not set
+# not in nodedevice.io/ itself: the operator removes labels of that group that it did not set
 PLAYED_LABEL = "test.nodedevice.io/played-by"
 PLAYED_BY_KWOK = "kwok"
-# of Nodes in a cluster that others use: their pods would be bound there, and be shown as running where nothing runs
+# of Nodes in a cluster with other users: their pods would be bound there, and shown as running although nothing runs
 LENT_TAINT: Final = Object(key="test.nodedevice.io/demo", effect="NoSchedule")
 
 _FIELD_MANAGER = "kubelet"
@@ -24,12 +24,12 @@ _CAPACITY = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods
 
 
 def node_selector(played_by: str = PLAYED_BY_KWOK) -> str:
-    """Which Nodes somebody plays."""
+    """The selector of the Nodes that this program plays."""
     return f"{PLAYED_LABEL}={played_by}"
 
 
 def toleration() -> dict[str, Any]:
-    """What a pod's spec needs among its tolerations to be bound to a Node with LENT_TAINT."""
+    """The toleration that a pod needs to be bound to a Node with LENT_TAINT."""
     return {"key": LENT_TAINT.key, "operator": "Exists", "effect": LENT_TAINT.effect}
 
 
@@ -41,9 +41,10 @@ def create_node(
     more_labels: Mapping[str, str] = MappingProxyType({}),
     taints: Sequence[Object] = (),
 ) -> None:
-    """Make the Node; who plays it sees its label and reports it Ready. It has cpu, memory and pods, and no devices.
+    """Create the Node; the program that plays it finds it by its label and reports it Ready. It has cpu, memory and
+    pods, and no devices.
 
-    In two writes, as a kubelet does it: only a write of the status makes its manager the owner of capacity.
+    In two writes, like a kubelet: only a write of the status makes its manager the owner of capacity.
     """
     labels = {
         "kubernetes.io/hostname": name,
@@ -64,16 +65,16 @@ def create_node(
 
 
 def wait_schedulable(client: Client, names: Sequence[str], timeout_seconds: float = 60.0) -> None:
-    """Wait until the scheduler would use each Node: Ready, and the taints of its first seconds taken off.
+    """Wait until the scheduler would use each Node: Ready, and without the taints of its first seconds.
 
-    Raises TimeoutError, naming the first that is not, when that takes longer than timeout_seconds.
+    Raises TimeoutError with the first Node that is not ready after timeout_seconds.
     """
     for name in names:
         wait_until(partial(is_schedulable, client, name), f"Node {name} is Ready and free of taints", timeout_seconds)
 
 
 def is_schedulable(client: Client, name: str) -> bool:
-    """Would the scheduler use it now, for pods that tolerate LENT_TAINT? Not there yet is no."""
+    """Would the scheduler use it now, for pods that tolerate LENT_TAINT? False if the Node does not exist yet."""
     try:
         node = client.get(Node, name)
     except ApiError as exc:
@@ -87,7 +88,7 @@ def is_schedulable(client: Client, name: str) -> bool:
 
 
 def _node_info(kubelet_version: str) -> Object:
-    """What a Node says of its machine; the API wants every field, and a played one has nothing to say in most."""
+    """A Node's nodeInfo; the API requires every field, and most are empty for a played Node."""
     return Object(
         architecture="amd64",
         operatingSystem="linux",

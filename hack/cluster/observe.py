@@ -1,4 +1,4 @@
-"""When something became visible in the API: a watch in a thread, each event stamped as it comes in."""
+"""Records when a change became visible in the API: a watch in a thread, with the time of each event."""
 
 import threading
 import time
@@ -59,12 +59,12 @@ class Observer:
                     raise TimeoutError(f"no such event of {self._kind.__name__} within {timeout_seconds:.0f} s")
 
     def seen(self) -> list[Seen]:
-        """All that was seen so far."""
+        """All events so far."""
         with self._changed:
             return list(self._seen)
 
     def forget(self) -> None:
-        """Drop what was seen so far."""
+        """Drop all earlier events."""
         with self._changed:
             self._seen.clear()
 
@@ -83,12 +83,12 @@ class Observer:
                     self._seen.append(Seen(time.monotonic(), event, found))
                     self._changed.notify_all()
         except (*NO_ANSWER, RuntimeError):
-            # closed with the observer, or the API server went away: whoever waits runs into the time-out
+            # closed with the observer, or the API server ended: waiting callers time out
             return
 
 
 def capacity(seen: Seen, node_name: str, resource_name: str) -> int | None:
-    """What a Node event says of a resource; None for another node or without it."""
+    """A resource's capacity in a Node event; None for another node or without it."""
     node = seen.object
     if node.metadata.name != node_name or node.status is None:
         return None

@@ -13,13 +13,13 @@ from hack.cluster.processes.processes import Process
 _VERBS = ("filter", "prioritize", "bind", "preempt")
 # requests a second, as in the chart's values
 _QPS = 500
-# of one that is paced
+# of a paced scheduler
 _BURST = 10
 
 
 @dataclass(frozen=True)
 class Extender:
-    """url: where its verbs are. resources: that it is asked about. Pods that request none of them are not its business."""
+    """url: of its verbs. resources: handled by the extender. Other pods bypass it."""
 
     url: str
     resources: Sequence[str]
@@ -31,7 +31,7 @@ def second_scheduler(
 ) -> Process:
     """kube-scheduler for the pods whose schedulerName is `name`, not started yet. folder: for its configuration and log.
 
-    paced: it sends so many requests a second, evenly; None: as the chart's does.
+    paced: number of requests per second, evenly spaced; None: as in the chart.
     """
     config: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -50,7 +50,7 @@ def second_scheduler(
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(config))
     program = str(find(["kube-scheduler"])["kube-scheduler"])
-    # no event of the API that it watches shows that a device has room: it tries again by itself
+    # no watched event shows a free device: it retries by itself
     flags = [f"--config={path}", "--secure-port=0", "--pod-max-in-unschedulable-pods-duration=10s"]
     return Process(name, [program, *flags], folder / f"{name}.log")
 
@@ -59,7 +59,7 @@ def _entry(extender: Extender) -> dict[str, Any]:
     return {
         "urlPrefix": extender.url,
         **{f"{verb}Verb": verb for verb in _VERBS},
-        # of the chart's values, too
+        # also in the chart's values
         "weight": 10,
         "nodeCacheCapable": True,
         "httpTimeout": f"{extender.timeout_seconds:g}s",

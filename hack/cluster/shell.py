@@ -1,4 +1,4 @@
-"""The environment of a shell in which a person works with a cluster that was started here."""
+"""The environment of a shell for a cluster that was started here."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from hack.cluster.build.binaries import find
 
 
 def shell_environment(kubeconfig: Path, home: Path, first: Sequence[Path] = ()) -> dict[str, str]:
-    """first: folders in PATH before those of our programs and of the cluster's kubectl."""
+    """first: folders that PATH lists before our programs and the cluster's kubectl."""
     folders = [*first, Path(sys.executable).parent, find(["kubectl"])["kubectl"].parent]
     path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "KUBECONFIG": str(kubeconfig), "HOME": str(home)}

@@ -1,24 +1,26 @@
-"""Waiting for something that the API shows some time after it was asked for."""
+"""Waits for a state that the API shows some time after a request."""
 
 from collections.abc import Callable
 from typing import Final
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_exponential
 
-# Soon again at first, then less and less often: who asks spends CPU time that what is waited for could use.
+# Short pauses at first, then longer ones: polling uses CPU time that the awaited program needs.
 _LONGEST_PAUSE_SECONDS: Final = 0.25
 _GROWTH: Final = 1.2
 
 
 def pauses(first_seconds: float = 0.05) -> wait_exponential:
-    """Between two questions: a fifth longer each time, up to a quarter of a second, or to the first one where that is longer."""
+    """Pauses between polls: a fifth longer each time, up to a quarter of a second, or to the first pause if that is
+    longer.
+    """
     return wait_exponential(first_seconds, max(first_seconds, _LONGEST_PAUSE_SECONDS), _GROWTH)
 
 
 def wait_until(
     is_so: Callable[[], bool], what: str, timeout_seconds: float = 60.0, every_seconds: float = 0.05
 ) -> None:
-    """Ask until it is so, every_seconds at first. Raises TimeoutError, saying what was not so, when timeout_seconds are over."""
+    """Poll until it is so, every_seconds at first. After timeout_seconds raises TimeoutError, which names the condition."""
     asking = Retrying(
         retry=retry_if_result(lambda answer: not answer),
         wait=pauses(every_seconds),

@@ -1,8 +1,8 @@
-"""A machine with GPUs that are not there: a libnvidia-ml.so.1 of ours, which real pynvml loads through the real loader.
+"""A fake machine with GPUs: a libnvidia-ml.so.1 of ours, which real pynvml loads through the real loader.
 
-The library is C (hack/fake_nvml/src) and is built once into the cache folder. A description is what the machine is; a control
-file, followed while it is written, is what happens to it. Both are lines of text, see hack/fake_nvml/src/README.md.
-Nothing here loads the library: who uses it is another process, started with `environment()`.
+The library is C (hack/fake_nvml/src) and is built once into the cache folder. A description defines the machine; a
+control file, followed while it is written, changes it. Both are lines of text, see hack/fake_nvml/src/README.md. This
+module does not load the library: its user is another process, started with `environment()`.
 """
 
 import hashlib
@@ -29,16 +29,17 @@ CALLS_VARIABLE = "NODEDEVICE_FAKE_NVML_CALLS"
 
 _FLAGS = (
     *("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden"),
-    # nodelete: its watching thread must not find its code gone
+    # nodelete: its watching thread needs its code
     *("-shared", "-pthread", f"-Wl,-soname,{NAME}", "-Wl,-z,nodelete"),
 )
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call that the library answered, or that hangs there.
+    """One call that the library completed, or that hangs there.
 
-    milliseconds: of the monotonic clock. slot: None where the call is about no GPU. result: NVML's number; None: it hangs.
+    milliseconds: of the monotonic clock. slot: None if the call is not about a GPU. result: NVML's number; None: it
+    hangs.
     """
 
     milliseconds: int
@@ -53,7 +54,7 @@ def machines() -> list[str]:
 
 
 def library(extra_flags: Sequence[str] = ()) -> Path:
-    """Path of the library, built where it is not in the cache yet. Raises BinaryError with the message of the compiler."""
+    """Path of the library; builds it if the cache lacks it. Raises BinaryError with the message of the compiler."""
     path = _built_path(extra_flags)
     if not path.exists():
         with lock(cache_folder(), lambda _: None):
@@ -74,7 +75,7 @@ def compiler() -> str | None:
 
 
 def put_on_the_bus(host: Path) -> None:
-    """Let this root of a host show an NVIDIA GPU on its PCI bus, whatever the driver reports."""
+    """Make this root of a host show an NVIDIA GPU on its PCI bus, regardless of the driver."""
     device = host / "sys/bus/pci/devices/0000:1b:00.0"
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x10de\n")
@@ -89,10 +90,10 @@ def _built_path(extra_flags: Sequence[str]) -> Path:
 
 
 def _build(path: Path, extra_flags: Sequence[str]) -> None:
-    """Under the lock; the library appears complete or not at all."""
+    """Call it with the lock; the library appears complete or not at all."""
     program = compiler()
     if program is None:
-        raise BinaryError(NAME, "there is no C compiler", "install gcc, or set CC")
+        raise BinaryError(NAME, "no C compiler found", "install gcc, or set CC")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
     sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
@@ -105,7 +106,7 @@ def _build(path: Path, extra_flags: Sequence[str]) -> None:
 
 
 class FakeNvml:
-    """One such machine, in a folder of its own. Whatever is written shows in the very next call of whoever uses it."""
+    """One such machine, in a folder of its own. Every change shows in the next call of any process."""
 
     def __init__(self, folder: Path, machine: str | Path = "dgx-h100", *, library_path: Path | None = None) -> None:
         """machine: the name of a shipped description, or the path of another. Raises FileNotFoundError, BinaryError."""
@@ -122,7 +123,7 @@ class FakeNvml:
         self.calls.unlink(missing_ok=True)
 
     def environment(self, inherited: Mapping[str, str] | None = None, *, records_calls: bool = False) -> dict[str, str]:
-        """The environment of a process that is to see this machine; inherited: default, that of this process."""
+        """The environment of a process that uses this machine; inherited: by default that of this process."""
         base = dict(os.environ if inherited is None else inherited)
         folders = [str(self._library.parent), *filter(None, [base.get("LD_LIBRARY_PATH")])]
         base |= {
@@ -140,25 +141,25 @@ class FakeNvml:
             control.write(b"".join((line.encode() if isinstance(line, str) else line) + b"\n" for line in lines))
 
     def rewrite(self, *lines: str) -> None:
-        """Let the control file hold these lines and no others: the machine is as described, and then they happen."""
+        """Replace the control file's lines: the machine is as described, and then these statements apply."""
         written = self.control.with_suffix(".new")
         written.write_text("".join(f"{line}\n" for line in lines))
         written.replace(self.control)
 
     def lose(self, gpu: int | str) -> None:
-        """It falls off the bus: NVML goes on listing it, and every call about it fails."""
+        """The GPU falls off the bus: NVML still lists it, but every call about it fails."""
         self.write(f"lose {gpu}")
 
     def remove(self, gpu: int | str) -> None:
-        """It is gone from the list of GPUs, from the next nvmlInit on; its handles fail at once."""
+        """The GPU leaves the list of GPUs at the next nvmlInit; its handles fail at once."""
         self.write(f"remove {gpu}")
 
     def add(self, gpu: int | str) -> None:
-        """A lost or removed one is back, from the next nvmlInit on."""
+        """Bring back a lost or removed GPU, from the next nvmlInit on."""
         self.write(f"add {gpu}")
 
     def reset(self, gpu: int | str, uuid: str | None = None) -> None:
-        """It is reset: no longer lost, its volatile counters zero; with another UUID, if one is given."""
+        """Reset the GPU: no longer lost, its volatile counters zero; with another UUID, if given."""
         self.write(f"reset {gpu}" + (f" uuid={uuid}" if uuid else ""))
 
     def set(self, gpu: int | str, **attributes: int | str) -> None:
@@ -167,19 +168,19 @@ class FakeNvml:
         self.write(f"set {gpu} {' '.join(words)}")
 
     def xid(self, gpu: int | str, number: int, times: int = 1) -> None:
-        """The driver reports an Xid: whoever waits for events wakes."""
+        """Report an Xid, as a driver does: waiting callers of the event set wake."""
         self.write(f"xid {gpu} {number} {times}")
 
     def mig(self, gpu: int | str, mode: str) -> None:
-        """Switch MIG mode (enabled, disabled): at once and without a single instance."""
+        """Switch MIG mode (enabled, disabled): at once and without instances."""
         self.set(gpu, mig=mode)
 
     def create(self, gpu: int | str, profile: str, **options: int | str) -> None:
-        """Cut a GPU instance such as 1g.10gb out of a GPU in MIG mode; options: start, compute, uuid (see the README)."""
+        """Create a GPU instance such as 1g.10gb in a GPU in MIG mode; options: start, compute, uuid (see the README)."""
         self.write(" ".join([f"create {gpu} {profile}", *(f"{key}={value}" for key, value in options.items())]))
 
     def destroy(self, gpu: int | str, instance: int | str = "*") -> None:
-        """Take away a GPU instance, by its ID, with its compute instances; without an ID all of them."""
+        """Remove a GPU instance by its ID, with its compute instances; without an ID all of them."""
         self.write(f"destroy {gpu} {instance}")
 
     def break_function(self, gpu: int | str, function: str, error: str) -> None:
@@ -191,11 +192,11 @@ class FakeNvml:
         self.write(f"hang {gpu} {function}" + (f" {seconds}" if seconds else ""))
 
     def repair(self, gpu: int | str, function: str = "") -> None:
-        """End what break_function and hang of the same words began; without a function, all of it for this GPU."""
+        """End break_function and hang of the same arguments; without a function, all of them for this GPU."""
         self.write(f"repair {gpu} {function}".rstrip())
 
     def recorded_calls(self) -> list[Call]:
-        """What was called so far, by processes that were started with records_calls."""
+        """Calls so far by processes that were started with records_calls."""
         text = self.calls.read_text() if self.calls.exists() else ""
         return [_call(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 

@@ -1,4 +1,4 @@
-"""The machines that the fake NVML describes, as the plugin's core gets to know them: from the descriptions, without a library."""
+"""The machines of the fake NVML in the form that the plugin's core reads: from the descriptions, without a library."""
 
 import shlex
 from functools import cache
@@ -7,7 +7,7 @@ from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Pair, Ports, pair, 
 
 from hack.fake_nvml.library import MACHINES as FOLDER
 
-# with how many GPUs
+# number of GPUs
 MACHINES = {"dgx-h100": 8, "dgx1-v100": 8, "dgx2-v100": 16, "t4-pair": 2}
 
 NumaNodes = dict[str, tuple[int, ...]]

@@ -1,8 +1,8 @@
-"""`python -m hack.gpu_check`: what real NVML there is, as a table, and how it differs from the fake one.
+"""`python -m hack.gpu_check`: describes the machine's real NVML as a table, and compares it with the fake one.
 
-Needs pynvml and, for the comparison, a C compiler; nothing has to be installed of this project. It only reads. What it found is
-written as JSON too. Ends with 0 where there is no NVML, so that it may stand anywhere; with 1 when types or functions differ from
-the fake's, or when the driver does not work.
+Needs pynvml and, for the comparison, a C compiler; nothing of this project must be installed. It only reads. Writes
+its findings as JSON as well. Exits with 0 without an NVML, so that it may run on any machine; with 1 when types or
+functions differ from the fake's, or when the driver does not work.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _LIBRARY_NOT_FOUND = 12
 
 
 class Trouble(Exception):
-    """It cannot be checked; the text names the remedy."""
+    """The check is impossible; the text names the remedy."""
 
 
 def survey(environment: Mapping[str, str], symbols: Sequence[str], timeout_seconds: float) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def survey(environment: Mapping[str, str], symbols: Sequence[str], timeout_secon
             command, cwd=_ROOT, env=environment, check=False, capture_output=True, text=True, timeout=timeout_seconds
         )
     except subprocess.TimeoutExpired:
-        raise Trouble(f"NVML did not answer within {timeout_seconds:g} s: see NVRM in the kernel log") from None
+        raise Trouble(f"NVML did not respond within {timeout_seconds:g} s: see NVRM in the kernel log") from None
     if done.returncode != 0:
         raise Trouble(f"asking NVML ended with {done.returncode}:\n{done.stderr.strip()}")
     found: dict[str, Any] = json.loads(done.stdout)
@@ -56,14 +56,14 @@ def likest_machine(real: Mapping[str, Any]) -> str:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Do all of it and print it; the exit status."""
+    """Run the check and print the result; returns the exit status."""
     from hack.gpu_check import tables
     from hack.gpu_check.comparison import compare
 
     symbols = exported_symbols()
     real = survey(os.environ, symbols, arguments.timeout)
     if real.get("init") == _LIBRARY_NOT_FOUND:
-        print("no NVML here: there is no libnvidia-ml.so.1, so there is nothing to check")
+        print("no NVML here: libnvidia-ml.so.1 was not found; nothing to check")
         return 0
     if "init" in real:
         raise Trouble(f"NVML is here and does not work: {real['text']} (error {real['init']}): see nvidia-smi")
@@ -88,7 +88,7 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for all calls together")
     arguments = parser.parse_args()
     if find_spec("pynvml") is None:
-        print("there is no module pynvml: pip install nvidia-ml-py, or make setup", file=sys.stderr)
+        print("the module pynvml is missing: pip install nvidia-ml-py, or make setup", file=sys.stderr)
         return 1
     try:
         return check(arguments)

@@ -1,7 +1,7 @@
-"""Sets what one NVML answered beside what another answered to the same questions. Pure: surveys in, findings out.
+"""Compares the responses of two NVMLs to the same calls. Pure: surveys in, findings out.
 
-Numbers are never compared, since every machine has its own. Types are: code that was tried with the one must take the other's
-answers. That one answers and the other refuses is noted, and is no fault: GPUs differ in what they support.
+Numbers are never compared, since every machine has its own. Types are: code that was tested with one must accept the
+other's responses. A call that only one of them supports is noted, but is not a fault: GPUs differ in their features.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,12 +22,12 @@ class Finding:
 
 
 def compare(real: Survey, fake: Survey) -> list[Finding]:
-    """What differs, faults first."""
+    """Differences, faults first."""
     ours, theirs = outcomes(fake), outcomes(real)
     findings = [*_missing(real, fake)]
     for function in sorted(ours.keys() & theirs.keys()):
         shapes_differ = _shapes(theirs[function]) != _shapes(ours[function])
-        # an empty list, or a refusal on one side, shows nothing about types
+        # an empty list, or a refusal on one side, does not reveal types
         is_fault = shapes_differ and bool(_shapes(theirs[function])) and bool(_shapes(ours[function]))
         if is_fault or theirs[function] != ours[function]:
             findings.append(Finding(function, _written(theirs[function]), _written(ours[function]), is_fault))
@@ -35,7 +35,7 @@ def compare(real: Survey, fake: Survey) -> list[Finding]:
 
 
 def outcomes(survey: Survey) -> dict[str, frozenset[str]]:
-    """By function: every way in which it was answered, `error N` or the shape of the value."""
+    """All outcomes by function: `error N`, or the shape of the value."""
     gathered: dict[str, set[str]] = {}
     for function, answer in _answers(survey):
         gathered.setdefault(function, set()).add(f"error {answer['error']}" if "error" in answer else answer["shape"])
@@ -43,7 +43,7 @@ def outcomes(survey: Survey) -> dict[str, frozenset[str]]:
 
 
 def refused(survey: Survey) -> dict[str, dict[int, int]]:
-    """By function about a GPU: which errors, and on how many GPUs."""
+    """Errors of each function about a GPU, with the number of GPUs."""
     counted: dict[str, dict[int, int]] = {}
     for gpu in survey["gpus"]:
         for function, answer in gpu["calls"].items():

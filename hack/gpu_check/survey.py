@@ -1,7 +1,8 @@
-"""Asks the NVML that the loader finds everything that this project's code may ask, and prints the answers as one JSON object.
+"""Calls every NVML function that this project may use, in the NVML that the loader finds, and prints the results as
+JSON.
 
-It only reads, except that it makes an event set and frees it. It runs in a process of its own, so that a driver that hangs or
-crashes takes nothing else with it; it needs nothing but the standard library and pynvml.
+It only reads, except that it creates an event set and frees it. It runs in a separate process, so that a driver that
+hangs or crashes ends nothing else. Needs only the standard library and pynvml.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-# What is asked about each GPU: function of pynvml, arguments after the handle.
+# Calls for each GPU: function of pynvml, arguments after the handle.
 _OF_A_GPU: tuple[tuple[str, tuple[int, ...]], ...] = (
     *(
         (f"nvmlDeviceGet{what}", ())
@@ -37,7 +38,7 @@ _OF_A_GPU: tuple[tuple[str, tuple[int, ...]], ...] = (
     *(("nvmlDeviceGetGpuInstanceProfileInfo", (profile, version)) for profile in (0, 2) for version in (1, 2)),
     *(("nvmlDeviceGetTopologyNearestGpus", (level,)) for level in (10, 20, 30, 40, 50)),
 )
-# What is asked about each MIG device.
+# Calls for each MIG device.
 _OF_A_MIG_DEVICE = tuple(
     f"nvmlDevice{what}"
     for what in (
@@ -50,12 +51,12 @@ _FIELDS = {
     "NVML_FI_DEV_NVLINK_LINK_COUNT": pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT,
     "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION": pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
 }
-# no call may take longer than this on its own in a table; it is only reported, never judged
+# tables list calls that take longer than this; they are never a fault
 _SLOW_MS = 100.0
 
 
 def plain(value: Any) -> Any:
-    """What of it is data."""
+    """The data of a value."""
     if isinstance(value, ctypes.Structure):
         return {name: plain(getattr(value, name)) for name, *_ in value._fields_}
     if isinstance(value, ctypes.Array | list | tuple):
@@ -68,7 +69,7 @@ def plain(value: Any) -> Any:
 
 
 def shape(value: Any) -> str:
-    """Of what types it is made, without its numbers: equal for two libraries that can take each other's place."""
+    """The types of a value, without its numbers: equal for two compatible libraries."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {shape(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -77,14 +78,14 @@ def shape(value: Any) -> str:
 
 
 def answer(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """What a call came to: `value` and `shape`, or the number of its `error`; and how long it took."""
+    """The result of a call: `value` and `shape`, or the number of its `error`; and its duration."""
     began = time.perf_counter()
     try:
         value = plain(function(*arguments))
     except pynvml.NVMLError as error:
         found: dict[str, Any] = {"error": error.value}
     except UnicodeDecodeError as error:
-        # from firmware that is damaged: pynvml cannot give it to anybody
+        # damaged firmware: pynvml cannot return the value
         found = {"value": error.object.decode(errors="replace"), "shape": "text that is not UTF-8"}
     else:
         found = {"value": value, "shape": shape(value)}
@@ -93,7 +94,7 @@ def answer(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
 
 
 def named(name: str, arguments: Iterable[int]) -> str:
-    """As it stands in tables: nvmlDeviceGetTemperature(0)."""
+    """The name in tables: nvmlDeviceGetTemperature(0)."""
     return f"{name}({', '.join(map(str, arguments))})"
 
 
@@ -116,10 +117,10 @@ def _field(handle: Any, number: int) -> dict[str, Any]:
 
 
 def _mig_devices(handle: Any) -> list[dict[str, Any]]:
-    """Of each index at which there may be one: its handle, and what is answered about it."""
+    """For each index of a possible MIG device: its handle, and the results of its calls."""
     devices = []
     most = answer(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle).get("value", 0)
-    # one where there is none, for the refusal
+    # at least one call, to record the refusal without MIG
     for index in range(max(most, 1)):
         found = {"handle": answer(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)}
         if "value" in found["handle"]:
@@ -130,7 +131,7 @@ def _mig_devices(handle: Any) -> list[dict[str, Any]]:
 
 
 def _links(handle: Any) -> list[dict[str, Any]]:
-    """Up to one after the last that there is: some drivers leave gaps, with an error for each."""
+    """Links up to one after the last existing one: some drivers leave gaps, with an error for each."""
     links = [
         {what: answer(getattr(pynvml, f"nvmlDeviceGetNvLink{what}"), handle, link) for what in _OF_A_LINK}
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS)
@@ -140,7 +141,7 @@ def _links(handle: Any) -> list[dict[str, Any]]:
 
 
 def of_a_pair(one: Any, other: Any) -> dict[str, Any]:
-    """What joins two GPUs."""
+    """The connections of two GPUs."""
     return {
         "nvmlDeviceGetTopologyCommonAncestor()": answer(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other),
         "nvmlDeviceGetP2PStatus(NVLINK)": answer(
@@ -150,7 +151,7 @@ def of_a_pair(one: Any, other: Any) -> dict[str, Any]:
 
 
 def wrong_use(handles: list[Any]) -> dict[str, Any]:
-    """What is answered to calls that cannot be answered, by what is asked for."""
+    """Results of invalid calls, by the invalid thing."""
     probes: dict[str, Callable[[], Any]] = {
         "a GPU after the last one": lambda: pynvml.nvmlDeviceGetHandleByIndex(len(handles)),
         "an unknown UUID": lambda: pynvml.nvmlDeviceGetHandleByUUID("GPU-00000000-0000-0000-0000-000000000000"),
@@ -171,7 +172,7 @@ def wrong_use(handles: list[Any]) -> dict[str, Any]:
 
 
 def events(handles: list[Any]) -> dict[str, Any]:
-    """An event set from its making to its end. Nothing is expected to happen meanwhile."""
+    """Create, use and free an event set. No event is expected."""
     made = pynvml.nvmlEventSetCreate()
     found = {}
     if handles:
@@ -189,7 +190,7 @@ def exported(symbols: Iterable[str]) -> list[str]:
 
 
 def _handles() -> tuple[list[Any], dict[int, int]]:
-    """Handles of the GPUs that answer; of the others, by index, the error."""
+    """Handles of the GPUs that respond; for the others, the error by index."""
     handles, unreachable = [], {}
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
@@ -200,7 +201,7 @@ def _handles() -> tuple[list[Any], dict[int, int]]:
 
 
 def survey(symbols: Iterable[str]) -> dict[str, Any]:
-    """All of it. Raises NVMLError where NVML cannot even be initialised."""
+    """The whole survey. Raises NVMLError if NVML cannot be initialised."""
     pynvml.nvmlInit()
     try:
         handles, unreachable = _handles()

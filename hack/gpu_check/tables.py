@@ -27,7 +27,7 @@ def error_name(number: int) -> str:
 
 
 def value(answer: Mapping[str, Any], otherwise: object = "-") -> Any:
-    """What a call returned, or what stands for a refusal."""
+    """The value that a call returned, or a text for an error."""
     return answer.get("value", otherwise)
 
 
@@ -102,7 +102,7 @@ def _active(gpu: Mapping[str, Any]) -> int:
 
 
 def mig_devices(survey: Survey) -> list[str]:
-    """A row for each MIG device; none where there is none."""
+    """A row for each MIG device, if any."""
     rows = [
         _mig_row(index, device) for index, gpu in enumerate(survey["gpus"]) for device in gpu["mig"] if len(device) > 1
     ]
@@ -122,7 +122,9 @@ def _mig_row(gpu: int, device: Mapping[str, Any]) -> list[str]:
 
 
 def matrix(survey: Survey) -> list[str]:
-    """What joins each two GPUs: NV and the number of links to each other, SW and that to switches, or the way over PCIe."""
+    """Connections of each pair of GPUs: NV and the number of direct links, SW and that to switches, or the way over
+    PCIe.
+    """
     count = len(survey["gpus"])
     head = ["", *(f"GPU{index}" for index in range(count))]
     rows = [
@@ -146,17 +148,17 @@ def _joined(survey: Survey, one: int, other: int) -> str:
 
 
 def refusals(survey: Survey) -> list[str]:
-    """What is not answered, by function."""
+    """Calls that return an error, by function."""
     rows = [
         [function, f"{error_name(number)} on {count} of {len(survey['gpus'])}"]
         for function, errors in sorted(refused(survey).items())
         for number, count in errors.items()
     ]
-    return ["not answered:", *(f"  {line}" for line in aligned(rows))] if rows else ["every call is answered"]
+    return ["calls that fail:", *(f"  {line}" for line in aligned(rows))] if rows else ["every call succeeds"]
 
 
 def findings(found: Sequence[Finding], machine: str) -> list[str]:
-    """What differs from the fake."""
+    """Differences from the fake."""
     if not found:
         return [f"no call differs from the fake's {machine}"]
     rows = [

@@ -27,7 +27,7 @@ def main() -> None:
     except OSError as exc:
         sys.exit(f"{command}: {exc.filename or 'this machine'}: {exc.strerror}: make room there, or let it be written")
     except (KeyboardInterrupt, EOFError):
-        sys.exit(f"{command}: interrupted; typed again, it goes on")
+        sys.exit(f"{command}: interrupted; repeat the command to continue")
 
 
 if __name__ == "__main__":

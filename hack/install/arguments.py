@@ -1,4 +1,4 @@
-"""What `make install` and `make uninstall` were given. Pure."""
+"""Arguments of `make install` and `make uninstall`. Pure."""
 
 import argparse
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from hack.install.values import RELEASE
 
 @dataclass(frozen=True)
 class Arguments:
-    """registry, containerd, builder: empty where not given. values: a file for the chart; None: no file.
+    """registry, containerd, builder: empty if not given. values: a file for the chart; None: no file.
 
-    is_plan: print what would be done. is_all: remove what an uninstall keeps. is_sure: without a question.
+    is_plan: print the actions only. is_all: remove what an uninstall keeps. is_sure: without a question.
     """
 
     registry: str = ""
@@ -55,7 +55,7 @@ def parse(words: Sequence[str]) -> tuple[str, Arguments]:
     try:
         seconds = float(given.timeout_seconds or usual.timeout_seconds)
     except ValueError:
-        parser.error(f"TIMEOUT={given.timeout_seconds} is no number of seconds, such as TIMEOUT=300")
+        parser.error(f"TIMEOUT={given.timeout_seconds} is not a number of seconds, such as TIMEOUT=300")
     return given.command, Arguments(
         registry=given.registry.rstrip("/"),
         containerd=given.containerd,

@@ -1,6 +1,7 @@
-"""What builds the images: docker, podman or buildah from the Dockerfiles, or the release's own way from Debian's packages.
+"""Builders of the images: docker, podman or buildah from the Dockerfiles, or the release's own way from Debian's
+packages.
 
-The choice is pure; a builder's archive is an OCI one, as that of the release.
+The choice is pure; each builder's archive is an OCI archive, like the release's.
 """
 
 import platform
@@ -22,7 +23,9 @@ _APT: Final = ("apt-get", "dpkg-deb")
 
 @dataclass(frozen=True)
 class Facts:
-    """answering: of PROGRAMS, those that are here and work. has_apt: so do Debian's packages. architecture: as in a Node."""
+    """answering: those of PROGRAMS that are installed and work. has_apt: Debian's packages can be fetched. architecture:
+    as in a Node.
+    """
 
     answering: tuple[str, ...]
     has_apt: bool
@@ -37,14 +40,16 @@ def facts() -> Facts:
 
 
 def choose(wanted: str, architectures: Sequence[str], machine: Facts) -> tuple[str, ...]:
-    """The ways to build for these architectures, best first. wanted: BUILDER, which allows that one alone. Raises InstallError.
+    """The ways to build for these architectures, best first. wanted: BUILDER, which allows only that one. Raises
+    InstallError.
 
-    A builder makes images of this machine's architecture; for others it needs an emulator, and comes after Debian's packages.
+    A builder makes images of this machine's architecture; for others it needs an emulator, and comes after Debian's
+    packages.
     """
     if wanted and wanted not in (*PROGRAMS, DEBIAN):
         raise InstallError(f"BUILDER={wanted} is unknown", f"name one of {', '.join((*PROGRAMS, DEBIAN))}")
     if wanted in PROGRAMS and wanted not in machine.answering:
-        raise InstallError(f"BUILDER={wanted} does not answer", "start it or install it, or leave BUILDER out")
+        raise InstallError(f"BUILDER={wanted} does not respond", "start it or install it, or leave BUILDER out")
     builders = machine.answering[:1] if len(architectures) == 1 else ()
     packages = (DEBIAN,) if machine.has_apt else ()
     ways = (*builders, *packages) if list(architectures) == [machine.architecture] else (*packages, *builders)
@@ -53,13 +58,13 @@ def choose(wanted: str, architectures: Sequence[str], machine: Facts) -> tuple[s
     if not ways:
         raise InstallError(
             f"nothing here builds images for {' and '.join(architectures)}",
-            "install docker, podman or buildah, or do it on a Debian or Ubuntu, where none of them is needed",
+            "install docker, podman or buildah, or use a Debian or Ubuntu, which needs none of them",
         )
     return ways
 
 
 def words(way: str) -> str:
-    """For people."""
+    """The way, in words for people."""
     return "of Debian's packages, as `make release` does" if way == DEBIAN else f"by {way}"
 
 
@@ -67,7 +72,7 @@ def build(builder: str, dockerfile: Path, tree: Path, name: str, architecture: s
     """Build an image and write it as an OCI archive; it stays in no store of images. Raises InstallError."""
     label = f"org.opencontainers.image.version={name.rpartition(':')[2]}"
     options = ["--quiet", "--platform", f"linux/{architecture}", "--label", label, "-f", str(dockerfile), "-t", name]
-    # who is offline notices it now, and not after three attempts
+    # fail now without a network, and not after three attempts
     options += [] if builder == "docker" else ["--retry=0"]
     commands.run([builder, "build", *options, str(tree)], f"{builder} build", remedy=_REMEDY)
     try:

@@ -1,6 +1,6 @@
-"""The cluster of the current kubeconfig, by kubectl and Helm: what it has of nodedevice, and what changes that.
+"""Reads and changes nodedevice in the cluster of the current kubeconfig, by kubectl and Helm.
 
-The kubeconfig is copied at the beginning: whatever is made current meanwhile changes nothing.
+The kubeconfig is copied at the beginning: a later change of the context has no effect.
 """
 
 import json
@@ -26,11 +26,11 @@ Json = dict[str, Any]
 KINDS: Final = tuple(f"{kind}.{GROUP}" for kind in ("nodedeviceconfigs", "nodedevices", "poddevices"))
 _LABEL: Final = "app.kubernetes.io/name=nodedevice"
 _LIMIT: Final = "--request-timeout=30s"
-# of the first question, and of a server that drops packets
+# for the first request, and for a server that drops packets
 _ANSWER: Final = "--request-timeout=10s"
-# where distributions leave an administrator's
+# distributions' paths of an administrator's kubeconfig
 _KUBECONFIGS: Final = ("/etc/rancher/k3s/k3s.yaml", "/etc/rancher/rke2/rke2.yaml", "/etc/kubernetes/admin.conf")
-# what an install makes that an ordinary account may not
+# objects of an install that an ordinary account may not create
 _RIGHTS: Final = (
     "create namespaces",
     "create customresourcedefinitions.apiextensions.k8s.io",
@@ -38,14 +38,14 @@ _RIGHTS: Final = (
     "create validatingadmissionpolicies.admissionregistration.k8s.io",
     "list nodes",
 )
-# `--reset-then-reuse-values` is younger than Helm 3
+# Helm 3 got `--reset-then-reuse-values` later
 _OLDEST_HELM: Final = (3, 14)
 
 
 class Cluster:
-    """folder: for a copy of the kubeconfig. say: called where a program has to be fetched, a line at a time.
+    """folder: for a copy of the kubeconfig. say: called with a line for each download.
 
-    is_plan: Helm is used where this machine has it, and not fetched.
+    is_plan: use Helm only if this machine has it; do not fetch it.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None], *, is_plan: bool = False) -> None:
@@ -60,7 +60,7 @@ class Cluster:
         content: Json = (yaml_text.load(done.stdout) or {}) if done.returncode == 0 else {}
         if not content.get("clusters"):
             why = last_words(done.stderr) if done.stderr.strip() else "it names no cluster"
-            raise InstallError(f"there is no current kubeconfig ({why})", _kubeconfig_remedy())
+            raise InstallError(f"no current kubeconfig ({why})", _kubeconfig_remedy())
         remember_secrets(content)
         _resolve_paths(content)
         self.kubeconfig = folder / "kubeconfig"
@@ -71,7 +71,7 @@ class Cluster:
     # -- kubectl ------------------------------------------------------------------------------------------------------------
 
     def version(self) -> tuple[int, str]:
-        """Kubernetes' minor number and version. Raises InstallError where the API server does not answer."""
+        """Kubernetes' minor number and version. Raises InstallError if the API server does not respond."""
         done = self._attempt("get", "--raw=/version", _ANSWER)
         if done.returncode != 0:
             raise failure(f"asking the API server {self.server} of the context {self.context}", done.stderr)
@@ -91,7 +91,7 @@ class Cluster:
             )
 
     def get(self, *what: str) -> Json:
-        """A list or an object; empty where there is none, or no such kind. Raises InstallError."""
+        """A list or an object; empty if the object or its kind does not exist. Raises InstallError."""
         done = self._attempt("get", *what, "-o", "json", "--ignore-not-found", _LIMIT)
         if done.returncode != 0:
             if "doesn't have a resource type" in done.stderr or "could not find the requested resource" in done.stderr:
@@ -103,16 +103,16 @@ class Cluster:
         return list(self.get(*what).get("items") or [])
 
     def kubectl(self, *arguments: str, remedy: str = "") -> str:
-        """What it printed. remedy: by what it complains about, unless given. Raises InstallError."""
+        """Run kubectl and return its output. remedy: by default found from the error. Raises InstallError."""
         return run(
             [self._kubectl, f"--cache-dir={self._caches}", *arguments], _shown("kubectl", arguments), self._environment
         )
 
     def differs(self, manifest: str) -> bool:
-        """Whether an object of a release's manifest is missing, or has other content than the manifest says."""
+        """Whether an object of a release's manifest is missing, or its content differs from the manifest."""
         diff = ("diff", "--server-side", "--force-conflicts", "--field-manager=make-install", "-f", "-")
         done = self._attempt(*diff, stdin=manifest)
-        # 0: equal, 1: differs; more: it could not be found out, and an upgrade does no harm
+        # 0: equal, 1: differs; otherwise unknown, and an upgrade does no harm
         return done.returncode != 0
 
     def _attempt(self, *arguments: str, stdin: str = "") -> Completed:
@@ -125,14 +125,16 @@ class Cluster:
         return bool(self._helm)
 
     def releases(self, owner: Owner) -> list[Json]:
-        """All of this cluster, as Helm lists them, in any state; without Helm only that owner's. Raises InstallError."""
+        """All releases of this cluster, as Helm lists them, in any state; without Helm only that owner's. Raises
+        InstallError.
+        """
         if not self.has_helm:
             return self._release_by_secrets(owner)
         states = ("--deployed", "--failed", "--pending", "--uninstalling")
         return list(parsed(self._do("list", "--all-namespaces", *states, "--output", "json"), "helm") or [])
 
     def _release_by_secrets(self, owner: Owner) -> list[Json]:
-        """By the Secrets in which Helm keeps a release, one for each revision; their labels lack only the chart."""
+        """Find releases by the Secrets in which Helm keeps them, one per revision; their labels lack only the chart."""
         selector = f"owner=helm,name={owner.release}"
         found = [each["metadata"]["labels"] for each in self.items("secrets", "-n", owner.namespace, "-l", selector)]
         if not found:
@@ -142,9 +144,9 @@ class Cluster:
         return [{"namespace": owner.namespace, "name": owner.release, "status": last.get("status", ""), "chart": chart}]
 
     def labelled_workloads(self) -> list[Json]:
-        """DaemonSets and Deployments of the chart, by whomever and wherever they were made. Raises InstallError.
+        """DaemonSets and Deployments of the chart, of any installer, in any namespace. Raises InstallError.
 
-        A tenant may use the chart's label, too: these count for nothing where no account has rights of the chart.
+        A tenant may use the chart's label as well: workloads count only if an account has rights of the chart.
         """
         bindings = self.items("clusterrolebindings", "-l", _LABEL)
         namespaces = {subject.get("namespace") for each in bindings for subject in each.get("subjects") or []}
@@ -152,7 +154,7 @@ class Cluster:
         return [each for each in found if each["metadata"]["namespace"] in namespaces]
 
     def release(self, owner: Owner) -> Json:
-        """A release as Helm keeps it; empty where there is none."""
+        """A release as Helm keeps it; empty if it does not exist."""
         done = self._helm_attempt("status", owner.release, "--namespace", owner.namespace, "--output", "json")
         return dict(parsed(done.stdout, "helm") or {}) if done.returncode == 0 else {}
 
@@ -184,7 +186,9 @@ class Cluster:
 
 
 def _resolve_paths(content: Json) -> None:
-    """Those of a token and of a login program start from the kubeconfig that names the user; kubectl leaves them as they are."""
+    """Make the paths of token files and login programs absolute. Both are relative to the user's kubeconfig, and kubectl
+    keeps them.
+    """
     named = [Path(each).expanduser() for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
     files = [each for each in named or [Path("~/.kube/config").expanduser()] if each.is_file()]
     folders = {
@@ -202,12 +206,12 @@ def _resolve_paths(content: Json) -> None:
 
 
 def _shown(program: str, arguments: Sequence[str]) -> str:
-    """A command's first words, which name it."""
+    """The first words of a command, which identify it."""
     return " ".join([program, *[word for word in arguments if not word.startswith("-")][:2]])
 
 
 def _helm(say: Callable[[str], None], *, is_fetched: bool) -> tuple[str, int]:
-    """The user's own where it is young enough, else the project's; with its major version. Empty: it is not fetched."""
+    """The user's Helm if it is new enough, else the project's; with its major version. Empty: it is not fetched."""
     own = shutil.which("helm")
     if own and (version := _helm_version(own)) >= _OLDEST_HELM:
         return own, version[0]
@@ -218,7 +222,7 @@ def _helm(say: Callable[[str], None], *, is_fetched: bool) -> tuple[str, int]:
 
 
 def _helm_version(helm: str) -> tuple[int, int]:
-    """Zeros where it does not say."""
+    """Zeros if its version is unknown."""
     words = attempt([helm, "version", "--short"]).stdout.strip().removeprefix("v").split(".")
     try:
         return int(words[0]), int(words[1])
@@ -229,16 +233,16 @@ def _helm_version(helm: str) -> tuple[int, int]:
 def _kubeconfig_remedy() -> str:
     found = [path for path in _KUBECONFIGS if os.path.exists(path)]
     if found and "KUBECONFIG" not in os.environ:
-        return f"export KUBECONFIG={found[0]}, as somebody who may read it"
+        return f"export KUBECONFIG={found[0]}, with an account that may read it"
     return "set KUBECONFIG, or choose one with `kubectl config use-context`"
 
 
 def own_release() -> str:
-    """Of the working tree's chart."""
+    """The version of the working tree's chart."""
     return str(yaml_text.load((CHART / "Chart.yaml").read_text())["appVersion"])
 
 
 def values_file(values: Mapping[str, Any], file: Path) -> Path:
-    """Write values for Helm, as JSON: its reader of YAML takes some words for numbers. Returns the file."""
+    """Write values for Helm, as JSON: its YAML reader takes some words for numbers. Returns the file."""
     file.write_text(json.dumps(values))
     return file

@@ -1,4 +1,4 @@
-"""Runs programs of others, and turns what they complain about into one sentence with what to do."""
+"""Runs external programs, and turns their error output into one sentence with a remedy."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from hack.install.errors import InstallError
 _REACH = (
     "check that the cluster runs and that this machine reaches it, or choose another with `kubectl config use-context`"
 )
-# They give their reasons only as text. The first that fits counts.
+# Programs report causes only as text. The first match counts.
 _REMEDIES: Final = (
     (
         r"[Uu]nauthorized|provide credentials|must be logged in",
@@ -21,7 +21,7 @@ _REMEDIES: Final = (
     ),
     (r"\bx509\b|certificate", "the kubeconfig is another cluster's or has expired: fetch it from the cluster again"),
     (r"[Ff]orbidden|cannot \w+ resource", "use a kubeconfig of an administrator of the cluster"),
-    (r"another operation .* in progress", "wait for it; where it was cut off, `make uninstall`, or `helm rollback`"),
+    (r"another operation .* in progress", "wait for it; if it was interrupted, `make uninstall`, or `helm rollback`"),
     (
         r"refused|no such host|no route to host|unreachable|i/o timeout|deadline exceeded|timed out|Timeout|EOF|connection reset",
         _REACH,
@@ -33,8 +33,8 @@ _REMEDIES: Final = (
     (r"values don't meet the specifications|error unmarshaling|cannot unmarshal|failed to parse", "correct VALUES"),
     (r"no space left", "free some space on that disk"),
 )
-_OTHERWISE: Final = "read what it says, and type the same again: it goes on from there"
-# of a program that was interrupted
+_OTHERWISE: Final = "read the message, and repeat the command: it continues from there"
+# time for an interrupted program to end
 _END_SECONDS: Final = 30.0
 _NOISE: Final = re.compile(r"^(WARNING|W\d{4}|I\d{4}|E\d{4}|level=warning|time=)")
 
@@ -43,12 +43,12 @@ Completed = subprocess.CompletedProcess[str]
 
 
 def is_terminal() -> bool:
-    """Whether a person can answer a question."""
+    """Whether a person at a terminal can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def attempt(command: Sequence[str], environment: Mapping[str, str] | None = None, stdin: str = "") -> Completed:
-    """What became of it. Raises InstallError where there is no such program."""
+    """Run it and return its result. Raises InstallError if the program is not installed."""
     try:
         process = subprocess.Popen(
             command,
@@ -65,7 +65,7 @@ def attempt(command: Sequence[str], environment: Mapping[str, str] | None = None
         try:
             output, complaints = process.communicate(stdin)
         except KeyboardInterrupt:
-            # a terminal sends it the same signal: Helm then writes down that it was interrupted, and the next one can go on
+            # a terminal sends it the same signal: Helm then records the interruption, and the next call can continue
             _let_end(process)
             raise
     return Completed(command, process.returncode, output, complaints)
@@ -79,7 +79,7 @@ def _let_end(process: "subprocess.Popen[str]") -> None:
 
 
 def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None, remedy: str = "") -> str:
-    """What it printed. what: was being done, for the message. remedy: by what it complains about, unless given.
+    """Run it and return its output. what: the activity, for the message. remedy: by default found from the error.
 
     Raises InstallError.
     """
@@ -96,17 +96,17 @@ def failure(what: str, stderr: str, remedy: str = "") -> InstallError:
 
 
 def last_words(text: str) -> str:
-    """The end of what a program complained about, in one line."""
+    """The end of a program's error output, in one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     chosen = [line for line in lines if not _NOISE.match(line)] or lines or ["it printed nothing"]
     return " ".join(" ".join(chosen[-3:]).split())[-600:].rstrip(".")
 
 
 def parsed(text: str, what: str) -> Any:
-    """JSON that a program printed; None for nothing. Raises InstallError."""
+    """Parse a program's JSON output; None for no output. Raises InstallError."""
     try:
         return json.loads(text) if text.strip() else None
     except ValueError as exc:
         raise InstallError(
-            f"{what} printed no JSON ({last_words(text)[:80]})", "see what is in PATH under that name"
+            f"{what} printed no JSON ({last_words(text)[:80]})", "see which program PATH has under that name"
         ) from exc

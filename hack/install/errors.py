@@ -1,12 +1,12 @@
-"""What stops an install or an uninstall. One sentence with what to do, which `make install` prints.
+"""Errors that stop an install or an uninstall. Each is one sentence with a remedy, which `make install` prints.
 
-InstallError             this cluster, machine or set of arguments does not allow it
-└── NoRoute              no way from here to the nodes; names the three ways
+InstallError             not possible with this cluster, machine or arguments
+└── NoRoute              images cannot reach the nodes; names the three ways
 """
 
 
 class InstallError(Exception):
-    """why: what was found. remedy: what the reader does about it."""
+    """why: the cause. remedy: an action for the reader."""
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(f"{why}: {remedy}")

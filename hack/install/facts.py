@@ -1,4 +1,4 @@
-"""What is known of the cluster's nodes and of this machine before a way to the nodes is chosen. Values only. Pure.
+"""The facts about the cluster's nodes and this machine that decide about a way to the nodes. Values only. Pure.
 
 Names of labels and provider IDs: kind, k3d, k3s and minikube, as their nodes have them.
 """
@@ -15,7 +15,7 @@ Command = tuple[str, ...]
 class Node:
     """A Node, as far as images depend on it. runtime: as `containerd://2.1.4`. provider: `spec.providerID`, often empty.
 
-    images: names that its kubelet reports, of which these are the biggest fifty at most.
+    images: names that its kubelet reports: by default the biggest fifty.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Containerd:
-    """A containerd of this machine. boot_id, machine_id: as it sees them. root: its file system as seen from here."""
+    """A containerd of this machine. boot_id, machine_id: in its own view. root: its file system in this process's view."""
 
     boot_id: str
     machine_id: str
@@ -41,10 +41,10 @@ class Containerd:
 
 @dataclass(frozen=True)
 class Machine:
-    """programs: which of those that a way may need are in PATH. containerds: by socket, of those that are asked for.
+    """programs: programs in PATH that a way may need. containerds: by socket.
 
-    as_root: what stands before a command that only root may run: nothing, `sudo`; None where neither is possible.
-    ctr: containerd's client, for where a distribution has none of its own.
+    as_root: the prefix of a command that needs root: nothing, or `sudo`; None if neither works.
+    ctr: containerd's client, for distributions without their own.
     """
 
     programs: frozenset[str] = frozenset()
@@ -54,12 +54,12 @@ class Machine:
 
 
 def nodes_of(listed: Json) -> tuple[Node, ...]:
-    """Of a NodeList as kubectl prints it, sorted by name."""
+    """Nodes of a NodeList as kubectl prints it, sorted by name."""
     return tuple(sorted(map(_node, listed.get("items") or []), key=lambda node: node.name))
 
 
 def linux(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Those that get an agent unless a value says otherwise."""
+    """Nodes that get an agent with default values."""
     return tuple(node for node in nodes if node.os == "linux")
 
 

@@ -1,6 +1,6 @@
 """Checks a file of values without Helm and without a cluster, as `kubectl nodedevice config validate` does.
 
-Templates refuse more. They are Helm's part, at an install.
+Helm's templates refuse more, at an install.
 """
 
 import json
@@ -17,17 +17,15 @@ _MOST_SHOWN: Final = 5
 
 
 def check(file: Path) -> None:
-    """Raises InstallError with what is wrong in the file."""
+    """Raises InstallError with the fault in the file."""
     if not file.is_file():
-        raise InstallError(f"VALUES={file} is no file", "name a file of values for the chart, in YAML")
+        raise InstallError(f"VALUES={file} is not a file", "name a file of values for the chart, in YAML")
     try:
         documents = decode_documents(read_text(file), is_strict=True)
     except Undecodable as exc:
         raise InstallError(f"VALUES={file}: {exc}", "correct VALUES") from exc
     if len(documents) > 1:
-        raise InstallError(
-            f"VALUES={file}: it has several documents, of which Helm takes the first alone", "make it one"
-        )
+        raise InstallError(f"VALUES={file}: it has several documents, but Helm reads only the first", "make it one")
     found = problems(documents[0] if documents else {})
     if found:
         more = f"; and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
@@ -35,7 +33,7 @@ def check(file: Path) -> None:
 
 
 def problems(values: Any) -> list[str]:
-    """A sentence for each, beginning with its place."""
+    """A sentence for each fault, beginning with its place."""
     if not isinstance(values, dict):
         return ["it has no keys: a file of values is a mapping, such as `agents: {}`"]
     rules = json.loads(files("kubectl_nodedevice").joinpath("schemas.json").read_bytes())["values"]

@@ -1,8 +1,8 @@
-"""Both images of the working tree as OCI archives in the user's cache folder, for the cluster's architectures and no other.
+"""Both images of the working tree as OCI archives in the user's cache folder, only for the cluster's architectures.
 
-A tag is made of what is in an image and never is a release's: `dev-` and a part of a SHA-256 of the sources, the way they are built
-and the architectures. Images that are pushed have another one than images that are brought to nodes: a kubelet that has pulled an
-image asks a registry again for the same image under a name that no registry has.
+A tag depends on the image's content and is never that of a release: `dev-` and a part of a SHA-256 of the sources,
+the way they are built and the architectures. Images that are pushed have another tag than images that are imported on
+nodes: a kubelet that pulled an image asks a registry again for the same image under a name that no registry has.
 """
 
 import json
@@ -21,9 +21,9 @@ from hack.install.errors import InstallError
 from hack.release import debian_root, images, oci
 from hack.release.errors import ReleaseError
 
-# the oldest time that all formats of archives have; nothing in an image depends on when it was built
+# the oldest time in all formats of archives; an image does not depend on the time of its build
 _EPOCH: Final = 315532800
-# archives of former sources, of each program
+# number of archives of earlier sources, of each program
 _KEPT: Final = 4
 _BUILT_BY: Final = (debian_root, images, oci, builders)
 
@@ -51,7 +51,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the images depend on beside their sources. builder: BUILDER, empty where not set."""
+    """The images' inputs besides their sources. builder: BUILDER, empty if not set."""
 
     architectures: tuple[str, ...]
     is_pushed: bool
@@ -59,7 +59,7 @@ class Wanted:
 
 
 def of_the_tree(wanted: Wanted) -> dict[str, Image]:
-    """The images as the sources are now, by program; built or not."""
+    """The images of the current sources, by program; built or not."""
     check(wanted)
     folder = cache_folder() / "install"
     with tempfile.TemporaryDirectory(prefix="nodedevice-") as scratch:
@@ -69,7 +69,7 @@ def of_the_tree(wanted: Wanted) -> dict[str, Image]:
 
 
 def check(wanted: Wanted) -> None:
-    """Raises InstallError for an architecture that the locked wheels are not there for."""
+    """Raises InstallError for an architecture without locked wheels."""
     unknown = [each for each in wanted.architectures if each not in images.ARCHITECTURES]
     if unknown:
         raise InstallError(
@@ -85,14 +85,14 @@ def _tag(context: Path, wanted: Wanted) -> str:
 
 
 def build(found: Mapping[str, Image], wanted: Wanted, say: Callable[[str], None]) -> None:
-    """Make those that are not built. Raises InstallError with what the last way complained about."""
+    """Build the missing images. Raises InstallError with the error of the last way."""
     if all(image.is_built for image in found.values()):
         return
     folder = cache_folder() / "install"
     folder.mkdir(parents=True, exist_ok=True)
-    # of its own: who builds programs at the same time is not waited for
+    # a lock of its own: it does not wait for builds of programs
     with lock(folder, say):
-        for left in folder.glob(".build-*"):  # of one that was killed
+        for left in folder.glob(".build-*"):  # of a killed build
             shutil.rmtree(left, ignore_errors=True)
         missing = [image for image in found.values() if not image.is_built]
         if missing:
@@ -103,7 +103,7 @@ def build(found: Mapping[str, Image], wanted: Wanted, say: Callable[[str], None]
 
 
 def _build(missing: Sequence[Image], wanted: Wanted, scratch: Path, say: Callable[[str], None]) -> None:
-    """By the first way that works."""
+    """Build the images by the first way that works."""
     ways = builders.choose(wanted.builder, wanted.architectures, builders.facts())
     for number, way in enumerate(ways):
         trees = scratch / way
@@ -119,7 +119,7 @@ def _build(missing: Sequence[Image], wanted: Wanted, scratch: Path, say: Callabl
         except (InstallError, ReleaseError) as exc:
             if number + 1 == len(ways):
                 raise
-            say(f"{exc}; another way is tried")
+            say(f"{exc}; trying another way")
 
 
 def _of_debian(missing: Sequence[Image], architectures: Sequence[str], trees: Path) -> None:
@@ -141,7 +141,9 @@ def _by_program(builder: str, missing: Sequence[Image], architecture: str, trees
 
 
 def digest(archive: Path) -> str:
-    """By which runtimes and registries know the image of an OCI archive. Raises InstallError where it is none."""
+    """The digest under which runtimes and registries know the image of an OCI archive. Raises InstallError for any other
+    file.
+    """
     try:
         with tarfile.open(archive) as files:
             index = files.extractfile("index.json")
@@ -150,7 +152,8 @@ def digest(archive: Path) -> str:
             return str(described["digest"])
     except (KeyError, ValueError, OSError, tarfile.TarError) as exc:
         raise InstallError(
-            f"{archive.name} is no OCI archive of one image", "docker has to be 25 or newer; BUILDER=debian needs none"
+            f"{archive.name} is not an OCI archive of one image",
+            "docker has to be 25 or newer; BUILDER=debian needs none",
         ) from exc
 
 

@@ -1,6 +1,7 @@
-"""`make install`: from the working tree to the cluster of the current kubeconfig, until the first NodeDevice is published.
+"""`make install`: installs the working tree in the cluster of the current kubeconfig, and waits for the first
+NodeDevice.
 
-What would be done is found out and printed first; until then nothing is changed, and nothing at all where something is in the way.
+It determines and prints its actions first, and changes nothing until then, and nothing if there is an obstacle.
 """
 
 import tempfile
@@ -22,14 +23,14 @@ from hack.install.steps import Steps
 from hack.release import chart
 
 _OLDEST_MINOR: Final = 34
-# after all agents are there: what offers no device by then offers none
+# after all agents run: later, no new devices are expected
 _SETTLE_SECONDS: Final = 20.0
 _EVERY_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is about to be done. files: of values, the later ones win. is_new: no release is there."""
+    """The next actions. files: of values, the later ones win. is_new: no release exists yet."""
 
     route: Route
     wanted: Wanted
@@ -60,14 +61,14 @@ def install(arguments: Arguments, steps: Steps) -> None:
 
 
 def _check(arguments: Arguments) -> None:
-    """What needs no cluster."""
+    """Checks without a cluster."""
     chart.check_registry(arguments.registry)
     if arguments.values is not None:
         given_values.check(arguments.values)
 
 
 def _plan(cluster: Cluster, arguments: Arguments, scratch: Path, steps: Steps) -> Plan:
-    """Find out what has to be done, and print it. Changes nothing."""
+    """Determine the actions, and print them. Changes nothing."""
     minor, version = cluster.version()
     found = facts.nodes_of({"items": cluster.items("nodes")})
     steps.say(f"context {cluster.context}, {cluster.server}, Kubernetes {version}: {texts.nodes(found)}")
@@ -81,7 +82,7 @@ def _plan(cluster: Cluster, arguments: Arguments, scratch: Path, steps: Steps) -
     is_new = arguments.owner not in owners.of_releases(listed)
     files = _values_files(arguments, scratch, is_new)
     if cluster.has_helm:
-        # a value that the chart refuses is known before anything else is in the way
+        # a value that the chart refuses is reported before other obstacles
         cluster.planned(arguments.owner, files)
     else:
         steps.say("Helm is not on this machine: the install fetches or builds it, which checks VALUES in full")
@@ -116,7 +117,7 @@ def _images_file(scratch: Path, named: dict[str, values.Named], way: Route) -> P
 
 
 def _is_there(cluster: Cluster, arguments: Arguments, plan: Plan, scratch: Path) -> bool:
-    """Whether the cluster has all of it as it would be, and it runs on every node."""
+    """Whether the cluster already has all of the plan, running on every node."""
     if plan.is_new:
         return False
     named = nodes.named_by(plan.route, plan.images)
@@ -140,9 +141,7 @@ def _carry_out(cluster: Cluster, arguments: Arguments, plan: Plan, scratch: Path
     if state.devices:
         steps.say(f"{state.devices[0]} is published, {agents}, {steps.summary}")
     else:
-        steps.say(
-            f"{agents}, {steps.summary}; there is no NodeDevice, as nothing offers devices: no built-in plugin is set"
-        )
+        steps.say(f"{agents}, {steps.summary}; no NodeDevice exists, as no built-in plugin is set")
 
 
 def _state(cluster: Cluster, arguments: Arguments) -> Rollout:
@@ -152,7 +151,7 @@ def _state(cluster: Cluster, arguments: Arguments) -> Rollout:
 
 
 def _wait(cluster: Cluster, arguments: Arguments, steps: Steps) -> Rollout:
-    """Until the first NodeDevice is there, or nobody offers one. Raises InstallError with what is missing."""
+    """Wait for the first NodeDevice, or until no plugin offers devices. Raises InstallError with the missing parts."""
     watched = _Watched(cluster, arguments, steps)
     try:
         wait_until(watched.is_done, "the first NodeDevice", arguments.timeout_seconds, _EVERY_SECONDS)
@@ -160,14 +159,14 @@ def _wait(cluster: Cluster, arguments: Arguments, steps: Steps) -> Rollout:
         missing: Sequence[str] = watched.state.missing if watched.state else ()
         raise InstallError(
             f"no NodeDevice within {arguments.timeout_seconds:.0f} s ({'; '.join(missing) or 'agents publish none'})",
-            f"see `kubectl get pods,events --namespace {arguments.namespace}`; typed again, it goes on",
+            f"see `kubectl get pods,events --namespace {arguments.namespace}`; repeat the command to continue",
         ) from exc
     assert watched.state is not None
     return watched.state
 
 
 class _Watched:
-    """Asks for the state again and again, and says what is missing when that changes."""
+    """Polls the state, and prints the missing parts when they change."""
 
     def __init__(self, cluster: Cluster, arguments: Arguments, steps: Steps) -> None:
         self.state: Rollout | None = None
@@ -184,7 +183,7 @@ class _Watched:
         return state.is_begun or self._is_settled(state)
 
     def _is_settled(self, state: Rollout) -> bool:
-        """Whether all agents have run for a while, so that nothing more is to be expected."""
+        """Whether all agents have run for a while, so that no change is expected."""
         if not state.is_complete:
             self._complete_since = None
             return False

@@ -1,4 +1,4 @@
-"""This machine, as far as a way to the nodes depends on it: programs in PATH, containerds and what they see, who runs this."""
+"""Finds what a way to the nodes needs from this machine: programs in PATH, containerds and their nodes, the user."""
 
 import os
 import shutil
@@ -14,24 +14,24 @@ from hack.install.route import PROGRAMS
 
 _ANSWER_SECONDS = 5.0
 _BOOT_ID = "proc/sys/kernel/random/boot_id"
-# where the kubelet takes it from, in its order
+# the kubelet's sources, in its order
 _MACHINE_IDS = ("etc/machine-id", "var/lib/dbus/machine-id")
 
 
 def facts(sockets: Iterable[str]) -> Machine:
-    """sockets: where a containerd may be."""
+    """sockets: possible sockets of a containerd."""
     found = {path: containerd for path in sockets if (containerd := _containerd(path))}
     programs = frozenset(program for program in PROGRAMS if shutil.which(program))
     return Machine(programs, found, _as_root(), _ctr())
 
 
 def _ctr() -> str:
-    """containerd's client: the machine's, or the project's where that is built."""
+    """containerd's client: the machine's, or the project's if it is built."""
     return "ctr" if shutil.which("ctr") or missing(["ctr"]) else str(find(["ctr"])["ctr"])
 
 
 def _as_root() -> Command | None:
-    """What stands before a command that only root may run. sudo asks for a password where there is a terminal."""
+    """The prefix of a command that needs root. sudo asks for a password only on a terminal."""
     if os.geteuid() == 0:
         return ()
     if shutil.which("sudo") is None:
@@ -41,13 +41,15 @@ def _as_root() -> Command | None:
 
 
 def _containerd(path: str) -> Containerd | None:
-    """What answers there; None for nothing. One that only root may ask counts as this machine's own."""
+    """The containerd at this socket; None if nothing responds. A socket that only root may use counts as this machine's
+    own.
+    """
     root = ""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_ANSWER_SECONDS)
         try:
             connection.connect(path)
-            # the process that listens may live in a file system of its own, and have another boot ID
+            # the listening process may have its own file system and boot ID
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             pid, _, _ = struct.unpack("3i", credentials)
             if pid and os.access(f"/proc/{pid}/root/{_BOOT_ID}", os.R_OK):

@@ -1,4 +1,4 @@
-"""Carries a route out: archives to nodes or into a registry, and images and the agent's directory away again."""
+"""Carries a route out: moves archives to nodes or into a registry, and removes images and the agent's directory."""
 
 import os
 import re
@@ -18,12 +18,12 @@ from hack.publish.programs import Program
 from hack.publish.registry import Registry, login
 
 Say = Callable[[str], None]
-# of any registry, and as the chart calls them
+# in any registry, under the chart's names
 _OURS: Final = re.compile(r"(?:.*/)?nodedevice-(?:agent|operator)(?:[:@].*)?")
 
 
 def bring(route: Route, found: Mapping[str, Image], say: Say) -> dict[str, Named]:
-    """Get the images to where the nodes have them. Returns how the chart names them. Raises InstallError or ReleaseError."""
+    """Get the images to the nodes. Returns their names for the chart. Raises InstallError or ReleaseError."""
     named = named_by(route, found)
     if route.registry:
         _push(route.registry, found, named, say)
@@ -41,7 +41,7 @@ def bring(route: Route, found: Mapping[str, Image], say: Say) -> dict[str, Named
 
 
 def named_by(route: Route, found: Mapping[str, Image]) -> dict[str, Named]:
-    """How the chart names built images: by digest where the nodes know them by it."""
+    """Names of built images for the chart: by digest if the nodes know them by it."""
     return {
         program: Named(program, image.tag, images.digest(image.archive) if route.has_digests else "")
         for program, image in found.items()
@@ -49,7 +49,7 @@ def named_by(route: Route, found: Mapping[str, Image]) -> dict[str, Named]:
 
 
 def _has(access: Access, image: Image, named: Named) -> bool:
-    """Whether the node has the image by its digest. By its tag alone nobody knows what it is."""
+    """Whether the node has the image by its digest. A tag alone does not identify its content."""
     return bool(named.digest and access.ctr) and f"{image.repository}@{named.digest}" in _listed(access)
 
 
@@ -65,7 +65,7 @@ def _push(registry: str, found: Mapping[str, Image], named: Mapping[str, Named],
             to.tag(pushed, image.tag)
 
 
-# -- what is on nodes -----------------------------------------------------------------------------------------------------
+# -- images of nodes ------------------------------------------------------------------------------------------------------
 
 
 def images_on(access: Access) -> list[str]:
@@ -74,19 +74,19 @@ def images_on(access: Access) -> list[str]:
 
 
 def ours(names: Iterable[str]) -> list[str]:
-    """Those of our images, sorted."""
+    """The names of our images, sorted."""
     return sorted(name for name in names if _OURS.fullmatch(name))
 
 
 def remove_images(access: Access) -> None:
-    """All of our images, by each of their names. Raises InstallError."""
+    """Remove all of our images, by each of their names. Raises InstallError."""
     listed = _listed(access)
     chosen = {name: digest for name, digest in listed.items() if _OURS.fullmatch(name)}
     if access.ctr is None:
         for name in chosen:
             run([*access.removing, name], f"removing {name}")
         return
-    # the runtime knows an image by its ID, too, which is no name of ours
+    # the runtime also knows an image by its ID, which is not one of our names
     same = [name for name, digest in listed.items() if digest in chosen.values()]
     if same:
         run([*access.ctr, "rm", "--sync", *sorted(same)], f"removing images from {access.nodes}")
@@ -98,7 +98,7 @@ def remove_state(access: Access) -> None:
 
 
 def _listed(access: Access) -> dict[str, str]:
-    """Digests by name; empty ones where the command tells names alone."""
+    """Digests by name; empty digests if the command lists only names."""
     if access.ctr is None:
         names = run(access.listing, f"listing images of {access.nodes}").split() if access.listing else []
         return dict.fromkeys(names, "")

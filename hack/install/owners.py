@@ -1,4 +1,4 @@
-"""Who has nodedevice in a cluster: releases of Helm, and workloads that came without it. There can be one only. Pure."""
+"""Finds the owner of nodedevice in a cluster: a Helm release, or workloads without Helm. Only one is allowed. Pure."""
 
 import contextlib
 import re
@@ -14,13 +14,13 @@ from hack.install.errors import InstallError
 _CHART = re.compile(r"nodedevice-v?\d")
 _RELEASE = "meta.helm.sh/release-name"
 _NAMESPACE = "meta.helm.sh/release-namespace"
-# in the middle of something, or cut off in it
+# an operation is in progress, or was interrupted
 _UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
 
 
 @dataclass(frozen=True, order=True)
 class Owner:
-    """namespace: of the release. release: empty where the workloads are of no release of Helm's."""
+    """namespace: of the release. release: empty for workloads without a Helm release."""
 
     namespace: str
     release: str
@@ -31,20 +31,20 @@ class Owner:
 
 
 def of_releases(listed: Iterable[Mapping[str, Any]]) -> set[Owner]:
-    """listed: what `helm list` prints as JSON."""
+    """listed: JSON output of `helm list`."""
     return {_owner(each) for each in listed if _CHART.match(each.get("chart", ""))}
 
 
 def check_idle(listed: Iterable[Mapping[str, Any]]) -> None:
-    """Raises InstallError, with how to go on, where a release of ours is in the middle of something."""
+    """Raises InstallError, with a remedy, if a release of ours has an operation in progress."""
     for each in listed:
         if _CHART.match(each.get("chart", "")) and each.get("status") in _UNFINISHED:
             found = _owner(each)
             begun = each["status"] in ("pending-upgrade", "pending-rollback")
             ended = f"`helm rollback {found.release} --namespace {found.namespace}`" if begun else "`make uninstall`"
             raise InstallError(
-                f"{found} is {each['status']}: somebody changes it now, or was cut off",
-                f"wait for it; if nobody is at it any more, {ended}, and then again",
+                f"{found} is {each['status']}: a change is in progress, or was interrupted",
+                f"wait for it; if it was interrupted, {ended}, and then again",
             )
 
 
@@ -59,9 +59,9 @@ def of_workloads(items: Iterable[Mapping[str, Any]]) -> set[Owner]:
 
 
 def check_kinds(definitions: Iterable[Mapping[str, Any]], release: str) -> None:
-    """Raises InstallError where the cluster's kinds are of a newer release than `release`, the tree's.
+    """Raises InstallError if the cluster's kinds are of a newer release than `release`, the tree's.
 
-    Helm would replace them by older ones, and objects would lose the fields that these do not have.
+    Helm would replace them by older ones, and objects would lose fields that the older ones lack.
     """
     for definition in definitions:
         marks = definition["metadata"].get("annotations") or {}
@@ -79,7 +79,7 @@ def _owner(release: Mapping[str, Any]) -> Owner:
 
 
 def check_alone(found: Iterable[Owner], wanted: Owner) -> None:
-    """Raises InstallError, with how to go on, where nodedevice is installed by somebody else than `wanted`."""
+    """Raises InstallError, with a remedy, if nodedevice is installed by another owner than `wanted`."""
     others = [owner for owner in found if owner != wanted]
     if not others:
         return

@@ -1,4 +1,4 @@
-"""Whether an install runs: from the workloads, pods and NodeDevices that the API shows to what is missing. Pure."""
+"""Decides whether an install runs: finds the missing parts from the workloads, pods and NodeDevices in the API. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,17 +6,20 @@ from typing import Any
 
 from hack.install.facts import Json
 
-# of a container's waiting state: with time alone these do not end
+# reasons of a waiting container that do not end by themselves
 _PULLS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
 _OF = "app.kubernetes.io/component"
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """ready, wanted: agents of the present image and configuration. has_operator: one runs. devices: those that agents filled.
+    """ready, wanted: agents of the present image and configuration. has_operator: one runs. devices: NodeDevices with
+    content.
 
-    has_agents: they are of the release; without them, as without an operator, it runs elsewhere, and nothing of it is waited for.
-    troubles: of pods, which time alone may not end. missing: these, or else what is not there yet. Both for people.
+    has_agents: they belong to the release; without them, as without an operator, those run elsewhere and are not
+    awaited.
+    troubles: of pods, which may not end by themselves. missing: these, or else the parts that are not ready yet. Both
+    for people.
     """
 
     ready: int
@@ -63,7 +66,7 @@ def rollout(workloads: Sequence[Json], pods: Sequence[Json], devices: Sequence[J
 
 
 def _unexplained(has_pods: bool, ready: int, wanted: int, has_operator: bool) -> Iterable[str]:
-    """What is missing where no pod has trouble. wanted: agents; negative where they are not of the release."""
+    """The missing parts if no pod has trouble. wanted: agents; negative if they do not belong to the release."""
     if wanted == 0:
         yield "no node gets an agent: compare `agents.nodeSelector` with the labels of your nodes"
     elif not has_pods:
@@ -75,7 +78,7 @@ def _unexplained(has_pods: bool, ready: int, wanted: int, has_operator: bool) ->
 
 
 def _trouble(pod: Json) -> str:
-    """What keeps a pod from being ready, without its random name's end; empty where it is ready, or only starts."""
+    """The obstacle that keeps a pod from being ready, without its random suffix; empty if it is ready, or only starts."""
     name, node = _component(pod), pod["spec"].get("nodeName", "")
     where = f"the {name} on {node}" if node else f"the {name}"
     status = pod.get("status") or {}
@@ -86,7 +89,7 @@ def _trouble(pod: Json) -> str:
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason, message = waiting.get("reason", ""), " ".join(waiting.get("message", "").split())
         if reason in _PULLS:
-            # the registry's own words come last, and again after each attempt
+            # the registry's message comes last, and after each attempt
             words = "it is not on that node" if reason == "ErrImageNeverPull" else message.rpartition(": ")[2]
             return f"{where} lacks its image {_image(pod['spec'])} ({words}): {_pull_remedy(reason, message)}"
         if reason == "CrashLoopBackOff":
@@ -108,7 +111,7 @@ def _pull_remedy(reason: str, message: str) -> str:
 
 
 def _is_of(pod: Json, template: Json) -> bool:
-    """Whether a pod that does not end has the image and the annotations, which a configuration's checksum is of, of a template."""
+    """Whether a running pod has the image and the annotations of a template; a configuration's checksum is one of these."""
     had, wanted = ((each.get("metadata") or {}).get("annotations") or {} for each in (pod, template))
     is_current = _image(pod["spec"]) == _image(template["spec"]) and wanted.items() <= had.items()
     return is_current and not pod["metadata"].get("deletionTimestamp")

@@ -1,7 +1,7 @@
-"""How images get from this machine to the cluster's nodes: decided from what is known of both, and carried out elsewhere. Pure.
+"""Decides how images get from this machine to the cluster's nodes; other modules carry it out. Pure.
 
-A REGISTRY that is named comes first. kind, k3d and minikube have commands of their own. A node on this machine takes images by its
-containerd. Otherwise there is no way, and the refusal names the three.
+A given REGISTRY comes first. kind, k3d and minikube have commands of their own. A node on this machine imports images
+by its containerd. For all other clusters, the error names the three ways.
 """
 
 import re
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from hack.install.errors import InstallError, NoRoute
 from hack.install.facts import Command, Containerd, Machine, Node, linux
 
-# the agent's directory on a node, where the chart's values name no other
+# the agent's directory on a node, by default of the chart
 STATE_DIR = "/var/lib/nodedevice"
 _ALL_IMAGES = ("--namespace", "k8s.io", "images")
 _WAYS = """
-  1. a cluster of kind, k3d or minikube: on the machine where that command has made it
+  1. a cluster of kind, k3d or minikube: on the machine where that command created it
   2. a node that is this machine (k3s, RKE2, k0s, MicroK8s, kubeadm; containerd): there, as root or with sudo, where it is the only
      node. CONTAINERD=/path/to/containerd.sock names a socket in another place
   3. any cluster: `make install REGISTRY=registry.example.com/team`, a registry that you may push to and that the nodes pull
@@ -25,9 +25,10 @@ Nothing was changed."""
 
 @dataclass(frozen=True)
 class Access:
-    """How images on nodes are seen and removed. nodes: their names, for people.
+    """Access to images on nodes, to list and remove them. nodes: their names, for people.
 
-    ctr: containerd's own client, up to `images`; None where only `listing` and `removing` are possible, with the name at the end.
+    ctr: containerd's own client, up to `images`; None if only `listing` and `removing` are possible, with the name at
+    the end.
     state: removes the agent's directory.
     """
 
@@ -40,9 +41,10 @@ class Access:
 
 @dataclass(frozen=True)
 class Route:
-    """name: for people. loads: commands that bring an archive, `{archive}`, to nodes; none where a registry does.
+    """name: for people. loads: commands that import an archive, `{archive}`, on nodes; empty with a registry.
 
-    has_digests: an image gets its name by digest on the node. access: of the nodes that this machine can reach; may be empty.
+    has_digests: an image gets its name by digest on the node. access: of the nodes that this machine can reach; may
+    be empty.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Route:
 
 @dataclass(frozen=True)
 class _Distribution:
-    """Where a distribution's containerd is. ctr: its own client; containerd's where there is none.
+    """Location of a distribution's containerd. ctr: its own client; by default containerd's.
 
     kubelet: a part of its kubelet's version. label: of its nodes. Both are empty for all others.
     """
@@ -83,18 +85,18 @@ PROGRAMS = ("kind", "k3d", "minikube")
 
 
 def sockets(nodes: Sequence[Node], named: str) -> tuple[str, ...]:
-    """Where a containerd of these nodes would be on this machine. named: CONTAINERD, empty where it is not set."""
+    """Possible sockets of these nodes' containerd on this machine. named: CONTAINERD, empty if not set."""
     return tuple(dict.fromkeys(_distribution(node, named).socket for node in linux(nodes)))
 
 
 def choose(nodes: Sequence[Node], machine: Machine, registry: str = "", containerd: str = "") -> Route:
-    """registry, containerd: REGISTRY and CONTAINERD, empty where not set. Raises NoRoute or InstallError."""
+    """registry, containerd: REGISTRY and CONTAINERD, empty if not set. Raises NoRoute or InstallError."""
     ours = linux(nodes)
     if not ours:
         raise InstallError("the cluster has no Linux node", "add one; agents run on Linux alone")
     own = _own_command(ours)
     if registry:
-        return Route(f"the registry {registry}, from which the nodes pull", registry=registry, has_digests=True)
+        return Route(f"the registry {registry}", registry=registry, has_digests=True)
     if own:
         _check_program(own, machine)
         return own
@@ -107,7 +109,7 @@ def choose(nodes: Sequence[Node], machine: Machine, registry: str = "", containe
 
 
 def reachable(nodes: Sequence[Node], machine: Machine, containerd: str = "") -> tuple[Access, ...]:
-    """Access to the nodes that this machine can reach, however their images got there; to none, where it can do nothing there."""
+    """Access to the nodes that this machine can reach, however their images got there; empty without any."""
     own = _own_command(linux(nodes))
     if own:
         return own.access if own.loads[0][0] in machine.programs else ()
@@ -115,7 +117,7 @@ def reachable(nodes: Sequence[Node], machine: Machine, containerd: str = "") -> 
 
 
 def architectures(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Of the nodes that get an agent, sorted."""
+    """Architectures of the nodes that get an agent, sorted."""
     return tuple(sorted({node.architecture for node in linux(nodes)}))
 
 
@@ -182,7 +184,7 @@ def _check_program(route: Route, machine: Machine) -> None:
 
 
 def _on_this_machine(nodes: Sequence[Node], machine: Machine, named: str) -> Route:
-    """With access to those of the nodes whose containerd is here; to none where it is not."""
+    """With access to the nodes whose containerd runs here; to none if it does not."""
     access, loads, names = [], [], []
     for node in nodes:
         distribution = _distribution(node, named)
@@ -205,7 +207,7 @@ def _distribution(node: Node, named: str) -> _Distribution:
 
 
 def _is_of(node: Node, containerd: Containerd) -> bool:
-    """Whether that containerd is the node's: what both see of the machine agrees. Another container's has the same kernel."""
+    """Whether that containerd is the node's: both see the same machine. A container on this machine has the same kernel."""
     if not node.runtime.startswith("containerd://") or not node.boot_id or node.boot_id != containerd.boot_id:
         return False
     return not (node.machine_id and containerd.machine_id) or node.machine_id == containerd.machine_id
@@ -216,13 +218,13 @@ def _removal(root: str) -> Command:
 
 
 def _refusal(nodes: Sequence[Node], route: Route, named: str, answers: bool) -> tuple[str, str]:
-    """Why none of the ways is open, and what each needs."""
+    """The reasons why each way is closed, and its requirements."""
     here = {access.nodes for access in route.access}
     away = [node for node in nodes if node.name not in here]
     shown = ", ".join(f"{node.name} ({node.runtime})" for node in away[:3])
     more = f" and {len(away) - 3} more" if len(away) > 3 else ""
     if named and not answers:
-        why = f"nothing answers at CONTAINERD={named}, and images cannot be brought to {shown}{more}"
+        why = f"no response at CONTAINERD={named}, and images cannot be brought to {shown}{more}"
     elif named:
         why = f"the containerd at CONTAINERD={named} is not that of {shown}{more}"
     elif here:

@@ -1,4 +1,4 @@
-"""Prints what is done, when it begins, and keeps how long each step took."""
+"""Prints each step when it begins, and records its duration."""
 
 import time
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Steps:
 
     @property
     def summary(self) -> str:
-        """How long all of it took until now, and each step of a second and more."""
+        """Total duration so far, and each step of a second and more."""
         steps = ", ".join(f"{name} {seconds:.0f}" for name, seconds in self._took.items() if seconds >= 0.5)
         return (
             f"{time.monotonic() - self._began:.0f} s ({steps})" if steps else f"{time.monotonic() - self._began:.0f} s"

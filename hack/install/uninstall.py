@@ -1,7 +1,7 @@
-"""`make uninstall`: the way back. What stays is named; with ALL=1 it goes, too, and nothing is left.
+"""`make uninstall`: prints the objects that stay; ALL=1 removes them as well.
 
-What agents and operators have written is removed from here, and not by the chart's hook, which needs an image that runs: an install
-that never ran can be taken back as well.
+Removes the writes of agents and operators itself, without the chart's hook, which needs an image that runs: an
+install that never ran can be removed as well.
 """
 
 import contextlib
@@ -22,17 +22,17 @@ from hack.install.owners import Owner
 from hack.install.route import STATE_DIR, Access
 from hack.install.steps import Steps
 
-# of a hook that was cut off: Helm keeps no account of them
+# of an interrupted hook: Helm does not track them
 _SWEPT: Final = "jobs,pods,roles,rolebindings,serviceaccounts,clusterroles,clusterrolebindings"
 _PATIENCE: Final = "--timeout=2m"
-_GOES_ON: Final = "the cluster goes on with it; type the same again, which waits for it"
+_GOES_ON: Final = "the cluster continues with it; repeat the command, which waits for it"
 # in every namespace, by Kubernetes itself
 _OF_KUBERNETES: Final = ("configmap/kube-root-ca.crt", "serviceaccount/default")
 
 
 @dataclass(frozen=True)
 class Found:
-    """What there is of nodedevice. owner: None where it is not installed. images: by the nodes that have them.
+    """Everything of nodedevice in the cluster. owner: None if it is not installed. images: by the nodes that have them.
 
     unreachable: names of nodes that have images of ours and that this machine cannot reach.
     """
@@ -73,8 +73,8 @@ def uninstall(arguments: Arguments, steps: Steps) -> None:
 
 
 def lines(found: Found, arguments: Arguments) -> list[str]:
-    """What is removed, and what stays, for people. Pure."""
-    goes = [f"{found.owner}: agents, operators, and what they wrote to Nodes; pods keep running"] if found.owner else []
+    """The parts that are removed, and the parts that stay, for people. Pure."""
+    goes = [f"{found.owner}: agents, operators, and their changes to Nodes; pods keep running"] if found.owner else []
     kept = [f"the kind {kind}" for kind in found.kinds]
     kept += [f"NodeDeviceConfig {name}" for name in found.configs]
     kept += found.cordons
@@ -113,31 +113,31 @@ def _found(cluster: Cluster, arguments: Arguments) -> Found:
 
 
 def _images(found: Sequence[facts.Node], arguments: Arguments) -> dict[Access, list[str]]:
-    """On the nodes that this machine can reach. However they got there, they are removed in the same way."""
+    """Images on the nodes that this machine can reach. All are removed in the same way."""
     here = machine.facts(route.sockets(found, arguments.containerd))
     images = {}
     for access in route.reachable(found, here, arguments.containerd):
-        # a node that does not answer stands in nobody's way: it is named as one that cannot be reached
+        # nodes that do not respond stop nothing: they are listed as unreachable
         with contextlib.suppress(InstallError):
             images[access] = nodes.images_on(access)
     return images
 
 
 def _confirm(arguments: Arguments) -> None:
-    """Only what cannot be had back asks. Raises InstallError."""
+    """Asks only before irreversible deletions. Raises InstallError."""
     if not arguments.is_all or arguments.is_sure:
         return
     if not commands.is_terminal():
         raise InstallError(
-            "ALL=1 removes cordons and configurations for good, and there is no terminal on which to ask",
-            "give YES=1, too. Nothing was changed",
+            "ALL=1 removes cordons and configurations permanently, and no terminal is available to confirm it",
+            "add YES=1. Nothing was changed",
         )
     if input("uninstall: remove all of this? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise InstallError("not confirmed", "answer y to remove it. Nothing was changed")
+        raise InstallError("not confirmed", "type y to remove it. Nothing was changed")
 
 
 def _remove(cluster: Cluster, found: Found, arguments: Arguments, steps: Steps) -> None:
-    """What an uninstall removes in any case; typed again, it goes on."""
+    """The part that an uninstall always removes; repeated, it continues."""
     if not found.owner:
         return
     workloads = [each for each in cluster.labelled_workloads() if each["metadata"]["namespace"] == arguments.namespace]
@@ -162,7 +162,7 @@ def _clean_up(cluster: Cluster, arguments: Arguments, daemon_sets: Sequence[str]
 
 
 def _remove_kept(cluster: Cluster, found: Found, arguments: Arguments, steps: Steps) -> None:
-    """What an uninstall keeps. Nodes come last: what runs there has ended."""
+    """The part that an uninstall keeps. Nodes come last, after all their programs have ended."""
     with steps.timed("kinds"):
         if found.kinds:
             steps.say("kinds, with all of their objects")
@@ -177,7 +177,7 @@ def _remove_kept(cluster: Cluster, found: Found, arguments: Arguments, steps: St
 
 
 def _remove_namespace(cluster: Cluster, namespace: str, steps: Steps) -> None:
-    """Unless others have something in it."""
+    """Remove it, unless it has other objects."""
     listed = cluster.kubectl("api-resources", "--namespaced", "--verbs=list,delete", "--output=name").split()
     kinds = ",".join(kind for kind in listed if not kind.startswith("events"))
     left = cluster.kubectl("get", kinds, "--namespace", namespace, "--output=name", "--ignore-not-found").split()

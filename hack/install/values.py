@@ -1,4 +1,4 @@
-"""What the chart is given: where the images are and under which names, and what to offer at first. Pure."""
+"""Values for the chart: the images' location and names, and the first devices to offer. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from typing import Any, Final
 Json = dict[str, Any]
 
 RELEASE: Final = "nodedevice"
-# of images that were brought to the nodes: no registry has them, so that nobody pulls another's
+# of imported images: no registry has this name, so that another's image is never pulled
 LOADED: Final = "localhost"
 # the chart's keys for the programs
 PARTS: Final = {"nodedevice-agent": "agents", "nodedevice-operator": "operator"}
-# of an install that has no values yet: a device that nearly every Linux has
+# of a new install: a device that nearly every Linux has
 FIRST_RESOURCE: Final = "example.com/fuse"
 _FIRST: Final = {"resourceName": FIRST_RESOURCE, "groups": [{"paths": [{"path": "/dev/fuse"}], "count": 4}]}
 
 
 @dataclass(frozen=True)
 class Named:
-    """How the chart names an image. digest: empty where nodes know it by its tag alone."""
+    """An image's name in the chart. digest: empty if nodes know it by its tag alone."""
 
     program: str
     tag: str
@@ -36,12 +36,14 @@ def of_images(images: Mapping[str, Named], registry: str = "") -> Json:
 
 
 def at_first() -> Json:
-    """What is offered where nobody has asked for anything else."""
+    """The devices offered by default."""
     return {"agents": {"config": {"plugins": {"generic": [_FIRST]}}}}
 
 
 def is_unchanged(deployed: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
-    """Whether an upgrade would change nothing: both as `helm status` and `helm upgrade --dry-run` print a release in JSON."""
+    """Whether an upgrade would change nothing: both as `helm status` and `helm upgrade --dry-run` print a release in
+    JSON.
+    """
     if (deployed.get("info") or {}).get("status") != "deployed":
         return False
     return _content(deployed) == _content(planned)

@@ -1,7 +1,7 @@
-"""`python -m hack.machine [SUITE...]`: make what machines and their control plane need while there is a network.
+"""`python -m hack.machine [SUITE...]`: builds the inputs of machines and their control plane while a network is
+available.
 
-They have only their own.
-
+Machines have only their own network.
 SUITE: of Debian, as trixie, for machines with its kernel besides the usual ones.
 """
 

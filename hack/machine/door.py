@@ -1,4 +1,4 @@
-"""The shell of a machine, from its own network: `python -m hack.machine.door [COMMAND...]`."""
+"""Opens a shell of a machine, from its own network: `python -m hack.machine.door [COMMAND...]`."""
 
 import os
 import select
@@ -23,7 +23,7 @@ def main() -> int:
             return error.exit_status
         return 0
     with socket.create_connection((ADDRESS, DOOR_PORT)) as door:
-        # the door's own shell has no terminal; script makes one
+        # the machine's shell has no terminal; script creates one
         door.sendall(b"exec script -qfc 'TERM=xterm bash -i' /dev/null\n")
         _talk(door)
     return 0

@@ -1,7 +1,8 @@
-"""What a guest has besides Debian's packages: units, and what a minimal system lacks. Writes into a tree; starts nothing.
+"""Adds a guest's files to Debian's packages: units, and parts that a minimal system lacks. Writes into a tree; starts
+nothing.
 
-A machine's identity comes from outside: name and address on the kernel's command line (`nd.name=`, `nd.ip=`), certificates and
-configurations on a second disk, mounted read-only at /opt/node.
+A machine's identity comes from outside: name and address on the kernel's command line (`nd.name=`, `nd.ip=`),
+certificates and configurations on a second disk, mounted read-only at /opt/node.
 """
 
 from pathlib import Path
@@ -38,7 +39,7 @@ ExecStart=/usr/local/sbin/nd-identity
 [Install]
 WantedBy=multi-user.target
 """,
-    # as upstream's own unit has it
+    # as in upstream's own unit
     "containerd.service": f"""\
 [Unit]
 Description=containerd
@@ -105,7 +106,7 @@ _MASKED = (
         "systemd-random-seed.service",
         "systemd-timesyncd.service",
     ),
-    # it has no network to configure; what waits for one, as our unit does, would wait two minutes
+    # it configures no network; units that wait for one, as ours does, would wait two minutes
     *("systemd-networkd.service", "systemd-networkd.socket", "systemd-networkd-wait-online.service"),
     *(
         "modprobe@configfs.service",
@@ -133,7 +134,7 @@ _MODULES = ("overlay", "bridge", "veth", "fuse", "loop", "virtio_net", "ftdi_sio
 
 
 def furnish(root: Path) -> None:
-    """Fill in what is missing for a node. root: an unpacked minimal Debian."""
+    """Add the files that a node needs. root: an unpacked minimal Debian."""
     _write(root / "usr/local/sbin/nd-identity", _IDENTITY, 0o755)
     units = root / "etc/systemd/system"
     for name, text in _UNITS.items():
@@ -143,16 +144,16 @@ def furnish(root: Path) -> None:
     for name in _MASKED:
         _link(units / name, "/dev/null")
     _link(units / "default.target", "/lib/systemd/system/multi-user.target")
-    # without it no sandbox gets a file of hosts
+    # otherwise no sandbox gets a hosts file
     _write(root / "etc/hosts", "127.0.0.1 localhost\n")
     _write(root / "etc/hostname", "machine\n")
-    # empty, and it gets one; with `uninitialized` systemd would set each unit to its preset first
+    # empty: systemd fills it; with `uninitialized` systemd would reset each unit to its preset first
     _write(root / "etc/machine-id", "")
     _write(root / "etc/modules-load.d/node.conf", "".join(f"{name}\n" for name in _MODULES))
     _write(root / "etc/sysctl.d/node.conf", "net.ipv4.ip_forward = 1\nkernel.panic = 10\nvm.overcommit_memory = 1\n")
     journal = "[Journal]\nStorage=persistent\nSystemMaxUse=64M\nForwardToConsole=no\n"
     _write(root / "etc/systemd/journald.conf.d/node.conf", journal)
-    # where it is missing the kubelet says so each second
+    # the kubelet logs a missing folder each second
     for folder in (NODE, PROGRAMS, "/var/lib/kubelet/manifests"):
         (root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
 

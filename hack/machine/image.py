@@ -1,7 +1,8 @@
-"""The disk that every machine begins with: Debian, a kernel's modules, the node's programs, and images in the runtime's store.
+"""The disk that every machine begins with: Debian, a kernel's modules, the node's programs, and images in the runtime's
+store.
 
-Made once for what it is made of, and kept in the user's cache folder. Images are imported here, by the same containerd: in the
-emulated machine that takes a minute.
+Made once per set of inputs, and kept in the user's cache folder. Images are imported here, by the same containerd: in
+the emulated machine that takes a minute.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class MachineImage:
-    """disk: qcow2, which nobody writes to: each machine has an overlay over it."""
+    """disk: qcow2, never written: each machine has an overlay over it."""
 
     kernel: Path
     initrd: Path
@@ -40,9 +41,9 @@ class MachineImage:
 
 
 def machine_image(archives: Sequence[Path], progress: Progress, kernel_suite: str = "") -> MachineImage:
-    """The image with these archives' container images, made where the cache has none. Raises BinaryError with a remedy.
+    """The image with these archives' container images, made if the cache lacks it. Raises BinaryError with a remedy.
 
-    kernel_suite: of Debian, as trixie, from which the kernel alone comes; empty for that of this machine.
+    kernel_suite: of Debian, as trixie, only for the kernel; empty for that of this machine.
     """
     packages.install(progress)
     binaries = find(_BINARIES, progress)
@@ -50,10 +51,10 @@ def machine_image(archives: Sequence[Path], progress: Progress, kernel_suite: st
     apt = packages.Apt(kernel_suite, folder / f"apt-{kernel_suite}")
     package = apt.kernel_package()
     sources = {name: (_HERE / f"{name}.py").read_text() for name in ("guest", "kernel", "image")}
-    # of the images that are made here, which have no archive of their own
+    # of the images that are built here, which have no archive of their own
     sources["images"] = Path(images.__file__).read_text()
     base_key = _digest([sources["kernel"], *guest.PACKAGES, package, apt.version_of(package)])
-    # archives of images are named after their sources, folders of programs after their pins
+    # names of image archives contain a digest of their sources, names of program folders their pins
     parts = (path.name for path in (*(binary.parent for binary in binaries.values()), *archives))
     key = _digest([base_key, *(sources[name] for name in ("guest", "image", "images")), *sorted(parts)])
     with lock(cache_folder(), progress):
@@ -71,7 +72,7 @@ def machine_image(archives: Sequence[Path], progress: Progress, kernel_suite: st
 
 
 def _make_base(folder: Path, apt: packages.Apt, package: str, busybox: Path, progress: Progress) -> None:
-    """kernel/ and root.tar.zst: what no source of ours is in."""
+    """Make kernel/ and root.tar.zst: they contain no source of ours."""
     progress(f"machine: the kernel {package}")
     kernel.make(apt, package, busybox, folder / "kernel")
     progress("machine: Debian, from its packages")
@@ -111,8 +112,8 @@ def _make_disk(
 
 
 def _import_images(root: Path, binaries: Mapping[str, Path], archives: Sequence[Path]) -> None:
-    """Into the tree's /var/lib/containerd, by a containerd here whose /var/lib is another folder."""
-    # short: sockets lie below it
+    """Import into the tree's /var/lib/containerd, by a containerd here whose /var/lib is another folder."""
+    # short: it holds sockets
     with tempfile.TemporaryDirectory(prefix="ndm-") as scratch:
         machine = Machine(Path(scratch) / "m")
         machine.boot()
@@ -146,7 +147,7 @@ def _answers(command: Sequence[str]) -> bool:
 
 
 def _complete(target: Path, make: Callable[[Path], None]) -> None:
-    """A folder that is there complete or not at all."""
+    """A folder that appears complete or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -156,7 +157,7 @@ def _complete(target: Path, make: Callable[[Path], None]) -> None:
 
 
 def _forget_unused(folder: Path, prefix: str) -> None:
-    """All but those that were used last: one suite's is not the price of another's."""
+    """Remove all but the images that were used last: each suite keeps its own."""
     found = sorted(folder.glob(f"{prefix}*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in found[_KEPT:]:
         shutil.rmtree(old)

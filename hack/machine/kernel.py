@@ -1,6 +1,6 @@
-"""A guest's kernel, from Debian's package: unpacked, which an emulated machine is slow at, with the modules that it uses.
+"""A guest's kernel, from Debian's package: unpacked here, as an emulated machine is slow at that, with its modules.
 
-The cloud kernels have neither USB nor GPUs, so it is the ordinary one. Packages carry no modules.dep.
+The cloud kernels have neither USB nor GPUs, so it is the ordinary one. Packages contain no modules.dep.
 """
 
 import lzma
@@ -14,7 +14,7 @@ from pathlib import Path
 from hack.cluster.errors import BinaryError
 from hack.machine.packages import Apt, run
 
-# before there is a root file system, in this order with what they need
+# before the root file system is mounted, in this order with their dependencies
 _EARLY = ("crc32c_generic", "virtio_pci", "virtio_blk", "ext4")
 MODULES = (
     *_EARLY,
@@ -33,7 +33,7 @@ MODULES = (
     *("xhci_pci", "usb-storage", "sd_mod", "usbserial", "ftdi_sio", "nvme", "tun"),
     *("tcp_diag", "inet_diag", "vfio-pci", "vfio_iommu_type1"),
 )
-# what it prints first, of each boot
+# the first output of each boot
 FIRST_WORDS = "the kernel is up"
 _INIT = """\
 #!/bin/busybox sh
@@ -75,7 +75,7 @@ def make(apt: Apt, package: str, busybox: Path, folder: Path) -> Kernel:
     modules = folder / "modules"
     for file in sorted(set(_closure(tree, version, MODULES))):
         _copy(file, modules / file.relative_to(tree / "lib/modules" / version))
-    # what is built in is asked for by name too
+    # built-in modules are requested by name as well
     for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
         shutil.copy2(packaged / version / name, modules / name)
     _write_initrd(initrd, busybox, [_plain(file) for file in dict.fromkeys(_closure(tree, version, _EARLY))], folder)
@@ -85,13 +85,13 @@ def make(apt: Apt, package: str, busybox: Path, folder: Path) -> Kernel:
 
 
 def unpacked(boot_image: bytes) -> bytes:
-    """The kernel in a bzImage, whose header says where it is. Raises BinaryError for a compression that is unknown."""
+    """The kernel in a bzImage; the header has its place. Raises BinaryError for an unknown compression."""
     start, length = struct.unpack_from("<II", boot_image, 0x248)
     start += (boot_image[0x1F1] + 1) * 512
     payload = boot_image[start : start + length]
     kind = next((name for magic, name in _MAGIC.items() if payload.startswith(magic)), "")
     if kind == "xz":
-        # behind it is its length, which is no part of the stream
+        # its length follows the stream
         return lzma.LZMADecompressor().decompress(payload)
     if not kind:
         raise BinaryError("kernel", f"unknown compression {payload[:6].hex()}", "take another kernel package")
@@ -102,7 +102,7 @@ def unpacked(boot_image: bytes) -> bytes:
 
 
 def _closure(tree: Path, version: str, names: tuple[str, ...]) -> Iterator[Path]:
-    """Files of these modules and of all that they need, in the order of loading; a built-in one has none."""
+    """Files of these modules and of their dependencies, in the order of loading; built-in ones have none."""
     for name in names:
         shown = run(["modprobe", "-d", str(tree), "-S", version, "--show-depends", name])
         yield from (Path(line.split()[1]) for line in shown.splitlines() if line.startswith("insmod "))

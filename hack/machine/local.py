@@ -16,7 +16,7 @@ from hack.cluster.local.how_to_use import ROOT, TYPED, a_pod
 from hack.machine.virtual_machine import SECOND_MONITOR, serial_properties
 from tests.e2e.machine.cluster import BY_ID, SERIAL, MachineCluster, serial_ports
 
-# what `device_add` makes of it is in the API within a second
+# the API shows the result of `device_add` within a second
 _SERIAL: Final = "AAA"
 _PORT: Final = "1"
 
@@ -33,7 +33,7 @@ def machine_cluster(folder: Path, progress: Callable[[str], None]) -> Iterator[M
 
 
 def how_to_use(cluster: MachineCluster) -> list[str]:
-    """Lines for a shell; those with # are for people."""
+    """Lines for a shell; lines with # are for people."""
     return [
         kubectl_alias(find(["kubectl"])["kubectl"], cluster.control_plane.admin_kubeconfig),
         "# (it enters the network of the control plane and the machine, which is their own)",
@@ -47,7 +47,7 @@ def what_to_type() -> list[str]:
     return [
         "# two lines make a pod with the USB serial port that is plugged in, and one shows which pod has which:",
         *a_pod(ROOT / "hack/machine/pod.yaml"),
-        "# what the pod sees:",
+        "# the device in the pod:",
         f"{TYPED}kubectl wait --for=condition=Ready pod/try --timeout=2m",
         f"{TYPED}kubectl exec try -- ls -l {BY_ID}",
         "# pull the port out, and plug it in again:",
@@ -60,12 +60,14 @@ def what_to_type() -> list[str]:
 
 
 def is_machine(folder: Path) -> bool:
-    """Whether that of `machine_cluster` has a machine."""
+    """Whether the cluster in this folder has a machine."""
     return bool(_monitors(folder))
 
 
 def plug(folder: Path, *, is_in: bool) -> None:
-    """The serial port, into the machine of that folder or out of it. Raises ClickException, as where it is so already."""
+    """Plug the serial port into the machine of that folder, or out of it. Raises ClickException, also if there is
+    nothing to change.
+    """
     client = QEMUMonitorProtocol(str(_monitors(folder)[0]))
     properties = serial_properties(_SERIAL, _PORT)
     try:
@@ -85,6 +87,6 @@ def _monitors(folder: Path) -> list[Path]:
 
 
 def kubectl_alias(kubectl: Path, kubeconfig: Path) -> str:
-    """A whole line for a shell: this process's network is where the API server listens."""
+    """An alias for a shell: the API server listens in this process's network."""
     command = ["nsenter", "--net", "--target", str(os.getpid()), str(kubectl), "--kubeconfig", str(kubeconfig)]
     return f"alias kubectl={shlex.quote(shlex.join(command))}"

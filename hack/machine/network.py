@@ -1,7 +1,8 @@
-"""The machines' network: a bridge in a network namespace of its own, with the control plane in it. It ends with its last process.
+"""The machines' network: a bridge in a network namespace of its own, with the control plane in it. It ends with its last
+process.
 
-Nothing is forwarded to anywhere else, and no setting of this machine's own network changes: whoever starts machines runs below
-`unshare --net` (`enter` does that to a process that is about to begin).
+It forwards nothing to other networks, and changes no setting of this machine's own network: processes that start
+machines run below `unshare --net` (`enter` does that to a process that is about to begin).
 """
 
 import os
@@ -16,17 +17,17 @@ HOST = "10.77.0.1"
 
 
 def services(cluster: int = 0) -> str:
-    """The network of a cluster's Services, of which only the API server's leads anywhere: a relay has its address."""
+    """The network of a cluster's Services. Only the API server's address is reachable: a relay has it."""
     return f"10.77.0.{128 + 32 * cluster}/27"
 
 
 def is_own() -> bool:
-    """Whether this process is in a network namespace that leads nowhere: all its links are ours."""
+    """Whether this process is in a network namespace of its own: all its links are ours."""
     return all(name in ("lo", BRIDGE) or name.startswith("tap") for name in _links())
 
 
 def enter(module: str) -> None:
-    """Run this program again in a namespace of its own, if it is not; does not return then."""
+    """Run this program again in a namespace of its own, if necessary; does not return then."""
     if not is_own():
         os.execvp("unshare", ["unshare", "--net", sys.executable, "-m", module, *sys.argv[1:]])
 
@@ -44,7 +45,7 @@ def create(service_address: str) -> None:
 
 
 def add_tap(name: str, address: str, pods: str) -> None:
-    """A machine's end of the bridge. pods: the network of its pods, which are reached through it."""
+    """Add a machine's end of the bridge. pods: the network of its pods, which are reached through it."""
     _ip("tuntap", "add", "dev", name, "mode", "tap")
     _ip("link", "set", name, "master", BRIDGE, "up")
     _ip("route", "replace", pods, "via", address)
@@ -55,7 +56,7 @@ def remove_tap(name: str) -> None:
 
 
 def cut(name: str) -> None:
-    """A partition: nothing passes, and nobody is notified."""
+    """Make a partition: no packets pass, without any notification."""
     _ip("link", "set", name, "down")
 
 

@@ -56,7 +56,7 @@ class MachineNode:
         self.name = name
         self.machine = machine
         self._control_plane = control_plane
-        # ID of the last one that was waited for
+        # the last boot ID that was waited for
         self._boot = ""
 
     @classmethod
@@ -71,7 +71,8 @@ class MachineNode:
         number: int = 11,
         options: MachineOptions | None = None,
     ) -> Iterator[Self]:
-        """A node that is booting: several do side by side. api_server: its address there. number: the last one of its own address.
+        """A booting node: several can boot in parallel. api_server: its address there. number: last part of its own
+        address.
 
         Raises ClusterError.
         """
@@ -105,14 +106,14 @@ class MachineNode:
         self.machine.verify_alive()
 
     def wait_ready(self, timeout_seconds: float = _READY_SECONDS) -> None:
-        """Until the Node is Ready, as a kubelet of another boot than last time says, and its shell answers.
+        """Wait until the Node is Ready, from a kubelet of a new boot, and its shell responds.
 
         Raises TimeoutError, ComponentError.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
             self.machine.keep_booting()
-            # asked of the API: a shell inside, again and again, would slow its start down
+            # polls the API: a shell inside would slow the start down
             boot = self._boot_shown() if is_schedulable(self._control_plane.client, self.name) else self._boot
             if boot != self._boot:
                 self._boot = boot
@@ -182,13 +183,13 @@ def _identity(
 
 
 def _of_a_whole_machine(options: MachineOptions) -> dict[str, Any]:
-    """What a kubelet does otherwise than on a part of this machine: as everywhere, it has the whole one."""
+    """Settings of a kubelet that has a whole machine."""
     grace = f"{options.shutdown_seconds}s"
     return {
         "cgroupDriver": "systemd" if options.systemd_cgroups else "cgroupfs",
         **dict.fromkeys(("cgroupRoot", "failCgroupV1", "failSwapOn", "oomScoreAdj", "localStorageCapacityIsolation")),
         "enforceNodeAllocatable": ["pods"],
-        # a full disk is tested, which is faster than a kubelet that evicts pods for it
+        # tests fill the disk, faster than a kubelet would evict pods for it
         "evictionHard": {"memory.available": "10Mi"},
         # an emulated machine is slow
         "runtimeRequestTimeout": "4m",

@@ -24,13 +24,13 @@ _SHOWN_LINES = 15
 
 
 def why_not_here() -> str:
-    """What is missing for a machine here, in a few words; empty where nothing is."""
+    """The missing parts for a machine here, in a few words; empty if complete."""
     if os.uname().machine != "x86_64":
         return f"machines are emulated for x86_64, and this is {os.uname().machine}"
     if os.geteuid() != 0:
         return "machines need root: taps, a bridge, and file systems with owners"
     if not Path("/dev/net/tun").exists():
-        return "there is no /dev/net/tun for the machines' network"
+        return "/dev/net/tun for the machines' network is missing"
     missing = [package for program, package in _PROGRAMS.items() if shutil.which(program) is None]
     if missing and shutil.which("apt-get") is None:
         return f"{', '.join(missing)} is not here, nor is apt to install it: run on Debian"
@@ -38,7 +38,7 @@ def why_not_here() -> str:
 
 
 def install(progress: Callable[[str], None]) -> None:
-    """The emulator and its tools, where they are missing. Raises BinaryError."""
+    """Install the emulator and its tools, if missing. Raises BinaryError."""
     missing = sorted({package for program, package in _PROGRAMS.items() if shutil.which(program) is None})
     if missing:
         progress(f"machine: installing Debian's {', '.join(missing)}")
@@ -46,7 +46,7 @@ def install(progress: Callable[[str], None]) -> None:
 
 
 class Apt:
-    """Debian's packages as this machine's apt has them; of another suite, with lists of its own and nothing installed.
+    """Debian's packages from this machine's apt; of another suite, with lists of its own and an empty status.
 
     suite: as trixie, of the same mirror; empty for the machine's own.
     """
@@ -59,12 +59,12 @@ class Apt:
             try:
                 self._do("apt-get", "-o", "APT::Update::Error-Mode=any", "update", "-qq")
             except BinaryError:
-                # without a network, as in the machines' own: the lists of before, of which the cache was made
+                # without a network, as in the machines' own, reuse the lists that the cache was made from
                 if not any((folder / "lists").glob("*Packages*")):
                     raise
 
     def kernel_package(self) -> str:
-        """The package with the kernel itself, which the one without a version depends on. Raises BinaryError."""
+        """The package with the kernel itself, a dependency of the unversioned package. Raises BinaryError."""
         name = "linux-image-amd64"
         lines = self._do("apt-cache", "depends", name).splitlines()
         found = [line.split()[1] for line in lines if "Depends: linux-image" in line]
@@ -87,12 +87,12 @@ class Apt:
         return folder / "unpacked"
 
     def _do(self, tool: str, *arguments: str, folder: Path | None = None) -> str:
-        # as ourselves: apt's own user may not write into a folder of ours
+        # as this user: apt's own user may not write into our folder
         return run([tool, "-o", "APT::Sandbox::User=", *self._options, *arguments], folder)
 
 
 def debian_sources() -> Path:
-    """apt's Debian sources of this machine, which reach its mirror. Raises BinaryError."""
+    """apt's Debian sources of this machine, with its mirror. Raises BinaryError."""
     for path in (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list")):
         if path.exists() and path.read_text().strip():
             return path
@@ -105,7 +105,7 @@ def _options_of(suite: str, folder: Path) -> list[str]:
     (folder / "status").touch()
     sources = debian_sources()
     ours = folder / sources.name
-    # the mirror has all suites under one name each, with -updates and -security behind it
+    # the mirror has all suites under one address, with the suffixes -updates and -security
     ours.write_text(re.sub(r"\b(bookworm|trixie)\b", suite, sources.read_text()))
     options = {
         "Dir::Etc::SourceList": ours if ours.suffix == ".list" else "/dev/null",
@@ -118,7 +118,7 @@ def _options_of(suite: str, folder: Path) -> list[str]:
 
 
 def run(command: Sequence[str], folder: Path | None = None) -> str:
-    """What a tool printed. Raises BinaryError with the end of what it complained about."""
+    """Run a tool and return its output. Raises BinaryError with the end of its error output."""
     try:
         done = subprocess.run(
             command, cwd=folder, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL

@@ -5,8 +5,8 @@
     machine.add("usb-serial", id="s1", chardev="c1", bus="xhci.0", serial="AAA")
     machine.reset()
 
-KVM is of no use where this machine is itself a virtual one of the kind without svm or vmx, so it is emulation, ten to twenty times
-slower: timeouts are generous.
+KVM does not work on virtual machines without svm or vmx, so it is emulation, ten to twenty times slower: timeouts are
+generous.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ from hack.machine.write_log import SECTOR
 SECOND_MONITOR = "qmp-2"
 MEMORY_MIB, CORES = 1536, 2
 USB_PORTS = 8
-# what it says of each attempt to connect
+# it logs each attempt to connect
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 _START_SECONDS = 60.0
 _UNPLUG_SECONDS = 60.0
 _DOOR_SECONDS = 180.0
-# from the switch, or a reset, to the kernel's first words: five seconds, and more beside other work
+# from the switch, or a reset, to the kernel's first words: five seconds, and more under load
 _FIRST_WORDS_SECONDS = 75.0
 _POLL_SECONDS = 0.1
 # copies by `rep movsb` are emulated byte by byte
@@ -50,11 +50,11 @@ _KERNEL_LINE = (
 
 
 class VirtualMachine:
-    """folder: of its disk, log and sockets, with a short path. identity: what it finds at /opt/node.
+    """folder: of its disk, log and sockets, with a short path. identity: the content of its /opt/node.
 
-    write_log: what it writes is logged from each start on, in `writes`, as `write_log` reads it. numa: two NUMA nodes, each with a
-    USB controller of its own, xhci0.0 and xhci1.0. iommu: there is one, with a GPU and two network cards
-    that nobody uses.
+    write_log: its writes are logged from each start on, in `writes`, in the form of `write_log`. numa: two NUMA
+    nodes, each with a USB controller of its own, xhci0.0 and xhci1.0. iommu: add one, with an unused GPU and two
+    unused network cards.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class VirtualMachine:
         self._numa, self._iommu = numa, iommu
         self.writes = folder / "writes.log" if write_log else None
         self.monitor = folder / "qmp"
-        # a monitor has one client at a time, and the first one's is this process
+        # a monitor accepts one client at a time: this process
         self.second_monitor = folder / SECOND_MONITOR
         self._image, self._identity = image, identity
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class VirtualMachine:
         return self._emulator.pid
 
     def start(self) -> None:
-        """Switch it on. Raises ComponentError when the emulator does not come up."""
+        """Switch it on. Raises ComponentError if the emulator does not start."""
         self.monitor.unlink(missing_ok=True)
         if self.writes is not None:
             self.writes.write_bytes(b"")
@@ -99,7 +99,7 @@ class VirtualMachine:
         self._emulator.wait_ready(self._connects, _START_SECONDS)
 
     def _connects(self) -> bool:
-        """Whether its monitor answers now: the socket is there before anybody listens."""
+        """Whether its monitor responds: the socket exists before the monitor listens."""
         monitor = QEMUMonitorProtocol(str(self.monitor))
         try:
             monitor.connect()
@@ -111,7 +111,7 @@ class VirtualMachine:
         return True
 
     def kill(self) -> None:
-        """As if the cable was pulled: what the guest had not flushed is lost."""
+        """Like a power cut: unflushed data of the guest is lost."""
         if self._monitor is not None:
             with contextlib.suppress(QMPError, OSError, RuntimeError):
                 self._monitor.close()
@@ -119,19 +119,19 @@ class VirtualMachine:
         self._emulator.kill()
 
     def reset(self) -> None:
-        """The reset button."""
+        """Press the reset button."""
         self._boot_began, self._boots_before = time.monotonic(), self._boots()
         self.command("system_reset")
 
     def _boots(self) -> int:
-        """How many kernels have said a word since it was switched on."""
+        """Number of kernels that have printed anything since it was switched on."""
         return self.console.read_text(errors="replace").count(FIRST_WORDS)
 
     def console_end(self) -> str:
         return "\n".join(self.console.read_text(errors="replace").splitlines()[-20:])
 
     def keep_booting(self) -> None:
-        """Reset a kernel that stopped before its first words, as one in a hundred does beside other work.
+        """Reset a kernel that stopped before its first words, as one in a hundred does under load.
 
         Raises ComponentError when the emulator has ended.
         """
@@ -140,11 +140,11 @@ class VirtualMachine:
             self.reset()
 
     def raw_disk(self, target: Path) -> None:
-        """A copy of what its disk began with, as raw bytes."""
+        """A copy of its disk's initial content, as raw bytes."""
         run(["qemu-img", "convert", "-O", "raw", str(self._image.disk), str(target)])
 
     def use_disk(self, raw: Path) -> None:
-        """Another content for its disk, while it is off."""
+        """Replace its disk's content, while it is off."""
         run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(self._disk)])
 
     def verify_alive(self) -> None:
@@ -154,12 +154,12 @@ class VirtualMachine:
     # -- its devices ------------------------------------------------------------------------------------------------------
 
     def command(self, name: str, /, **arguments: Any) -> Any:
-        """A command of the emulator's monitor. Raises QMPError with its words."""
+        """A command of the emulator's monitor. Raises QMPError with its message."""
         assert self._monitor is not None
         return self._monitor.cmd(name, **{key.replace("_", "-"): value for key, value in arguments.items()})
 
     def add_serial(self, serial: str, port: str, bus: str = "xhci.0") -> None:
-        """Plug a USB serial port in. What is written to it, `heard` says."""
+        """Plug in a USB serial port. `heard` returns the data that is written to it."""
         self.command("chardev-add", id=f"c{serial}", backend={"type": "ringbuf", "data": {"size": 65536}})
         self.command("device_add", **serial_properties(serial, port, bus))
 
@@ -168,7 +168,7 @@ class VirtualMachine:
         self.command("chardev-remove", id=f"c{serial}")
 
     def heard(self, serial: str) -> str:
-        """What was written to that port since the last time."""
+        """Data that was written to that port since the last call."""
         return str(self.command("ringbuf-read", device=f"c{serial}", size=65536))
 
     def add(self, driver: str, /, **properties: Any) -> None:
@@ -189,11 +189,13 @@ class VirtualMachine:
     # -- inside -----------------------------------------------------------------------------------------------------------
 
     def run(self, script: str, timeout_seconds: float = _DOOR_SECONDS) -> str:
-        """What a script in its shell prints. Raises CommandError with that when the script fails, OSError without the door."""
+        """Output of a script in its shell. Raises CommandError with the output if the script fails, OSError without the
+        door.
+        """
         return run_inside(self.address, script, timeout_seconds)
 
     def wait_door(self, timeout_seconds: float = _DOOR_SECONDS) -> None:
-        """Until the shell answers. Raises TimeoutError with the end of the console, ComponentError."""
+        """Wait for the shell. Raises TimeoutError with the end of the console, ComponentError."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             self.keep_booting()
@@ -201,7 +203,7 @@ class VirtualMachine:
                 self.run("true", 10.0)
                 return
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name} does not answer; the end of its console:\n{self.console_end()}")
+                raise TimeoutError(f"{self.name} does not respond; the end of its console:\n{self.console_end()}")
             time.sleep(_POLL_SECONDS)
 
     def remove_files(self) -> None:
@@ -209,7 +211,7 @@ class VirtualMachine:
 
     def _command(self) -> list[str]:
         line = f"{_KERNEL_LINE} nd.name={self.name} nd.ip={self.address}"
-        # before the devices that it translates for
+        # before the devices that use it
         iommu = ("-device", "intel-iommu") if self._iommu else ()
         if self._iommu:
             line += " intel_iommu=on"
@@ -231,7 +233,7 @@ class VirtualMachine:
             *_drive("d1", f"file={self._identity},format=raw,readonly=on"),
             *("-netdev", f"tap,id=n0,ifname={self.tap},script=no,downscript=no"),
             *("-device", f"virtio-net-pci,netdev=n0,mac={mac},romfile=", "-device", "virtio-rng-pci"),
-            # more ports than there are by default: behind a hub devices have other names
+            # more ports than the default: behind a hub devices would have other names
             *("-device", f"qemu-xhci,id=xhci,p2={USB_PORTS},p3={USB_PORTS}", "-device", "pcie-root-port,id=rp1,slot=1"),
             *("-device", "pcie-root-port,id=rp2,slot=2", "-device", "virtio-serial-pci,id=vser"),
             *("-serial", f"file:{self.console}"),
@@ -257,7 +259,7 @@ class VirtualMachine:
         )
 
     def _spare_cards(self) -> tuple[str, ...]:
-        """Below ports of their own: each is an IOMMU group. The GPU cannot be plugged in later."""
+        """Below ports of their own: each is a separate IOMMU group. The GPU cannot be plugged in later."""
         if not self._iommu:
             return ()
         ports = (
@@ -281,7 +283,7 @@ class VirtualMachine:
 
 
 def serial_properties(serial: str, port: str, bus: str = "xhci.0") -> dict[str, str]:
-    """Of the monitor's device_add, for a USB serial port; device_del knows it by its `id`."""
+    """Properties for the monitor's device_add, for a USB serial port; device_del knows it by its `id`."""
     return {
         "driver": "usb-serial",
         "id": f"s{serial}",
@@ -293,7 +295,7 @@ def serial_properties(serial: str, port: str, bus: str = "xhci.0") -> dict[str, 
 
 
 def run_inside(address: str, script: str, timeout_seconds: float = _DOOR_SECONDS) -> str:
-    """What a script prints in the shell of the machine at that address; errors as of `run`."""
+    """Output of a script in the shell of the machine at that address; errors as in `run`."""
     with socket.create_connection((address, DOOR_PORT), timeout=timeout_seconds) as door:
         door.sendall(f"exec 2>&1\n(\n{script}\n)\necho; echo $?\n".encode())
         door.shutdown(socket.SHUT_WR)

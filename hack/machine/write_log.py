@@ -1,7 +1,7 @@
-"""What a machine wrote to its disk, in order, with the flushes between: a power cut at any of them can be replayed.
+"""Reads a machine's log of disk writes, in order, with the flushes between: a power cut at any of them can be replayed.
 
-QEMU's blklogwrites writes it, in the format of Linux' dm-log-writes: a super block, then for each request a header of one sector
-with the data behind.
+QEMU's blklogwrites writes it, in the format of Linux' dm-log-writes: a super block, then for each request a header of
+one sector, followed by the data.
 """
 
 import struct
@@ -14,13 +14,15 @@ SECTOR = 512
 _MAGIC = 0x6A736677736872
 _FLUSH, _DISCARD = 1, 4
 _HEADER = struct.Struct("<QQQQ")
-# zeros for a discard are written piece by piece
+# discards are logged as zeros, piece by piece
 _PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Request:
-    """start, length: of the disk's bytes. at: where in the log the data lie. is_flush: all before it is on disk for good."""
+    """start, length: of the disk's bytes. at: position of the data in the log. is_flush: all earlier requests are
+    durable.
+    """
 
     start: int
     length: int
@@ -30,7 +32,7 @@ class Request:
 
 
 def requests(log: BinaryIO) -> Iterator[Request]:
-    """All that were completely logged. Raises ValueError for another kind of file."""
+    """All completely logged requests. Raises ValueError for another kind of file."""
     magic, version = struct.unpack("<QQ", log.read(16))
     if magic != _MAGIC or version != 1:
         raise ValueError(f"no log of writes: magic {magic:#x}, version {version}")
@@ -41,7 +43,7 @@ def requests(log: BinaryIO) -> Iterator[Request]:
         sector, count, flags, _ = _HEADER.unpack(log.read(_HEADER.size))
         is_discard = bool(flags & _DISCARD)
         following = at + SECTOR + (0 if is_discard else count * SECTOR)
-        # the emulator ended before it was logged
+        # the emulator ended before it logged the request
         if not (sector or count or flags) or following > end:
             return
         yield Request(sector * SECTOR, count * SECTOR, at + SECTOR, bool(flags & _FLUSH), is_discard)
@@ -54,7 +56,9 @@ def flushes(path: Path) -> int:
 
 
 def replay(path: Path, disk: Path, after: int, up_to: int) -> None:
-    """Write to `disk` what lies between two flushes, counted from 0 for the begin: the disk as a power cut at `up_to` leaves it."""
+    """Write to `disk` all requests between two flushes, counted from 0 for the begin: the disk after a power cut at
+    `up_to`.
+    """
     with path.open("rb") as log, disk.open("r+b") as file:
         passed = 0
         for request in requests(log):

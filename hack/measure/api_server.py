@@ -1,10 +1,10 @@
-"""Just enough of an API server, in this process and in memory, for both programs to work: no validation, no access control.
+"""A minimal API server for both programs, in this process and in memory: no validation, no access control.
 
     async with ApiServer() as api:
         api.put("/api/v1/nodes", {...}); api.kubeconfig(path)
 
-Server-side apply keeps managedFields by manager and merges lists of conditions by type; other lists are replaced. Every write calls
-`on_write(verb, path)` before it is carried out.
+Server-side apply keeps managedFields by manager and merges lists of conditions by type; other lists are replaced. Every
+write calls `on_write(verb, path)` before it is carried out.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import yaml
 
 Json = dict[str, Any]
 
-# What discovery answers, by group: both programs find their own kinds there, and kopf for those it watches.
+# Discovery responses, by group: both programs find their own kinds there, and kopf its watched kinds.
 _KINDS = {
     "": ("v1", {"nodes": "Node", "pods": "Pod", "events": "Event", "namespaces": "Namespace"}),
     "apiextensions.k8s.io": ("v1", {"customresourcedefinitions": "CustomResourceDefinition"}),
@@ -35,7 +35,7 @@ _PATH = re.compile(
 
 
 class ApiServer:
-    """url: where it serves. objects: by (base path, plural), then by (namespace, name)."""
+    """url: its address. objects: by (base path, plural), then by (namespace, name)."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -118,7 +118,7 @@ class ApiServer:
         self._watchers.append(watcher)
         since = int(query.get("resourceVersion") or 0)
         for found in self.objects.get(kind, {}).values():
-            # what changed between the list and this watch
+            # changes between the list and this watch
             if int(found["metadata"]["resourceVersion"]) > since and _selects(query, found):
                 watcher[2].put_nowait(json.dumps({"type": "MODIFIED", "object": found}).encode() + b"\n")
         try:
@@ -199,7 +199,7 @@ def _merged(stored: Json, patch: Json) -> Json:
 
 
 def _selects(query: Json, found: Json) -> bool:
-    """Whether the query's field selector holds of the object; labels are ignored."""
+    """Whether the object matches the query's field selector; labels are ignored."""
     for term in filter(None, query.get("fieldSelector", "").split(",")):
         path, _, wanted = term.partition("=")
         value: Any = found

@@ -1,4 +1,4 @@
-"""Size and shape of the source: what a reader meets in a folder, a file, a function, a constructor.
+"""Measures the source: the size and shape of folders, files, functions and constructors.
 
     python -m hack.measure.tree [--root FOLDER]
 
@@ -24,7 +24,7 @@ _SOURCES: Final = {
     "api": "proto/src",
     "cli": "cli/src",
 }
-# rows for these together
+# rows for these, summed up
 _PROGRAMS: Final = ("agent", "operator", "common")
 _GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")
 _NAMES_A_CALLABLE: Final = re.compile(r"\b(Callable|Coroutine|Awaitable)\b")
@@ -82,7 +82,7 @@ class Shape:
 
 
 def _constructor(node: ast.ClassDef) -> Iterator[str]:
-    """The annotations of what its constructor takes; of a dataclass, those of its fields."""
+    """The annotations of its constructor's parameters; of a dataclass, of its fields."""
     decorators = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
@@ -93,7 +93,7 @@ def _constructor(node: ast.ClassDef) -> Iterator[str]:
 
 
 def _aliases(sources: Iterable[Path]) -> re.Pattern[str]:
-    """What annotates a function: Callable itself, and names that were given to such types."""
+    """Annotations for functions: Callable itself, and its aliases."""
     names = {"Callable"}
     for source in sources:
         for node in ast.parse(source.read_text(encoding="utf-8")).body:
@@ -118,7 +118,7 @@ def _lines(*folders: Path) -> int:
 
 
 def measure(root: Path) -> dict[str, Shape]:
-    """By distribution, and `programs` for those that are ours to read together."""
+    """Shapes by distribution, and `programs` for all of ours together."""
     sources = {name: _python(root / folder) for name, folder in _SOURCES.items() if (root / folder).is_dir()}
     aliases = _aliases(path for paths in sources.values() for path in paths)
     shapes = {name: Shape() for name in (*sources, "programs")}

@@ -39,21 +39,21 @@ REPOSITORY: Final = Path(__file__).parents[2]
 RESOURCE: Final = "example.com/fake"
 NODE: Final = "node-a"
 _ROUNDS: Final = 7
-# Longer than any work that follows a change, so that it is in no other walk.
+# Longer than any work after a change, so that walks do not overlap.
 _QUIET_SECONDS: Final = 1.5
 _PATIENCE_SECONDS: Final = 60.0
 _TOP: Final = ("nodedevice_agent/agent.py", "nodedevice_operator/operator.py")
 DEVICE_LIST, CONTAINER, CAPACITY = "device list", "CreateContainer", "Node capacity"
 _WALKS: Final = {
     DEVICE_LIST: ("agent", "device list received -> NodeDevice status sent"),
-    CONTAINER: ("agent", "CreateContainer received -> answer sent"),
+    CONTAINER: ("agent", "CreateContainer received -> response sent"),
     CAPACITY: ("operator", "NodeDevice event received -> Node capacity sent"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A function that was entered. is_new: called, not gone on with."""
+    """A function that was entered. is_new: called, not resumed."""
 
     at_ns: int
     thread: str
@@ -96,7 +96,7 @@ class Walk:
 
 
 def _innermost(entries: list[Entry]) -> list[Entry]:
-    """Of coroutines that go on together, each because of the next, only the last: the others just wait for it."""
+    """The innermost of coroutines that continue together: the others only wait for it."""
     found = []
     for index, entry in enumerate(entries):
         after = next((e for e in entries[index + 1 :] if e.thread == entry.thread), None)
@@ -111,7 +111,7 @@ def _source(root: Path, file: str) -> Path:
 
 
 def _passes_on(file: Path, line: int) -> bool:
-    """Whether the function that begins in that line does nothing but call another one, with plain names as arguments."""
+    """Whether the function that begins in that line only calls another one, with plain names as arguments."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
@@ -138,12 +138,12 @@ def _is_plain_call(value: ast.expr) -> bool:
     arguments = [*value.args, *(keyword.value for keyword in value.keywords)]
     name = value.func.id if isinstance(value.func, ast.Name) else ""
     is_plain = all(isinstance(a, ast.Name | ast.Attribute | ast.Constant | ast.Starred) for a in arguments)
-    # what makes a value (a class, a built-in type) is no detour
+    # calls that create a value (a class, a built-in type) do not count as steps
     return is_plain and not name[:1].isupper() and name not in dir(__builtins__)
 
 
 class Cluster:
-    """Both programs and all that is around them."""
+    """Both programs and their environment."""
 
     def __init__(self, folder: Path, api: ApiServer, runtime: FakeRuntime) -> None:
         self.folder, self.api, self.runtime = folder, api, runtime
@@ -159,7 +159,7 @@ class Cluster:
                 future.set_result(time.monotonic_ns())
 
     async def sent(self, verb: str, *parts: str) -> int:
-        """When the next such request comes, in monotonic nanoseconds."""
+        """Time of the next such request, in monotonic nanoseconds."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         wait = (lambda seen, path: seen == verb and all(part in path for part in parts), future)
         self._waits.append(wait)
@@ -200,7 +200,7 @@ class Cluster:
         await capacity
 
     async def _device_list(self, number: int) -> None:
-        """One more device: the agent publishes it, and its publication is the operator's event."""
+        """Add a device: the agent publishes it, and its publication is the operator's event."""
         status = asyncio.create_task(self.sent("PATCH", "nodedevices", "status"))
         capacity = asyncio.create_task(self.sent("PATCH", f"nodes/{NODE}/status"))
         await asyncio.sleep(0)

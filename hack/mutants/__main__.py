@@ -1,12 +1,12 @@
-"""Change the code in one place at a time: does a unit test notice?
+"""Changes the code in one place at a time, and checks whether a unit test notices.
 
     python -m hack.mutants [--since COMMIT] [--count N] [--seed 1] [--only TEXT]
 
 Without --since, a sample of all mutants of the device manager, the checkpoint and the node's capacity; with it, those of
 every function of the four packages that has changed since that commit, uncommitted changes included. Each is tried with the
-unit tests that run its line, and what these do not notice with the type check (types.py). Results are kept in build/mutants:
-a run that was cut off goes on where it was, and a later one tries what changed, and again what survived when there are other
-tests. Ends with 1 when fewer than 97 % are killed, refused, or named in equivalent.toml with the reason.
+unit tests that run its line, and, if it survives, with the type check (types.py). Results are kept in build/mutants: an
+interrupted run resumes, and a later one tries changed code, and survivors again if tests changed. Ends with 1 when fewer
+than 97 % are killed, refused, or named in equivalent.toml with the reason.
 
 Unreached is what no unit test runs in its own process. In the three rooms above that is a test that is missing, and it
 counts like a survivor. With --since it does not count, as some code runs in programs that a test starts, or on a cluster;
@@ -54,7 +54,7 @@ def main() -> int:
         print(exc, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("cut off; the same command goes on from here", file=sys.stderr)
+        print("interrupted; the same command continues from here", file=sys.stderr)
         return 130
 
 
@@ -62,7 +62,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m hack.mutants",
         description=(__doc__ or "").partition("\n")[0],
-        epilog="Unreached is what no unit test runs in its own process: listed by file, and with --since not counted.",
+        epilog="Unreached: not run by a unit test in its own process; listed by file, and with --since not counted.",
     )
     parser.add_argument(
         "--since",
@@ -95,17 +95,17 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _reasons() -> dict[session.Place, str]:
-    """Of the equivalent mutants. Raises ValueError where one of them is no mutant."""
+    """Reasons of the equivalent mutants. Raises ValueError if one of them is not a mutant."""
     reasons = session.equivalents(_EQUIVALENT)
     files = {place.file for place in reasons if (_ROOT / place.file).is_file()}
     if unknown := reasons.keys() - {session.Place.of(mutant) for file in files for mutant in _mutants(file)}:
         places = "; ".join(f"{place.file} {place.function}: {place.after}" for place in sorted(unknown))
-        raise ValueError(f"{_EQUIVALENT}: remove what is no mutant any more: {places}")
+        raise ValueError(f"{_EQUIVALENT}: remove the entries that are not mutants any more: {places}")
     return reasons
 
 
 def _files(folders: Iterable[str]) -> list[str]:
-    """What may be changed in them, by path from the root."""
+    """Files that may be changed, by path from the root."""
     found = [file for folder in folders for file in sorted((_ROOT / folder).rglob("*.py"))]
     return [file.relative_to(_ROOT).as_posix() for file in found if not file.name.endswith(_GENERATED)]
 
@@ -152,7 +152,7 @@ def _try_all(chosen: list[Mutant], reasons: dict[session.Place, str]) -> list[tu
 
 
 def _reach() -> trials.Reach:
-    """Measured again when a file of the programs or of the tests is another."""
+    """Measured again after any change of the programs or of the tests."""
     digest = _digest(*_PACKAGES.values(), *_TESTS)
     kept = _BUILD / "reach.json"
     if kept.exists() and (found := json.loads(kept.read_text()))["digest"] == digest:

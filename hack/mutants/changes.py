@@ -1,6 +1,7 @@
-"""Which functions have changed since a commit, uncommitted changes and new files included. Asks git and reads the working tree.
+"""Finds functions that have changed since a commit, including uncommitted changes and new files. Asks git and reads the
+working tree.
 
-Functions are compared by name and text, so one that only moved within its file, or with its file, has not changed.
+Functions are compared by name and text, so a function that only moved within its file, or with its file, has not changed.
 """
 
 import ast
@@ -10,7 +11,7 @@ from pathlib import Path
 
 
 def changed_since(commit: str, root: Path, folders: Sequence[str]) -> dict[str, list[range]]:
-    """By file (from the root), the lines of each function that has changed since `commit` left this branch.
+    """Lines of each function that has changed since `commit` left this branch, by file (from the root).
 
     Functions inside functions belong to the outer one, decorators to theirs. Raises ValueError, one line for people.
     """
@@ -28,13 +29,13 @@ def changed_since(commit: str, root: Path, folders: Sequence[str]) -> dict[str, 
 
 
 def changed_functions(old: str, new: str) -> list[range]:
-    """The lines, from 1, of each function of `new` that `old` does not have with the same name and text. Raises SyntaxError."""
+    """Lines, from 1, of each function of `new` that `old` lacks under the same name and text. Raises SyntaxError."""
     known = {(name, text) for name, _, text in functions(old)}
     return [lines for name, lines, text in functions(new) if (name, text) not in known]
 
 
 def functions(source: str) -> Iterator[tuple[str, range, str]]:
-    """Of each that is in no other: its dotted name with classes, its lines and its text. Raises SyntaxError."""
+    """Each outermost function: its dotted name with classes, its lines and its text. Raises SyntaxError."""
     by_line = source.splitlines()
 
     def walk(node: ast.AST, names: tuple[str, ...]) -> Iterator[tuple[str, range, str]]:
@@ -62,7 +63,7 @@ def _base(commit: str, root: Path) -> str:
 
 
 def _files(base: str, root: Path, folders: Sequence[str]) -> list[tuple[str, str]]:
-    """Python files that differ from the base: their path there, empty where they are new, and their path here."""
+    """Python files that differ from the base: their path there, empty if new, and their path here."""
     differing = ("diff", "--no-ext-diff", "--name-status", "-z", "--find-renames", "--diff-filter=d", "--relative")
     words = iter(_git(root, *differing, base, "--", *folders).split("\0"))
     found = []

@@ -1,8 +1,8 @@
 """Every mutant of a file: its source with one place changed.
 
-The operators are mutmut's; three more are here, for what it does not do. Only bodies of functions are changed: what runs
-when a module is imported fails everywhere or nowhere. Not changed: annotations, log calls and their `extra`, and texts for
-people (those with a space in them). Left out: what proves nothing (same.py).
+The operators are mutmut's, with three more. Only bodies of functions are changed: an error in code that runs at
+import fails all tests or none. Not changed: annotations, log calls and their `extra`, and texts for people (texts
+with a space). Left out: mutants that prove nothing (same.py).
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from mutmut.mutation.mutators import mutation_operators
 from hack.mutants.changes import functions
 from hack.mutants.same import proves_nothing
 
-# on libcst's nodes, of which mypy knows nothing where this is not installed
+# on libcst's nodes, which mypy does not know unless libcst is installed
 Node = Any
 _LOGGERS = {"log", "_log", "logger", "_logger", "_LOG"}
 _STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
@@ -27,7 +27,8 @@ _STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change. file: from the repository's root. function: dotted, with its classes. lines: whose tests are run, from 1.
+    """One change. file: from the repository's root. function: dotted, with its classes. lines: from 1; tests of these
+    are run.
 
     before, after: the lines that differ, without indentation. text: the whole file, changed.
     """
@@ -42,13 +43,13 @@ class Mutant:
 
     @property
     def id(self) -> str:
-        """The same as long as the function and these lines have their text, wherever in the file they are."""
+        """Constant while the function and these lines keep their text, anywhere in the file."""
         parts = (self.file, self.function, self.before, self.after, str(self.occurrence))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
 def mutants_of(root: Path, file: Path) -> list[Mutant]:
-    """All of one file, in the order of the source."""
+    """All mutants of one file, in the order of the source."""
     source = file.read_text(encoding="utf-8")
     name, seen = file.relative_to(root).as_posix(), Counter[tuple[str, str, str]]()
     whole = {line: each for _, each, _ in functions(source) for line in each}
@@ -72,7 +73,7 @@ def _proves_nothing(source: str, text: str, function: range) -> bool:
 
 
 def _changes(source: str) -> Iterator[tuple[str, range, str]]:
-    """Of each change: its function, the lines it is in, and the whole text with it."""
+    """For each change: its function, its lines, and the whole changed text."""
     wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
     lines, spans = wrapper.resolve(PositionProvider), wrapper.resolve(WhitespaceInclusivePositionProvider)
     starts = [0]
@@ -90,7 +91,9 @@ def _changes(source: str) -> Iterator[tuple[str, range, str]]:
 
 
 def _lines(lines: Node, statement: Node, node: Node) -> range:
-    """Of a compound statement its header's part alone; a simple one as a whole, as it may be one expression over many lines."""
+    """Lines of a compound statement's header; all lines of a simple statement, as it may be one expression over many
+    lines.
+    """
     if isinstance(statement, cst.SimpleStatementLine):
         return range(lines[statement].start.line, lines[statement].end.line + 1)
     place = lines.get(node, lines[statement])
@@ -99,7 +102,7 @@ def _lines(lines: Node, statement: Node, node: Node) -> range:
 
 
 def _in_functions(node: Node, names: tuple[str, ...] = (), statement: Node = None) -> Iterator[tuple[str, Node, Node]]:
-    """The function, the innermost statement and the node itself: of all nodes that may be changed."""
+    """The function, the innermost statement and the node itself, for all nodes that may be changed."""
     if isinstance(node, cst.Annotation | cst.Decorator | cst.Parameters) or _is_for_people(node):
         return
     if isinstance(node, cst.FunctionDef | cst.ClassDef):
@@ -131,11 +134,11 @@ def _is_for_people(node: Node) -> bool:
 
 
 def _changed(node: Node) -> Iterator[Node]:
-    """What could stand there instead."""
+    """Possible replacements of a node."""
     for kind, operator in mutation_operators:
         if isinstance(node, kind):
             found = list(operator(node))
-            # upper and lower case of a text prove no more than another text does
+            # changes of case prove no more than another text
             yield from found[:1] if isinstance(node, cst.BaseString) else found
     yield from _changed_by_ours(node)
 
@@ -163,7 +166,7 @@ _BEFORE_TEST = {
 
 
 def _difference(source: str, text: str) -> tuple[str, str]:
-    """The lines that are not the same, joined, without indentation."""
+    """The differing lines, joined, without indentation."""
     old, new = source.splitlines(), text.splitlines()
     while old and new and old[0] == new[0]:
         del old[0], new[0]

@@ -1,7 +1,8 @@
-"""Which changes prove nothing, by the syntax alone: no test can notice them, or another change of the same place proves more.
+"""Finds changes that prove nothing, by the syntax alone: tests cannot notice them, or another change of the place proves
+more.
 
-Pure, and without libcst. Narrow on purpose: what somebody could notice, be it in a file or in a message, is tried, and named in
-equivalent.toml where it has to be.
+Pure, and without libcst. Narrow on purpose: every change that could be noticed, in a file or in a message, is tried,
+and named in equivalent.toml if necessary.
 """
 
 import ast
@@ -19,8 +20,8 @@ def proves_nothing(before: str, after: str) -> bool:
 
     Besides what does the same, these are not:
 
-    - None in place of True or False. Who asks whether it is true finds it as false as False, and who uses the value notices
-      the opposite, too, which is another mutant of this place. The type check of the gate refuses it besides.
+    - None in place of True or False. Tests of its truth treat it as False, and uses of the value notice the opposite as
+    well, which is another mutant of this place. The type check of the gate refuses it besides.
     - zip without strict=True: an assertion on lists that are made of one another, which no input breaks.
     """
     old, new = canonical(before), canonical(after)
@@ -28,28 +29,28 @@ def proves_nothing(before: str, after: str) -> bool:
 
 
 def _loses(old: str, new: str, texts: tuple[str, ...], instead: str) -> bool:
-    """Whether all that differs is that one of these texts is not in `new`."""
+    """Whether the only difference is that `new` lacks one of these texts."""
     is_less = sum(map(new.count, texts)) < sum(map(old.count, texts))
     for text in texts:
         old, new = old.replace(text, instead), new.replace(text, instead)
     return is_less and old == new
 
 
-@lru_cache(maxsize=8)  # one function stands before many changes
+@lru_cache(maxsize=8)  # many changes share one original function
 def canonical(function: str) -> str:
     """One dump for all texts that do the same. Raises SyntaxError.
 
-    - `.get(key, "")`, and with any literal that is false, is `.get(key)` where only the truth of the result counts: in a test,
-      and before `or`.
-    - `zip(…, strict=False)` is zip without it, as that is the default.
+    - `.get(key, "")`, and with any literal that is false, is `.get(key)` where only the truth of the result counts: in a
+      test, and before `or`.
+    - `zip(…, strict=False)` is zip without it: the default.
     - `cast(kind, value)` is the value.
-    - X is no character to strip: mutmut writes XX around a text, which adds X alone to the characters of `strip`.
+    - X is not a character to strip: mutmut writes XX around a text, which adds X alone to the characters of `strip`.
     """
     return ast.dump(_Canonical().visit(ast.parse(f"if 1:\n{function}" if function[:1].isspace() else function)))
 
 
 class _Canonical(ast.NodeTransformer):
-    """What is in a node comes before the node itself."""
+    """Visits a node's children before the node itself."""
 
     def visit(self, node: ast.AST) -> ast.AST:
         self.generic_visit(node)
@@ -74,12 +75,12 @@ class _Canonical(ast.NodeTransformer):
 
 
 def _of_zip(argument: ast.keyword) -> ast.keyword:
-    """zip has one alone. Under a name that no call has, so that another function's is not taken for it."""
+    """zip has this argument alone. Renamed, so that another function's argument does not match."""
     return ast.keyword(_STRICT_ZIP, argument.value)
 
 
 def _asked(test: ast.expr) -> ast.expr:
-    """An expression of whose value only the truth counts."""
+    """An expression that only counts by its truth."""
     match test:
         case ast.BoolOp():
             test.values = [*map(_asked, test.values)]

@@ -1,6 +1,6 @@
-"""Which mutants are tried, what came of each so far, and which of them change nothing that anyone could notice.
+"""Chooses mutants, and records their results so far and the equivalent ones, which change nothing that can be noticed.
 
-Pure but for two files: the results, in which a run that was cut off goes on, and the list of equivalent mutants.
+Pure except for two files: the results, from which an interrupted run resumes, and the list of equivalent mutants.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ SURVIVED: Final = "survived"
 UNREACHED: Final = "unreached"
 # by the type check
 REFUSED: Final = "refused"
-# a mutant without an end is noticed by whoever waits for it
+# waiting callers notice an endless mutant
 _GOOD: Final = ("killed", "timeout", REFUSED, EQUIVALENT)
 
 
 class Change(Protocol):
-    """What of a mutant is looked at here."""
+    """The attributes of a mutant that are used here."""
 
     @property
     def id(self) -> str: ...
@@ -41,7 +41,7 @@ _AnyChange = TypeVar("_AnyChange", bound=Change)
 
 
 class Place(NamedTuple):
-    """The line of a change as the list of equivalent ones has it."""
+    """The line of a change in the list of equivalent mutants."""
 
     file: str
     function: str
@@ -55,7 +55,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """word: killed, survived, timeout, unreached, refused, equivalent. test: the first that failed. tests: a digest of all then."""
+    """word: killed, survived, timeout, unreached, refused, equivalent. test: the first that failed. tests: a digest of
+    all tests.
+    """
 
     id: str
     word: str
@@ -65,12 +67,14 @@ class Result:
 
 
 def sample(mutants: Iterable[_AnyChange], count: int, seed: int) -> list[_AnyChange]:
-    """`count` of them by seed. A change of the code replaces those that it touches; a higher count adds to the others."""
+    """`count` of them by seed. A change of the code replaces the mutants of that code; a higher count adds to the
+    others.
+    """
     return sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed} {mutant.id}".encode()).digest())[:count]
 
 
 def equivalents(file: Path) -> dict[Place, str]:
-    """By place, the reason. Raises ValueError naming the entry that lacks something."""
+    """Reasons by place. Raises ValueError naming the incomplete entry."""
     found: dict[Place, str] = {}
     for number, entry in enumerate(tomllib.loads(file.read_text(encoding="utf-8")).get(EQUIVALENT, []), 1):
         if set(entry) != {*Place._fields, "reason"} or not all(
@@ -84,7 +88,7 @@ def equivalents(file: Path) -> dict[Place, str]:
 
 
 class Results:
-    """One line of JSON for each mutant tried; of several for one, the last counts."""
+    """One line of JSON for each mutant tried; the last line of a mutant counts."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -95,7 +99,7 @@ class Results:
                 self._by_id[found.id] = found
 
     def find(self, key: str, tests: str) -> Result | None:
-        """None: to be tried. What once was killed stays so; other tests may kill what survived."""
+        """None: to be tried. A killed mutant stays killed; other tests may kill a survivor."""
         found = self._by_id.get(key)
         return found if found is not None and (found.word in _GOOD or found.tests == tests) else None
 
@@ -107,7 +111,7 @@ class Results:
 
 
 def table(found: Sequence[tuple[Change, str]], rooms: Mapping[str, str], *, is_unreached_counted: bool) -> str:
-    """Rows by room, by which a file's path begins, unless none is in it; then all together."""
+    """Rows by room (the prefix of a file's path), unless a room is empty; then all together."""
     columns = ("killed", "timeout", REFUSED, EQUIVALENT, SURVIVED, UNREACHED)
     lines = [
         "| room | mutants | " + " | ".join(columns) + " | noticed or equivalent |",
@@ -125,7 +129,7 @@ def table(found: Sequence[tuple[Change, str]], rooms: Mapping[str, str], *, is_u
 
 
 def unreached_table(found: Sequence[tuple[Change, str]]) -> str:
-    """By file, how many of its mutants no test reaches; empty when each is reached."""
+    """Number of mutants that no test reaches, by file; empty if each is reached."""
     unreached = Counter(mutant.file for mutant, word in found if word == UNREACHED)
     if not unreached:
         return ""
@@ -135,6 +139,6 @@ def unreached_table(found: Sequence[tuple[Change, str]]) -> str:
 
 
 def share(words: Sequence[str], *, is_unreached_counted: bool) -> float | None:
-    """Killed, endless, refused or equivalent, of all, or of all that a test reaches; 0 to 1. None where none counts."""
+    """Share of killed, endless, refused or equivalent, of all, or of all that a test reaches; 0 to 1. None without any."""
     counted = [word for word in words if is_unreached_counted or word != UNREACHED]
     return sum(word in _GOOD for word in counted) / len(counted) if counted else None

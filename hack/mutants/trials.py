@@ -1,7 +1,8 @@
-"""Unit tests in a child process each time: once to learn which test runs which line, then with one mutant in place of its module.
+"""Unit tests in a child process each time: first to learn which test runs which line, then with one mutant in place of its
+module.
 
 A child is forked from a process that has imported pytest and the libraries, but none of our modules: a mutant costs its
-tests, not their start. Nothing in the working tree is written. A child that hangs is killed with what it started, and its
+tests, not their start. Nothing in the working tree is written. A child that hangs is killed with its children, and its
 memory is bounded.
 """
 
@@ -26,23 +27,23 @@ from typing import Any, Final
 import hypothesis
 import pytest
 
-# as test modules and ours import them
+# import roots of test modules and of ours
 _PRELOADED: Final = (
     *("aiohttp", "asyncio", "click", "google.protobuf", "grpc.aio", "hypothesis", "kopf", "kubernetes.client"),
     *("kubernetes.dynamic", "msgspec", "prometheus_client", "psutil", "pytest_asyncio", "tenacity", "yaml"),
 )
 _FOLDERS: Final = tuple(f"tests/unit/{name}" for name in ("node_agent", "operator", "common", "kube", "api", "cli"))
-_PROFILE: Final = "gate"  # of tests/examples.py: with the examples that a change has to pass, whatever is set outside
+_PROFILE: Final = "gate"  # of tests/examples.py: the examples of the gate, regardless of the environment
 _MEMORY_BYTES: Final = 8 << 30
 _OPTIONS: Final = (
     *("-q", "--no-header", "-p", "no:cacheprovider", "-m", "not cluster and not root"),
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # plugins of pytest are preloaded as well
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # pytest plugins are preloaded as well
 )
 
 
 @dataclass(frozen=True)
 class Reach:
-    """tests: by file and line, the tests that run it. seconds: by test, how long it took."""
+    """tests: by file and line, the tests that run it. seconds: duration of each test."""
 
     tests: Mapping[str, Mapping[int, Sequence[str]]]
     seconds: Mapping[str, float]
@@ -54,7 +55,7 @@ class Reach:
         return sorted(found, key=lambda test: (self.seconds[test], test))
 
     def pack(self) -> dict[str, Any]:
-        """As JSON has it: tests by number, as a test's name stands beside each line that it runs."""
+        """In JSON's types: tests by number, as each line names the tests that run it."""
         numbers = {test: number for number, test in enumerate(self.seconds)}
         lines = {
             file: {str(line): [numbers[test] for test in tests] for line, tests in by_line.items()}
@@ -74,7 +75,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Outcome:
-    """word: killed, survived, timeout or unreached (no test runs these lines). test: which one failed first, if one did."""
+    """word: killed, survived, timeout or unreached (no test runs these lines). test: the first that failed, if any."""
 
     word: str
     test: str = ""
@@ -82,15 +83,15 @@ class Outcome:
 
 
 def preload() -> None:
-    """Once, before anything else here. Raises ImportError."""
+    """Call it once, before anything else here. Raises ImportError."""
     for name in _PRELOADED:
         importlib.import_module(name)
 
 
 def reach(root: Path, files: Sequence[str], deadline_seconds: float = 1800) -> Reach:
-    """Runs every unit test; one that fails without any mutant proves nothing, and is left out by name.
+    """Runs every unit test; a test that fails without any mutant proves nothing, and is left out by name.
 
-    Raises RuntimeError with the end of the output when they cannot be run, or take too long.
+    Raises RuntimeError with the end of the output if they cannot be run, or take too long.
     """
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         answer, output = Path(name) / "reach.json", Path(name) / "output"
@@ -132,9 +133,9 @@ def _in_child(job: Callable[[], int], output: Path, deadline_seconds: float) -> 
                 status = os.waitstatus_to_exitcode(code)
             else:
                 time.sleep(0.01)
-    finally:  # also when the run is cut off by Ctrl-C, which a child in its own session does not see
+    finally:  # also after Ctrl-C, which a child in its own session does not receive
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # with what a test may have left running
+            os.killpg(child, signal.SIGKILL)  # including processes that a test may have left
         if status is None:
             os.waitpid(child, 0)
     return status
@@ -160,10 +161,11 @@ def _become_child(job: Callable[[], int], output: Path) -> None:
 
 
 class _Rules:
-    """For both kinds of runs, on top of the profile that tests/conftest.py loads, whose number of examples stays: no shrinking
-    of what fails, and the same examples each time.
+    """Settings for both kinds of runs, on top of the profile of tests/conftest.py, whose number of examples stays: no
+    shrinking of failures, and the same examples each time.
 
-    Tests run in an empty directory: a mutant that removes the files of no directory in particular removes those of the current one.
+    Tests run in an empty directory: a mutant that removes files of an unset directory removes those of the current
+    one.
     """
 
     def __init__(self, scratch: str) -> None:
@@ -184,7 +186,7 @@ class _Rules:
 
 
 class _Measured(_Rules):
-    """Sets whose lines these are for coverage, and keeps how long each test took."""
+    """Sets the test of the following lines for coverage, and records the duration of each test."""
 
     def __init__(self, coverage: Any, scratch: str) -> None:
         super().__init__(scratch)
@@ -205,7 +207,7 @@ class _Measured(_Rules):
 
 
 class _Chosen(_Rules):
-    """Only these tests, in this order; writes down which one fails."""
+    """Only these tests, in this order; records the failed one."""
 
     def __init__(self, tests: Sequence[str], failed: Path, scratch: str) -> None:
         super().__init__(scratch)
@@ -258,7 +260,7 @@ def _module_of(file: str) -> str:
 
 
 class _Instead(importlib.machinery.SourceFileLoader):
-    """Finder and loader of one module, whose source is another text."""
+    """Finder and loader of one module with a replaced source."""
 
     def __init__(self, module: str, path: Path, text: str) -> None:
         super().__init__(module, str(path))

@@ -1,9 +1,9 @@
-"""`make publish`: what `make release` has made, verified, into a registry and a Python package index, signed.
+"""`make publish`: publishes the output of `make release`, verified and signed, to a registry and a Python package index.
 
 python -m hack.publish REGISTRY [--index ADDRESS] [--index-check ADDRESS] [--key FILE | --unsigned] [--source dist | --check]
 
-First what nobody sees (images without a tag), then wheels, then what an install begins with (the chart, tags). Where it ends early,
-the registry has no version that could be installed, and the same command goes on.
+First come images without a tag, which are invisible, then wheels, then the chart and tags, which make an install possible.
+If it ends early, the registry has no version that could be installed, and the same command continues.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _IDENTITY = "ACTIONS_ID_TOKEN_REQUEST_URL"
 
 
 def publish(release: Dist, registry: Registry, index: PackageIndex | None, signer: Signer | None) -> None:
-    """Raises ReleaseError. Whatever is there already and the same is left as it is."""
+    """Raises ReleaseError. Equal content that already exists stays unchanged."""
     registry.check(release)
     if index:
         index.check()
@@ -61,7 +61,9 @@ def publish(release: Dist, registry: Registry, index: PackageIndex | None, signe
 
 
 def _checked(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Path | None:
-    """The key. Raises ReleaseError for what is wrong whatever there is to publish: `make release publish` asks before it builds."""
+    """The key. Raises ReleaseError for faults that do not depend on the release: `make release publish` checks them
+    before it builds.
+    """
     if not arguments.registry:
         raise ReleaseError("no REGISTRY is given", "write it as REGISTRY=registry.example.com/team")
     chart.check_registry(arguments.registry)
@@ -69,7 +71,7 @@ def _checked(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Path 
 
 
 def _from(arguments: argparse.Namespace, key: Path | None, environ: Mapping[str, str], scratch: Path) -> None:
-    """Carry out what was asked for; everything that needs no network is checked first."""
+    """Carry out the command; checks everything that needs no network first."""
     release = dist.read(arguments.source)
     if release.registry != arguments.registry:
         raise ReleaseError(
@@ -103,7 +105,7 @@ def _key(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Path | No
     if arguments.unsigned:
         raise ReleaseError("KEY and UNSIGNED are both given", "leave one of them out")
     if not key.is_file():
-        raise ReleaseError(f"KEY={arguments.key} is no file", "make one with `cosign generate-key-pair`")
+        raise ReleaseError(f"KEY={arguments.key} is not a file", "make one with `cosign generate-key-pair`")
     return key
 
 

@@ -1,6 +1,6 @@
-"""A release's folder as it is to be published: verified file by file, and what of it goes where.
+"""A release's folder before it is published: verified file by file, with the target of each file.
 
-Nothing is built here; what `make release` has made is what is published.
+Builds nothing; the output of `make release` is published.
 """
 
 import json
@@ -52,7 +52,7 @@ class Dist:
 
 
 def read(folder: Path) -> Dist:
-    """Verify a release's folder. Raises ReleaseError where a file is missing, changed, or of nobody knows what."""
+    """Verify a release's folder. Raises ReleaseError for a missing, changed or unknown file."""
     if not (folder / sums.NAME).is_file():
         raise ReleaseError(f"{folder} has no release", "make one with `make release VERSION=… REGISTRY=…`")
     _verify(folder)
@@ -73,7 +73,7 @@ def _verify(folder: Path) -> None:
         if not file.is_file():
             raise ReleaseError(f"{name} is missing in {folder}", _AGAIN)
         if sums.digest(file) != expected:
-            raise ReleaseError(f"{name} is not what {sums.NAME} says: somebody changed it after the release", _AGAIN)
+            raise ReleaseError(f"{name} is not what {sums.NAME} says: it was changed after the release", _AGAIN)
 
 
 def _of_chart(chart: Path, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Wheels and sdists in a Python package index, by uv, which reads its credentials from UV_PUBLISH_* itself."""
+"""Publishes wheels and sdists in a Python package index, by uv, which reads its credentials from UV_PUBLISH_* itself."""
 
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -11,9 +11,9 @@ _ANSWER_SECONDS = 10.0
 
 
 class PackageIndex:
-    """address: where files are sent to.
+    """address: target of the files.
 
-    check: the same index as an installer reads it; with it, files that are there are not sent again.
+    check: the same index for installers; with it, existing files are not sent again.
     """
 
     def __init__(self, uv: Program, address: str, check: str) -> None:
@@ -24,14 +24,15 @@ class PackageIndex:
             self._command += ["--check-url", check]
 
     def check(self) -> None:
-        """Raise ReleaseError where nobody answers; whether it takes files from us, only an upload shows."""
+        """Raise ReleaseError without a response; only an upload shows whether we may upload."""
         try:
             urlopen(self._address, timeout=_ANSWER_SECONDS).close()
         except HTTPError as refusal:
             refusal.close()
         except (OSError, ValueError) as exc:
             raise ReleaseError(
-                f"INDEX={self._address} gives no answer ({exc})", "check its address, and that this machine reaches it"
+                f"INDEX={self._address} sends no response ({exc})",
+                "check its address, and that this machine reaches it",
             ) from exc
 
     def upload(self, dist: Dist) -> None:

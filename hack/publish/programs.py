@@ -1,4 +1,4 @@
-"""Runs the programs that publish, and turns what they complain about into one sentence with what to do."""
+"""Runs the programs that publish, and turns their error output into one sentence with a remedy."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _LOG_IN = (
     "log in: REGISTRY_USERNAME and REGISTRY_PASSWORD for the registry, UV_PUBLISH_TOKEN or UV_PUBLISH_USERNAME and "
     "UV_PUBLISH_PASSWORD for the index"
 )
-# They give their reasons only as text.
+# Programs report causes only as text.
 _REMEDIES = (
     (r"UNAUTHORIZED|DENIED|unauthorized|denied|basic credential|\b40[13]\b", _LOG_IN),
     (
@@ -30,18 +30,18 @@ _REMEDIES = (
         "check its address, and that this machine reaches it",
     ),
 )
-_OTHERWISE = "read what it says; what was published stays, and the same command goes on from there"
+_OTHERWISE = "read its message; published files stay, and the same command continues from there"
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program with what all its calls have in common."""
+    """A program with the common settings of its calls."""
 
     path: Path
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, subject: str, *arguments: str) -> str:
-        """What it printed. Raises ReleaseError, which names the subject, such as the registry."""
+        """Run it and return its output. Raises ReleaseError, which names the subject, such as the registry."""
         done = self.attempt(*arguments)
         if done.returncode != 0:
             raise failure(subject, done)

@@ -1,6 +1,6 @@
-"""Images and chart in a registry: crane copies the archives as they are, Helm pushes the chart, tags come last.
+"""Images and chart in a registry: crane copies the archives unchanged, Helm pushes the chart, tags come last.
 
-A tag that is there with other content is never moved: whoever has installed it would get something else.
+A tag that exists with other content is never moved: users who installed it would get another image.
 """
 
 import base64
@@ -22,7 +22,7 @@ _ABSENT = re.compile(r"MANIFEST_UNKNOWN|NAME_UNKNOWN|NOT_FOUND|\b404\b")
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+)(:\d+)?(/|$)")
 
 
-# by which clients find the log-in of Docker Hub, whatever it is called in a name
+# clients find the log-in of Docker Hub by this name, whichever alias is used
 _DOCKER_HUB = "https://index.docker.io/v1/"
 _OF_DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 
@@ -35,7 +35,9 @@ class Registry:
         self._crane, self._helm = crane, helm
 
     def check(self, dist: Dist) -> None:
-        """Raise ReleaseError where it does not answer us, or has another release of that version; changes nothing."""
+        """Raise ReleaseError if it does not respond, refuses us, or has another release of that version; changes
+        nothing.
+        """
         for image in dist.images:
             found = self._tagged(image.program, dist.version)
             if found not in ("", image.digest):
@@ -63,7 +65,9 @@ class Registry:
         self._crane.run(self.prefix, "tag", f"{self.prefix}/{image.program}@{image.digest}", version)
 
     def _published_chart(self, dist: Dist) -> str:
-        """Digest of the chart's manifest; empty where there is none. Helm writes the hour into it: each push has another."""
+        """Digest of the chart's manifest; empty if it does not exist. Helm writes the time into it: each push has
+        another.
+        """
         digest = self._tagged("nodedevice", dist.version)
         if digest:
             manifest = json.loads(self._crane.run(self.prefix, "manifest", f"{self.prefix}/nodedevice@{digest}"))
@@ -87,7 +91,7 @@ class Registry:
 
 
 def login(prefix: str, username: str, password: str, folder: Path) -> Mapping[str, str]:
-    """Environment in which crane, cosign and Helm log in there as that user: a file in `folder`. Empty without a user."""
+    """Environment for crane, cosign and Helm with that user's login: a file in `folder`. Empty without a user."""
     if not username:
         return {}
     remember_login(username, password)

@@ -1,6 +1,7 @@
-"""Signatures by cosign: of the images, the chart and the sums, and attestations of what the images are made of and how.
+"""Signatures by cosign: of the images, the chart and the sums, and attestations of the images' content and build.
 
-With a key, or, in a workflow that may ask for an identity token, as that workflow. Stored beside what they sign, in the registry.
+With a key, or, in a workflow that may ask for an identity token, as that workflow. Stored in the registry, with the
+signed images.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,7 @@ from hack.publish.dist import Dist, Image
 from hack.publish.programs import Program
 
 BUNDLE = "SHA256SUMS.sigstore.json"
-# a signature by key is not entered into a public log, and nothing is asked of one
+# a signature by key is not entered into a public log, and no log is contacted
 _BY_KEY = ("--use-signing-config=false", "--tlog-upload=false")
 
 
@@ -22,7 +23,7 @@ class Signer:
         self._how: Sequence[str] = ("--yes", *(("--key", str(key), *_BY_KEY) if key else ()))
 
     def sign_sums(self, dist: Dist) -> Path:
-        """One signature of the sums, and so of every file of the release."""
+        """Sign the sums, and with them every file of the release."""
         bundle = dist.folder / BUNDLE
         self._cosign.run("the signature", "sign-blob", *self._how, "--bundle", str(bundle), str(dist.sums))
         return bundle
@@ -37,7 +38,7 @@ class Signer:
         self._cosign.run(name, "attest", *self._how, "--type", kind, "--predicate", str(predicate), name)
 
     def attest_image(self, dist: Dist, image: Image, repository: str) -> None:
-        """How the whole was built, and of what each architecture's image consists."""
+        """Attest the build of the whole release, and the content of each architecture's image."""
         self.attest(f"{repository}@{image.digest}", "slsaprovenance1", dist.provenance)
         for architecture, digest in image.manifests.items():
             self.attest(f"{repository}@{digest}", "cyclonedx", dist.sbom(image, architecture))

@@ -1,4 +1,4 @@
-"""`make release`: everything that is published, from one commit into one folder, whole or not at all.
+"""`make release`: builds everything that is published, from one commit into one folder, completely or not at all.
 
 python -m hack.release VERSION [--registry PREFIX] [--source ADDRESS] [--target dist]
 """
@@ -21,17 +21,18 @@ ROOT = Path(__file__).parents[2]
 
 
 def release(root: Path, name: str, registry: str, target: Path, *, source: str = "", with_images: bool = True) -> None:
-    """Make a release of what is checked out in `root`. Raises ReleaseError or ClusterError, with `target` as it was.
+    """Make a release of the checkout in `root`. Raises ReleaseError or ClusterError, and then leaves `target` unchanged.
 
-    source: where people find the sources, for Chart.yaml.
-    with_images: False leaves out what takes minutes and packages of Debian's; the chart then names images by tag.
+    source: address of the sources, for Chart.yaml.
+    with_images: False leaves out the images, which take minutes and need Debian's packages; the chart then names
+    images by tag.
     """
     wanted = version.parse(name)
     chart.check_registry(registry)
     chart.with_source("", source)
     sources.check_clean(root)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # beside the target, so that it is renamed into place
+    # in the target's folder, so that it is renamed into place
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
         tree = sources.export(root, Path(scratch) / "tree")
         made = Path(scratch) / "made"
@@ -90,7 +91,7 @@ def main() -> None:
     parser.add_argument("--source", default="")
     parser.add_argument("--target", type=Path, default=ROOT / "dist")
     arguments = parser.parse_args()
-    os.umask(0o022)  # what is installed into an image has modes by it
+    os.umask(0o022)  # files that are installed into an image get their modes from it
     try:
         release(ROOT, arguments.version, arguments.registry, arguments.target.resolve(), source=arguments.source)
     except (ReleaseError, ClusterError) as exc:

@@ -1,6 +1,6 @@
 """The chart of a release: the tree's, with the images' digests and the registry in its values.
 
-`helm package` checks the chart and chooses what belongs into it. Its archive holds the hour it was made, so it is written again.
+`helm package` checks the chart and chooses its files. Its archive contains the time, so it is written again.
 """
 
 import gzip
@@ -16,9 +16,9 @@ _REGISTRY = re.compile(r'^(image:\n(?:  .*\n)*?  registry: )""$', re.MULTILINE)
 
 
 def check_registry(registry: str) -> None:
-    """Raise ReleaseError where REGISTRY cannot stand before the name of an image; empty is right."""
+    """Raise ReleaseError if REGISTRY cannot be a prefix of an image; empty is valid."""
     if registry and not re.fullmatch(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*", registry):
-        raise ReleaseError(f"REGISTRY={registry} is no prefix of an image", "write it as registry.example.com/team")
+        raise ReleaseError(f"REGISTRY={registry} is not a prefix of an image", "write it as registry.example.com/team")
 
 
 def with_images(values: str, registry: str, digests: Mapping[str, str]) -> str:
@@ -33,11 +33,13 @@ def with_images(values: str, registry: str, digests: Mapping[str, str]) -> str:
 
 
 def with_source(chart_yaml: str, source: str) -> str:
-    """The text of Chart.yaml with the address of the sources; as it is without one. Pure. Raises ReleaseError for no address."""
+    """The text of Chart.yaml with the address of the sources; unchanged without an address. Pure. Raises ReleaseError
+    for an invalid one.
+    """
     if not source:
         return chart_yaml
     if not re.fullmatch(r"https://[^\s\"]+", source):
-        raise ReleaseError(f"SOURCE={source} is no address", "write it as https://git.example.com/team/nodedevice")
+        raise ReleaseError(f"SOURCE={source} is not an address", "write it as https://git.example.com/team/nodedevice")
     return f'{chart_yaml}home: "{source}"\nsources: ["{source}"]\n'
 
 

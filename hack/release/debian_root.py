@@ -1,7 +1,8 @@
-"""The base of the images: Debian's packages for one architecture, unpacked and never executed: any machine makes any architecture.
+"""The base of the images: Debian's packages for one architecture, unpacked and never executed: any machine makes any
+architecture.
 
-apt keeps its lists in a folder of ours for it: neither the machine's packages nor its architectures change. What was unpacked is in
-/var/lib/dpkg/status, as scanners expect it.
+apt keeps its lists in a folder of ours: neither the machine's packages nor its architectures change.
+/var/lib/dpkg/status lists the unpacked packages, as scanners expect.
 """
 
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from hack.release.errors import ReleaseError
 
-# as the base of the tests' images: libstdc++ is gRPC's
+# like the base of the tests' images: gRPC needs libstdc++
 _PACKAGES = ("base-files", "ca-certificates", "libstdc++6", "python3", "python3-pip")
 _REMEDY = "release on a Debian whose apt reaches its mirror"
 
@@ -39,7 +40,7 @@ def make(root: Path, architecture: str) -> Path:
 
 
 class _Apt:
-    """apt for an architecture, with lists and a cache of its own, and nothing installed."""
+    """apt for an architecture, with lists and a cache of its own, and an empty status."""
 
     def __init__(self, folder: Path, architecture: str) -> None:
         self.folder = folder
@@ -58,7 +59,7 @@ class _Apt:
             self._command += ["-o", option]
 
     def fetch(self, packages: Sequence[str]) -> list[Path]:
-        """Download packages with all that they depend on. Returns the archives, sorted by name."""
+        """Download packages with all their dependencies. Returns the archives, sorted by name."""
         # without lists apt warns and ends with 0
         run([*self._command, "-o", "APT::Update::Error-Mode=any", "update", "-qq"], _REMEDY)
         plan = run([*self._command, "install", "-s", "-y", "--no-install-recommends", *packages], _REMEDY)
@@ -69,7 +70,7 @@ class _Apt:
 
 
 def run(command: Sequence[str], remedy: str, folder: Path | None = None) -> str:
-    """What a program printed. Raises ReleaseError with the end of what it complained about."""
+    """Run a program and return its output. Raises ReleaseError with the end of its error output."""
     try:
         done = subprocess.run(
             command, cwd=folder, env={**os.environ, "LC_ALL": "C"}, check=False, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""Wheels and sdists of each distribution, by hatchling, whose archives depend on the sources and SOURCE_DATE_EPOCH alone."""
+"""Wheels and sdists of each distribution, by hatchling, whose archives depend only on the sources and SOURCE_DATE_EPOCH."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a Dockerfile says of the image it makes, and what it copies: the release's images are as `docker build` makes them. Pure."""
+"""Reads a Dockerfile, so that the release's images are equal to those of `docker build`. Pure."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _SITE = "/opt/nodedevice"
 class Stage:
     """The instructions of a Dockerfile that the release carries out itself.
 
-    copies: (source, target) of all stages, from the project. programs: by path, those that nodedevice_common.launcher makes.
+    copies: (source, target) of all stages, from the project. programs: by path, made by nodedevice_common.launcher.
     levels: of optimization, at which modules are compiled. config: as in an OCI image configuration, with the labels.
     """
 
@@ -43,7 +43,7 @@ def read(text: str) -> Stage:
                 source, target = rest.split()
                 stage.copies.append((source, target))
             case "COPY":
-                # what a stage before has made: the whole of /opt/nodedevice, and launchers
+                # output of an earlier stage: the whole of /opt/nodedevice, and launchers
                 target = rest.split()[-1]
                 if target.startswith(_PROGRAMS):
                     stage.programs.append(target)

@@ -1,6 +1,6 @@
-"""Both images for both architectures, as their Dockerfiles say, assembled and never executed: equal bytes on any machine.
+"""Both images for both architectures, by their Dockerfiles, assembled and never executed: equal bytes on any machine.
 
-The programs' byte code is compiled here, so this Python has to be of the release that Debian's packages bring.
+The programs' byte code is compiled here, so this Python must have the release of Debian's packages.
 """
 
 import re
@@ -16,7 +16,7 @@ from hack.release import debian_root, dockerfile, oci, sbom
 from hack.release.errors import ReleaseError
 
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
-# wheels are chosen for it, and byte code is compiled by it
+# selects the wheels, and compiles byte code
 _OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
 # Debian's
 _PYTHON = "/usr/bin/python3"
@@ -24,9 +24,10 @@ DOCKERFILES = {"nodedevice-agent": "node-agent/Dockerfile", "nodedevice-operator
 
 
 def build(tree: Path, made: Path, scratch: Path, tag: str, epoch: int) -> dict[str, str]:
-    """Write NAME-TAG.oci.tar of each program, and an SBOM for each architecture, into `made`. Returns the digests by name.
+    """Write NAME-TAG.oci.tar of each program, and an SBOM for each architecture, into `made`. Returns the digests by
+    name.
 
-    In `scratch` the root file systems stay: ARCHITECTURE, and PROGRAM-ARCHITECTURE for what lies above it.
+    The root file systems stay in `scratch`: ARCHITECTURE, and PROGRAM-ARCHITECTURE for the layers above it.
     """
     lowest = bases(scratch, ARCHITECTURES, epoch)
     digests = {}
@@ -80,7 +81,7 @@ def _install(tree: Path, stage: dockerfile.Stage, root: Path, architecture: str)
     site = root / "opt/nodedevice"
     uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
     uv += ["--only-binary=:all:", "--link-mode=copy", f"--target={site}", f"--python-version={_OURS}"]
-    # the oldest C library that Debian's packages bring: 2.36
+    # the oldest C library of Debian's packages: 2.36
     uv += [f"--python-platform={ARCHITECTURES[architecture]}-manylinux_2_36", "-r", str(tree / stage.requirements)]
     debian_root.run(uv, "let it reach a Python package index (UV_INDEX_URL), or fill uv's cache")
     _forget_scripts(site)
@@ -93,7 +94,7 @@ def _install(tree: Path, stage: dockerfile.Stage, root: Path, architecture: str)
 
 
 def _forget_scripts(site: Path) -> None:
-    """Programs of libraries name this machine's Python in their first line, and nobody calls them."""
+    """Remove the scripts of libraries: their first line names this machine's Python, and they are never called."""
     shutil.rmtree(site / "bin", ignore_errors=True)
     for name in (".lock", ".gitignore"):
         (site / name).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""What krew installs `kubectl nodedevice` from: an archive of the zipapp with the licence, and the manifest that names both.
+"""Writes the files for krew: an archive of the zipapp with the licence, and the manifest that names both.
 
-It is pure Python, so one archive is for Linux and macOS, whatever the processor. In an index the manifest is `nodedevice.yaml`.
-Form: krew.googlecontainertools.github.com/v1alpha2.
+It is pure Python, so one archive is for Linux and macOS on any processor. In an index the manifest is
+`nodedevice.yaml`. Form: krew.googlecontainertools.github.com/v1alpha2.
 """
 
 from pathlib import Path
@@ -17,16 +17,16 @@ PROGRAM: Final = "kubectl-nodedevice"
 MANIFEST: Final = f"{PLUGIN}.krew.yaml"
 _LICENCE: Final = "LICENSE"
 _ABOUT: Final = (
-    "Shows the devices of nodes (GPUs, USB, any device plugin's and DRA driver's): which pod has which, "
-    "what is broken or cordoned, and why a pod waits. Cordons and uncordons devices.\n"
+    "Shows the devices of nodes (GPUs, USB, any device plugin's and DRA driver's): which pod uses which, "
+    "which are unhealthy or cordoned, and why a pod waits. Cordons and uncordons devices.\n"
 )
 
 
 def write(zipapp: Path, licence: Path, version: str, source: str, made: Path) -> None:
     """Write both into `made`.
 
-    source: the address of the project, below whose releases people download; empty where nobody does yet. Without it `uri` is the
-    archive's name alone, and krew needs --archive.
+    source: the address of the project, whose releases people download; empty before the first. Without it `uri` is
+    the archive's name alone, and krew needs --archive.
     """
     archive = made / f"{PROGRAM}-{version}.zip"
     archive.write_bytes(zipped({PROGRAM: (zipapp.read_bytes(), 0o755), _LICENCE: (licence.read_bytes(), 0o644)}))
@@ -36,7 +36,7 @@ def write(zipapp: Path, licence: Path, version: str, source: str, made: Path) ->
 
 
 def manifest(version: str, source: str, uri: str, sha256: str) -> dict[str, Any]:
-    """As krew reads it. version: without the v that it wants before it."""
+    """The manifest for krew. version: without the v that krew adds."""
     homepage = {"homepage": source} if source else {}
     platform = {
         "selector": {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux", "darwin"]}]},
@@ -52,7 +52,7 @@ def manifest(version: str, source: str, uri: str, sha256: str) -> dict[str, Any]
         "spec": {
             "version": f"v{version}",
             **homepage,
-            "shortDescription": "Devices of nodes: who has which, and why pods wait",
+            "shortDescription": "Devices of nodes, their pods, and why pods wait",
             "description": _ABOUT,
             "caveats": "Needs python3, 3.11 or newer, in PATH.\n",
             "platforms": [platform],

@@ -1,6 +1,7 @@
-"""install.yaml and uninstall.yaml: the chart with its default values as plain objects, for people who have kubectl and no Helm.
+"""install.yaml and uninstall.yaml: the chart with its default values as plain objects, for users with kubectl but no
+Helm.
 
-Hooks are left out, but for the cleanup before an uninstall: that is uninstall.yaml.
+Hooks are left out, except the cleanup before an uninstall: that is uninstall.yaml.
 """
 
 import re
@@ -13,7 +14,7 @@ INSTALL = "install.yaml"
 UNINSTALL = "uninstall.yaml"
 _NAMESPACE = "nodedevice-system"
 _CLEANUP = "templates/hook-cleanup.yaml"
-# of Helm alone: when it makes an object, and that it is one of its own
+# only for Helm: when it creates an object, and that the object is its own
 _OF_HELM = re.compile(r"^ +(?:helm\.sh/[a-z/-]+|app\.kubernetes\.io/managed-by): .*\n", re.MULTILINE)
 _NO_ANNOTATIONS = re.compile(r"^( *)annotations:\n(?!\1 )", re.MULTILINE)
 _IMAGE = re.compile(r'^ +(?:- )?image: "(.+)"$', re.MULTILINE)
@@ -27,7 +28,7 @@ _INSTALL_TEXT = """\
 #
 {images}
 {where}#
-# To remove it: first a Job (uninstall.yaml of the same release) ends agents and operators, and removes what they wrote to Nodes.
+# To remove it: first a Job (uninstall.yaml of the same release) ends agents and operators, and removes their changes to Nodes.
 # Pods keep running. Then all the rest is deleted: the CRDs, and with them every NodeDeviceConfig and every cordon.
 #
 #   kubectl apply --filename uninstall.yaml
@@ -47,7 +48,7 @@ metadata:
     pod-security.kubernetes.io/enforce: privileged
 """
 _UNINSTALL_TEXT = """\
-# Before {name} is removed: this Job ends agents and operators, and removes what they wrote to Nodes. install.yaml begins with the
+# Before {name} is removed: this Job ends agents and operators, and removes their changes to Nodes. install.yaml begins with the
 # three commands. To follow it: kubectl logs --namespace {namespace} --follow job/nodedevice-cleanup
 """
 
@@ -72,7 +73,7 @@ def write(helm: str, chart: Path, folder: Path) -> None:
 
 
 def plain(rendered: str) -> str:
-    """What Helm has rendered, without what only Helm acts on. Pure."""
+    """The rendered objects, without parts for Helm only. Pure."""
     return _NO_ANNOTATIONS.sub("", _OF_HELM.sub("", rendered))
 
 

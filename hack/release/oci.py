@@ -1,6 +1,6 @@
 """OCI archives: layers whose bytes depend on the files alone, and an index of the architectures. Runs no program.
 
-Specification: OCI image layout 1.0; what containerd's `ctr image import`, podman and skopeo read.
+Specification: OCI image layout 1.0, which containerd's `ctr image import`, podman and skopeo read.
 """
 
 import gzip
@@ -18,7 +18,7 @@ _MEDIA = "application/vnd.oci.image"
 
 @dataclass(frozen=True)
 class Layer:
-    """A compressed layer in a file; digest is of the file, diff_id of what is in it."""
+    """A compressed layer in a file; digest is of the file, diff_id of its uncompressed content."""
 
     path: Path
     digest: str
@@ -41,10 +41,12 @@ def layer(root: Path, target: Path, epoch: int) -> Layer:
 def write(
     target: Path, name: str, images: Mapping[str, Sequence[Layer]], config: Mapping[str, object], epoch: int
 ) -> str:
-    """Write an archive with an image for each architecture. Returns the index's digest, `sha256:…`, by which the chart names it.
+    """Write an archive with an image for each architecture. Returns the index's digest, `sha256:…`, which the chart
+    refers to.
 
-    name: as `nodedevice-agent:0.1.0`, of docker.io unless it names a registry. images: layers by architecture, the lowest first.
-    config: of all of them. One of a single architecture is an archive of docker's, too.
+    name: as `nodedevice-agent:0.1.0`, of docker.io unless it names a registry. images: layers by architecture, the
+    lowest first.
+    config: of all of them. An archive of a single architecture is also a docker archive.
     """
     full_name = name if "/" in name else f"docker.io/library/{name}"
     created = datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -74,7 +76,9 @@ def write(
 
 
 def _for_docker(name: str, configuration: Mapping[str, object], layers: Sequence[Layer]) -> dict[str, object]:
-    """An entry of docker's manifest.json, which names files of the same archive; docker reads no index of OCI's in all versions."""
+    """An entry of docker's manifest.json, which names files of the same archive; not all versions of docker read an OCI
+    index.
+    """
     files = [_file(layer.digest) for layer in layers]
     return {"Config": _file(str(configuration["digest"])), "RepoTags": [name], "Layers": files}
 
@@ -120,7 +124,7 @@ def _plain(entry: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
 
 
 class _Hashed(io.RawIOBase):
-    """Passes on what is written, and hashes it."""
+    """Passes on the written bytes, and hashes them."""
 
     def __init__(self, target: gzip.GzipFile, digest: "hashlib._Hash") -> None:
         self._target, self._digest = target, digest

@@ -1,6 +1,7 @@
-"""How a release was made, as the predicate of SLSA's provenance 1.0: the commit and the arguments, no hour, no machine. Pure.
+"""How a release was made, as the predicate of SLSA's provenance 1.0: the commit and the arguments, no time, no machine.
+Pure.
 
-It is a statement of whoever signs it (`make publish`): the signature says who built, this says of what.
+It is a statement of its signer (`make publish`): the signature says who built, this says from which sources.
 """
 
 import json
@@ -11,7 +12,7 @@ _BUILDER = "urn:nodedevice:make-release"
 
 
 def text(version: str, registry: str, source: str, commit: str) -> str:
-    """commit: what was released. source: where it can be had; may be empty."""
+    """commit: of the release. source: address of the sources; may be empty."""
     repository = {"uri": f"git+{source}" if source else "urn:nodedevice:source", "digest": {"gitCommit": commit}}
     predicate = {
         "buildDefinition": {

@@ -1,6 +1,7 @@
-"""Bills of materials in CycloneDX 1.6: what an image's own databases say is in it, what a distribution or a chart asks for.
+"""Bills of materials in CycloneDX 1.6: content of an image by its own databases, requirements of a distribution or a
+chart.
 
-Nothing in them depends on when or where they are written.
+They do not depend on the time or place of writing.
 """
 
 import json
@@ -24,7 +25,9 @@ _NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")  # RFC 4122: URLs
 
 
 def of_image(name: str, version: str, architecture: str, roots: Iterable[Path], ours: Iterable[str], epoch: int) -> str:
-    """The text of an image's SBOM. roots: unpacked file systems; ours: distributions that are copied in without a dist-info."""
+    """The text of an image's SBOM. roots: unpacked file systems; ours: distributions that are copied without a
+    dist-info.
+    """
     subject = _component(name, version, PackageURL("oci", None, name, version, {"arch": architecture}), is_image=True)
     found = [component for root in roots for component in (*_debian(root), *_python(root))]
     found += [_pypi(distribution, version) for distribution in ours]
@@ -32,7 +35,7 @@ def of_image(name: str, version: str, architecture: str, roots: Iterable[Path], 
 
 
 def of_wheel(wheel: Path, epoch: int) -> str:
-    """The text of a distribution's SBOM: what it requires, by name, as it leaves versions to who installs it."""
+    """The text of a distribution's SBOM: its requirements, by name, as it leaves versions to the installation."""
     with ZipFile(wheel) as files:
         (path,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = HeaderParser().parsestr(files.read(path).decode())
@@ -42,7 +45,7 @@ def of_wheel(wheel: Path, epoch: int) -> str:
 
 
 def of_zipapp(name: str, version: str, libraries: Mapping[str, str], epoch: int) -> str:
-    """The text of a zipapp's SBOM. libraries: versions by name of what is in it beside the program."""
+    """The text of a zipapp's SBOM. libraries: versions by name of its libraries."""
     subject = _pypi(name, version)
     return _write(subject, [_pypi(library, of) for library, of in libraries.items()], epoch)
 
@@ -54,7 +57,7 @@ def of_chart(chart: Path, epoch: int) -> str:
     name, version = metadata["name"], metadata["version"]
     registry = values["image"]["registry"]
     found = [_oci(values[part]["image"], registry, metadata["appVersion"]) for part in ("agents", "operator")]
-    # of Kubernetes' own registry whatever `image.registry` says, at the version of the cluster
+    # from Kubernetes' own registry, independent of `image.registry`, at the version of the cluster
     found.append(_oci(values["scheduler"]["image"], "", None))
     return _write(_component(name, version, PackageURL("helm", None, name, version)), found, epoch)
 

@@ -1,4 +1,4 @@
-"""What a release is made of: the commit that is checked out, never the files that happen to lie there."""
+"""The sources of a release: the commit that is checked out, without other files of the folder."""
 
 import subprocess
 import tarfile
@@ -8,7 +8,7 @@ from hack.release.errors import ReleaseError
 
 
 def check_clean(root: Path) -> None:
-    """Raise ReleaseError where files differ from the commit, or are unknown to it."""
+    """Raise ReleaseError if files differ from the commit, or are unknown to it."""
     changed = git(root, "status", "--porcelain").splitlines()
     if changed:
         raise ReleaseError(
@@ -22,7 +22,7 @@ def commit(root: Path) -> str:
 
 
 def commit_time(root: Path) -> int:
-    """When the commit was made, in seconds since 1970: SOURCE_DATE_EPOCH of all that is built of it."""
+    """Time of the commit in seconds since 1970: SOURCE_DATE_EPOCH of all builds."""
     return int(git(root, "log", "-1", "--format=%ct"))
 
 

@@ -1,4 +1,4 @@
-"""Which version a release is, and what it says of itself. Pure: texts in, values out.
+"""The version of a release, and its section of the changelog. Pure: texts in, values out.
 
 A version has to be one of Semantic Versioning, as the chart's is, and one of PEP 440, as the wheels' is.
 """
@@ -16,7 +16,7 @@ _SEMANTIC = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}(-[0-9A-Za-z-]+(\.[0-9A-
 
 
 def parse(text: str) -> Version:
-    """`0.1.0`, `0.2.0-rc.1`. Raises ReleaseError where one of the two kinds of version does not allow it."""
+    """`0.1.0`, `0.2.0-rc.1`. Raises ReleaseError if one of the two kinds of version does not allow it."""
     remedy = "write it as VERSION=0.1.0 or VERSION=0.2.0-rc.1"
     if not text:
         raise ReleaseError("no VERSION is given", remedy)
@@ -30,7 +30,7 @@ def parse(text: str) -> Version:
 
 
 def check_sources(version: Version, pyprojects: Mapping[str, str], chart: str) -> None:
-    """Raise ReleaseError where a distribution or the chart says another version.
+    """Raise ReleaseError if a distribution or the chart has another version.
 
     pyprojects: texts of the pyproject.toml files by their paths. chart: text of Chart.yaml.
     """
@@ -39,11 +39,11 @@ def check_sources(version: Version, pyprojects: Mapping[str, str], chart: str) -
     said |= {f"Chart.yaml's {key}": metadata[key] for key in ("version", "appVersion")}
     for place, other in said.items():
         if Version(other) != version:
-            raise ReleaseError(f"{place} is {other}, not {version}", "set it, or release the version that is there")
+            raise ReleaseError(f"{place} is {other}, not {version}", "set it, or release that version")
 
 
 def notes(changelog: str, version: Version) -> str:
-    """The section of the changelog about that version, without its heading. Raises ReleaseError where there is none."""
+    """The section of the changelog about that version, without its heading. Raises ReleaseError if it is missing."""
     for section in re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]:
         heading, _, body = section.partition("\n")
         name = heading.split()[0].strip("[]")

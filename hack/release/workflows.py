@@ -1,4 +1,6 @@
-"""`make workflows`: actionlint over .github/workflows, without linters of other languages that a machine may or may not have."""
+"""`make workflows`: runs actionlint over .github/workflows, without linters of other languages, which not every machine
+has.
+"""
 
 import subprocess
 import sys
@@ -11,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def lint(root: Path) -> subprocess.CompletedProcess[str]:
-    """Check every workflow of a tree; what is wrong is on stdout, and the exit status says whether anything is."""
+    """Check every workflow of a tree; faults are on stdout, and the exit status is 0 without any."""
     actionlint = find(["actionlint"], print)["actionlint"]
     files = sorted(str(path) for path in (root / ".github/workflows").glob("*.yaml"))
     return subprocess.run(

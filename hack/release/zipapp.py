@@ -1,9 +1,10 @@
-"""`kubectl-nodedevice.pyz`: the program for people in one file, for any Python from 3.11 on. `make cli` and `make release` make it.
+"""`kubectl-nodedevice.pyz`: the program for people in one file, for any Python from 3.11 on. `make cli` and `make release`
+make it.
 
     python -m hack.release.zipapp [--target build/kubectl-nodedevice.pyz]
 
-It has the source of `cli/` and `kube/`, and of the libraries as they are installed here, by the hashes of requirements/cli.txt.
-Its bytes depend on these alone.
+It has the source of `cli/` and `kube/`, and of the installed libraries, by the hashes of requirements/cli.txt. Its bytes
+depend on these alone.
 """
 
 import argparse
@@ -21,25 +22,25 @@ ROOT: Final = Path(__file__).parents[2]
 LIBRARY: Final = "kubectl-nodedevice"
 NAME: Final = f"{LIBRARY}.pyz"
 _START: Final = Path(__file__).with_name("zipapp_start.py")
-# What the system starts. Of a user's Python alone: nothing of the folder that it is started in, and no PYTHONPATH. Until its first
-# line Python would answer Ctrl-C with a traceback: so long it is ignored.
+# The script that the system starts. It uses only the user's Python: nothing of the working directory, and no PYTHONPATH.
+# Until its first line, Python would print a traceback at Ctrl-C, so it is ignored until then.
 _HEAD: Final = b"""#!/bin/sh
 trap '' INT
 exec python3 -I "$0" "$@"
 """
-# Small, as Python compiles it at each start. From its second line on Ctrl-C ends the program, as it ends every small one.
+# Small, as Python compiles it at each start. From its second line on, Ctrl-C ends the program silently.
 _MAIN: Final = b"""import _signal
 _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 from zipapp_start import main
 main()
 """
-# what rich needs to colour source code and Markdown, which this program does not show
+# rich uses these to colour source code and Markdown, which this program does not show
 _LEFT_OUT: Final = frozenset({"markdown-it-py", "mdurl", "pygments"})
 _PINNED: Final = re.compile(r"^([A-Za-z0-9_.-]+)==([^ \\]+)", re.MULTILINE)
 
 
 def write(root: Path, target: Path) -> None:
-    """Make the file of what is in `root`. Raises ReleaseError."""
+    """Make the file from `root`. Raises ReleaseError."""
     files = dict(sorted(_content(root)))
     content = hashlib.sha256(b"".join(_framed(name, data) for name, data in files.items())).hexdigest()[:32]
     files["zipapp_start.py"] = _START.read_bytes().replace(b"@CONTENT@", content.encode())
@@ -50,7 +51,7 @@ def write(root: Path, target: Path) -> None:
 
 
 def libraries(root: Path) -> Mapping[str, str]:
-    """Version by name of what is in it beside the program."""
+    """Versions by name of its libraries."""
     pinned = _PINNED.findall((root / "requirements/cli.txt").read_text(encoding="utf-8"))
     return {name: version for name, version in pinned if name.lower() not in _LEFT_OUT}
 
@@ -60,7 +61,7 @@ def _framed(name: str, data: bytes) -> bytes:
 
 
 def _content(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and content of all files but those that run first."""
+    """Names and content of all files, without the files that run first."""
     for source in (root / "cli/src", root / "kube/src"):
         for file in source.rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:
@@ -70,7 +71,7 @@ def _content(root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _library(name: str, version: str) -> Iterator[tuple[str, bytes]]:
-    """Its modules in Python, and its licence. Raises ReleaseError where another version is installed."""
+    """Its modules in Python, and its licence. Raises ReleaseError if another version is installed."""
     found = importlib.metadata.distribution(name)
     if found.version != version:
         raise ReleaseError(

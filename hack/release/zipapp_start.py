@@ -1,16 +1,16 @@
-"""The start of the zipapp: what is in it is unpacked and compiled once, into the user's cache folder, and runs from there.
+"""The start of the zipapp: unpacks and compiles its content once, into the user's cache folder, and runs from there.
 
-A folder counts only where it is the user's own and nobody else can write it; where there is none, and none can be made, the
-program runs from the zip. Its own lines are for Python 3.6 on, so that an old one gets a sentence.
+A folder counts only if it belongs to the user and no other user can write it; without such a folder, the program runs
+from the zip. Its own lines are for Python 3.6 on, so that an old one prints a sentence.
 """
 
 import os
 import sys
 
-# in the place of the digits stands a hash of what is in the zip
+# replaced by a hash of the zip's content
 CONTENT = "@CONTENT@"
 OLDEST = (3, 11)
-# seconds after which another release's folder goes, unless it is used
+# seconds after which the unused folder of another release is removed
 _UNUSED = 30 * 24 * 3600
 
 
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def unpacked(archive: str) -> str:
-    """The folder with its content; "" where it runs from the archive."""
+    """The folder with its content; "" if it runs from the archive."""
     try:
         base = cache_folder()
         folder = os.path.join(base, f"{CONTENT}-{sys.version_info[0]}.{sys.version_info[1]}")
@@ -39,7 +39,7 @@ def unpacked(archive: str) -> str:
             unpack(archive, base, folder)
         if not is_own(folder):
             return ""
-        # so that the folder of what is used stays
+        # so that folders in use stay
         os.utime(folder)
         return folder
     except (OSError, RuntimeError, ValueError):
@@ -47,7 +47,7 @@ def unpacked(archive: str) -> str:
 
 
 def cache_folder() -> str:
-    """Raises ValueError where the user has none."""
+    """Raises ValueError if the user has none."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         home = os.path.expanduser("~")
@@ -58,7 +58,7 @@ def cache_folder() -> str:
 
 
 def is_own(folder: str) -> bool:
-    """Whether it is a folder, no link, of this user, that nobody else can write."""
+    """Whether it is a folder, no link, of this user, and no other user can write it."""
     try:
         found = os.lstat(folder)
     except OSError:
@@ -67,7 +67,7 @@ def is_own(folder: str) -> bool:
 
 
 def prepared(base: str) -> bool:
-    """Make the folder, where all that is above it and exists is the user's own: root leaves nothing in another's home."""
+    """Make the folder, if all its existing parents belong to the user: root writes nothing into another user's home."""
     above = base
     while not os.path.lexists(above):
         above = os.path.dirname(above)
@@ -78,7 +78,7 @@ def prepared(base: str) -> bool:
 
 
 def unpack(archive: str, base: str, folder: str) -> None:
-    """Beside it, and renamed when it is whole: whoever comes at the same time finds all of it, or nothing."""
+    """Unpacked next to it, and renamed when complete: a concurrent start finds all of it, or nothing."""
     import compileall
     import shutil
     import tempfile
@@ -90,7 +90,7 @@ def unpack(archive: str, base: str, folder: str) -> None:
             content.extractall(made)
         compileall.compile_dir(made, quiet=2, ddir=folder)
         if os.path.lexists(folder):
-            # another user's, or one that others can write: never used, and not ours to remove
+            # another user's, or writable by others: never used, and never removed
             raise RuntimeError(folder)
         os.rename(made, folder)
     finally:
@@ -99,7 +99,7 @@ def unpack(archive: str, base: str, folder: str) -> None:
 
 
 def forget_others(base: str, folder: str) -> None:
-    """Folders of other releases, and what a killed run has left."""
+    """Remove folders of other releases, and leftovers of a killed run."""
     import shutil
     import time
 

@@ -1,11 +1,11 @@
-"""Zip archives whose bytes depend on the files alone."""
+"""Writes zip archives whose bytes depend on the files alone."""
 
 import io
 import zipfile
 from collections.abc import Mapping
 from typing import Final
 
-# the oldest that a zip knows
+# the oldest time in a zip
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 _REGULAR_FILE: Final = 0o100000
 

@@ -1,4 +1,4 @@
-"""`make scheduling`: is a unit ever promised twice, does a pod ever wait on its node, and how full do GPUs get.
+"""`make scheduling`: counts units that are assigned twice, pods that wait on their node, and used units of GPUs.
 
 A real kube-scheduler, real extenders and a real API server; the agents are models that plan with the agents' own code.
 """
@@ -39,7 +39,7 @@ async def _measure(site: Site, pods: int) -> tuple[dict[str, Outcome], int, Fill
     disturbed, times = await with_extenders(site, pods, seed=2, times=_TIMES, every_seconds=_EVERY_SECONDS)
     _progress(f"{pods} pods come and go, without an extender")
     alone = await without(site, pods, seed=1)
-    _progress("pods that stay: 110 % of what there is")
+    _progress("pods that stay: 110 % of the capacity")
     full = await filled(site, seed=4)
     return {"with extender": quiet, "extenders killed and paused": disturbed, "without extender": alone}, times, full
 
@@ -74,7 +74,7 @@ def _report(outcomes: dict[str, Outcome], times: int, full: Filled) -> int:
     is_right = (
         all(of.waits == of.twice == of.refused == 0 and of.chosen == of.pods for of in extended) and share >= _ENOUGH
     )
-    print("as it should be" if is_right else "NOT as it should be")
+    print("as expected" if is_right else "NOT as expected")
     return 0 if is_right else 1
 
 

@@ -1,4 +1,4 @@
-"""Nodes with GPUs in parts on a real control plane, extenders as processes, and schedulers that ask them or do not."""
+"""Runs nodes with shared GPUs on a real control plane, extenders as processes, and schedulers with or without them."""
 
 import asyncio
 import signal
@@ -20,7 +20,7 @@ from hack.scheduling.node_model import GPUS, RESOURCE, UNITS
 from hack.scheduling.service import Service
 
 _POLL_SECONDS = 0.2
-# of a request to an extender: a paused one must not hold the scheduler up for longer
+# of a request to an extender: a paused extender must not delay the scheduler for longer
 _TIMEOUT_SECONDS = 1.0
 EXTENDED = "with-extender"
 ALONE = "without-extender"
@@ -28,14 +28,14 @@ ALONE = "without-extender"
 
 @contextmanager
 def gpu_cluster(folder: Path, nodes: int, progress: Callable[[str], None]) -> Iterator[tuple[ControlPlane, list[str]]]:
-    """A control plane with so many Nodes of 8 GPUs with 80 units each, and their names."""
+    """A control plane with Nodes of 8 GPUs with 80 units each. Yields it with their names."""
     with ControlPlane.start(folder / "cluster", progress) as control_plane:
         install_chart(control_plane, {"scheduler": {"enabled": True, "managedResources": [RESOURCE]}})
         yield control_plane, add_gpu_nodes(control_plane, nodes)
 
 
 def add_gpu_nodes(control_plane: ControlPlane, count: int) -> list[str]:
-    """So many Nodes with an empty NodeDevice each. Returns their names."""
+    """Create Nodes with an empty NodeDevice each. Returns their names."""
     found = [f"gpu-{number}" for number in range(count)]
     control_plane.add_nodes(found)
     units = str(GPUS * UNITS)
@@ -48,7 +48,7 @@ def add_gpu_nodes(control_plane: ControlPlane, count: int) -> list[str]:
 
 
 class Extenders:
-    """Several of them, of which one is active."""
+    """Several extenders; one is active."""
 
     def __init__(self, programs: Sequence[Program], verbs_ports: Sequence[int]) -> None:
         self._programs = programs
@@ -57,11 +57,11 @@ class Extenders:
         ]
 
     def active(self) -> Program | None:
-        """The one that answers, while there is one."""
+        """The one that responds, if any."""
         return next((program for program in self._programs if program.is_ready()), None)
 
     def kill(self) -> bool:
-        """Kill the active one; it is started again at once. False where none is active."""
+        """Kill the active one; it is restarted at once. False if none is active."""
         found = self.active()
         if found is not None:
             found.process.kill()
@@ -69,7 +69,7 @@ class Extenders:
         return found is not None
 
     def pause(self) -> Program | None:
-        """Stop the active one, which believes that it is active still when it goes on. None where none is."""
+        """Stop the active one, which still believes that it is active when it continues. None if none is."""
         found = self.active()
         if found is not None:
             found.process.signal(signal.SIGSTOP)
@@ -82,7 +82,7 @@ class Extenders:
 
 @contextmanager
 def extenders(control_plane: ControlPlane, folder: Path, count: int) -> Iterator[Extenders]:
-    """So many extender processes, started."""
+    """Start `count` extender processes."""
     with ExitStack() as undo:
         ports = undo.enter_context(reserved_ports(2 * count))
         programs = []
@@ -96,7 +96,7 @@ def extenders(control_plane: ControlPlane, folder: Path, count: int) -> Iterator
 
 @asynccontextmanager
 async def scheduler_with(control_plane: ControlPlane, folder: Path, found: Extenders) -> AsyncIterator[str]:
-    """A scheduler that asks these extenders, when one of them is active. Gives its name."""
+    """A scheduler that calls these extenders, once one of them is active. Yields its name."""
     async with Service(found.addresses) as service:
         await service.wait_ready()
         asked = Extender(f"http://127.0.0.1:{service.port}", [RESOURCE], _TIMEOUT_SECONDS)
@@ -106,7 +106,7 @@ async def scheduler_with(control_plane: ControlPlane, folder: Path, found: Exten
 
 @asynccontextmanager
 async def scheduler_beside(control_plane: ControlPlane, folder: Path, found: Extenders) -> AsyncIterator[str]:
-    """A scheduler with the only extender beside it on loopback, as in the chart's pod, when that is active. Gives its name."""
+    """A scheduler with its own extender on loopback, as in the chart's pod, while that is active. Yields its name."""
     while found.active() is None:
         await asyncio.sleep(_POLL_SECONDS)
     [(_, verbs)] = found.addresses
@@ -116,7 +116,7 @@ async def scheduler_beside(control_plane: ControlPlane, folder: Path, found: Ext
 
 @contextmanager
 def scheduler_alone(control_plane: ControlPlane, folder: Path, paced: float | None = None) -> Iterator[str]:
-    """A scheduler that asks nobody. Gives its name. paced: how many requests a second it sends; None: as many as it can."""
+    """A scheduler without an extender. Yields its name. paced: requests per second; None: unlimited."""
     with _running(control_plane, folder, ALONE, None, paced):
         yield ALONE
 

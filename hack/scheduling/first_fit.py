@@ -1,10 +1,10 @@
-"""First-fit-decreasing: what somebody could place who knows all pods before the first one comes, the largest first."""
+"""First-fit-decreasing: the placement if all pods were known before the first one comes, the largest first."""
 
 from collections.abc import Iterable
 
 
 def placed_units(pods: Iterable[int], devices: int, size: int) -> int:
-    """How many units it places of pods that need so many of one device each. size: units of a device."""
+    """How many units fit, for pods that need so many of one device each. size: units of a device."""
     free, placed = [size] * devices, 0
     for units in sorted(pods, reverse=True):
         at = next((i for i, left in enumerate(free) if left >= units), None)

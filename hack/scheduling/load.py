@@ -1,4 +1,4 @@
-"""Pods that come and go on nodes whose agents are models, and what became of them."""
+"""Creates and deletes pods on nodes with modelled agents, and records the outcome."""
 
 import asyncio
 import random
@@ -19,18 +19,18 @@ from hack.scheduling.node_model import CONTAINER, GPUS, RESOURCE, UNITS, BoundPo
 NAMESPACE: Final = "default"
 _PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _DEVICES: Final = f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}"
-# pods that there are, in units, of what the nodes have
+# units of existing pods, as a share of the nodes' units
 _FILL: Final = 1.0
-# what an agent takes from a pod's change to its status
+# an agent's delay from a pod's change to its status
 _AGENT_SECONDS: Final = 0.1
 _QUIET_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """pods: that were bound. chosen: of these, with an assignment. fill: of all units, those that pods held, on average when one
-    was bound. waits: pods on nodes where no GPU had room. twice: binds by which a GPU had more units assigned than it has. refused:
-    assignments that an agent could not follow. units: that pods held at the end.
+    """pods: number bound. chosen: pods of these with an assignment. fill: share of all units that pods held, on average
+    at a bind. waits: pods on nodes whose GPUs had no room. twice: binds that assigned more units of a GPU than it
+    has. refused: assignments that an agent could not follow. units: held by pods at the end.
     """
 
     pods: int
@@ -49,7 +49,7 @@ class _Event(msgspec.Struct):
 
 
 class Load:
-    """Agents of these nodes, and pods for the scheduler of that name, from `async with` on."""
+    """Agents of these nodes, and pods for the scheduler of that name, inside `async with`."""
 
     def __init__(self, api: Api, nodes: Sequence[str], scheduler: str, seed: int) -> None:
         self._api = api
@@ -60,7 +60,7 @@ class Load:
         self._tasks = AsyncExitStack()
         self._run = f"{scheduler}-{seed}"
         self._began = time.monotonic()
-        # units of each pod that no delete was sent for; the node of each that is bound
+        # units of each pod without a sent delete; the node of each bound pod
         self._units: dict[str, int] = {}
         self._on: dict[str, tuple[str, BoundPod]] = {}
         self._assigned: Counter[str] = Counter()
@@ -79,11 +79,11 @@ class Load:
 
     @property
     def bound(self) -> int:
-        """How many pods have been bound so far."""
+        """Number of bound pods so far."""
         return self._bound
 
     async def come_and_go(self, count: int) -> Outcome:
-        """So many pods of 1 to 80 units. The nodes are full: for each that has no room one that is bound ends, any of them."""
+        """Create pods of 1 to 80 units. The nodes are full: for each pod without room, a random bound one ends."""
         room = _FILL * len(self._models) * GPUS * UNITS
         for _ in range(count):
             units = self._random.randint(1, UNITS)
@@ -95,7 +95,7 @@ class Load:
         return self._outcome()
 
     async def stay(self, sizes: Sequence[int]) -> Outcome:
-        """Pods that do not end; until none has been bound for a while. They are deleted then."""
+        """Create pods that do not end, until none has been bound for a while. Then delete them."""
         for size in sizes:
             await self._create(size)
         before = -1
@@ -128,7 +128,7 @@ class Load:
         await self._api.post(_PODS, body, "load")
 
     async def _end_one(self) -> None:
-        """Any that is bound, as soon as there is one."""
+        """End a random bound pod, as soon as one exists."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._on.keys() & self._units.keys())
         name = self._random.choice(sorted(self._on.keys() & self._units.keys()))
@@ -136,7 +136,7 @@ class Load:
         await self._api.delete(f"{_PODS}/{name}")
 
     async def _watch(self) -> None:
-        """What the API shows of these pods, in its order."""
+        """Events of these pods from the API, in its order."""
         async for event in self._api.watch(_PODS, _Event, {}):
             name, pod = event.object.metadata.name, event.object
             if not name.startswith(f"{self._run}-"):
@@ -171,7 +171,7 @@ class Load:
     # -- agents ---------------------------------------------------------------------------------------------------------
 
     async def _agent(self, node: str) -> None:
-        """Follows its pods, and publishes its status, a moment behind them."""
+        """Follows its pods, and publishes its status after a short delay."""
         model, queue = self._models[node], self._queues[node]
         await self._publish(model)
         while True:

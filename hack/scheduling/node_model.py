@@ -1,6 +1,6 @@
-"""An agent in its model: which pod gets units of which GPU of a node, and the status that it publishes. Pure; sends nothing.
+"""Models an agent: assigns pods units of a node's GPUs, and builds the status that it publishes. Pure; sends nothing.
 
-It plans with the product's own code, and takes an assignment where that has room, as the device manager does.
+It plans with the product's own code, and follows an assignment if it has room, as the device manager does.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class _Held:
 
 
 class NodeModel:
-    """waits: pods that were bound here and fitted on no GPU. refused: assignments that had no room."""
+    """waits: pods that were bound here but fitted on no GPU. refused: assignments without room."""
 
     def __init__(self, node: str) -> None:
         self.node = node
@@ -61,7 +61,7 @@ class NodeModel:
 
     @property
     def units(self) -> int:
-        """How many units pods hold."""
+        """Number of units that pods hold."""
         return sum(held.pod.units for held in self._held.values())
 
     def bound(self, pod: BoundPod) -> None:
@@ -71,7 +71,7 @@ class NodeModel:
             self._waiting[pod.uid] = pod
 
     def released(self, uid: str) -> None:
-        """The containers of a pod have ended, and it is gone; those that wait are tried again."""
+        """The containers of a pod have ended, and it is deleted; waiting pods are tried again."""
         self._waiting.pop(uid, None)
         self._held.pop(uid, None)
         for pod in list(self._waiting.values()):
@@ -79,14 +79,14 @@ class NodeModel:
                 del self._waiting[pod.uid]
 
     def free(self) -> dict[str, int]:
-        """Units by GPU."""
+        """Free units by GPU."""
         found = dict.fromkeys(self._gpus, UNITS)
         for held in self._held.values():
             found[held.gpu] -= held.pod.units
         return found
 
     def status(self) -> dict[str, Any]:
-        """The body of an apply."""
+        """The body of a status apply."""
         free = self.free()
         devices = [
             DeviceStatus(id=gpu, health="Healthy", parts=PartCounts(UNITS, UNITS, UNITS - left, left))

@@ -1,4 +1,4 @@
-"""The runs: pods that come and go, with extenders that come and go or without any, and a set of pods that stays."""
+"""The runs: pods that are created and deleted, with changing extenders or without any, and a set of pods that stays."""
 
 import asyncio
 import random
@@ -33,7 +33,9 @@ class Site:
 
 @dataclass(frozen=True)
 class Filled:
-    """outcome: of pods that stay. first_fit: units that first-fit-decreasing places of the same pods. demand: units of all."""
+    """outcome: of pods that stay. first_fit: units that first-fit-decreasing places of the same pods. demand: units of
+    all pods.
+    """
 
     outcome: Outcome
     first_fit: int
@@ -43,7 +45,9 @@ class Filled:
 async def with_extenders(
     site: Site, pods: int, seed: int, times: int = 0, every_seconds: float = 0.0
 ) -> tuple[Outcome, int]:
-    """Pods that come and go. times: how often, at most, the active one of two extenders is killed or paused. How often it was."""
+    """Create and delete pods. times: how often, at most, the active one of two extenders is killed or paused. Returns
+    the actual number.
+    """
     disturbed = 0
     async with _extended(site, seed) as (load, found):
         work = asyncio.create_task(load.come_and_go(pods))
@@ -53,14 +57,14 @@ async def with_extenders(
 
 
 async def without(site: Site, pods: int, seed: int) -> Outcome:
-    """The same pods with a scheduler that sees sums."""
+    """The same pods with a scheduler that only knows sums."""
     with scheduler_alone(site.control_plane, site.folder) as scheduler:
         async with Api(site.control_plane.admin_kubeconfig) as api, Load(api, site.nodes, scheduler, seed) as load:
             return await load.come_and_go(pods)
 
 
 async def filled(site: Site, seed: int) -> Filled:
-    """Pods that stay, of which there are more than have room."""
+    """Pods that stay; more than have room."""
     chance, sizes = random.Random(seed), list[int]()
     while sum(sizes) < _DEMAND * site.gpus * UNITS:
         sizes.append(chance.randint(1, UNITS))
@@ -83,12 +87,12 @@ async def _extended(site: Site, seed: int) -> AsyncIterator[tuple[Load, Extender
 
 
 async def _disturb(found: Extenders, *, is_pause: bool) -> int:
-    """Whether there was an active extender to be disturbed."""
+    """Returns whether an active extender was disturbed."""
     if not is_pause:
         return int(await asyncio.to_thread(found.kill))
     paused = await asyncio.to_thread(found.pause)
     if paused is not None:
-        # longer than its Lease: another one is active when it goes on
+        # longer than its Lease: another one is active when it continues
         await asyncio.sleep(_PAUSE_SECONDS)
         found.go_on(paused)
     return int(paused is not None)

@@ -1,4 +1,4 @@
-"""One address for several extenders: leads to one that is ready, as a Service does."""
+"""One address for several extenders: connects to a ready one, as a Service does."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ _CHUNK = 65536
 
 
 class Service:
-    """Connections go to the extender that was ready last; those that are open stay where they are, as with kube-proxy.
+    """Connections go to the extender that was ready last; open connections stay, as with kube-proxy.
 
     addresses: of each extender, HOST:PORT of its probes and of its verbs.
     """
@@ -39,7 +39,7 @@ class Service:
         await self._server.wait_closed()
 
     async def wait_ready(self) -> None:
-        """Until it leads somewhere."""
+        """Wait until an extender leads."""
         while not self._target:
             await asyncio.sleep(_PROBE_SECONDS)
 

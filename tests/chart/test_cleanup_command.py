@@ -144,7 +144,7 @@ def test_a_dry_run_names_all_of_it_and_changes_nothing(installed: ControlPlane, 
         f"  delete namespace {names.AGENTS_NAMESPACE}",
         "  keep the CRDs and every NodeDeviceConfig (--delete-crds deletes them)",
     ]
-    assert last == "nothing was changed, as this is a dry run"
+    assert last == "dry run: nothing was changed"
     requests = list(installed.audit_events())[asked:]
     verbs = {event["verb"] for event in requests if event.get("userAgent") == "nodedevice-operator"}
     assert verbs == {"get", "list"}

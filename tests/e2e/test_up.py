@@ -45,7 +45,7 @@ def test_each_line_works_in_its_order(own_temp: Path, control_plane: ControlPlan
         assert re.search(r"DevicesCordoned .*gpu-3", event)
         [first] = [output for line, output in outputs.items() if "get nodedevices" in line]
         assert re.search(r"^node-a\.example\.com\.gpu .* True +0 +Ready +True ", first, re.MULTILINE)
-        assert "Nothing needs you." in outputs["kubectl nodedevice"]
+        assert "Nothing needs attention." in outputs["kubectl nodedevice"]
         [cordoned, broken] = [output for line, output in outputs.items() if "nodedevice devices" in line]
         assert re.search(r"^node-a +example\.com/gpu +gpu-3 +cordoned by \S+: fan ", cordoned, re.MULTILINE)
         assert re.search(r"^node-a +example\.com/gpu +gpu-2 +broken ", broken, re.MULTILINE)

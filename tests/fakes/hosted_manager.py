@@ -58,15 +58,15 @@ class Hosted:
 
     def pods(self, *pods: Pod) -> None:
         """These are the node's pods, as the API has them."""
-        self.manager.pods_synced(pods, self.host.now())
+        self.manager.pod_events.synced(pods, self.host.now())
         self.host.settle()
 
     def pod_seen(self, pod: Pod) -> None:
-        self.manager.pod_seen(pod, self.host.now())
+        self.manager.pod_events.seen(pod, self.host.now())
         self.host.settle()
 
     def pod_gone(self, uid: str) -> None:
-        self.manager.pod_gone(uid, self.host.now())
+        self.manager.pod_events.gone(uid, self.host.now())
         self.host.settle()
 
     def time_passes(self, seconds: float) -> None:
@@ -154,7 +154,7 @@ class Mirroring(Hosted):
 
     def cordon(self, resource_name: str, *device_ids: str) -> None:
         """These are the administrator's cordons, all of them."""
-        self.mirror.cordoned(resource_name, "object", dict.fromkeys(device_ids, Cordon()))
+        self.mirror.table.cordoned(resource_name, "object", dict.fromkeys(device_ids, Cordon()))
         self.host.settle()
 
     def snapshot(self, resource_name: str) -> Snapshot:

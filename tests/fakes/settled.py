@@ -13,30 +13,35 @@ from nodedevice_agent.kubelet.served import ServedByKubelet
 _PLUGINS: Final = (
     "add configured connected cordoned cordons_outdated disconnected displaced listed ranked recovered tick"
 )
-_PODS: Final = "kubelet_allocated pod_gone pod_seen pods_synced possible_holder_ended"
+_PODS: Final = "gone kubelet_allocated pod_gone pod_seen pods_synced possible_holder_ended seen synced"
 _CALLS: Final = "allocate_failed allocated pre_start_failed pre_started preferred"
 _RUNTIME: Final = "containers_changed containers_ended static_pod_removed static_pod_shown static_pods_listed"
 _KUBELET: Final = "capacity_is listing_made read"
 _EVENTS: Final = frozenset(" ".join((_PLUGINS, _PODS, _CALLS, _RUNTIME, _KUBELET)).split())
+_PARTS: Final = ("table", "pod_events", "releasing", "attribution")
 
 
 class Settled:
     """Events take the time as their last argument, also those that do not need it. Everything else is the manager's own."""
 
     def __init__(self, subject: Any, settle: Callable[[float], list[Effect]]) -> None:
-        self.subject = subject
-        self.settle = settle
+        self.__dict__.update(subject=subject, settle=settle)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.subject, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        owner = self.subject if hasattr(self.subject, name) else self.subject.attribution
-        found = getattr(owner, name)
+        found = getattr(self.subject, name)
+        if name in _PARTS:
+            return Settled(found, self.settle)
         return self._event(found) if name in _EVENTS else found
 
     def _event(self, handle: Callable[..., object]) -> Callable[..., list[Effect]]:
         def happen(*args: Any, **options: Any) -> list[Effect]:
             now = next((each for each in reversed(args) if isinstance(each, float)), 0.0)
             handle(*(args if "now" in signature(handle).parameters else [a for a in args if a is not now]), **options)
-            return self.settle(now)
+            effects: list[Effect] = self.settle(now)
+            return effects
 
         return happen
 

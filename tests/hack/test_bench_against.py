@@ -252,6 +252,6 @@ def test_a_tree_gets_its_own_bench_back(tmp_path: Path, git: Callable[..., None]
 
 
 def test_an_unknown_commit_is_an_error_of_one_line(tmp_path: Path, git: Callable[..., None]) -> None:
-    with pytest.raises(TreeError, match="there is no commit 'nowhere' here") as caught:
+    with pytest.raises(TreeError, match="commit 'nowhere' not found here") as caught:
         trees.commit_of(tmp_path / "repository", "nowhere")
     assert "\n" not in str(caught.value)

@@ -66,11 +66,11 @@ async def pods_of_a_node(folder: Path) -> AsyncIterator[None]:
         await beat()
         found = [from_api(each) for each in objects]
         await beat()
-        node.manager.pods_synced(found, node.now)
+        node.manager.pod_events.synced(found, node.now)
         node.carry_out()
         await node.settle()
     assert len(node.manager.book.by_pod) == len(few + most)
-    node.manager.pods_synced([], node.now)
+    node.manager.pod_events.synced([], node.now)
     node.carry_out()
     await node.settle()
 
@@ -92,7 +92,7 @@ async def cordons_of_a_resource(folder: Path) -> AsyncIterator[None]:
     yield
     for cordons in (some, {"*": Cordon()}, {}):
         await beat()
-        node.manager.cordoned(NAME, "uid", cordons)
+        node.manager.table.cordoned(NAME, "uid", cordons)
         node.carry_out()
         await node.settle()
 
@@ -170,7 +170,7 @@ async def environments_of_a_runtime(folder: Path) -> AsyncIterator[None]:
 async def pod_resources_of_a_node(folder: Path) -> AsyncIterator[None]:
     node = Node()
     node.plugin(many())
-    node.manager.pod_seen(pod("a", UNITS), node.now)
+    node.manager.pod_events.seen(pod("a", UNITS), node.now)
     node.carry_out()
     await node.settle()
     yield
@@ -196,7 +196,7 @@ async def lists_for_the_kubelet(folder: Path) -> AsyncIterator[None]:
     backend = SimpleNamespace(manager=mirror, on_condition=lambda name: None, grace_seconds=1.0)
     endpoint = KubeletEndpoint(cast(KubeletBackend, backend), NAME)
     mirror.connected(NAME, 1, PluginOptions(), 0.0)
-    mirror.cordoned(NAME, "uid", {})
+    mirror.table.cordoned(NAME, "uid", {})
     lists = (many(), many(healthy=False), many())
     yield
     advertising = asyncio.create_task(endpoint.keep_advertised())
@@ -204,7 +204,7 @@ async def lists_for_the_kubelet(folder: Path) -> AsyncIterator[None]:
         await beat()
         mirror.listed(NAME, 1, devices, float(now))
         await _advertised(endpoint)
-    mirror.cordoned(NAME, "uid", {f"d{index:06}": Cordon() for index in range(0, 1000, 2)}, 9.0)
+    mirror.table.cordoned(NAME, "uid", {f"d{index:06}": Cordon() for index in range(0, 1000, 2)}, 9.0)
     await _advertised(endpoint)
     advertising.cancel()
 

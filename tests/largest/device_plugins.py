@@ -35,7 +35,7 @@ async def lists_of_devices(folder: Path) -> AsyncIterator[None]:
         node.carry_out()
         await node.settle()
         if seconds == 60.0:
-            node.manager.disconnected(NAME, 1, node.now + seconds)
+            node.manager.table.disconnected(NAME, 1, node.now + seconds)
             node.carry_out()
             await node.settle()
 
@@ -55,7 +55,7 @@ async def lists_of_physical_devices(folder: Path) -> AsyncIterator[None]:
         node.lists(accept([]), "b.example/gpu", 2)
         await node.settle()
         node.lists(whole, "b.example/gpu", 2)
-    node.manager.cordoned("a.example/memory", "uid", {"GPU-00001": Cordon()})
+    node.manager.table.cordoned("a.example/memory", "uid", {"GPU-00001": Cordon()})
     node.carry_out()
     await node.settle()
 
@@ -93,7 +93,7 @@ async def names_of_a_node(folder: Path) -> AsyncIterator[None]:
     await node.settle()
     for number in range(1, NAMES):
         await beat()
-        node.manager.disconnected(f"example.com/r{number}", number + 1, node.now)
+        node.manager.table.disconnected(f"example.com/r{number}", number + 1, node.now)
         node.carry_out()
     node.manager.tick(node.now + 400)
     node.carry_out()
@@ -107,13 +107,13 @@ async def devices_of_a_pod(folder: Path) -> AsyncIterator[None]:
     yield
     for asked in (pod("a", UNITS), pod("b", *[64] * 3)):
         await beat()
-        node.manager.pod_seen(asked, node.now)
+        node.manager.pod_events.seen(asked, node.now)
         node.carry_out()
         await node.settle()
         assert node.manager.book.of_pod(asked.uid)
     for uid in ("a", "b"):
         await beat()
-        node.manager.pod_gone(uid, node.now)
+        node.manager.pod_events.gone(uid, node.now)
         node.carry_out()
         await node.settle()
 
@@ -124,13 +124,13 @@ async def parts_of_a_pod(folder: Path) -> AsyncIterator[None]:
     yield
     for asked in (pod("a", 200), pod("b", *[1] * CONTAINERS), pod("c", *[1] * 2500)):
         await beat()
-        node.manager.pod_seen(asked, node.now)
+        node.manager.pod_events.seen(asked, node.now)
         node.carry_out()
         # each container has a plan, for all that come after it
         await node.settle(8)
         node.calls.clear()
         await beat()
-        node.manager.pod_gone(asked.uid, node.now)
+        node.manager.pod_events.gone(asked.uid, node.now)
         node.carry_out()
 
 
@@ -147,7 +147,7 @@ async def near_devices_of_a_pod(folder: Path) -> AsyncIterator[None]:
         (short, pod("d", *[1] * 200)),
     ):
         await beat()
-        node.manager.pod_seen(asked, node.now)
+        node.manager.pod_events.seen(asked, node.now)
         node.carry_out()
         await node.settle()
 

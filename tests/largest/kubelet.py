@@ -45,7 +45,7 @@ async def devices_given_out_by_the_kubelet(folder: Path) -> AsyncIterator[None]:
     served = ServedByKubelet(0.0)
     directory = KubeletDirectory(folder)
     pods = [Pod(f"uid-{number}", "n", f"p{number}", (Container("c", limits={NAME: 16}),)) for number in range(PODS)]
-    mirror.pods_synced(pods, 0.0)
+    mirror.pod_events.synced(pods, 0.0)
     served.pods_synced(pods, 0.0)
     served.settle(0.0)
     reader = KubeletReader(directory, served.pods)

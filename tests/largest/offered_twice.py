@@ -50,7 +50,7 @@ async def devices_that_are_offered_twice(folder: Path) -> AsyncIterator[None]:
     twice = OfferedTwice(sources, HostReader(str(folder)), lambda name: None)
     yield
     twice._set(await twice._compared(), are_known=True)
-    condition = twice.condition("one.example.com/gpu")
+    condition = twice.conditions.get("one.example.com/gpu")
     assert condition is not None
     assert f"{MOST_DEVICES} or more devices" in condition[2]
 

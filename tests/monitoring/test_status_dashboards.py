@@ -95,7 +95,7 @@ def test_every_variable_has_values(prometheus: Prometheus) -> None:
         ("Containers", 3),
         ("Namespaces", 2),
         ("Pods with broken devices", 1),
-        ("Devices held", 20),
+        ("Devices in use", 20),
     ],
 )
 def test_numbers_are_those_of_the_objects(prometheus: Prometheus, title: str, number: float) -> None:
@@ -110,17 +110,17 @@ def test_numbers_are_those_of_the_objects(prometheus: Prometheus, title: str, nu
             "Not ready",
             {("node-b", GPU, "LeaseExpired"), ("node-b", MEMORY, "LeaseExpired")},
         ),
-        ("Broken devices", {("node-a", GPU, "g3", "ReportedUnhealthy"), ("node-b", GPU, "g1", "ReportedUnhealthy")}),
+        ("Unhealthy devices", {("node-a", GPU, "g3", "ReportedUnhealthy"), ("node-b", GPU, "g1", "ReportedUnhealthy")}),
         ("Cordoned devices", {("node-a", GPU, "g2", "fan", "alice", "2026-01-01T12:00:00Z")}),
         ("Holders of broken devices", {("team-b", "serve", "node-b", f"{GPU}=2,{MEMORY}=16", "g1 Unhealthy")}),
-        ("Longest held", {("team-a", "train", "node-a", "c0", GPU), ("team-a", "done", "node-a", "c0", GPU)}),
+        ("Longest in use", {("team-a", "train", "node-a", "c0", GPU), ("team-a", "done", "node-a", "c0", GPU)}),
     ],
 )
 def test_tables_name_what_there_is(prometheus: Prometheus, title: str, rows: set[tuple[str, ...]]) -> None:
     shown = [set(series["metric"].values()) for series in prometheus.query(_query(title))]
     for row in rows:
         assert any(set(row) <= labels for labels in shown), (row, shown)
-    assert len(shown) == len(rows) + (title == "Longest held"), shown
+    assert len(shown) == len(rows) + (title == "Longest in use"), shown
 
 
 def test_since_when_is_in_milliseconds(prometheus: Prometheus) -> None:

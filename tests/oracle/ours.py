@@ -46,16 +46,19 @@ class _Observed(DeviceManager):
         self.lists: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
         self.observed = asyncio.Event()
+        end = self.table.disconnected
+
+        def disconnected(resource_name: str, *args: Any, **options: Any) -> None:
+            self.ends[resource_name] += 1
+            self.observed.set()
+            end(resource_name, *args, **options)
+
+        self.table.disconnected = disconnected  # type: ignore[method-assign, assignment]
 
     def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> None:
         self.lists[resource_name] += 1
         self.observed.set()
         super().listed(resource_name, endpoint, listed, now)
-
-    def disconnected(self, resource_name: str, endpoint: int, now: float, *, is_silent: bool = False) -> None:
-        self.ends[resource_name] += 1
-        self.observed.set()
-        super().disconnected(resource_name, endpoint, now, is_silent=is_silent)
 
 
 class Ours:
@@ -95,7 +98,7 @@ class Ours:
     async def all_pods_known(self) -> None:
         if self._is_restarting:
             self._is_restarting = False
-            self._manager.pods_synced(self._restored, self._host.now())
+            self._manager.pod_events.synced(self._restored, self._host.now())
             self._host.settle()
 
     async def listed(self, resource: str, count: int) -> None:
@@ -110,7 +113,7 @@ class Ours:
             # the watch reports all of them at once, when all_pods_known
             self._restored.append(pod)
             return Verdict(True)
-        self._manager.pod_seen(pod, self._host.now())
+        self._manager.pod_events.seen(pod, self._host.now())
         self._host.settle()
         await self._until(lambda: self._pending(uid) is not None or self._is_served(pod))
         waiting = self._pending(uid)
@@ -125,7 +128,7 @@ class Ours:
         await self._until(lambda: self._is_served(pod))
 
     async def end(self, uid: str) -> None:
-        self._manager.pod_gone(uid, self._host.now())
+        self._manager.pod_events.gone(uid, self._host.now())
         self._host.settle()
 
     async def held(self) -> Held:
@@ -144,7 +147,7 @@ class Ours:
         found = {}
         for name in self._manager.resources:
             now = snapshot(self._manager, name)
-            missing = self._manager.resources[name].holders.keys() - self._manager.resources[name].devices.keys()
+            missing = self._manager.resources[name].use.holders.keys() - self._manager.resources[name].devices.keys()
             found[name] = (now.total - len(missing), now.healthy)
         return found
 

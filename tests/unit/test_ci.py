@@ -163,7 +163,7 @@ def test_a_lane_waits_for_its_programs_and_the_others_do_not(
     assert "waits" not in capfd.readouterr().out
 
 
-@pytest.mark.parametrize(("assets", "why"), [("", "no such compiler"), ("/nowhere/at/all", "which is no folder")])
+@pytest.mark.parametrize(("assets", "why"), [("", "no such compiler"), ("/nowhere/at/all", "which is not a folder")])
 def test_a_lane_without_its_programs_fails_and_shows_why(
     build: Path, go: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, assets: str, why: str
 ) -> None:

@@ -16,7 +16,7 @@ KOPF: Final = 23.6
 NODE_FEATURE_DISCOVERY: Final = 7.9
 LIMITS: Final = {
     "node-agent/src": 192,
-    "operator/src": 189,
+    "operator/src": 6,
     "cli/src": 72,
     "kube/src": 30,
     "common/src": 9,

@@ -84,18 +84,18 @@ def _unknown(found: Sequence[NodeDevice], device_id: str) -> UsageProblem:
 
 
 def check_served(found: NodeDevice, device_ids: Sequence[str], *, has_rules: bool) -> None:
-    """Raises UsageProblem where a cordon has no effect, with the way that works.
+    """Raises UsageProblem if a cordon has no effect; its remedy has the way that works.
 
-    has_rules: whether the API server serves DeviceTaintRules for good.
+    has_rules: whether the API server serves the stable kind DeviceTaintRule.
     """
     away = f"kubectl cordon {found.node} keeps new pods from the whole node"
     if found.served_by == BY_KUBELET:
-        problem = f"the kubelet gives out {found.resource} of {found.node}, so that a cordon of a device has no effect"
+        problem = f"the kubelet allocates {found.resource} on {found.node}, so that a cordon of a device has no effect"
         raise UsageProblem(
-            problem, f"{away}; or let nodedevice give it out (docs/device-plugins.md)", code="ServedByKubelet"
+            problem, f"{away}; or let nodedevice allocate it (docs/device-plugins.md)", code="ServedByKubelet"
         )
     if found.served_by == BY_DRA:
-        problem = f"a DRA driver offers {found.resource} of {found.node}, so that a cordon of a device has no effect"
+        problem = f"a DRA driver allocates {found.resource} on {found.node}, so that a cordon of a device has no effect"
         way = _rule(found, device_ids) if has_rules else "only its driver can, by a taint in its ResourceSlices"
         raise UsageProblem(problem, f"{way}; {away}", code="ServedByDRA")
 
@@ -147,7 +147,7 @@ def uncordon(found: NodeDevice, device_ids: Sequence[str], me: str, *, takes_ove
             continue
         there = found.cordons[at]
         if there.by != me and not takes_over:
-            by = f"by {there.by}" if there.by else "by somebody who left no name"
+            by = f"by {there.by}" if there.by else "by an unknown person"
             reason = f": {there.reason}" if there.reason else ""
             text = f"cordoned {by}{reason}; --take-over lifts it all the same"
             change.done.append(Done(device_id, OTHERS, text, there))
@@ -239,7 +239,9 @@ def effect(found: NodeDevice, done: Done, now: datetime) -> str:
         return ""
     if not is_alive(found):
         since = age(found.condition("AgentReady").since, now)
-        return f"takes effect when the agent of {found.node} is back, which is silent{f' for {since}' if since else ''}"
+        return (
+            f"takes effect when the agent on {found.node} reports again; it is silent{f' ({since})' if since else ''}"
+        )
     words = list(_effects(found, done, now))
     return "; ".join(words)
 
@@ -252,9 +254,9 @@ def _effects(found: NodeDevice, done: Done, now: datetime) -> Iterator[str]:
             yield f"{found.available} of {found.total or 0} available now"
         else:
             yield (
-                f"held until {some(held)} ended; no device is free"
+                f"in use until {some(held)} ended; no device is free"
                 if held
-                else "none was held: all are out of service now"
+                else "none is in use: all are out of service now"
             )
         return
     device = _device(found, done.id) or next((each for each in found.devices if is_part(done.id, each.id)), None)
@@ -267,9 +269,9 @@ def _effects(found: NodeDevice, done: Done, now: datetime) -> Iterator[str]:
         by = f" by {held_words(held_by)}" if state.codes == (HELD_BY_POD,) else ""
         yield f"{state.text}{by} now"
     elif held_by and device.parts is None:
-        yield f"held until {held_words(held_by)} ends, then out of service"
+        yield f"in use until {held_words(held_by)} ends, then out of service"
     elif held_by:
-        yield f"in part held by {held_words(held_by)}: each part leaves when its pod ends"
+        yield f"partly in use by {held_words(held_by)}: each part leaves when its pod ends"
     else:
         yield "free, so it is out of service now"
 

@@ -1,4 +1,4 @@
-"""What a device does, in words and in one code: free, held, broken, cordoned. Pure."""
+"""The state of a device, in words and in one code: free, in use, unhealthy, cordoned. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,7 +107,7 @@ def is_part(device_id: str, parent: str) -> bool:
 
 
 def state_of(found: NodeDevice, device: Device, holders: Sequence[Holder], now: datetime) -> State:
-    """What the device does, the worst first: it may be broken, cordoned and held at once."""
+    """The states of the device, the worst first: it may be unhealthy, cordoned and in use at once."""
     pieces = list(_pieces(found, device, holders, now))
     codes = tuple(code for code, _, _ in pieces)
     text = "; ".join(words for _, words, _ in pieces)
@@ -140,7 +140,7 @@ def _broken(found: NodeDevice, device: Device, now: datetime) -> tuple[str, str,
         return NO_PLUGIN, _timed("no device plugin", found.endpoint.since, now, ""), found.endpoint.since
     if device.health != "Unhealthy":
         return UNKNOWN, device.health or "unknown", device.since
-    return BROKEN, _timed("broken", device.since, now, short_reason(device)), device.since
+    return BROKEN, _timed("unhealthy", device.since, now, short_reason(device)), device.since
 
 
 def _use(
@@ -153,7 +153,7 @@ def _use(
             yield code, f"{device.parts.available} of {device.parts.total} free", since
     elif holders:
         releasing = all(each.allocation.releasing for each in holders)
-        yield (RELEASING, "releasing", since) if releasing else (HELD_BY_POD, "held", since)
+        yield (RELEASING, "releasing", since) if releasing else (HELD_BY_POD, "in use", since)
     elif is_first and not cordons_of(found, device.id) and not any(each.is_exclusive for each in device.taints):
         yield FREE, "free", device.since
 
@@ -164,14 +164,14 @@ def cordon_words(cordon: Cordon) -> str:
 
 
 def short_reason(device: Device) -> str:
-    """Why it is broken, in a few words."""
+    """The reason why it is unhealthy, in a few words."""
     words = device.message.split("; ")[0].split(". ")[0].rstrip(".") or device.reason
     return words if len(words) <= _LONGEST_REASON else device.reason or f"{words[:_LONGEST_REASON]}…"
 
 
 def _timed(word: str, since: str, now: datetime, reason: str) -> str:
     ago = age(since, now)
-    return f"{word}{f' {ago}' if ago else ''}{f': {reason}' if reason else ''}"
+    return f"{word}{f' ({ago})' if ago else ''}{f': {reason}' if reason else ''}"
 
 
 def held_words(holders: Sequence[Holder]) -> str:

@@ -12,9 +12,9 @@ def nothing_of(reader: Reader, node: str, resource: str) -> UsageProblem:
     every = reader.node_devices()
     nodes = sorted({each.node for each in every})
     if node and node not in nodes:
-        remedy = f"those that have: {some(nodes, _MOST_NAMED) or 'none'}"
+        remedy = f"nodes with NodeDevices: {some(nodes, _MOST_NAMED) or 'none'}"
         return UsageProblem(f"node {node} has no NodeDevices", remedy, code="NoSuchNode")
     there = sorted({each.resource for each in every if node in ("", each.node)})
     where = f" on node {node}" if node else ""
-    remedy = f"there is {some(there, _MOST_NAMED) or 'none'}"
-    return UsageProblem(f"there is no resource {resource}{where}", remedy, code="NoSuchResource")
+    remedy = f"existing resources: {some(there, _MOST_NAMED) or 'none'}"
+    return UsageProblem(f"resource {resource} does not exist{where}", remedy, code="NoSuchResource")

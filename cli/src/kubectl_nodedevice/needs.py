@@ -1,4 +1,4 @@
-"""What needs a person, worst first, each with the command that explains it. Pure."""
+"""Objects that need attention, worst first, each with the command that explains it. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,7 +104,7 @@ def of_operator(lease: Lease | None, now: datetime) -> Iterator[Need]:
     silent = (now - renewed).total_seconds()
     if lease.holder and silent <= max(lease.duration_seconds, 15) * 2:
         return
-    text = f"no operator is at work: the Lease was renewed {age(lease.renewed, now)} ago"
+    text = f"no operator is running: its Lease was renewed {age(lease.renewed, now)} ago"
     yield Need(OPERATOR_SILENT, text, command("check"), lease.renewed, {"lease": lease.meta.name})
 
 
@@ -123,7 +123,7 @@ def of_summaries(summaries: Iterable[Summary], whole: Mapping[str, NodeDevice], 
         nodes = sorted({each.node for each in found})
         since = _since(found, whole, "AgentReady")
         why = f"{reason}{_message(found, whole)}".removeprefix(": ")
-        text = f"the agent of {_nodes(nodes)} is silent{_ago(since, now)}{f': {why}' if why else ''}"
+        text = f"the agent on {_nodes(nodes)} is silent{_ago(since, now)}{f': {why}' if why else ''}"
         yield Need(
             AGENT_SILENT, text, command("why", "node", nodes[0]), since, {"node": nodes[0], "nodes": str(len(nodes))}
         )
@@ -131,8 +131,8 @@ def of_summaries(summaries: Iterable[Summary], whole: Mapping[str, NodeDevice], 
         nodes = sorted({each.node for each in found})
         since = _since(found, whole, "Ready")
         code = WITHOUT_DEVICES if reason in _NOT_DELIVERED else NOT_READY
-        why = (reason or "no operator has seen it yet") + _message(found, whole)
-        text = f"{resource} of {_nodes(nodes)} is not ready{_ago(since, now)}: {why}"
+        why = (reason or "the operator has not reconciled it yet") + _message(found, whole)
+        text = f"{resource} on {_nodes(nodes)} is not ready{_ago(since, now)}: {why}"
         yield Need(
             code,
             text,
@@ -149,9 +149,9 @@ def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
         if device.is_healthy or (found.endpoint.state != "Running" and not device.reason):
             continue
         held = [each for each in holders.get(device.id, ()) if not each.allocation.releasing]
-        by = f"; held by {held_words(held)}" if held else ""
-        what = "is missing" if device.presence == "Missing" else "is broken"
-        text = f"{device.id} ({found.resource}) of {found.node} {what}{_ago(device.since, now)}: {short_reason(device)}{by}"
+        by = f"; in use by {held_words(held)}" if held else ""
+        what = "is missing" if device.presence == "Missing" else "is unhealthy"
+        text = f"{device.id} ({found.resource}) on {found.node} {what}{_ago(device.since, now)}: {short_reason(device)}{by}"
         about = {"node": found.node, "resource": found.resource, "device": device.id, "reason": device.reason}
         # another resource of the node may list the same device
         explained = command("why", "device", *_last(found.node, device.id, "--resource", found.resource))
@@ -165,7 +165,7 @@ def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
             )
     twice = found.condition("OfferedTwice")
     if twice.status == "True":
-        text = f"{found.resource} of {found.node}: {twice.message or twice.reason}"
+        text = f"{found.resource} on {found.node}: {twice.message or twice.reason}"
         yield Need(OFFERED_TWICE, text, command("why", "node", found.node), twice.since, {"node": found.node})
 
 
@@ -173,8 +173,12 @@ def of_waiting(found: NodeDevice, now: datetime) -> Iterator[Need]:
     """One line for each container that is bound to the node and has no devices."""
     for each in found.waiting:
         pod = pod_name(each.namespace, each.pod, each.pod_uid)
-        words = "runs without" if each.not_injected else "gets none of" if each.final else "waits for"
-        text = f"{pod} {words} {found.resource} on {found.node}{_ago(each.since, now)}: {each.message or each.reason}"
+        why = each.message or each.reason
+        if each.not_injected or each.final:
+            words = "runs without" if each.not_injected else "cannot get"
+            text = f"{pod} {words} {found.resource} on {found.node}{_ago(each.since, now)}: {why}"
+        else:
+            text = f"{pod} is pending{_ago(each.since, now)}: {found.node} cannot allocate {found.resource} yet: {why}"
         code = WITHOUT_DEVICES if each.not_injected else POD_WAITING
         about = {"pod": pod, "node": found.node, "resource": found.resource, "reason": each.reason}
         yield Need(code, text, _why_pod(each.namespace, each.pod), each.since, about)
@@ -189,15 +193,13 @@ def of_pending(pods: Iterable[Pod], now: datetime) -> Iterator[Need]:
         scheduled = pod.conditions.get("PodScheduled")
         reason = scheduled.reason if scheduled and scheduled.reason else "Pending"
         name = pod_name(pod.meta.namespace, pod.meta.name)
-        text = (
-            f"{name} has waited{_ago(pod.meta.created, now)} for a node: it asks for {some(sorted(asked))} ({reason})"
-        )
+        text = f"{name} is pending{_ago(pod.meta.created, now)}: it requests {some(sorted(asked))} ({reason})"
         about = {"pod": name, "reason": reason}
         yield Need(POD_UNSCHEDULABLE, text, _why_pod(pod.meta.namespace, pod.meta.name), pod.meta.created, about)
 
 
 def asked_for(pod: Pod) -> set[str]:
-    """Names of extended resources that it asks for, and its claims."""
+    """Extended resources that it requests, and its claims."""
     return {*requests(pod), *(f"claim {each.name}" for each in pod.claims)}
 
 
@@ -208,7 +210,7 @@ def of_configs(name: str, refused: int, conflict: str, result: str, missing: str
         words = result or f"{counted(refused, 'node')} {'refuses' if refused == 1 else 'refuse'} it"
         yield Need(CONFIG_REFUSED, f"NodeDeviceConfig {name}: {words}", explained, "", {"config": name})
     if conflict == "True":
-        text = f"NodeDeviceConfig {name}: another one has a resource of it"
+        text = f"NodeDeviceConfig {name}: another one configures the same resource"
         yield Need(CONFIG_CONFLICT, text, explained, "", {"config": name})
     if missing:
         yield Need(CONFIG_UNMATCHED, f"NodeDeviceConfig {name}: {missing}", explained, "", {"config": name})
@@ -229,7 +231,7 @@ def _nodes(nodes: Sequence[str]) -> str:
 
 def _ago(since: str, now: datetime) -> str:
     ago = age(since, now)
-    return f" {ago}" if ago else ""
+    return f" ({ago})" if ago else ""
 
 
 def _since(found: Sequence[Summary], whole: Mapping[str, NodeDevice], kind: str) -> str:

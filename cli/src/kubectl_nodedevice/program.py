@@ -57,10 +57,10 @@ class _Commands(click.Group):
 @click.version_option(__version__, message="%(version)s")
 @click.pass_context
 def root(context: click.Context) -> int:
-    """What the devices of a cluster do, for people.
+    """Show the devices of a cluster, and explain why a pod or a device cannot be used.
 
-    Without a command: the whole cluster on one screen, and what needs you. Exit status: 0 where nothing needs you, 1 where
-    something does, 2 where the command could not do what it was asked for.
+    Without a command: the whole cluster on one screen, and the objects that need attention. Exit status: 0 if nothing needs
+    attention, 1 if something does, 2 if the command failed.
     """
     if context.invoked_subcommand:
         return FINE

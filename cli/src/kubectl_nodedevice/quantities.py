@@ -1,4 +1,4 @@
-"""How many devices a pod asks for, as the scheduler counts them. Pure."""
+"""Counts the devices that a pod requests, as the scheduler does. Pure."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -72,7 +72,7 @@ def requests(pod: Pod) -> Mapping[str, int]:
 
 
 def needs_of(pod: Pod, resource: str) -> tuple[Need, ...]:
-    """How many of an extended resource each container asks for."""
+    """How many of an extended resource each container requests."""
     found = ((count(each.requests.get(resource, "")) or 0, each) for each in pod.containers)
     return tuple(Need(n, each.is_init and not each.is_sidecar, each.name) for n, each in found if n > 0)
 

@@ -1,4 +1,4 @@
-"""Gathers what the first screen shows: rows for everything, and whole only the objects that need a person."""
+"""Gathers what the first screen shows: rows of all objects, and the whole objects that need attention."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +22,9 @@ from kubectl_nodedevice.needs import (
 )
 from kubectl_nodedevice.reading import OPERATOR_LEASE, Reader
 
-# so many objects are read whole; of the others their rows speak
+# at most so many objects are read whole; the others are shown by their rows
 MOST_READ = 60
-_GIVEN_OUT_BY = {BY_NODEDEVICE: "nodedevice", BY_KUBELET: "kubelet", BY_DRA: "DRA"}
+_SERVERS = {BY_NODEDEVICE: "nodedevice", BY_KUBELET: "kubelet", BY_DRA: "DRA"}
 
 
 @dataclass
@@ -42,8 +42,8 @@ class ResourceLine:
     waiting: int | None = None
 
     @property
-    def given_out_by(self) -> str:
-        return _GIVEN_OUT_BY.get(self.served_by, self.served_by or "nobody yet")
+    def server(self) -> str:
+        return _SERVERS.get(self.served_by, self.served_by or "none yet")
 
     def add(self, row: Summary) -> None:
         self.nodes.add(row.node)
@@ -127,7 +127,7 @@ def _read_whole(reader: Reader, rows: Sequence[Summary]) -> Mapping[str, NodeDev
     chosen = [row for group in by_reason.values() for row in group[:share]][:MOST_READ]
     found: dict[str, NodeDevice] = {}
     for number, row in enumerate(chosen):
-        reader.screen.progress(f"reading nodedevices that need you: {number} of {len(chosen)}")
+        reader.screen.progress(f"reading nodedevices that need attention: {number} of {len(chosen)}")
         try:
             found[row.name] = reader.node_device(row.name)
         except (NotFound, Forbidden):

@@ -1,6 +1,7 @@
-"""`make bench-extender`: the extender beside fleets, as a table and build/bench-extender.json.
+"""`make bench-extender`: the extender with fleets of growing size, as a table and build/bench-extender.json.
 
-BENCH_NODES: the sizes, such as 500,5000. BENCH_PODS: bound pods a node, 20. What is measured how is in docs/performance.md.
+BENCH_NODES: the sizes, such as 500,5000. BENCH_PODS: bound pods per node, 20. docs/performance.md describes the
+method.
 """
 
 import asyncio

@@ -46,21 +46,21 @@ def pod(name: str, units: int, *, node: str = "", scheduler: str = "nobody") -> 
 
 
 async def create_pod(api: Api, body: dict[str, Any]) -> str:
-    """Its uid."""
+    """Create a pod. Returns its uid."""
     made = await api.post(_PODS_PATH, body, _MANAGER)
     return msgspec.json.decode(made, type=PartialObject).metadata.uid
 
 
 async def make(api: Api, count: int, pods: int = PODS) -> None:
-    """So many nodes' NodeDevices and pods. There is a Node for none: the extender reads none.
+    """Create NodeDevices and pods of `count` nodes. Creates no Nodes: the extender does not read them.
 
-    pods: of those of a node, so many are in the API too; agents report all of them.
+    pods: of each node, in the API; agents report all pods of their node.
     """
     await asyncio.gather(*(_make_node(api, number, name, pods) for number, name in enumerate(node_names(count))))
 
 
 async def publish(api: Api, model: NodeModel) -> None:
-    """What the agent of that node reports."""
+    """Publish the status that the agent of that node reports."""
     body = model.status()
     await api.apply(f"{_DEVICES_PATH}/{body['metadata']['name']}/status", body, names.AGENT_FIELD_MANAGER)
 

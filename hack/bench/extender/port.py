@@ -1,4 +1,4 @@
-"""kube-scheduler's side of the extender's port: one connection that is kept, as kube-scheduler keeps it."""
+"""A client of the extender's port: one persistent connection, as kube-scheduler has."""
 
 import http.client
 import time
@@ -14,7 +14,7 @@ class Port:
         self._connection = http.client.HTTPConnection(address, timeout=60)
 
     def call(self, verb: str, body: Any) -> tuple[float, Any]:
-        """Seconds until the whole answer is there, and the answer. Raises RuntimeError where it is none."""
+        """Seconds until the whole response has arrived, and the response. Raises RuntimeError for an error status."""
         content = msgspec.json.encode(body)
         began = time.perf_counter()
         self._connection.request("POST", f"/{verb}", content, {"Content-Type": "application/json"})

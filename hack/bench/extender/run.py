@@ -1,4 +1,4 @@
-"""One fleet of one size and the real extender beside it: what it takes to start, to answer, to bind, and to list again."""
+"""Measures the real extender with one fleet of one size: start, filter and prioritize, bind, and relist."""
 
 import asyncio
 import statistics
@@ -49,7 +49,7 @@ class _Site:
 async def measure(
     results: dict[str, Result], nodes: int, folder: Path, progress: Progress, pods: int = fleet.PODS
 ) -> None:
-    """All of it with so many nodes, into `results` one after the other. pods: bound ones a node."""
+    """Run all steps with this number of nodes, and add the rows to `results`. pods: bound ones per node."""
     with ControlPlane.start(folder / f"cluster-{nodes}", lambda _: None) as control_plane, reserved_ports(2) as ports:
         install_chart(control_plane, {"scheduler": {"enabled": True, "managedResources": [RESOURCE]}})
         control_plane.stop_controllers()
@@ -85,7 +85,7 @@ async def _measure(
 
 
 def _memory(site: _Site) -> Result:
-    """Memory in RAM now; and, as its p99, the most since the start of the process, which is what is judged."""
+    """Memory in RAM now; as its p99, the maximum since the process started, which is judged."""
     peak = peak_rss_mib(site.pid)
     held = rss_mib(site.pid)
     return Result(round(held, 1), round(peak, 1), "MiB", _MOST_MIB, peak <= _MOST_MIB, 1)
@@ -100,7 +100,7 @@ async def _filters(site: _Site) -> dict[str, Result]:
 
 
 async def _filter(site: _Site, name: str, units: int, fits: int) -> Result:
-    """fits: on how many nodes the pod does."""
+    """fits: number of nodes with room for the pod."""
     request, taken = {"Pod": await _pod(site, name, units), "NodeNames": site.nodes}, []
     for _ in range(_FILTERS):
         seconds, answer = site.port.call("filter", request)
@@ -114,7 +114,7 @@ async def _filter(site: _Site, name: str, units: int, fits: int) -> Result:
 
 
 async def _binds(site: _Site) -> dict[str, Result]:
-    """Bound by the extender and by ourselves, in turn."""
+    """Seconds of binds by the extender and by this process, in turn."""
     ours, bare = [], []
     nodes = [name for number, name in enumerate(site.nodes) if fleet.has_room(number)]
     for number in range(_BINDS):
@@ -150,7 +150,7 @@ async def _bare_bind(site: _Site, name: str, node: str) -> float:
 
 
 async def _pod(site: _Site, name: str, units: int) -> dict[str, Any]:
-    """A pod that waits, as kube-scheduler hands it over."""
+    """A pending pod, in the form that kube-scheduler sends."""
     body = fleet.pod(name, units)
     body["metadata"]["uid"] = await fleet.create_pod(site.api, body)
     return body
@@ -161,7 +161,7 @@ def _roomy(nodes: int) -> int:
 
 
 def _interrupt(control_plane: ControlPlane, site: _Site) -> None:
-    """Away for longer than the extender's Lease lasts: everything is listed again, by the watches and by the new term."""
+    """Stop the API server for longer than the extender's Lease: its watches and the new term list everything again."""
     control_plane.stop_apiserver()
     time.sleep(_OUTAGE_SECONDS)
     control_plane.start_apiserver()

@@ -25,11 +25,11 @@ _NODES: Final = 200
 _PODS: Final = 1000
 # the rates differ by the moment: other work of the machine, and what the API server has left to do of the round before
 _ROUNDS: Final = 3
-# of the plain rate that is left with the extender
+# share of the plain rate that the extender must reach
 _LEAST: Final = 0.6
 _UNITS: Final = 20
 _PODS_PATH: Final = f"/api/v1/namespaces/{fleet.NAMESPACE}/pods"
-# the first and the last of them are bound while the scheduler begins and ends
+# the first and last of them are bound while the scheduler starts and ends
 _EDGE: Final = _PODS // 20
 _MOST_SECONDS: Final = 300.0
 
@@ -43,19 +43,19 @@ class _Event(msgspec.Struct):
 
 @dataclass(frozen=True)
 class _Bound:
-    """rate: pods bound a second. cpu_ms: what API server, etcd, scheduler and extender took for each pod."""
+    """rate: pods bound per second. cpu_ms: CPU time of API server, etcd, scheduler and extender per pod."""
 
     rate: float
     cpu_ms: float
 
 
 async def measure(folder: Path, progress: Progress) -> dict[str, Result]:
-    """Both rates, and what a pod costs with the extender, and without it at the same pace."""
+    """Both rates, and the cost of a pod with and without the extender at the same pace."""
     plain: list[_Bound] = []
     extended: list[_Bound] = []
     paced: list[_Bound] = []
     with gpu_cluster(folder / "throughput", _NODES, progress) as (control_plane, nodes):
-        # what kubelets do with bound pods would take as much of this machine, and more of it while pods are bound slowly
+        # kubelets would need as much of this machine, and more of it while pods are bound slowly
         control_plane.stop_controllers()
         async with Api(control_plane.admin_kubeconfig) as api:
             for node in nodes:
@@ -82,7 +82,7 @@ def _results(plain: Sequence[_Bound], extended: Sequence[_Bound], paced: Sequenc
     count, most = _ROUNDS * _PODS, 1 / _LEAST
     found = {
         "pods_with_extender": judged(statistics.median(rates["with"]), min(rates["with"]), PER_SECOND, 100, count),
-        # no goal: what the other is compared to
+        # no goal: for comparison only
         "pods_without_extender": judged(
             statistics.median(rates["without"]), min(rates["without"]), PER_SECOND, 0, count
         ),
@@ -98,9 +98,9 @@ async def _alone(control_plane: ControlPlane, folder: Path, paced: float | None 
 
 
 async def _bind_all(api: Api, scheduler: str, prefix: str, started: AbstractAsyncContextManager[str]) -> _Bound:
-    """Until a watch shows all of them bound. The pods are deleted.
+    """Bind pods until a watch shows all of them bound, then delete them.
 
-    prefix: of their names, another one each time: a bind that comes too late for a pod must not find another one.
+    prefix: of their names, unique per call: a late bind must not hit a pod of the next call.
     """
     names = [f"{prefix}-{number}" for number in range(_PODS)]
     bodies = (fleet.pod(name, _UNITS, scheduler=scheduler) for name in names)
@@ -115,7 +115,7 @@ async def _bind_all(api: Api, scheduler: str, prefix: str, started: AbstractAsyn
 
 
 def _cpu_seconds() -> float:
-    """Of all processes that this one has started and that run: control plane, scheduler, extender."""
+    """CPU time of this process's running children: control plane, scheduler, extender."""
     found = 0.0
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -125,7 +125,9 @@ def _cpu_seconds() -> float:
 
 
 async def _bind_times(api: Api, wanted: frozenset[str]) -> list[float]:
-    """When a watch showed each of them bound. The API server ends a watch that reads too slowly: another one goes on."""
+    """Time at which a watch showed each of them bound. The API server ends a watch that reads too slowly: a new watch
+    continues.
+    """
     times: dict[str, float] = {}
     while len(times) < len(wanted):
         async for event in api.watch(_PODS_PATH, _Event, {}):

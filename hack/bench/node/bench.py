@@ -1,7 +1,7 @@
-"""`make bench-node`: what the agent costs a real node, beside a bare kubelet with the same plugin.
+"""`make bench-node`: what the agent costs a real node, compared to a bare kubelet with the same plugin.
 
-A table, and build/bench-node.json. All in one run and in turn, on one control plane, so that differences mean something on a noisy
-machine. Needs root, as `make e2e` does.
+A table, and build/bench-node.json. All in one run and in turn, on one control plane, so that differences mean something on
+a noisy machine. Needs root, as `make e2e` does.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ def measure(results: dict[str, Result], folder: Path, progress: Progress) -> Non
         results |= node_pods.starts(nodes)
         progress("measuring starts of pods while the agent is away")
         results |= node_pods.starts_meanwhile(nodes)
-        progress("measuring answers to the runtime")
+        progress("measuring responses to the runtime")
         results |= measures.create_container(nodes[NRI])
         progress("measuring changes of health")
         results |= measures.health_to_node(nodes[NRI], nodes[BARE])
-        progress("measuring the agent beside 110 pods")
+        progress("measuring the agent with 110 pods")
         results |= measures.full(nodes[NRI])
 
 
@@ -52,9 +52,9 @@ def _node(
     name = f"bench-{runtime}"
     control_plane.add_namespace(name)
     file = device_files()[0]
-    # more IDs than changes are measured: a device that breaks again and again is damped on purpose
+    # more IDs than measured changes: a flapping device is damped on purpose
     kind = Kind("many", {f"many-{number}": file for number in range(_DEVICES)})
-    # pods that ask are marked all over the cluster, and on the bare node nobody would answer for them
+    # pods that request devices are marked in the whole cluster; on the bare node they would wait forever
     options = NodeOptions(validator=runtime != BARE)
     with RealNode.start(control_plane, name, folder / runtime, progress, options) as node:
         under_test = NodeUnderTest(control_plane, node, runtime, loop, [kind])

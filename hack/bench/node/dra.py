@@ -1,8 +1,9 @@
-"""`make bench-dra`: what observing a DRA driver costs the agent of a real node, beside the same agent that does not.
+"""`make bench-dra`: the cost of observing a DRA driver for the agent of a real node, compared to the same agent without
+it.
 
-110 pods, of which 8 have a device of ours each and 20 a claim each on one of the driver's 8 devices. The two agents run in turn, in
-one run on one node, as a machine is never quiet in the same way twice. A table, and build/bench-dra.json. As root, for half an
-hour; BENCH_SECONDS: how long each of them is measured in all.
+110 pods: 8 have a device of ours each, and 20 a claim each on one of the driver's 8 devices. The two agents run in
+turn, in one run on one node, because load of a machine differs between runs. Prints a table and writes
+build/bench-dra.json. Needs root and half an hour; BENCH_SECONDS: total time per agent.
 """
 
 import os
@@ -33,14 +34,14 @@ _NODE, _DRIVER, _MEMORY = "bench-dra", "gpu.example.com", "memory"
 # the kubelet's default bound of pods on a node
 _PODS, _AT_ONCE = 110, 10
 _DEVICES, _CLAIMS = 8, 20
-# claims that have one device together
+# claims that share one device
 _SHARES = 4
 _SECONDS = int(os.environ.get("BENCH_SECONDS", "600"))
 # with, without, without, with
 _TURNS = (True, False, False, True)
 _SETTLING_SECONDS = 30
 _GOAL_MIB = 44
-# of a core, in percent: what observing may add while nothing happens
+# of a core, in percent: the limit for observing while idle
 _ADDED_CPU = 0.05
 
 
@@ -86,7 +87,7 @@ def measure(results: dict[str, Result], folder: Path, progress: Progress) -> Non
 
 
 def _agent(of: NodeUnderTest, *, is_observing: bool) -> AbstractContextManager[None]:
-    """A fresh one for each turn: what one has allocated in its life is its own."""
+    """A fresh agent for each turn, without earlier allocations."""
     if not is_observing:
         return of.agent_with({}, {"NODEDEVICE_OBSERVE_DRA": "false"})
     of.agent.kill()

@@ -1,4 +1,4 @@
-"""What the agent costs a real node: time of its answers, time until a broken device shows, memory and CPU beside 110 pods."""
+"""Measures the agent on a real node: response times, time until an unhealthy device shows, memory and CPU with 110 pods."""
 
 import json
 import random
@@ -33,10 +33,11 @@ _IDLE_SECONDS = 30
 
 
 def create_container(of: NodeUnderTest) -> dict[str, Result]:
-    """How long the agent takes to answer the runtime for a container, with and without a device. Seconds.
+    """Seconds that the agent takes to respond to the runtime for a container, with and without a device.
 
-    The runtime makes one container of the node after the other, so this is what all others wait for.
-    With a relay between runtime and agent, in a part of the run of its own: it would slow down what else is measured.
+    The runtime creates the containers of a node one after the other, so all others wait for this.
+    A relay between runtime and agent measures it, in a separate part of the run: it would slow down the other
+    measurements.
     """
     taken: dict[str, float] = {}
     with _relayed(of, taken):
@@ -59,7 +60,7 @@ def _pod_of_many(of: NodeUnderTest, name: str, count: int) -> None:
 
 @contextmanager
 def _relayed(of: NodeUnderTest, taken: dict[str, float]) -> Iterator[None]:
-    """The agent speaks to the runtime through the relay; `taken` has afterwards what each creation took."""
+    """The agent speaks to the runtime through the relay; afterwards `taken` has the duration of each creation."""
     sockets = [str(of.node.outside(path)) for path in (_RELAY_SOCKET, NRI_SOCKET)]
     command = [sys.executable, "-m", "hack.bench.node.nri_relay", *sockets]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay:
@@ -78,15 +79,15 @@ def _relayed(of: NodeUnderTest, taken: dict[str, float]) -> Iterator[None]:
 
 
 def health_to_node(nri: NodeUnderTest, bare: NodeUnderTest) -> dict[str, Result]:
-    """How long until the Node shows that a device has broken: our agent and operator, and the bare kubelet. Seconds.
+    """Seconds until the Node shows an unhealthy device: with our agent and operator, and with the bare kubelet.
 
-    A plugin says that a device is unhealthy -> fewer are allocatable on the Node. A device each, in turn.
+    A plugin reports a device as unhealthy -> the Node has less allocatable. One device per round, in turn.
     """
     ours, kubelets = [], []
     with Observer.nodes(nri.control_plane.admin_kubeconfig) as nodes:
         for run in range(_BREAKS):
             ours.append(_breaks(nri, nodes, run))
-            # not always just after its last report
+            # not always right after its last report
             time.sleep(random.uniform(0, _KUBELET_SECONDS))
             kubelets.append(_breaks(bare, nodes, run))
     for of in (nri, bare):
@@ -114,9 +115,7 @@ def _breaks(of: NodeUnderTest, nodes: Observer, run: int) -> float:
 
 
 def full(of: NodeUnderTest) -> dict[str, Result]:
-    """Memory in MiB, CPU in percent of a core, while nothing happens:
-    with 110 running pods, 8 of which hold a device each.
-    """
+    """Memory in MiB and CPU in percent of a core, idle, with 110 running pods; 8 of them hold a device each."""
     resource = of.kinds["many"].resource
     names = [f"full-{number}" for number in range(_PODS)]
     for first in range(0, _PODS, _AT_ONCE):

@@ -2,8 +2,8 @@
 
     python -m hack.bench.node.nri_relay LISTEN RUNTIME      one connection; JSON lines when it has ended
 
-Bytes are passed on as they come, with the time; what they were is found out at the end, so that decoding costs nobody time. What is
-measured is the plugin's work and its way through the kernel; the relay's own part is some hundredths of a millisecond.
+Bytes are passed on immediately, with the time. They are decoded at the end, so that decoding takes no time in between. The
+figure contains the plugin's work and its way through the kernel; the relay's own part is some hundredths of a millisecond.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Passed(NamedTuple):
 
 
 class Creation(NamedTuple):
-    """One container's creation. seconds: from the call's last byte to the answer's."""
+    """One container's creation. seconds: from the call's last byte to the last byte of the response."""
 
     pod: str
     container: str
@@ -40,7 +40,7 @@ class Creation(NamedTuple):
 
 
 def creations(to_plugin: list[Passed], from_plugin: list[Passed]) -> Iterator[Creation]:
-    """Calls with their answers; one that was never answered is left out."""
+    """Calls with their responses; calls without a response are left out."""
     answered = {number: at for at, number, _ in _messages(from_plugin)}
     for at, number, payload in _messages(to_plugin):
         call = ttrpc_pb2.Request.FromString(payload)
@@ -50,7 +50,7 @@ def creations(to_plugin: list[Passed], from_plugin: list[Passed]) -> Iterator[Cr
 
 
 def _messages(passed: list[Passed]) -> Iterator[tuple[float, int, bytes]]:
-    """Those of the stream on which the runtime calls and the plugin answers: the time of the last byte, number and payload."""
+    """Messages of the stream for calls of the runtime: time of the last byte, number and payload."""
     frames, messages = frame_decoder(), message_decoder()
     for at, data in passed:
         for (stream_id, _), piece in frames.feed(data):
@@ -65,13 +65,13 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, p
             passed.append(Passed(time.perf_counter(), data))
             writer.write(data)
     except ConnectionError:
-        pass  # a plugin that is killed resets the connection
+        pass  # a killed plugin resets the connection
     finally:
         writer.close()
 
 
 async def main(listen: Path, runtime: Path) -> None:
-    """One connection, then what it showed."""
+    """Relay one connection, then print its creations."""
     ended: asyncio.Future[list[Creation]] = asyncio.get_running_loop().create_future()
 
     async def accept(from_plugin: asyncio.StreamReader, to_plugin: asyncio.StreamWriter) -> None:

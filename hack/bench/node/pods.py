@@ -1,7 +1,7 @@
-"""How long a pod takes to start, with and without a device, by each way of giving it one. Seconds.
+"""Measures how long a pod takes to start, with and without a device, by each way of delivery. Seconds.
 
-And what pods without devices notice of an agent that is dead or silent: nothing, but for one container. That is the first after the
-agent has fallen silent: the runtime waits two seconds for it, then hangs up. It shows as the p99.
+Also the effect of a dead or silent agent on pods without devices: none, except for one container. It is the first
+after the agent has fallen silent: the runtime waits two seconds for it, then hangs up. It shows as the p99.
 """
 
 import signal
@@ -15,10 +15,10 @@ from hack.bench.results import Result, judged, worst
 from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 
-# six times each way is first, second, ... of a round
+# each way is six times first, second, ... of a round
 _RUNS = 30
 _AWAY_RUNS = 20
-# what is added by us, at the median, with one device and with none
+# our part at the median, with one device and with none
 ADDED_SECONDS = 0.005
 _WAYS = ((BARE, 0), (NRI, 0), (BARE, 1), (NRI, 1), (KUBELET, 1))
 
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 
 def starts(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
-    """A pod is created -> its process runs. Each goal is the bare kubelet's median of the same run and what may be added.
+    """A pod is created -> its process runs. Each goal is the bare kubelet's median of the same run plus an allowance.
 
-    Each round begins with another way: what the pod before leaves to be cleaned up slows down the next one's start.
+    Each round begins with another way: cleanup after the previous pod slows down the next start.
     """
     measured: dict[tuple[str, int], list[float]] = {way: [] for way in _WAYS}
     for run in range(_RUNS):
@@ -44,13 +44,13 @@ def starts(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
 
 
 def turned(ways: Sequence[T], by: int) -> Sequence[T]:
-    """The same ways in the same order, beginning with another one."""
+    """The same ways in the same order, starting with the next one."""
     first = by % len(ways)
     return (*ways[first:], *ways[:first])
 
 
 def start(on: NodeUnderTest, name: str, count: int) -> float:
-    """Of one pod, which is gone again when this returns."""
+    """Start one pod, and delete it before this returns."""
     resource = on.kinds["many"].resource
     body = pod(name, [container("main", {resource: count} if count else None)])
     began = time.time()
@@ -61,7 +61,7 @@ def start(on: NodeUnderTest, name: str, count: int) -> float:
 
 
 def starts_meanwhile(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
-    """Pods without devices, while the agent of their node is killed or stopped, in turn with those of the bare kubelet."""
+    """Pods without devices, while the agent of their node is killed or stopped, in turn with pods of the bare kubelet."""
     found = {}
     with _killed(nodes[NRI]):
         found["pod_start_nri_0_killed"] = _in_turn(nodes, "killed")
@@ -86,7 +86,7 @@ def _killed(of: NodeUnderTest) -> Iterator[None]:
         yield
     finally:
         of.start_agent()
-        of.wait_advertised()  # its plugins are back, too
+        of.wait_advertised()  # its plugins are back as well
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the benches of a real node have in common: the cluster around the node, and a run of one bench."""
+"""Shared by the benches of a real node: the cluster around the node, and a run of one bench."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ Progress = Callable[[str], None]
 
 @contextmanager
 def cluster(folder: Path, progress: Progress) -> Iterator[ControlPlane]:
-    """With the chart and an operator, and no node. Raises ClusterError when it does not come up."""
+    """A cluster with the chart and an operator, and no node. Raises ClusterError if it does not start."""
     with ControlPlane.start(folder / "c", progress) as control_plane:
         install_chart(control_plane)
         with reserved_ports(1) as (port,):
@@ -31,7 +31,7 @@ def cluster(folder: Path, progress: Progress) -> Iterator[ControlPlane]:
 
 
 def run(measure: Callable[[dict[str, Result], Path, Progress], None], out: Path) -> int:
-    """An exit status. Where no real node can run, it says why and measures nothing."""
+    """Returns an exit status. If no real node can run here, prints why and measures nothing."""
     if reason := why_not_here():
         print(f"not measured: {reason}")
         return 0

@@ -1,6 +1,6 @@
-"""The least of a client that a benchmark can load an API server with: one connection pool, JSON, applies and watches.
+"""A minimal client to load an API server in benchmarks: one connection pool, JSON, applies and watches.
 
-Knows no kinds of objects. What it costs is not the operator's cost, so it is kept small.
+Knows no kinds of objects. Its cost must not count as the operator's, so it is kept small.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from nodedevice_kube import credentials
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
-# of a request that an API server without capacity refuses; an agent tries again, too
+# of a request that an API server without capacity refuses; agents retry as well
 _TRIES = 30
-# of a watch that it cannot serve any longer: its object is a Status, whatever was watched
+# of a watch that the API server ends: the object is a Status for all kinds
 _ERROR = b'{"type":"ERROR"'
 _PAUSE_SECONDS = 1.0
 
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """The API server did not do what a benchmark needs."""
+    """The API server returned an error to a benchmark."""
 
 
 class Api:
-    """Requests as whoever the kubeconfig names, so many of them side by side at most."""
+    """Requests with the kubeconfig's identity, up to a maximum in parallel."""
 
     def __init__(self, kubeconfig: Path, in_flight: int = 24) -> None:
         login = credentials.load(str(kubeconfig))
@@ -60,7 +60,7 @@ class Api:
         return await self._request("DELETE", path, {"gracePeriodSeconds": 0}, {})
 
     async def watch(self, path: str, form: type[T], query: Mapping[str, str], accept: str = "") -> AsyncIterator[T]:
-        """Events until the API server ends the watch, by one of type ERROR, too; each decoded as `form`.
+        """Events until the API server ends the watch, also by an event of type ERROR; each decoded as `form`.
 
         accept: another content type than JSON.
         """
@@ -93,7 +93,7 @@ class Api:
                 content = await answer.read()
             if answer.status < 300:
                 return content
-            # whether another one was done after all makes no difference to these
+            # retry only requests that may safely take effect twice
             is_worth_it = answer.status == 429 or (answer.status >= 500 and verb not in ("POST", "PUT"))
             if not is_worth_it or not tries_left:
                 break

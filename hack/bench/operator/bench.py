@@ -1,8 +1,8 @@
-"""`make bench-operator`: the operator beside fleets of growing size, as a table, build/bench-operator.json and plots.
+"""`make bench-operator`: the operator with fleets of growing size, as a table, build/bench-operator.json and plots.
 
-BENCH_NODES: the sizes, such as 500,1000. BENCH_SECONDS: how long changes are made. BENCH_RESOURCES: of a
-node, 1 to 3. BENCH_DRA: pools of DRA drivers of a node, besides. What is measured how is in docs/performance.md;
-with the sizes and the time that it speaks of, the plots there are drawn again.
+BENCH_NODES: the sizes, such as 500,1000. BENCH_SECONDS: duration of the changes. BENCH_RESOURCES: per node, 1 to 3.
+BENCH_DRA: additional pools of DRA drivers per node. docs/performance.md describes the method; with the sizes and the
+duration named there, its plots are drawn again.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from hack.cluster.errors import ClusterError
 
 @dataclass(frozen=True)
 class Chart:
-    """One drawing. lines: points (nodes, value) by what they show."""
+    """One drawing. lines: points (nodes, value) by label."""
 
     file: str
     title: str
@@ -38,13 +38,13 @@ class Chart:
 
 def draw(charts: Sequence[Chart], folder: Path) -> None:
     """Write each chart into the folder under its name."""
-    # here: it hooks into every import that follows, in a way that Python warns of
+    # imported here: it hooks into all later imports, and Python warns of that
     import pygal
     from pygal.style import LightSolarizedStyle
 
     folder.mkdir(exist_ok=True)
     for chart in charts:
-        # no scripts: a page of documentation shows pictures
+        # no scripts: pages of documentation show images
         drawn = pygal.XY(
             title=f"{chart.title} ({chart.unit})",
             x_title="nodes",
@@ -68,12 +68,12 @@ _BUILD = _ROOT / "build"
 _SIZES = "500,1000,2000,5000"
 _SECONDS = "60"
 _INTERRUPTED = "interrupted"
-# of a machine that is too slow, or a program that has ended; others are mistakes of ours
+# of a slow machine, or an ended program; other errors are bugs of this benchmark
 _EXPECTED = (TimeoutError, EOFError, Refused, ClusterError, OSError)
 
 
 def charts(all_measured: Sequence[Measured]) -> list[Chart]:
-    """How it grows with the fleet."""
+    """Charts of the growth with the fleet."""
     cold = [(m.nodes, m.cold.seconds) for m in all_measured if m.cold is not None]
     restart = [(m.nodes, m.restart.seconds) for m in all_measured if m.restart is not None]
     changes = [(m.nodes, m.changes) for m in all_measured if m.changes is not None and m.changes.changed]
@@ -98,7 +98,7 @@ def charts(all_measured: Sequence[Measured]) -> list[Chart]:
 
 
 def run(sizes: Sequence[int], seconds: float) -> Iterator[Measured]:
-    """One fleet after the other: what it showed until its end, or until what ended it early, which is in it."""
+    """Yields the measurements of one fleet after the other; a fleet that ends early includes the cause."""
     for nodes in sizes:
         measured = Measured(nodes)
         try:
@@ -106,7 +106,7 @@ def run(sizes: Sequence[int], seconds: float) -> Iterator[Measured]:
                 asyncio.run(measure(measured, seconds, folder, show_progress))
         except KeyboardInterrupt:
             measured.problem = _INTERRUPTED
-        except Exception as exc:  # whatever it is, what was measured before is shown
+        except Exception as exc:  # after any error, show the earlier measurements
             measured.problem = str(exc) or type(exc).__name__
             if not isinstance(exc, _EXPECTED):
                 traceback.print_exc()
@@ -132,7 +132,7 @@ def main() -> int:
     for measured in run(wanted, for_seconds):
         all_measured.append(measured)
         held |= results(measured)
-        # after each: who ends it early keeps what there is
+        # after each fleet: an interrupted run keeps its results
         write(held, _BUILD / "bench-operator.json")
     show(held)
     _show_facts(all_measured)
@@ -141,7 +141,7 @@ def main() -> int:
     draw(charts(all_measured), plots)
     print(f"written to build/bench-operator.json; plots to {plots.relative_to(_ROOT)}/operator-*.svg")
     print(verdict(held, is_whole=is_whole))
-    # a slow machine is news, not an error; a fleet of which figures are missing is one
+    # a slow machine is not an error; a fleet with missing figures is
     return 0 if is_whole else 1
 
 

@@ -1,4 +1,6 @@
-"""What a process takes and what it writes: CPU and memory from the kernel, requests from the API server's audit log."""
+"""Counts a process's use of resources and its writes: CPU and memory from the kernel, requests from the API server's
+audit log.
+"""
 
 import time
 from collections import Counter
@@ -33,7 +35,7 @@ class _Request(msgspec.Struct):
 
 
 class OperatorRequests:
-    """What the operator asked the API server for, since the last time that was asked here."""
+    """The operator's requests to the API server since the last call."""
 
     def __init__(self, audit_log: Path) -> None:
         self._log = audit_log
@@ -45,7 +47,7 @@ class OperatorRequests:
         """Writes by kind and verb, its own Lease apart, as "nodes/status patch"."""
         found: Counter[str] = Counter()
         for line in self._lines():
-            # most requests are others', and need no decoding
+            # most requests come from other clients, and need no decoding
             if _OPERATOR.encode() not in line:
                 continue
             request = self._decoder.decode(line)
@@ -57,7 +59,7 @@ class OperatorRequests:
         return found
 
     def _lines(self) -> list[bytes]:
-        """Whole lines that were added since."""
+        """Whole lines that were added since the last call."""
         with self._log.open("rb") as log:
             log.seek(self._read)
             added = log.read()
@@ -80,7 +82,7 @@ class Cost:
         return {name: now[name] - before for name, before in self._before.items()}
 
     def cores(self) -> dict[str, float]:
-        """How many cores each process kept busy on average."""
+        """Average number of cores that each process kept busy."""
         passed = time.monotonic() - self._began
         return {name: seconds / passed for name, seconds in self.seconds().items()}
 
@@ -94,12 +96,12 @@ class Cost:
 
 
 def rss_mib(pid: int) -> float:
-    """Memory of a process in RAM now."""
+    """Current memory of a process in RAM."""
     return float(psutil.Process(pid).memory_info().rss / _MIB)
 
 
 def peak_rss_mib(pid: int) -> float:
-    """The most memory that it ever had in RAM."""
+    """Peak memory of a process in RAM."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -107,11 +109,11 @@ def peak_rss_mib(pid: int) -> float:
 
 
 def is_leader_without_work(address: str) -> bool:
-    """Whether the operator that answers there leads, and no node waits for it."""
+    """Whether the operator at this address is the leader, and no node waits for it."""
     return metric(address, _LEADS) == 1 and metric(address, _WAITING) == 0
 
 
 def metric(address: str, name: str) -> float:
-    """A metric of the operator that answers there, named with its labels where it has any; 0 where it does not have it."""
+    """A metric of the operator at this address, by name with labels; 0 if absent."""
     lines = fetch(f"http://{address}/metrics")[1].splitlines()
     return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)

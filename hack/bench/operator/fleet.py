@@ -1,7 +1,8 @@
-"""A fleet as it lies in the API: bodies of Nodes, what their agents report, and the pods that hold devices.
+"""Builds a fleet's objects: Nodes, the status that agents report, and the pods that hold devices.
 
-Sends nothing. Sizes are those of a real cluster: a Node of 7 kB, as a kubelet with some images writes it; two NodeDevices a node
-with 8 devices each, and two pods that hold two of either. With BENCH_DRA also pools of DRA drivers, of which they hold two each.
+Sends nothing. Sizes match a real cluster: a Node of 7 kB, like that of a kubelet with some images; two NodeDevices
+per node with 8 devices each, and two pods that hold two of either. With BENCH_DRA also pools of DRA drivers, with two
+devices held by each pod.
 """
 
 import os
@@ -16,11 +17,11 @@ from nodedevice_api.nodedevice import AgentStatus, AllocationStatus, ClaimedDevi
 from hack.cluster import agent_objects
 from hack.cluster.agent_objects import SINCE
 
-# BENCH_RESOURCES=3: as on nodes whose kubelet serves another one, which is observed
+# BENCH_RESOURCES=3: one of them is served by the kubelet, and only observed
 RESOURCES = ("bench.example.com/gpu", "bench.example.com/nic", "bench.example.com/observed")[
     : int(os.environ.get("BENCH_RESOURCES", "2"))
 ]
-# BENCH_DRA=3: so many pools of DRA drivers a node, besides, which are only shown
+# BENCH_DRA=3: additional pools of DRA drivers per node, which are only shown
 POOLS = tuple(f"gpu-{number}.bench.example.com/devices" for number in range(int(os.environ.get("BENCH_DRA", "0"))))
 DEVICES = 8
 PODS = 2
@@ -28,13 +29,13 @@ _ATTRIBUTES = 8
 NAMESPACE = "default"
 _DEVICES_PER_POD = 2
 _IMAGES = 32
-# Held are the first ones; this one is free, and may break without a pod losing anything.
+# The first ones are held; this one is free, and may fail without affecting a pod.
 _BREAKABLE = DEVICES - 1
 
 
 @dataclass(frozen=True)
 class Owner:
-    """What others point to: the Node, or a pod."""
+    """An object that others refer to: the Node, or a pod."""
 
     name: str
     uid: str
@@ -49,7 +50,7 @@ def pod_name(node: str, number: int) -> str:
 
 
 def advertised(is_broken: bool) -> int:
-    """What a Node must show of a resource, with that one free device broken or not."""
+    """The number that a Node must show for a resource, with that one free device unhealthy or not."""
     return DEVICES - 1 if is_broken else DEVICES
 
 
@@ -59,7 +60,7 @@ def node(name: str) -> dict[str, Any]:
 
 
 def node_status(name: str) -> dict[str, Any]:
-    """What the kubelet writes when it starts."""
+    """The status that the kubelet writes when it starts."""
     capacity = {"cpu": "96", "memory": "1056293520Ki", "ephemeral-storage": "983349346Ki", "pods": "110"}
     kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
     conditions = [
@@ -102,7 +103,9 @@ def pod(node: str, number: int) -> dict[str, Any]:
 def node_device_status(
     node: str, resource: str, pods: Mapping[str, Owner], is_broken: bool, holders: int = PODS
 ) -> dict[str, Any]:
-    """The agent's whole status, as each of its applies carries it. pods: by name. holders: how many of the node's hold devices."""
+    """The agent's whole status, as each of its applies carries it. pods: by name. holders: number of the node's pods
+    with devices.
+    """
     ids = [str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{node}/{resource}/{number}")) for number in range(DEVICES)]
     broken = {ids[_BREAKABLE]} if is_broken else set()
     found = [pods[pod_name(node, number)] for number in range(holders)]
@@ -127,7 +130,7 @@ def node_device_status(
 
 
 def pool_status(node: str, pool: str, pods: Mapping[str, Owner]) -> dict[str, Any]:
-    """The same of a pool: half of the devices are held, by a claim of each pod, of which the claim says more than its name."""
+    """The same for a pool: half of the devices are held, by a claim of each pod; the claim has more than a name."""
     ids = [f"gpu-{number}" for number in range(DEVICES)]
     attributes = {f"attribute{number}": f"value of the attribute {number}" for number in range(_ATTRIBUTES)}
     devices = [

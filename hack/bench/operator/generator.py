@@ -1,7 +1,8 @@
-"""Plays the agents of a fleet, in a process of its own, so that what it costs is seen apart.
+"""Plays the agents of a fleet, in a process of its own, so that its cost is separate.
 
-Takes commands as JSON lines on stdin, and answers each with one on stdout. It writes as agents do: server-side applies of
-status, Leases by PUT every 20 s. Times are time.monotonic(), which all processes of a machine share.
+Reads commands as JSON lines on stdin, and writes a response line to stdout for each. Writes like agents do:
+server-side applies of status, Leases by PUT every 20 s. Times are time.monotonic(), which all processes of a machine
+share.
 """
 
 import asyncio
@@ -26,10 +27,11 @@ _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{names.AGENTS_NAMESPACE}/lea
 _RENEW_SECONDS = 20.0
 _KUBELET = "kubelet"
 BARE = "bench-bare"
-# Nodes without devices: what a bare write costs in the same moment is measured on them.
+# Nodes without devices, for the cost of a bare write at the same time.
 SPARES = 10
 _BARE_SECONDS = 0.2
-# Agents are processes of their own, and wait for no other: what they send is out at once, however many have no answer yet.
+# Agents are separate processes, and never wait for each other: each request is sent at once, regardless of pending
+# responses.
 _AGENTS_IN_FLIGHT = 1000
 _SEEN_SECONDS = 20.0
 
@@ -45,7 +47,7 @@ class Change(msgspec.Struct, array_like=True):
 
 
 class Command(msgspec.Struct):
-    """do: make, bare or change. nodes: how many to make or to write. seconds and rate (a second): of changes."""
+    """do: make, bare or change. nodes: number to make or to write. seconds and rate (per second): of changes."""
 
     do: str
     nodes: int = 0
@@ -54,7 +56,7 @@ class Command(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """bare: writes of spare Nodes, that nothing but the API server had a part in."""
+    """bare: writes of spare Nodes, which only the API server handles."""
 
     seconds: float
     changes: list[Change] = []
@@ -82,7 +84,9 @@ class _Event(msgspec.Struct):
 
 
 class Generator:
-    """The agents of one fleet. maker: makes it, so many requests at a time; agents: sends what agents do by themselves."""
+    """The agents of one fleet. maker: creates it, with a limit of parallel requests; agents: sends the agents' own
+    requests.
+    """
 
     def __init__(self, maker: Api, agents: Api) -> None:
         self._maker = maker
@@ -95,7 +99,7 @@ class Generator:
         self._waiting: dict[tuple[str, int], Change] = {}
 
     async def make(self, count: int) -> Report:
-        """Make the whole fleet, and from then on renew its Leases."""
+        """Create the whole fleet, and renew its Leases from then on."""
         began = time.monotonic()
         owners = await asyncio.gather(*(self._make_node(fleet.node_name(number)) for number in range(count)))
         await asyncio.gather(*(self._make_node(_spare(number)) for number in range(SPARES)))
@@ -105,9 +109,9 @@ class Generator:
         return Report(time.monotonic() - began)
 
     async def write_each(self, count: int) -> Report:
-        """Write each Node's capacity, as an operator does that knows them all and has seen none of them right; then take it back.
+        """Write each Node's capacity, like an operator that finds all Nodes wrong; then reset it.
 
-        The seconds are those of the first.
+        Reports the seconds of the first part.
         """
         began = time.monotonic()
         await asyncio.gather(*(self._write_capacity(fleet.node_name(number), 1) for number in range(count)))
@@ -116,7 +120,9 @@ class Generator:
         return Report(seconds)
 
     async def change(self, seconds: float, rate: float) -> Report:
-        """Break or repair a device so many times a second, on one NodeDevice after the other, whether answers come or not."""
+        """Break or repair a device at this rate per second, on one NodeDevice after the other, without waiting for
+        responses.
+        """
         order = list(self._broken)
         self._random.shuffle(order)
         count = int(seconds * rate)
@@ -141,7 +147,7 @@ class Generator:
         return report
 
     async def _see_all(self) -> None:
-        """Wait until the plain watch has shown every change, as far as it does so soon."""
+        """Wait until the plain watch has shown every change, up to a timeout."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SEEN_SECONDS):
                 while self._waiting:
@@ -158,7 +164,7 @@ class Generator:
         return fleet.Owner(name, made.metadata.uid)
 
     async def _make_agent(self, owner: fleet.Owner) -> str:
-        """What the agent of a node and its pods bring; the resource version of its Lease."""
+        """Create the objects of a node's agent and pods. Returns the resource version of its Lease."""
         made = await self._maker.post(_LEASES, lease(owner.name, now_text()), names.AGENT_FIELD_MANAGER)
         for number in range(fleet.PODS):
             content = await self._maker.post(_PODS, fleet.pod(owner.name, number), _KUBELET)
@@ -171,7 +177,7 @@ class Generator:
             self._broken[owner.name, resource] = False
             await self._publish(self._maker, owner.name, resource)
         for pool in fleet.POOLS:
-            # nothing of a Node changes with it, so that no change of it is measured
+            # it changes nothing of a Node, so it does not disturb the measurement
             body = node_device(owner.name, pool, owner.uid)
             path = f"{NODE_DEVICES}/{body['metadata']['name']}"
             await self._maker.apply(path, body, names.AGENT_FIELD_MANAGER)
@@ -191,13 +197,13 @@ class Generator:
             try:
                 answer = await self._agents.put(f"{_LEASES}/{node}", body, names.AGENT_FIELD_MANAGER)
             except Refused:
-                # it may have been done: the next one is of the version that is there
+                # the request may have succeeded: the next one uses the current version
                 answer = await self._agents.get(f"{_LEASES}/{node}")
             resource_version = msgspec.json.decode(answer, type=_Object).metadata.resource_version
             await asyncio.sleep(_RENEW_SECONDS * self._random.uniform(0.9, 1.1))
 
     async def _watch(self, resource_version: str) -> None:
-        """Note when a plain watch shows each change: sooner nobody can know of it."""
+        """Record when a plain watch shows each change: the earliest time at which a client can see it."""
         async for event in self._agents.watch(NODE_DEVICES, _Event, {"resourceVersion": resource_version}):
             change = self._waiting.pop((event.object.metadata.name, event.object.status.healthy), None)
             if change is not None:
@@ -214,7 +220,9 @@ class Generator:
         return made
 
     async def _write_capacity(self, node: str, number: int) -> None:
-        """As the operator does; 0: what was written is taken back. Not more at a time than the operator sends."""
+        """Write a capacity like the operator does; 0 resets it. At most as many requests in parallel as the operator
+        sends.
+        """
         quantities = {resource: str(number) for resource in fleet.RESOURCES if number}
         status = {"capacity": quantities, "allocatable": quantities}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": status}

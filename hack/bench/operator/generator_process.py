@@ -1,4 +1,4 @@
-"""The process that plays the agents of a fleet, from outside: it is asked, and answers."""
+"""Starts the process that plays the agents of a fleet, and exchanges commands and responses with it."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ class GeneratorProcess:
         self.pid = process.pid
 
     async def ask(self, command: Command) -> Report:
-        """Have it do that, and wait until it is done. Raises EOFError when it ended instead."""
+        """Send a command, and wait until it is done. Raises EOFError if the process ended instead."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(command) + b"\n")

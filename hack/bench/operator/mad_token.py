@@ -1,6 +1,7 @@
-"""`make bench-token`: what one node's token that writes NodeDevices, 20,000 of them, costs the capacity of other nodes.
+"""`make bench-token`: one node's token writes 20,000 NodeDevices; measures the effect on the capacity of other nodes.
 
-BENCH_NODES: the others, 100. BENCH_OBJECTS: how many it writes. The same changes are measured before, and while it writes.
+BENCH_NODES: the others, 100. BENCH_OBJECTS: number of NodeDevices. The same changes are measured before and during
+the writes.
 """
 
 import asyncio
@@ -50,14 +51,14 @@ Progress = Callable[[str], None]
 
 @dataclass
 class _Flips:
-    """Seconds until a Node of the others shows a change, and those of bare writes meanwhile."""
+    """Seconds until a Node of the others shows a change, and seconds of bare writes at the same time."""
 
     changed: list[float] = field(default_factory=list)
     bare: list[float] = field(default_factory=list)
 
 
 async def measure(results: dict[str, Result], nodes: int, objects: int, folder: Path, progress: Progress) -> None:
-    """Fills `results`, also where it is ended early. nodes: of others."""
+    """Fills `results`, also if it is interrupted. nodes: of others."""
     with ControlPlane.start(folder / "cluster", lambda _: None) as control_plane, reserved_ports(1) as (port,):
         install_chart(control_plane)
         control_plane.stop_controllers()
@@ -100,7 +101,7 @@ async def _round(generator: GeneratorProcess, observer: NodeObserver, flips: _Fl
 
 
 async def _write(control_plane: ControlPlane, folder: Path, uid: str, objects: int, progress: Progress) -> None:
-    """With the token of the agent of its node, as fast as the API server takes them. uid: the Node's."""
+    """Write with the token of the agent of its node, as fast as the API server accepts. uid: the Node's."""
     node = fleet.node_name(_MAD)
     home = folder / "token"
     home.mkdir(mode=0o700)
@@ -125,7 +126,7 @@ async def _write(control_plane: ControlPlane, folder: Path, uid: str, objects: i
 
 
 def _seconds(measured: list[float]) -> Result:
-    """Without a goal: what another one is compared to."""
+    """The result without a goal, for comparison."""
     return result(measured, "s", 60)
 
 

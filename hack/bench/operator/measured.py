@@ -1,6 +1,6 @@
-"""What a fleet showed, stage by stage: a run that ends early keeps the stages before. Seconds, MiB.
+"""The measurements of a fleet, stage by stage: a run that ends early keeps the stages before. Seconds, MiB.
 
-Held against the goals of the design as rows of a table; and what has no goal, and explains the rest.
+Compares them with the goals of the design as rows of a table; figures without a goal explain the rest.
 """
 
 import statistics
@@ -11,7 +11,7 @@ from hack.bench.operator import fleet
 from hack.bench.results import Result, judged, ratio, worst
 
 _COLD_SECONDS = 60.0
-# what the operator may take longer than the API server needs for the same writes
+# the operator's allowance over the API server's time for the same writes
 _MOST_OVER_BARE = 1.2
 _FLIP_SECONDS = 0.3
 _MOST_FLIPS_OVER_BARE = 5.0
@@ -29,7 +29,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Settled:
-    """seconds: from the start of the process until nothing is left to do. writes: by kind."""
+    """seconds: from the start of the process until all work is done. writes: by kind."""
 
     seconds: float
     writes: Mapping[str, int]
@@ -45,11 +45,12 @@ class Idle:
 
 @dataclass(frozen=True)
 class Changes:
-    """Latencies are from the sending of a change.
+    """Latencies start when a change is sent.
 
-    changed: until the Node shows it. shown: until a plain watch shows the change; own: from then until the Node shows it, less than
-    nothing where the operator was faster than that watch. bare: a write of a Node until a watch shows it, the operator having no
-    part in it. superseded: changes that no Node showed before the next one of the same resource; they are in no list.
+    changed: until the Node shows it. shown: until a plain watch shows the change. own: from then until the Node shows
+    it, negative if the operator was faster than that watch. bare: a write of a Node until a watch shows it, without
+    the operator. superseded: changes that no Node showed before the next one of the same resource; no list contains
+    them.
     """
 
     superseded: int
@@ -92,7 +93,7 @@ class Measured:
 
 
 def results(m: Measured) -> dict[str, Result]:
-    """Of all that was measured."""
+    """The rows of all measurements."""
     rows: dict[str, Result] = {}
     if m.cold is not None and m.bare_seconds is not None:
         most = max(_COLD_SECONDS, _MOST_OVER_BARE * m.bare_seconds)
@@ -118,7 +119,7 @@ def results(m: Measured) -> dict[str, Result]:
 
 
 def facts(m: Measured) -> dict[str, str]:
-    """The rest, in words, as far as it was measured."""
+    """Figures without a goal, in words; stages without measurements are left out."""
     shown = {}
     if m.made_seconds is not None:
         shown["fleet made"] = f"{m.made_seconds:.0f} s"
@@ -160,7 +161,7 @@ def _of_changes(changes: Changes) -> dict[str, str]:
 
 def _flips(changes: Changes) -> dict[str, Result]:
     p50, p99 = statistics.median(changes.changed), worst(changes.changed)
-    # what one in a hundred waits for is what the goal is about
+    # the goal is about the 99th percentile
     is_ok = p99 <= _FLIP_SECONDS and not changes.superseded
     found = {"flip": Result(round(p50, 5), round(p99, 5), "s", _FLIP_SECONDS, is_ok, len(changes.changed))}
     if changes.bare:
@@ -175,7 +176,7 @@ def _of(value: float, unit: str, goal: float) -> Result:
 
 
 def _each(seconds: list[float], goal: float) -> Result:
-    """Of a few rounds, each of which is to be in time."""
+    """The result of a few rounds; each must be in time."""
     slowest = max(seconds)
     return Result(round(statistics.median(seconds), 5), round(slowest, 5), "s", goal, slowest <= goal, len(seconds))
 

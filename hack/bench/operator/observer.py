@@ -1,6 +1,6 @@
-"""When a Node showed what: a watch of all Nodes that keeps only numbers and moments.
+"""Records when a Node showed a value: a watch of all Nodes that keeps only numbers and times.
 
-The operator has no part in it: it is the judge of what the operator does.
+Independent of the operator, which it judges.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from hack.bench.operator.fleet import RESOURCES
 from hack.bench.operator.generator import NODES, Change
 
 _POLL_SECONDS = 0.1
-# Nodes that show the right numbers, and have shown nothing new for so long, will not show what is still missing.
+# Nodes that show the right numbers, and nothing new for this long, are final.
 _CALM_SECONDS = 5.0
 
 
@@ -43,7 +43,7 @@ class NodeObserver:
     """Use it as a context manager inside a running event loop."""
 
     def __init__(self, api: Api, verify: Callable[[], None]) -> None:
-        """verify: raises when there is nothing to wait for any more."""
+        """verify: raises if waiting is pointless."""
         self._api = api
         self._verify = verify
         self._shown: dict[tuple[str, str], tuple[str | None, str | None]] = {}
@@ -56,10 +56,10 @@ class NodeObserver:
         return await self._wait(lambda: self._are_right(wanted), timeout_seconds)
 
     async def wait_changes(self, changes: list[Change], timeout_seconds: float) -> list[float | None]:
-        """Seconds from each change's sending until the Node showed it; None where the next change came before.
+        """Seconds from each change's sending until the Node showed it; None if the next change came first.
 
-        So it is where a device breaks and recovers before the Node has shown either.
-        Raises TimeoutError when the last change of a resource is not shown in time.
+        That happens if a device fails and recovers before the Node has shown either.
+        Raises TimeoutError if the last change of a resource is not shown in time.
         """
         following: dict[tuple[str, str], float] = {}
         until = []
@@ -90,19 +90,19 @@ class NodeObserver:
             while not is_so():
                 self._verify()
                 self._verify_watch()
-                # all of a burst at once: to check thousands of Nodes for each event would cost more than the events
+                # all of a burst at once: checking thousands of Nodes for each event would cost more than the events
                 await asyncio.sleep(_POLL_SECONDS)
         return max((moments[-1] for moments in self._since.values() if moments), default=time.monotonic())
 
     def _verify_watch(self) -> None:
-        """Raise what ended the watch: without it nothing would ever be shown."""
+        """Raise the error that ended the watch: without a watch, no change would show."""
         assert self._task is not None
         if self._task.done():
             self._task.result()
 
     async def _watch(self) -> None:
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        # the API server ends a watch whose reader is behind, as one is on a machine that is full
+        # the API server ends a watch whose reader is too slow, as on a busy machine
         while True:
             async for event in self._api.watch(NODES, _Event, query):
                 self._take_in(event.object, time.monotonic())

@@ -1,6 +1,6 @@
-"""One fleet of one size: made, found by an operator that knows nothing, found again, idle, and changed all the time.
+"""Measures one fleet of one size: created, found by a new operator, found again, idle, and under constant change.
 
-On a control plane of its own with nothing but etcd and the API server in it.
+Uses a control plane of its own with only etcd and the API server.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from hack.cluster.processes.processes import reserved_ports
 
 RATE = 50.0
 _COLD_SECONDS = 600.0
-# What piled up while a machine was too slow for the changes.
+# Backlog of a machine that is too slow for the changes.
 _CAUGHT_UP_SECONDS = 300.0
 _POLLS = "nodedevice_operator_reconcile_duration_seconds_count"
 
@@ -43,9 +43,9 @@ Progress = Callable[[str], None]
 
 
 async def measure(measured: Measured, seconds: float, folder: Path, progress: Progress) -> None:
-    """All of it with so many Nodes, stage by stage. seconds: of changes; half of it without any.
+    """Run all stages with this number of Nodes. seconds: of changes; the idle stage takes half of it.
 
-    Raises what ends a stage early: TimeoutError, EOFError, Refused, ClusterError, OSError.
+    Raises the error that ends a stage early: TimeoutError, EOFError, Refused, ClusterError, OSError.
     """
     nodes = measured.nodes
     with ControlPlane.start(folder / "cluster", lambda _: None) as control_plane, reserved_ports(2) as ports:

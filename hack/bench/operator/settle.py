@@ -1,4 +1,4 @@
-"""When an operator has nothing left to do."""
+"""Waits until an operator has no work left."""
 
 import asyncio
 from collections import Counter
@@ -12,10 +12,12 @@ _POLL_SECONDS = 0.25
 
 
 async def settled(take_writes: Callable[[], Counter[str]], is_done: Callable[[], bool], began: float) -> Settled:
-    """Wait until it writes nothing for some seconds, leads, and no node waits: a lapse of its Lease alone ends its writes, too.
+    """Wait until the operator writes nothing for some seconds, leads, and no node waits: a lapse of its Lease also ends
+    its writes.
 
-    take_writes: what it wrote since the last call, by kind. is_done: whether it leads without work. began: by the loop's clock.
-    Raises TimeoutError, saying what it still does.
+    take_writes: its writes since the last call, by kind. is_done: whether it leads without work. began: by the loop's
+    clock.
+    Raises TimeoutError with its remaining work.
     """
     clock = asyncio.get_running_loop().time
     writes, deadline, quiet_since = Counter[str](), clock() + MOST_SECONDS, clock()

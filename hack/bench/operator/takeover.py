@@ -1,7 +1,7 @@
-"""How long a change waits for its Node when the leading operator ends: killed, or asked to.
+"""Measures how long a change waits for its Node after the leading operator was killed or asked to end.
 
-Two operators, of which the one that was ended stands by in the next round. The change is sent right after the end, so that the
-rest of a lease that nobody renews any more is in the figure, and so is what the next one does before it comes to that Node.
+Two operators run; the one that ended is the standby of the next round. The change is sent right after the end. So the
+figure includes the rest of the expiring lease, and the new leader's work before it reaches that Node.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.05
 
 
 class Pair:
-    """Two operators, the first of which leads and runs already. `ask` has the generator do something."""
+    """Two operators; the first leads and already runs. `ask` sends a command to the generator."""
 
     def __init__(self, leader: Program, other: Program, ask: Callable[[Command], Awaitable[Report]]) -> None:
         self._leader = leader
@@ -32,22 +32,22 @@ class Pair:
         self._alive: tuple[Program, ...] = (leader,)
 
     def verify(self) -> None:
-        """Raise ComponentError when one that is to run has ended by itself."""
+        """Raise ComponentError if a process has ended by itself."""
         for program in self._alive:
             program.process.verify_alive()
 
     async def crashes(self, observer: NodeObserver) -> AsyncIterator[float]:
-        """Seconds from the kill of the leader until the Node shows what was sent right after it, again and again."""
+        """Seconds from the kill of the leader until the Node shows a change that is sent right after it, repeated."""
         for _ in range(ROUNDS):
             yield await self._take_over(observer, Process.kill)
 
     async def clean_ends(self, observer: NodeObserver) -> AsyncIterator[float]:
-        """Seconds from the SIGTERM of the leader until the Node shows what was sent right after it, again and again."""
+        """Seconds from the SIGTERM of the leader until the Node shows a change that is sent right after it, repeated."""
         for _ in range(ROUNDS):
             yield await self._take_over(observer, _terminate)
 
     def end(self) -> None:
-        """Kill what runs."""
+        """Kill the running processes."""
         for program in (self._leader, self._other):
             program.process.kill()
 
@@ -69,7 +69,7 @@ class Pair:
         return change.sent_at + waited - ended_at
 
     def _is_settled(self) -> bool:
-        """Whether one leads and has nothing to do, and the other has seen everything."""
+        """Whether one leads without work, and the other has seen every change."""
         return is_leader_without_work(self._leader.address) and self._other.is_ready()
 
     async def _until(self, what: str, is_so: Callable[[], bool]) -> None:

@@ -1,7 +1,7 @@
-"""Where the programs of a control plane and of a node come from.
+"""Finds the programs of a control plane and of a node.
 
-`KUBEBUILDER_ASSETS` when it is set, by the convention of envtest (a folder with etcd, kube-apiserver and kubectl). What
-is not in it, or everything without it, is downloaded once from where its project publishes it, or built from the modules pinned in
+`KUBEBUILDER_ASSETS`, if set, comes first, by the convention of envtest (a folder with etcd, kube-apiserver and
+kubectl). Programs that it lacks are downloaded once from their project, or built from the modules pinned in
 hack/cluster/build/go, or taken from Debian's packages, and kept in the user's cache folder.
 """
 
@@ -20,10 +20,10 @@ ALL_PROGRAMS = (*ALL_BINARIES, *debian.PACKAGES)
 
 
 def find(names: Iterable[str], progress: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
-    """Path of each named program, downloaded or built now where need be.
+    """Path of each named program; downloads or builds missing ones.
 
-    progress: called with each step, a line at a time. A build takes minutes the first time, nothing later.
-    Raises BinaryError, which says what to do.
+    progress: called with a line for each step. A build takes minutes the first time, and no time later.
+    Raises BinaryError, with a remedy.
     """
     paths = _paths(names)
     lacking = _lacking(paths)
@@ -39,7 +39,7 @@ def find(names: Iterable[str], progress: Callable[[str], None] = lambda _: None)
 
 
 def missing(names: Iterable[str]) -> list[str]:
-    """Those that `find` would download or build. Raises BinaryError, as find does before it does either."""
+    """Programs that `find` would download or build. Raises BinaryError for the same causes as find."""
     return _lacking(_paths(names))
 
 
@@ -56,7 +56,7 @@ def _asset(name: str) -> Path | None:
     if not folder:
         return None
     if not Path(folder).is_dir():
-        raise BinaryError(name, f"KUBEBUILDER_ASSETS names {folder}, which is no folder", "correct it or unset it")
+        raise BinaryError(name, f"KUBEBUILDER_ASSETS names {folder}, which is not a folder", "correct it or unset it")
     asset = Path(folder).absolute() / name
     return asset if os.access(asset, os.X_OK) else None
 

@@ -1,6 +1,6 @@
-"""Compiles pinned programs into the cache, one at a time, and says how far it is.
+"""Compiles pinned programs into the cache, one at a time, and prints the progress.
 
-A program appears in the cache complete or not at all; a build that was cut short goes on where it ended.
+A program appears in the cache complete or not at all; an interrupted build resumes.
 """
 
 import re
@@ -20,8 +20,8 @@ from hack.cluster.processes.processes import running
 
 _REPORT_EVERY_SECONDS = 15.0
 _SHOWN_LINES = 15
-# Seconds of one core, rather too many: measured on two cores with an empty cache of Go's, one program after the other, and less by
-# as much as the flags of today saved on the API server. The first of a family pays for what they share.
+# Seconds of one core, rounded up: measured on two cores with an empty Go cache, one program after the other, minus the time
+# that the current flags saved on the API server. The first program of a family includes the shared packages.
 _CORE_SECONDS = {
     "etcd": 135,
     "kube-apiserver": 350,
@@ -37,7 +37,7 @@ _CORE_SECONDS = {
 _CORE_SECONDS_OF_OTHERS = 14
 
 _USE_READY_ONES = "or set KUBEBUILDER_ASSETS to a folder that has the programs"
-# Go gives its reasons only as text: what a person can do about those that are not about the code.
+# Go reports causes only as text. Remedies for the causes that are not in the code.
 _REMEDIES = (
     (
         r"no space left on device",
@@ -58,19 +58,19 @@ _REMEDIES = (
 
 
 def built_path(binary: str, cache: Path) -> Path:
-    """Where a program of the present pins is, or will be once built."""
+    """Path of a program of the current pins, whether built or not."""
     return cache / "bin" / family_of(binary).key / binary
 
 
 def build(binaries: Sequence[str], cache: Path, progress: Callable[[str], None]) -> None:
-    """Build what is not in the cache yet. Raises BinaryError with the end of the compiler's output and a remedy."""
+    """Build the programs that the cache lacks. Raises BinaryError with the end of the compiler's output and a remedy."""
     with lock(cache, progress):
         missing = [binary for binary in binaries if not built_path(binary, cache).exists()]
         if not missing:
             return
         go = find_go(max(family_of(binary).go_version for binary in missing), cache, progress)
         here = cores()
-        # when Go has compiled none of it before
+        # if Go has an empty cache
         forecast = Forecast({name: _CORE_SECONDS.get(name, _CORE_SECONDS_OF_OTHERS) / here for name in missing})
         about = f"about {duration(forecast.seconds)} on {here:g} cores, at most"
         progress(f"building {', '.join(missing)} into {cache}, once: {about}")
@@ -80,14 +80,14 @@ def build(binaries: Sequence[str], cache: Path, progress: Callable[[str], None])
 
 
 def _module_folder(go: str, family: Family, cache: Path, progress: Callable[[str], None]) -> Path:
-    """Folder of the Go module to build in: the pinned one, or one made for the version that was asked for."""
+    """Folder of the Go module to build in: the pinned one, or one for the requested version."""
     folder = cache / "modules" / family.key
     if family.is_pinned:
         return family.pinned_folder
     if not (folder / "go.sum").exists():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "go.mod").write_text(family.go_mod)
-        label = f"{family.name} {family.version}: finding out what it requires"
+        label = f"{family.name} {family.version}: resolving its dependencies"
         progress(label)
         status, output = run_compiler([go, "mod", "tidy"], folder, environment("mod"), label, progress)
         if status != 0:
@@ -100,7 +100,7 @@ def _build_one(
 ) -> None:
     family = family_of(binary)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # under the lock, so a leftover of that name is a former build's that was killed
+    # this process has the lock, so a folder of that name is left from a killed build
     unfinished = target.with_name(f".{binary}.unfinished")
     label = f"{count} {binary} {family.version}"
     progress(label)
@@ -129,12 +129,12 @@ def run_compiler(
     progress: Callable[[str], None],
     described: Callable[[float], str] = clock,
 ) -> tuple[int, str]:
-    """Run a compiler in a folder, speaking up every few seconds. Returns its exit status and what it printed.
+    """Run a compiler in a folder, with a progress line every few seconds. Returns its exit status and output.
 
-    described: says how far it is after so many seconds.
+    described: the progress text after so many seconds.
     """
     began = time.monotonic()
-    # not to be left running when its builder, and with it the lock, is gone
+    # ends with its builder, and with the lock
     with running(
         command,
         cwd=folder,

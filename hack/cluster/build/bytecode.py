@@ -1,6 +1,8 @@
-"""Python's byte code for an image whose file system is read-only: what is not compiled now is compiled at each start, for seconds.
+"""Python's byte code for an image whose file system is read-only: uncompiled modules would be compiled at each start,
+for seconds.
 
-Equal sources give equal bytes: no times. Debian compiles its standard library at installation, and ours is only unpacked.
+Equal sources give equal bytes: no times. Debian compiles its standard library at installation, and ours is only
+unpacked.
 """
 
 import compileall
@@ -15,7 +17,7 @@ WITHOUT_DOCSTRINGS: Final = 2
 
 
 def compile_folder(folder: Path, seen_as: str, levels: Sequence[int] = (WITH_DOCSTRINGS,)) -> None:
-    """seen_as: where the folder is in the image. levels: of optimization. This Python has to be of the image's release."""
+    """seen_as: the folder's path in the image. levels: of optimization. This Python must have the image's release."""
     for level in levels:
         compileall.compile_dir(
             str(folder),
@@ -28,7 +30,7 @@ def compile_folder(folder: Path, seen_as: str, levels: Sequence[int] = (WITH_DOC
 
 
 def compile_standard_library(root: Path) -> None:
-    """Of the root file system of an image; where this Python is of another release, it stays as it is."""
+    """Compile the standard library in an image's root file system, if this Python has the same release."""
     ours = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = root / "usr/lib" / ours
     if (library / "os.py").exists():

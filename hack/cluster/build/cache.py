@@ -1,4 +1,4 @@
-"""Where built and downloaded programs are kept, and who may write there. Needs nothing but the standard library."""
+"""The folder of built and downloaded programs, and its lock. Needs only the standard library."""
 
 import contextlib
 import fcntl
@@ -10,7 +10,9 @@ from hack.cluster.errors import BinaryError
 
 
 def cache_folder() -> Path:
-    """`nodedevice` in the user's cache folder (XDG_CACHE_HOME, default ~/.cache). Raises BinaryError where there is none."""
+    """`nodedevice` in the user's cache folder (XDG_CACHE_HOME, default ~/.cache). Raises BinaryError without such a
+    folder.
+    """
     configured = os.environ.get("XDG_CACHE_HOME", "")
     # the XDG specification: a relative path is invalid and to be ignored
     if configured.startswith("/"):

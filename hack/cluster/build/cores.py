@@ -1,4 +1,4 @@
-"""How many cores a build has here: those that it may run on, and no more than a container's quota of CPU time allows."""
+"""Number of cores for a build: the cores that it may run on, limited by a container's quota of CPU time."""
 
 import os
 from pathlib import Path
@@ -8,14 +8,14 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
 def cores(cgroups: Path = _CGROUPS) -> float:
-    """At least a tenth of one. cgroups: where they are mounted; in a container its own cgroup is the root there."""
+    """At least a tenth of a core. cgroups: their mount point; in a container its own cgroup is the root there."""
     allowed = float(len(os.sched_getaffinity(0)))
     quota = _quota(cgroups)
     return max(0.1, min(allowed, quota)) if quota is not None else allowed
 
 
 def _quota(cgroups: Path) -> float | None:
-    """In cores; None: there is none, or nobody can read it."""
+    """The quota in cores; None without a readable quota."""
     try:
         if (cgroups / "cgroup.controllers").exists():
             limit, period = (cgroups / "cpu.max").read_text().split()

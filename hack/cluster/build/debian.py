@@ -1,6 +1,6 @@
-"""Programs that nobody publishes as Go modules: taken out of Debian's own packages, at pinned versions.
+"""Takes programs that are not published as Go modules out of Debian's packages, at pinned versions.
 
-apt fetches and verifies them as this machine's own configuration says; nothing is installed, no root is needed.
+apt fetches and verifies them by this machine's configuration; nothing is installed, and no root is needed.
 """
 
 import shutil
@@ -17,7 +17,7 @@ _TOOLS = ("apt-get", "dpkg-deb")
 
 @dataclass(frozen=True)
 class Package:
-    """A Debian package, and where in it the program is."""
+    """A Debian package, and its program's path in it."""
 
     name: str
     version: str
@@ -25,7 +25,7 @@ class Package:
 
     @property
     def key(self) -> str:
-        """Name of the cache folder; an epoch's colon is no good in a search path."""
+        """Name of the cache folder; an epoch's colon would break a search path."""
         return f"{self.name}-{self.version.replace(':', '_')}"
 
 
@@ -42,7 +42,9 @@ PACKAGES = {
 
 
 def fetch(programs: Sequence[str], target: Callable[[str], Path], progress: Callable[[str], None]) -> None:
-    """Fetch each program to `target(program)`, complete or not at all. Raises BinaryError with apt's words and a remedy."""
+    """Fetch each program to `target(program)`, complete or not at all. Raises BinaryError with apt's message and a
+    remedy.
+    """
     for program in programs:
         package = PACKAGES[program]
         progress(f"{program}: fetching Debian's package {package.name} {package.version}")
@@ -55,7 +57,7 @@ def _download(program: str, package: Package, folder: Path) -> None:
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         raise BinaryError(program, f"{missing[0]} is not on this machine", _remedy(program))
-    # as ourselves: apt's own user may not write into a folder of ours
+    # as this user: apt's own user may not write into our folder
     _run(program, ["apt-get", "-o", "APT::Sandbox::User=", "download", f"{package.name}={package.version}"], folder)
 
 

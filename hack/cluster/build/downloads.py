@@ -1,10 +1,9 @@
-"""Programs as their projects publish them: a minute instead of a build, where the projects can be reached.
+"""Downloads published programs: a minute instead of a build, if the projects can be reached.
 
-`BINARIES` in the environment: `download` never builds what is published, `build` never downloads; without it, what a project does
-not hand out within seconds is built. `BINARIES_MIRROR=https://mirror.example.com/files` stands before each address, as in
-`https://mirror.example.com/files/dl.k8s.io/release/…`.
-
-A program appears in the cache complete and with the right checksum, or not at all; a download cut short goes on where it ended.
+`BINARIES` in the environment: `download` never builds published programs, `build` never downloads; without it,
+programs that cannot be downloaded within seconds are built. `BINARIES_MIRROR=https://mirror.example.com/files` stands
+before each address, as in `https://mirror.example.com/files/dl.k8s.io/release/…`.
+A program appears in the cache complete and with the right checksum, or not at all; an interrupted download resumes.
 """
 
 import hashlib
@@ -40,13 +39,13 @@ _CHOICES = ("build", "download")
 
 
 class _NotReached(Exception):
-    """A project's address gave no answer, or none that is of use; says which."""
+    """A project's address sent no usable response; names the address."""
 
 
 def download(binaries: Sequence[str], cache: Path, progress: Callable[[str], None]) -> None:
-    """Download what is published, can be reached and is not in the cache yet; what is still missing then is to be built.
+    """Download published programs that the cache lacks; the caller builds the programs that are still missing.
 
-    Raises BinaryError for a wrong checksum, and where BINARIES=download cannot be followed.
+    Raises BinaryError for a wrong checksum, and if BINARIES=download cannot be followed.
     """
     choice = os.environ.get("BINARIES", "")
     if choice and choice not in _CHOICES:
@@ -77,7 +76,7 @@ def download(binaries: Sequence[str], cache: Path, progress: Callable[[str], Non
 
 
 def _open(url: str, read_seconds: float, headers: Mapping[str, str] = MappingProxyType({})) -> urllib3.BaseHTTPResponse:
-    """The answer, its body not read yet. Goes by the proxy of the environment. Raises HTTPError."""
+    """The response, before its body is read. Uses the environment's proxy. Raises HTTPError."""
     address = urlsplit(url)
     proxy = "" if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme, "")
     account = unquote(urllib3.util.parse_url(proxy).auth or "") if proxy else ""
@@ -97,7 +96,7 @@ def _url(address: str) -> str:
 def _fetch(file: Published, target: Path, label: str, progress: Callable[[str], None]) -> None:
     expected = file.pinned() or _published_checksum(file)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # its name carries the checksum: what was begun of another file is not gone on with
+    # the name contains the checksum: a partial download of another file is not resumed
     part = target.with_name(f".{target.name}.{expected[:12]}.part")
     progress(f"{label}: downloading from {file.host}")
     _receive(_url(file.address), part, label, progress)
@@ -108,7 +107,7 @@ def _fetch(file: Published, target: Path, label: str, progress: Callable[[str], 
         raise BinaryError(
             target.name,
             f"{_url(file.address)} has the SHA-256 {found}, and {expected} is the right one: it is not used",
-            "try again; if it stays so, somebody changed it on its way: BINARIES=build builds it from source",
+            "try again; if it stays so, it was changed on its way: BINARIES=build builds it from source",
         )
     _keep(part, file.member, target)
     progress(f"{label}: downloaded, checksum verified")
@@ -120,7 +119,7 @@ def _published_checksum(file: Published) -> str:
         answer = _open(url, _ANSWER_SECONDS)
         text = answer.data.decode(errors="replace")
     except HTTPError as exc:
-        raise _NotReached(f"{url} gave no answer within {_ANSWER_SECONDS:.0f} s ({type(exc).__name__})") from exc
+        raise _NotReached(f"{url} sent no response within {_ANSWER_SECONDS:.0f} s ({type(exc).__name__})") from exc
     if answer.status != HTTPStatus.OK:
         raise _NotReached(f"{url} answered {answer.status}")
     try:
@@ -133,14 +132,14 @@ def _published_checksum(file: Published) -> str:
 
 
 def _receive(url: str, part: Path, label: str, progress: Callable[[str], None]) -> None:
-    """Append to `part` until it is whole; after each cut it goes on from there."""
+    """Append to `part` until it is complete; resumes after each interruption."""
     for attempt in range(1, _TRIES + 1):
         try:
             _receive_rest(url, part, label, progress)
         except HTTPError as exc:
             if attempt == _TRIES:
                 raise _NotReached(f"{url} was cut off {_TRIES} times ({type(exc).__name__})") from exc
-            progress(f"{label}: cut off after {part.stat().st_size if part.exists() else 0} bytes, going on from there")
+            progress(f"{label}: cut off after {part.stat().st_size if part.exists() else 0} bytes, resuming")
         else:
             return
 
@@ -150,7 +149,7 @@ def _receive_rest(url: str, part: Path, label: str, progress: Callable[[str], No
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with _open(url, _STALLED_SECONDS, headers) as answer:
         if have and answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # it is whole already
+            return  # it is already complete
         if answer.status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
             raise _NotReached(f"{url} answered {answer.status}")
         goes_on = answer.status == HTTPStatus.PARTIAL_CONTENT
@@ -173,7 +172,7 @@ def _keep(part: Path, member: str | None, target: Path) -> None:
     else:
         with tarfile.open(part) as archive, unfinished.open("wb") as program:
             packed = archive.extractfile(member)
-            assert packed is not None, f"{member} is no file"
+            assert packed is not None, f"{member} is not a file"
             shutil.copyfileobj(packed, program)
         part.unlink()
     unfinished.chmod(0o755)

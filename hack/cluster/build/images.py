@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# No registry is asked for them: they are there, and nobody's policy is to pull always.
+# The kubelet pulls none of them: they are imported, and no test sets the pull policy Always.
 TEST_IMAGE = "nodedevice.test/busybox:1"
 CUDA_IMAGE = "nodedevice.test/cuda:1"
 SANDBOX_IMAGE = "nodedevice.test/pause:1"
@@ -29,7 +29,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class Image:
-    """An image to be: its reference, what runs in it when nobody says otherwise, and its environment beside the path."""
+    """An image to build: its reference, default command, and environment without PATH."""
 
     reference: str
     command: tuple[str, ...]
@@ -49,7 +49,7 @@ def write_archive(path: Path, busybox: Path, checker: Path) -> None:
 
 
 def write_program_archive(path: Path, reference: str, program: Path) -> None:
-    """Write an image of nothing but one static program, which runs in it."""
+    """Write an image with one static program, which runs in it."""
     _write(path, [Image(reference, (f"/bin/{program.name}",))], _layer([program]))
 
 

@@ -1,8 +1,8 @@
-"""Which programs the control plane is made of, and exactly which version of each: what hack/cluster/build/go pins.
+"""The programs of the control plane and their exact versions, as pinned by hack/cluster/build/go.
 
-Builds nothing. One Go module per family, because the families' dependencies do not agree with each other; those of etcd and
-Kubernetes do, at the version of etcd that kubeadm starts, so one module pins both and what both need is compiled once.
-`KUBERNETES=1.36.3` in the environment asks for another version of that family than the pinned one.
+Builds nothing. One Go module per family, because the families' dependencies conflict; those of etcd and Kubernetes do
+not, at the version of etcd that kubeadm starts. So one module pins both, and shared packages are compiled once.
+`KUBERNETES=1.36.3` in the environment selects another version of that family than the pinned one.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _GO_MODULES = Path(__file__).parent / "go"
 _TESTS = Path(__file__).parents[3] / "tests"
 _EXAMPLES = Path(__file__).parents[3] / "docs/plugin-examples"
 _CUT_DEBUG_INFO = "-s -w"
-# what the linker would cut away takes the compiler a tenth of its time
+# debug information that the linker removes takes the compiler a tenth of its time
 _MAKE_NO_DEBUG_INFO = "-gcflags=all=-dwarf=false"
 
 
@@ -27,13 +27,14 @@ _MAKE_NO_DEBUG_INFO = "-gcflags=all=-dwarf=false"
 class Family:
     """Programs that one Go module pins together.
 
-    name: of its folder under go/, unless `folder` names another: where sources of our own lie beside go.mod, or another family's.
+    name: of its folder under go/, unless `folder` names another: if the folder has own sources next to go.mod, or is
+    another family's.
     module: the Go module whose version is the family's; empty for a program that is all our own.
     packages: for each program, the Go package it is built from.
     version_variables: linker variables that hold the version, where the source does not (or the program says v0.0.0).
-    tags: build tags, as a rule to leave something out.
-    asked_by: environment variable that may ask for another version than the pinned one.
-    go_mod_name: file that pins them, where a folder has several; the sums are beside it, named alike.
+    tags: build tags, mostly to leave features out.
+    asked_by: environment variable that may select another version than the pinned one.
+    go_mod_name: file that pins them, if a folder has several; the file with the sums has the same name with `.sum`.
     """
 
     name: str
@@ -64,19 +65,19 @@ class Family:
 
     @property
     def version(self) -> str:
-        """Version to build, as `v1.37.2`. Raises BinaryError when what the environment asks for is no version."""
+        """Version to build, as `v1.37.2`. Raises BinaryError if the environment asks for an invalid version."""
         asked = os.environ.get(self.asked_by, "") if self.asked_by else ""
         if not asked:
             return self.pinned_version
         if not re.fullmatch(r"v?\d+\.\d+\.\d+", asked):
             raise BinaryError(
-                self.name, f"{self.asked_by}={asked} is no version", f"write it as {self.pinned_version[1:]}"
+                self.name, f"{self.asked_by}={asked} is not a version", f"write it as {self.pinned_version[1:]}"
             )
         return f"v{asked.removeprefix('v')}"
 
     @property
     def is_pinned(self) -> bool:
-        """False when another version was asked for: then go.mod is only a proposal, and there is no go.sum."""
+        """False when another version was requested: then go.mod is only a proposal, and there is no go.sum."""
         return self.version == self.pinned_version
 
     @property
@@ -96,7 +97,7 @@ class Family:
         major, minor = self.version.removeprefix("v").split(".")[:2]
         values = {"version": self.version, "major": major, "minor": minor}
         variables = [f"-X {variable}={value.format(**values)}" for variable, value in self.version_variables.items()]
-        # -buildvcs=false: the state of *this* repository says nothing about them
+        # -buildvcs=false: the state of *this* repository does not describe them
         tags = ("-tags", ",".join(self.tags)) if self.tags else ()
         go_mod = ("-modfile", self.go_mod_name) if self.go_mod_name != "go.mod" else ()
         linker = " ".join([_CUT_DEBUG_INFO, *variables])
@@ -104,7 +105,7 @@ class Family:
 
     @property
     def key(self) -> str:
-        """Name of the cache folder: another one as soon as a pin, a source, a flag or the machine's kind changes."""
+        """Name of the cache folder: it differs for other pins, sources, flags or kinds of machine."""
         go_sum_name = self.go_mod_name.replace(".mod", ".sum")
         go_sum = (self.pinned_folder / go_sum_name).read_text() if self.is_pinned else ""
         sources = (source.read_text() for source in self.sources)
@@ -116,7 +117,7 @@ class Family:
         return (self.pinned_folder / self.go_mod_name).read_text()
 
     def _go_mod_of_other_version(self) -> str:
-        """The family's tools and the replacements at the other version; what they require, `go mod tidy` finds out.
+        """The family's tools and the replacements at the other version; `go mod tidy` resolves their dependencies.
 
         The staging modules of Kubernetes v1.X.Y are published as v0.X.Y.
         """
@@ -154,7 +155,7 @@ FAMILIES = (
         asked_by="KUBERNETES",
     ),
     Family(
-        # apart from the rest of Kubernetes: a control plane alone, which most tests need, is built without it
+        # separate from the rest of Kubernetes: most tests need only a control plane, which is built without it
         name="kubelet",
         module="k8s.io/kubernetes",
         packages={"kubelet": "k8s.io/kubernetes/cmd/kubelet"},
@@ -162,7 +163,7 @@ FAMILIES = (
         asked_by="KUBERNETES",
     ),
     Family(
-        # apart, too: no other program is built again for it
+        # a separate family: other programs are not rebuilt for it
         name="dra-test-driver",
         module="k8s.io/kubernetes",
         packages={"dra-test-driver": "k8s.io/kubernetes/test/e2e/dra/test-driver"},
@@ -178,7 +179,7 @@ FAMILIES = (
             "ctr": f"{_CONTAINERD}/cmd/ctr",
         },
         version_variables={f"{_CONTAINERD}/version.Version": "{version}"},
-        # snapshotters that want a disk of their own kind
+        # snapshotters that need a special disk
         tags=("no_btrfs", "no_devmapper", "no_zfs"),
     ),
     Family(
@@ -193,12 +194,12 @@ FAMILIES = (
     Family(
         name="oracle",
         module="k8s.io/kubernetes",
-        # the kubelet's internal packages change from release to release, so it is of the pinned one alone
+        # the kubelet's internal packages differ between releases, so it is of the pinned one alone
         packages={"oracle": "nodedevice.io/tests/oracle"},
         folder=_TESTS / "oracle",
     ),
     Family(
-        # of a runtime of today, and of one that skips the plugins whose connection is closed
+        # of a current runtime, and of one that skips plugins with a closed connection
         name="nri-library-older",
         module=_NRI,
         packages={"nri-library-0.12.3": "nodedevice.io/tests/nri-library"},
@@ -214,12 +215,12 @@ FAMILIES = (
     Family(
         name="cdi-oracle",
         module="tags.cncf.io/container-device-interface",
-        # the version that containerd has
+        # containerd's own version
         packages={"cdi-oracle": "nodedevice.io/tests/oracle/cdi"},
         folder=_TESTS / "oracle" / "cdi",
     ),
     Family(
-        # the page docs/write-a-device-plugin.md has it, and a test runs it
+        # docs/write-a-device-plugin.md shows it, and a test runs it
         name="plugin-example",
         module="k8s.io/kubelet",
         packages={"example-device-plugin": "nodedevice.io/docs/plugin-example"},
@@ -234,7 +235,7 @@ FAMILIES = (
         version_variables={"helm.sh/helm/v4/internal/version.version": "{version}"},
     ),
     Family(
-        # beside the newest: charts are installed with it for years to come
+        # in addition to the newest: users will install charts with it for years
         name="helm3",
         module="helm.sh/helm/v3",
         packages={"helm3": "helm.sh/helm/v3/cmd/helm"},
@@ -263,7 +264,7 @@ ALL_BINARIES = tuple(name for family in FAMILIES for name in family.packages)
 
 
 def family_of(binary: str) -> Family:
-    """The family that a program belongs to. Raises KeyError for a name that none has."""
+    """The family that a program belongs to. Raises KeyError for an unknown program."""
     for family in FAMILIES:
         if binary in family.packages:
             return family

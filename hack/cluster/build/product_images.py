@@ -1,8 +1,8 @@
 """The product's own images, built from its Dockerfiles without any registry, for a node whose runtime imports them.
 
-The base image that a Dockerfile would pull is put together from Debian's packages: Python, its pip and root certificates.
-The builder is buildah, in a store of its own that is removed afterwards: neither a daemon nor anybody's images are touched.
-What was built stays in the user's cache folder, under a name that says of which sources it is.
+The base image that a Dockerfile would pull is put together from Debian's packages: Python, its pip and root
+certificates. The builder is buildah, with a temporary store: it touches neither a daemon nor existing images. Images
+stay in the user's cache folder, under a name with a digest of their sources.
 """
 
 import hashlib
@@ -25,18 +25,18 @@ PROGRAMS = {"nodedevice-agent": "node-agent/Dockerfile", "nodedevice-operator": 
 
 _ROOT = Path(__file__).parents[3]
 _BASE = "localhost/nodedevice-base:test"
-# libstdc++ is gRPC's; an image of Debian's or Python's has it anyway
+# gRPC needs libstdc++; images of Debian and Python have it anyway
 _BASE_PACKAGES = ("base-files", "ca-certificates", "libstdc++6", "python3", "python3-pip")
-# a line of a Dockerfile that copies from the project, not from a stage before
+# a line of a Dockerfile that copies from the project, not from an earlier stage
 _COPIED = re.compile(r"^COPY (?!--from=)(\S+) \S+$", re.MULTILINE)
-# archives of former sources, of each program: 250 MB the biggest
+# archives of earlier sources, per program: up to 250 MB each
 _KEPT = 2
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 @dataclass(frozen=True)
 class ProductImage:
-    """An image in an archive. reference: `localhost/PROGRAM:TAG`, by which the runtime knows it afterwards."""
+    """An image in an archive. reference: `localhost/PROGRAM:TAG`, its name in the runtime after the import."""
 
     program: str
     tag: str
@@ -48,13 +48,13 @@ class ProductImage:
 
 
 def why_not_here() -> str:
-    """What is missing for building them, in a few words; empty where nothing is."""
+    """The missing tools for building them, in a few words; empty if complete."""
     missing = [program for program in ("apt-get", "dpkg-deb") if shutil.which(program) is None]
     return f"the images are built of Debian's packages by {missing[0]}: run on Debian or Ubuntu" if missing else ""
 
 
 def product_images(progress: Callable[[str], None]) -> dict[str, ProductImage]:
-    """Both images as the sources are now, by program; built where the cache folder has none of these sources.
+    """Both images of the current sources, by program; built if the cache folder lacks them.
 
     Raises BinaryError with the end of the builder's output and a remedy.
     """
@@ -72,7 +72,7 @@ def product_images(progress: Callable[[str], None]) -> dict[str, ProductImage]:
 
 
 def context(program: str, folder: Path) -> Path:
-    """A copy of what a Dockerfile takes from the project: sources may be edited while they are built. Returns `folder`."""
+    """A copy of a Dockerfile's inputs from the project: sources may be edited while they are built. Returns `folder`."""
     dockerfile = PROGRAMS[program]
     for source in (dockerfile, *_COPIED.findall((_ROOT / dockerfile).read_text())):
         target = folder / source
@@ -85,7 +85,7 @@ def context(program: str, folder: Path) -> Path:
 
 
 def _image(program: str, context: Path, cache: Path) -> ProductImage:
-    """Where it is, or will be: the tag differs by source, and by way to build."""
+    """The image's archive, whether built or not: the tag depends on the source and on the way to build."""
     tag = digest_of(context, platform.machine(), Path(__file__).read_text())
     return ProductImage(program, tag, cache / f"{program}-{tag}.tar")
 
@@ -126,7 +126,7 @@ def base_root(root: Path) -> Path:
     packages = root.with_name("packages")
     packages.mkdir()
     _apt(["download", "-qq", *_closure(_BASE_PACKAGES)], packages)
-    # Debian's file system is merged: what packages put into /lib belongs in /usr/lib
+    # Debian's file system is merged: files of packages in /lib belong in /usr/lib
     for name in ("bin", "sbin", "lib", "lib64"):
         (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
@@ -141,14 +141,14 @@ def base_root(root: Path) -> Path:
 
 
 def _closure(packages: Sequence[str]) -> list[str]:
-    """Those packages with all that they depend on, as name=version, as if nothing was installed."""
+    """Those packages with all their dependencies, as name=version, as if no package was installed."""
     output = _apt(["install", "-s", "-y", "-o", "Dir::State::status=/dev/null", "--no-install-recommends", *packages])
     lines = (line.split() for line in output.splitlines() if line.startswith("Inst "))
     return sorted(f"{words[1]}={words[2].lstrip('(')}" for words in lines)
 
 
 class _Builder:
-    """buildah with a store in a folder, in the ways that need neither a registry nor a daemon."""
+    """buildah with a store in a folder, used without a registry and without a daemon."""
 
     def __init__(self, folder: Path) -> None:
         self._command = ["buildah", "--root", str(folder / "store"), "--runroot", str(folder / "run")]
@@ -162,13 +162,13 @@ class _Builder:
         self._do("rm", container)
 
     def build(self, context: Path, dockerfile: str, name: str) -> None:
-        # the machine's own certificates: it may reach the package index through a proxy that signs again
+        # the machine's own certificates: a proxy before the package index may sign again
         mounts = [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.exists() else []
         pull = ["--pull-never", f"--build-arg=BASE={_BASE}", "--isolation=chroot"]
         self._do("build", "--quiet", *pull, *mounts, "-f", str(context / dockerfile), "-t", name, str(context))
 
     def write(self, name: str, archive: Path) -> None:
-        archive.unlink(missing_ok=True)  # it would be added to
+        archive.unlink(missing_ok=True)  # buildah would add to an existing archive
         self._do("push", "--quiet", name, f"docker-archive:{archive}:{name}")
 
     def clear(self) -> None:
@@ -188,7 +188,7 @@ def _ensure_buildah(progress: Callable[[str], None]) -> None:
 
 
 def _apt(arguments: Sequence[str], folder: Path | None = None) -> str:
-    # as ourselves: apt's own user may not write into a folder of ours
+    # as this user: apt's own user may not write into our folder
     return _run(["apt-get", "-o", "APT::Sandbox::User=", *arguments], f"apt-get {arguments[0]}", folder)
 
 

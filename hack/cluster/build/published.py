@@ -1,4 +1,4 @@
-"""Where projects publish their programs ready to run, by version and kind of machine, with the checksums beside them.
+"""Addresses of published programs and their checksums, by version and kind of machine.
 
 Addresses only; hack/cluster/build/downloads.py fetches.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hack.cluster.build.pins import family_of
 
-# lines of sha256sum; a checksum that is here is not asked for
+# lines of sha256sum; checksums in this file are not downloaded
 _PINNED = Path(__file__).parent / "checksums.txt"
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
@@ -38,12 +38,14 @@ class Published:
         return self.address.rsplit("/", 1)[1]
 
     def pinned(self) -> str | None:
-        """Its SHA-256 as this project pins it, if it does."""
+        """Its SHA-256 as pinned by this project, if any."""
         lines = (line.split() for line in _PINNED.read_text().splitlines() if not line.startswith("#"))
         return next((words[0] for words in lines if words[1:] == [self.address]), None)
 
     def checksum_in(self, text: str) -> str | None:
-        """Its SHA-256 in what `checksums` answered: a bare one, lines of sha256sum, or GitHub's description of a release."""
+        """The SHA-256 in a response from `checksums`: a bare one, lines of sha256sum, or GitHub's description of a
+        release.
+        """
         if text.lstrip().startswith("{"):
             assets = json.loads(text).get("assets", [])
             lines = [str(each.get("digest")).replace(":", " ") for each in assets if each.get("name") == self.file_name]
@@ -56,7 +58,7 @@ class Published:
 
 
 def published(binary: str) -> Published | None:
-    """The file of a program at the version that is asked for; None where its project publishes none for this kind of machine."""
+    """The file of a program at the requested version; None if its project publishes none for this kind of machine."""
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return None
@@ -73,7 +75,7 @@ def published(binary: str) -> Published | None:
     if binary == "kwok":
         version = family_of(binary).version
         release = f"kubernetes-sigs/kwok/releases/download/{version}"
-        # no file of checksums lies beside it
+        # this project publishes no file of checksums
         described = f"api.github.com/repos/kubernetes-sigs/kwok/releases/tags/{version}"
         return Published(f"github.com/{release}/kwok-linux-{machine}", described)
     return None

@@ -1,4 +1,4 @@
-"""The API server's audit log: a request a line, read while it is written."""
+"""Reads the API server's audit log while it is written: one request per line."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-# a line that was read in the middle of its writing is whole by then
+# time until a partly written line is complete
 _AGAIN_SECONDS: Final = 0.1
 _SHOWN: Final = 75
 
@@ -15,13 +15,13 @@ _SHOWN: Final = 75
 def requests(log: Path, text: str = "") -> Iterator[dict[str, Any]]:
     """Every request whose line holds that text, oldest first. The last line is left out while it is being written.
 
-    Raises ValueError, with the place, where a line is no request.
+    Raises ValueError, with the place, if a line is not a request.
     """
     wanted, begin = text.encode(), 0
     with log.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
-                # what is read after it would be its rest
+                # later reads would start inside this line
                 return
             if wanted in line:
                 yield _decoded(log, begin, line)
@@ -29,7 +29,7 @@ def requests(log: Path, text: str = "") -> Iterator[dict[str, Any]]:
 
 
 def drop_half_line(log: Path) -> None:
-    """Cut off what a process that was killed left of its last line: its successor's first line would go on there."""
+    """Cut off an incomplete last line of a killed process: its successor would continue that line."""
     with log.open("r+b") as file:
         data = file.read()
         file.truncate(data.rfind(b"\n") + 1)
@@ -52,5 +52,5 @@ def _read_again(log: Path, begin: int) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(line)
     except json.JSONDecodeError as exc:
         around = line[max(0, exc.pos - _SHOWN) : exc.pos + _SHOWN]
-        raise ValueError(f"{log}: the line at byte {begin} is no request: {exc.msg} in: {around}") from exc
+        raise ValueError(f"{log}: the line at byte {begin} is not a request: {exc.msg} in: {around}") from exc
     return found

@@ -1,6 +1,6 @@
-"""Who is who in the control plane: a certificate for each process and for the admin.
+"""Certificates of the control plane: one for each process and one for the admin.
 
-Two authorities, as kubeadm has them: etcd asks for a certificate of its own, because whoever reaches etcd passes by RBAC.
+Two authorities, as kubeadm has them: etcd asks for a certificate of its own, because access to etcd bypasses RBAC.
 Kubernetes reads a client certificate's common name as the user and its organization as the group.
 """
 
@@ -12,7 +12,7 @@ import trustme
 
 MASTERS = "system:masters"
 
-# Names under which the API server is reached: by address from here, by Service name from pods.
+# Names of the API server: by address from here, by Service name from pods.
 _SERVER_NAMES = ("127.0.0.1", "localhost", "kubernetes.default.svc")
 
 
@@ -33,7 +33,7 @@ class Certificate:
 
 
 class Authority:
-    """A certificate authority that lives as long as the control plane; its files are in `folder`, which it makes."""
+    """A certificate authority for the lifetime of the control plane; it creates its files in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -43,12 +43,12 @@ class Authority:
         write_private(self.file, self._ca.cert_pem.bytes())
 
     def server(self, name: str, *addresses: str) -> Certificate:
-        """A certificate with which a process serves on loopback, and at these addresses; it can show it as a client, too."""
+        """A certificate for a server on loopback and these addresses; also valid as a client certificate."""
         leaf = self._ca.issue_cert(*_SERVER_NAMES, *addresses, common_name=name, organization_name=name)
         return self._write(name, leaf)
 
     def client(self, name: str, identity: Identity) -> Certificate:
-        """A certificate with which Kubernetes knows its holder as `identity`."""
+        """A client certificate for the user and groups of `identity`."""
         # trustme marks the list of host names critical, and Go refuses such a list when it is empty
         leaf = self._ca.issue_cert(
             "client.invalid", common_name=identity.user, organization_name=identity.group or "nodedevice-test"

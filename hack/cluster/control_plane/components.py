@@ -1,6 +1,6 @@
 """Command lines of the control plane's processes: which flags, and why each.
 
-Starts nothing. The flags follow what kubeadm sets for a control plane, less what needs more than loopback.
+Starts nothing. The flags follow kubeadm's for a control plane, without flags that need more than loopback.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 SERVICE_NETWORK = "10.96.0.0/16"
 
-# What a client does between two writes must be countable in the audit log, so: everything, once, when it is done.
+# The audit log must show a client's requests between two writes. So it records every request once, at its end.
 AUDIT_POLICY = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -59,9 +59,9 @@ def etcd(binary: Path, data: Path, ports: Ports, certificates: Certificates) -> 
         str(binary),
         "--name=etcd",
         f"--data-dir={data}",
-        # the data ends with the run, so nothing is owed to a power failure
+        # the data is deleted after the run, so it need not survive a power failure
         "--unsafe-no-fsync",
-        # a bench of 5,000 nodes, with the history between two compactions
+        # enough for a bench of 5,000 nodes, with the history between two compactions
         f"--quota-backend-bytes={8 * 1024**3}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
@@ -100,12 +100,12 @@ def apiserver(
         f"--client-ca-file={certificates.authority}",
         *_serving(certificates.apiserver),
         f"--cert-dir={folder}",
-        # logs and exec, where a node has a kubelet
+        # logs and exec, for nodes with a kubelet
         f"--kubelet-client-certificate={certificates.kubelet_client.certificate}",
         f"--kubelet-client-key={certificates.kubelet_client.key}",
         f"--kubelet-certificate-authority={certificates.authority}",
         "--kubelet-preferred-address-types=InternalIP",
-        # as kubeadm says: vendors' device plugins ask for it
+        # as kubeadm sets it: vendors' device plugins need it
         "--allow-privileged=true",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
@@ -114,7 +114,7 @@ def apiserver(
         f"--service-account-key-file={certificates.service_accounts.key}",
         f"--audit-policy-file={audit_policy}",
         f"--audit-log-path={audit_log}",
-        # no rotation: what was counted at the start of a bench must still be there at its end (megabytes)
+        # no rotation: requests from the start of a bench must still be there at its end (megabytes)
         "--audit-log-maxsize=100000",
     ]
 
@@ -127,11 +127,11 @@ def controller_manager(binary: Path, kubeconfig: Path, ports: Ports, certificate
     return [
         str(binary),
         *_controller(kubeconfig, ports.controller_manager, certificates),
-        # the user system:kube-controller-manager alone may not do all that its controllers do
+        # the user system:kube-controller-manager lacks rights for some of its controllers
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={certificates.service_accounts.key}",
         f"--root-ca-file={certificates.authority}",
-        # removing a namespace takes one call per kind: at the default 20 a second a suite would wait for it
+        # deleting a namespace takes one call per kind: the default of 20 a second would slow a suite down
         "--kube-api-qps=200",
         "--kube-api-burst=400",
     ]
@@ -143,7 +143,7 @@ def kwok(binary: Path, kubeconfig: Path, configuration: Path, port: int, node_se
         f"--kubeconfig={kubeconfig}",
         f"--config={configuration}",
         f"--manage-nodes-with-label-selector={node_selector}",
-        # as a kubelet's: 40 s, renewed well before
+        # like a kubelet's: 40 s, with early renewal
         "--node-lease-duration-seconds=40",
         "--cidr=10.64.0.0/10",
         f"--server-address={HOST}:{port}",
@@ -151,7 +151,7 @@ def kwok(binary: Path, kubeconfig: Path, configuration: Path, port: int, node_se
 
 
 def _controller(kubeconfig: Path, port: int, certificates: Certificates) -> list[str]:
-    """What the scheduler and the controller manager have in common."""
+    """Shared by the scheduler and the controller manager."""
     return [
         f"--kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
@@ -160,7 +160,7 @@ def _controller(kubeconfig: Path, port: int, certificates: Certificates) -> list
         f"--bind-address={HOST}",
         f"--secure-port={port}",
         *_serving(certificates.components),
-        # one of each: an election would only cost the seconds in which a lease of a former life runs out
+        # one of each: an election would only wait for the lease of an earlier process to expire
         "--leader-elect=false",
     ]
 

@@ -1,11 +1,9 @@
-"""A real Kubernetes control plane of this user's own, on loopback, for as long as somebody needs it.
+"""A real Kubernetes control plane of this user's own, on loopback, for the length of a block.
 
-etcd, kube-apiserver, kube-scheduler, kube-controller-manager and, unless somebody else plays the Nodes, KWOK run as processes;
-no container, no root, no network. Nothing of it outlives the process that started it, not even after kill -9, and its folder goes
-with it.
-
-It is ready when a test may begin: the API server is ready with its bootstrap roles, and a pod can be made in the namespace
-`default`, which needs the ServiceAccount that the controller manager puts there.
+etcd, kube-apiserver, kube-scheduler, kube-controller-manager and, by default, KWOK run as processes; no container, no
+root, no network. All of it ends with the process that started it, even after kill -9, and its folder is removed.
+It is ready when a test may begin: the API server is ready with its bootstrap roles, and a pod can be created in the
+namespace `default`, which needs the ServiceAccount that the controller manager creates there.
 """
 
 import json
@@ -54,10 +52,11 @@ class ControlPlane(Cluster):
     ) -> Self:
         """Start one in `folder`, which is made, and removed again at the end. Ready when this returns.
 
-        progress: called with each step, a line at a time; the first time, programs are built, which takes minutes.
-        service_network: of the addresses of Services, none of which leads anywhere; in_cluster_api makes the API server's do so.
-        with_kwok: without it somebody else plays the Nodes.
-        Raises BinaryError, FolderError, or ComponentError with the tail of a log; then nothing is left behind.
+        progress: called with a line for each step; the first time, programs are built, which takes minutes.
+        service_network: range of the Services' addresses. They are unreachable; in_cluster_api makes the API server's
+        reachable.
+        with_kwok: False if another program plays the Nodes.
+        Raises BinaryError, FolderError, or ComponentError with the tail of a log; then everything is cleaned up.
         """
         binaries = find(BINARIES if with_kwok else CONTROL_PLANE, progress)
         folder = folder.absolute()
@@ -67,7 +66,7 @@ class ControlPlane(Cluster):
             ports = Ports(*undo.enter_context(reserved_ports(len(fields(Ports)))))
             layout = lay_out(folder, binaries, ports, service_network)
             for process in layout.processes:
-                # all they could still save is thrown away with the folder, so they are not asked to end in order
+                # their data is deleted with the folder, so they are killed
                 undo.callback(process.kill)
             client = undo.enter_context(open_client(layout.admin_kubeconfig))
             bring_up(layout, client, progress)
@@ -76,16 +75,16 @@ class ControlPlane(Cluster):
             return control_plane
 
     def audit_events(self) -> Iterator[dict[str, Any]]:
-        """Every request that the API server has finished so far (a watch: ended), oldest first."""
+        """All completed requests of the API server (a watch: ended), oldest first."""
         return audit_log.requests(self.audit_log)
 
     def stop_apiserver(self) -> None:
-        """End the API server as a crash would; the controllers are paused until it is back.
+        """End the API server like a crash; the controllers are paused until it is back.
 
-        Asked to end in order, it would first wait for its watchers, which takes longer than most outages that are tested.
-
-        Controllers that could go on asking would find it late: client-go's reflectors back off to 30 to 60 s, and forget that only
-        after two minutes without a failure. After outages of 20 s each, a namespace had its ServiceAccount 29 to over 60 s late.
+        A graceful end would first wait for its watchers, which takes longer than most tested outages.
+        Running controllers would find it late: client-go's reflectors back off to 30 to 60 s, and reset that only
+        after two minutes without a failure. After outages of 20 s each, a namespace had its ServiceAccount 29 to over
+        60 s late.
         """
         self._signal_controllers(signal.SIGSTOP)
         self._layout.apiserver.kill()
@@ -97,12 +96,14 @@ class ControlPlane(Cluster):
         self._signal_controllers(signal.SIGCONT)
 
     def back_up(self, folder: Path) -> None:
-        """Copy etcd's data into `folder`, which is made. The API server is away meanwhile."""
+        """Copy etcd's data into `folder`, which is made. The API server is down meanwhile."""
         with self._without_etcd():
             shutil.copytree(self._layout.etcd_data, folder)
 
     def restore(self, folder: Path) -> None:
-        """Replace etcd's data by that copy: all versions go back to what they were then. The API server is away meanwhile."""
+        """Replace etcd's data by that copy: all objects return to the state of the copy. The API server is down
+        meanwhile.
+        """
         with self._without_etcd():
             shutil.rmtree(self._layout.etcd_data)
             shutil.copytree(folder, self._layout.etcd_data)
@@ -116,18 +117,18 @@ class ControlPlane(Cluster):
         self.start_apiserver()
 
     def stop_controllers(self) -> None:
-        """End the scheduler, the controller manager and KWOK for good: etcd and the API server are all that is left."""
+        """End the scheduler, the controller manager and KWOK permanently: only etcd and the API server remain."""
         for process in self._layout.controllers:
             process.kill()
 
     def _signal_controllers(self, number: signal.Signals) -> None:
-        """Those that run."""
+        """Send the signal to the running controllers."""
         for process in self._layout.controllers:
             if process.pid is not None:
                 process.signal(number)
 
     def pids(self) -> dict[str, int]:
-        """Process ID of each process that runs, by its name."""
+        """Process ID of each running process, by name."""
         return {process.name: process.pid for process in self._layout.processes if process.pid is not None}
 
     def verify_alive(self) -> None:
@@ -172,7 +173,7 @@ def start_etcd(layout: Layout) -> None:
 
 
 def start_apiserver(layout: Layout) -> None:
-    """Start the API server and wait until it is ready; the other processes find it again by themselves."""
+    """Start the API server and wait until it is ready; the other processes reconnect by themselves."""
     layout.apiserver.start()
     layout.apiserver.wait_ready(lambda: answers(layout.ports.apiserver, "/readyz", layout.tls), READY_SECONDS)
 

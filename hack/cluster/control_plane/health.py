@@ -1,4 +1,4 @@
-"""Is a process of the control plane ready? Asked at its own health endpoint."""
+"""Checks whether a process of the control plane is ready, at its own health endpoint."""
 
 import contextlib
 import http.client
@@ -12,7 +12,7 @@ _TIMEOUT_SECONDS = 2.0
 
 
 def trusting(authority: Path, certificate: Certificate | None = None) -> ssl.SSLContext:
-    """TLS that believes only this authority, and shows a certificate where one is asked for."""
+    """TLS that trusts only this authority, and presents a certificate on request."""
     context = ssl.create_default_context(cafile=str(authority))
     if certificate is not None:
         context.load_cert_chain(certificate.certificate, certificate.key)
@@ -20,7 +20,7 @@ def trusting(authority: Path, certificate: Certificate | None = None) -> ssl.SSL
 
 
 def answers(port: int, path: str, tls: ssl.SSLContext | None) -> bool:
-    """True when a GET of `path` on loopback is answered with 200; False for every other answer and for none."""
+    """Whether a GET of `path` on loopback returns 200; also False without a response."""
     try:
         get(port, path, tls)
     except (OSError, http.client.HTTPException):
@@ -29,7 +29,7 @@ def answers(port: int, path: str, tls: ssl.SSLContext | None) -> bool:
 
 
 def get(port: int, path: str, tls: ssl.SSLContext | None) -> bytes:
-    """Body of a GET on loopback, without credentials. Raises OSError or HTTPException unless the answer is 200."""
+    """Body of a GET on loopback, without credentials. Raises OSError or HTTPException for any status but 200."""
     connection = (
         http.client.HTTPConnection(HOST, port, timeout=_TIMEOUT_SECONDS)
         if tls is None

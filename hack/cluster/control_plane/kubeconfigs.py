@@ -1,4 +1,4 @@
-"""Kubeconfig files: where the API server is, how to know it, and as whom to speak.
+"""Writes kubeconfig files: address of the API server, its authority, and the client's identity.
 
 The authority is embedded, so a file works from any folder.
 """
@@ -13,7 +13,7 @@ from hack.cluster.control_plane.certificates import Certificate, write_private
 
 
 def write_for_certificate(path: Path, url: str, authority: Path, certificate: Certificate) -> Path:
-    """Kubeconfig of somebody with a client certificate; both PEMs are embedded. Mode 0600."""
+    """Kubeconfig with a client certificate; both PEMs are embedded. Mode 0600."""
     user = {"client-certificate-data": _encoded(certificate.certificate), "client-key-data": _encoded(certificate.key)}
     return _write(path, {"server": url, "certificate-authority-data": _encoded(authority)}, user)
 
@@ -21,7 +21,7 @@ def write_for_certificate(path: Path, url: str, authority: Path, certificate: Ce
 def write_for_token(path: Path, admin: Path, token: str) -> Path:
     """Kubeconfig of a ServiceAccount of the cluster that the one file of `admin` names.
 
-    The token lies beside it as `<path>.token`, as mounted tokens do. Both mode 0600.
+    The token is in `<path>.token`, as mounted tokens are in files. Both mode 0600.
     """
     token_file = path.with_name(f"{path.name}.token").absolute()
     write_private(token_file, token.encode())

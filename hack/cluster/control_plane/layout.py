@@ -1,4 +1,4 @@
-"""Everything a control plane needs before its first process starts: folder, ports, certificates, kubeconfigs, command lines.
+"""Prepares a control plane before its first process starts: folder, ports, certificates, kubeconfigs, command lines.
 
 Starts nothing.
 """
@@ -32,7 +32,7 @@ HERE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Layout:
-    """A control plane, ready to be started. kwok: None where somebody else plays the Nodes."""
+    """A control plane, ready to be started. kwok: None if another program plays the Nodes."""
 
     folder: Path
     ports: Ports
@@ -50,12 +50,12 @@ class Layout:
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """All of them, in the order in which they start; they end in the opposite one."""
+        """All processes, in the order in which they start; they end in reverse order."""
         return self.etcd, self.apiserver, *self.controllers
 
     @property
     def controllers(self) -> tuple[Process, ...]:
-        """Those that watch the API server."""
+        """Processes that watch the API server."""
         return tuple(each for each in (self.scheduler, self.controller_manager, self.kwok) if each is not None)
 
 
@@ -75,8 +75,8 @@ def lay_out(
 ) -> Layout:
     """Fill a claimed folder.
 
-    binaries: a path for each name in BINARIES; in CONTROL_PLANE alone where somebody else plays the Nodes. service_network: of the
-    addresses of Services.
+    binaries: a path for each name in BINARIES; only those in CONTROL_PLANE if another program plays the Nodes.
+    service_network: range of the Services' addresses.
     """
     logs, data = folder / "logs", folder / "etcd"
     logs.mkdir()
@@ -119,7 +119,7 @@ def lay_out(
 
 
 def api_address(service_network: str) -> str:
-    """The address at which pods find the API server: the first of the network is the Service `kubernetes`'s."""
+    """The API server's address for pods: the first of the network is the Service `kubernetes`'s."""
     return str(ip_network(service_network)[1])
 
 

@@ -4,7 +4,7 @@ import signal
 
 
 def run() -> None:
-    # what is imported takes a second, in which a KeyboardInterrupt would print where it came
+    # imports take a second, in which a KeyboardInterrupt would print a traceback
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from hack.cluster.local.local import main
 

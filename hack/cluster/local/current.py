@@ -1,8 +1,8 @@
-"""The cluster that you have, of the current kubeconfig (kind, minikube, a test cluster), lent for as long as somebody needs it.
+"""The cluster of the current kubeconfig (kind, minikube, a test cluster), borrowed for the length of a block.
 
-Only with CLUSTER=current. Into it come Nodes of our own, played by a KWOK that runs here or by the demo, and the project's
-chart; agents and operator run here too. All of it bears a mark, and is taken away again at the end, or, after kill -9, by the next
-who uses that cluster. One that has any of it from somebody else is not changed.
+Only with CLUSTER=current. It gets Nodes of ours, played by a KWOK that runs here or by the demo, and the project's
+chart; agents and operator run here as well. All these objects have a label, and are deleted at the end, or, after
+kill -9, by the next use of that cluster. A cluster with objects of another owner is not changed.
 """
 
 import os
@@ -43,7 +43,7 @@ class CurrentClusterError(ClusterError):
 def open_cluster(folder: Path, progress: Callable[[str], None], *, with_kwok: bool = True) -> Cluster:
     """The cluster that CLUSTER names: a control plane of our own when it is empty, or `current`. Raises ClusterError.
 
-    with_kwok: without it somebody else plays the Nodes.
+    with_kwok: False if another program plays the Nodes.
     """
     if is_current_wanted():
         return CurrentCluster.start(folder, progress, with_kwok=with_kwok)
@@ -51,7 +51,7 @@ def open_cluster(folder: Path, progress: Callable[[str], None], *, with_kwok: bo
 
 
 def is_current_wanted() -> bool:
-    """Whether CLUSTER asks for the cluster of the current kubeconfig. Raises CurrentClusterError for what it cannot mean."""
+    """Whether CLUSTER asks for the cluster of the current kubeconfig. Raises CurrentClusterError for an unknown value."""
     wanted = os.environ.get("CLUSTER", "")
     if wanted not in ("", "current"):
         raise CurrentClusterError(
@@ -61,11 +61,11 @@ def is_current_wanted() -> bool:
 
 
 class CurrentCluster(Cluster):
-    """Made by `start`. It knows what it has put into the cluster, and takes that away in stop()."""
+    """Made by `start`. Records the objects that it created in the cluster, and deletes them in stop()."""
 
-    # another KWOK in that cluster, if there is one, does not touch our Nodes
+    # another KWOK in that cluster does not touch our Nodes
     played_by = "nodedevice"
-    # and the pods of those who use that cluster stay off them
+    # keeps the pods of the cluster's other users off them
     taints = (nodes.LENT_TAINT,)
 
     def __init__(
@@ -80,7 +80,8 @@ class CurrentCluster(Cluster):
     def start(cls, folder: Path, progress: Callable[[str], None] = lambda _: None, *, with_kwok: bool = True) -> Self:
         """Check the cluster, and begin to play Nodes in it, with_kwok. folder: made for it, and removed at the end.
 
-        Raises CurrentClusterError, with a remedy, when there is none, or it is not to be used; BinaryError; ComponentError.
+        Raises CurrentClusterError, with a remedy, if no cluster is configured or it is unsuitable; BinaryError;
+        ComponentError.
         """
         binaries = find(["kubectl", "kwok"] if with_kwok else ["kubectl"], progress)
         folder = folder.absolute()
@@ -118,7 +119,7 @@ class CurrentCluster(Cluster):
         self.verify_alive()
 
     def apply(self, manifest: str) -> None:
-        """As for any cluster, each document with our mark; pods tolerate our Nodes' taint."""
+        """Like any cluster's, but each document gets our mark; pods tolerate our Nodes' taint."""
         documents = [document for document in yaml_text.load_all(manifest) if document]
         for document in documents:
             document["metadata"]["labels"] = {**(document["metadata"].get("labels") or {}), **self.labels}
@@ -127,7 +128,7 @@ class CurrentCluster(Cluster):
         super().apply(yaml_text.dump_all(documents))
 
     def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
-        """As for any cluster. Raises CurrentClusterError, with nothing made, when it has a Node of one of these names."""
+        """Like any cluster's. Raises CurrentClusterError, and creates nothing, if a Node has one of these names."""
         if taken := [name for name in self._names("nodes") if name in names]:
             raise CurrentClusterError(
                 f"the cluster has a Node {' and '.join(taken)} already, which is not changed: use another cluster"
@@ -142,17 +143,17 @@ class CurrentCluster(Cluster):
         super().add_namespace(name)
 
     def _usable_version(self, context: str) -> str:
-        """Its version. Raises CurrentClusterError when it is too old, or has anything of ours that somebody else brought."""
+        """Its version. Raises CurrentClusterError if it is too old, or has objects of ours with another owner."""
         unmarked = f"--selector=!{LABEL}"
         try:
             version = yaml_text.load(self.kubectl("version", "-o", "yaml"))["serverVersion"]
             taken = [name for name in self._names("crds", unmarked) if name.endswith(f".{GROUP}")]
             spaces = self._names("namespaces", unmarked)
         except CommandError as exc:
-            # not what it printed to stdout: kubectl prints its own version there even when no server answers
+            # not stdout: kubectl prints its own version there even without a response from the server
             raise CurrentClusterError(
                 f"the cluster of the context {context} cannot be used: {exc.stderr.strip()}\n"
-                "  remedy: is the cluster running, and may you list what is in it? Start it, or choose another one with"
+                "  remedy: is the cluster running, and may you list its objects? Start it, or choose another one with"
                 " `kubectl config use-context`"
             ) from exc
         taken += [name for name in spaces if name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
@@ -168,7 +169,7 @@ class CurrentCluster(Cluster):
         return str(version["gitVersion"])
 
     def _take_leftovers(self, context: str, progress: Callable[[str], None]) -> None:
-        """Take away what a run that was killed has left. Raises CurrentClusterError when it may be one that goes on."""
+        """Delete the objects of a killed run. Raises CurrentClusterError if that run may still exist."""
         things = leftovers.found(self)
         for mark in things:
             if mark.holder() is Holder.RUNS:
@@ -178,8 +179,8 @@ class CurrentCluster(Cluster):
                 )
             if mark.holder() is Holder.IS_ELSEWHERE:
                 raise CurrentClusterError(
-                    f"the cluster of the context {context} has what a demo brought ({', '.join(things[mark])}), from another"
-                    " machine or before this one was booted. Where that is over, take it away:\n  "
+                    f"the cluster of the context {context} has leftovers of a demo ({', '.join(things[mark])}), from another"
+                    " machine or before this one was booted. If that has ended, delete them:\n  "
                     + "\n  ".join(leftovers.commands(mark))
                 )
         for mark, names in things.items():
@@ -191,15 +192,15 @@ class CurrentCluster(Cluster):
         return self.kubectl("get", kind, *flags, "-o", f"jsonpath={path}").split()
 
     def _clean_up(self, progress: Callable[[str], None]) -> None:
-        """Everything that came from us; programs have ended before."""
-        # a second Ctrl-C would leave half of it there
+        """Delete everything of ours; the programs have already ended."""
+        # a second Ctrl-C would leave objects there
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        progress("taking everything out of the cluster again")
+        progress("deleting everything of this run from the cluster")
         leftovers.take_away(self, self._mark)
 
 
 def _take_kubeconfig(kubectl: Path, folder: Path) -> tuple[Path, str]:
-    """A copy with the current context alone, and that context's name: whatever is made current meanwhile changes nothing."""
+    """A copy with the current context alone, and that context's name: a later change of the context has no effect."""
     view = [str(kubectl), "config", "view", "--minify", "--flatten", "--raw", "-o", "yaml"]
     done = subprocess.run(view, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     content: dict[str, Any] = (yaml_text.load(done.stdout) or {}) if done.returncode == 0 else {}

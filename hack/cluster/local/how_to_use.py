@@ -1,4 +1,5 @@
-"""What `make up` prints: lines for a shell. Those with a # are for people; indented behind it, they are commands to type.
+"""Prints the output of `make up`: lines for a shell. Lines with a # are for people; lines indented after them are
+commands.
 
 `tests/e2e/test_up.py` types them.
 """
@@ -59,7 +60,7 @@ def lines(
 
 
 def a_pod(manifest: Path) -> Sequence[str]:
-    """Two lines, and one that shows what has become of it. manifest: of the pod `try`."""
+    """Two lines, and one that shows the result. manifest: of the pod `try`."""
     return (
         f"{TYPED}kubectl apply -f {_quoted(manifest)}",
         f"{TYPED}kubectl wait --for=create poddevice/try --timeout=60s",

@@ -1,4 +1,4 @@
-"""Finds what we created in somebody's cluster by its label, and deletes it; nothing else there is touched."""
+"""Finds objects that we created in a user's cluster by their label, and deletes them; changes nothing else."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,22 +12,22 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.local.owner_label import LABEL, Mark
 from hack.cluster.waiting import wait_until
 
-# Nodes first, so that nothing is started there any more; namespaces last, with all that is in them.
+# Nodes first, so that no pod starts there any more; namespaces last, with all their objects.
 _KINDS: Final = (
     *("nodes", "validatingadmissionpolicybindings", "validatingadmissionpolicies"),
-    # of the chart's in kube-system
+    # the chart's objects in kube-system
     "rolebindings",
     *("clusterrolebindings", "clusterroles", "crds", "namespaces"),
 )
-# The operator keeps these, and writes no mark; a cluster with an operator of somebody else's is not used at all.
+# The operator keeps these, and writes no mark; a cluster that already has an operator is not used at all.
 _OPERATORS: Final = ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies")
-# The node controller checks every 5 s which Nodes are gone, and reports each.
+# The node controller checks every 5 s for deleted Nodes, and reports each.
 _LAST_EVENT: Final = "RemovingNode"
 _LAST_EVENT_SECONDS: Final = 8.0
 
 
 def found(cluster: Cluster) -> dict[Mark, list[str]]:
-    """Everything found, as kind/name, by who brought it. Raises CommandError."""
+    """All leftovers, as kind/name, by owner. Raises CommandError."""
     things: dict[Mark, list[str]] = {}
     for item in json.loads(cluster.kubectl("get", ",".join(_KINDS), "-A", "-l", LABEL, "-o", "json"))["items"]:
         mark = Mark.parse(item["metadata"]["labels"][LABEL])
@@ -37,28 +37,30 @@ def found(cluster: Cluster) -> dict[Mark, list[str]]:
 
 
 def take_away(cluster: Cluster, mark: Mark) -> None:
-    """Everything with that mark, objects of our kinds with their definitions. What cannot be deleted does not keep the rest."""
+    """Delete everything with that mark, and objects of our kinds with their definitions. Continues after a failed
+    deletion.
+    """
     path = '{range .items[*]}{.metadata.name} {.metadata.uid}{"\\n"}{end}'
     listed = cluster.kubectl("get", "nodes", "-l", _selector(mark), "-o", f"jsonpath={path}", check=False)
     nodes = dict(line.split() for line in listed.splitlines())
     first, *rest = _KINDS
     for name in nodes:
-        # also where the Node itself cannot be deleted, no pod that is deleted now is followed there by another
+        # so that no new pod replaces a deleted one, even if the Node cannot be deleted
         cluster.kubectl("cordon", name, check=False)
     _delete(cluster, first, mark)
     _delete_pods(cluster, nodes)
     for kind in _OPERATORS:
-        # an API server without them has none
+        # an older API server does not have them
         cluster.kubectl("delete", kind, required_plugins.NAME, "--ignore-not-found", check=False)
     for kind in rest:
         _delete(cluster, kind, mark)
     _delete_events(cluster, nodes)
-    # what the scheduler was binding while the Nodes went
+    # pods that the scheduler bound while the Nodes were deleted
     _delete_pods(cluster, nodes)
 
 
 def commands(mark: Mark) -> list[str]:
-    """How a person takes it away; pods on a Node that is gone are deleted by the cluster itself, and Events after an hour."""
+    """Commands that delete the leftovers; the cluster itself deletes pods of a deleted Node, and Events after an hour."""
     return [
         f"kubectl delete {','.join(_OPERATORS)} {required_plugins.NAME} --ignore-not-found",
         f"kubectl delete {','.join(_KINDS)} -A -l {_selector(mark)}",
@@ -70,15 +72,15 @@ def _delete(cluster: Cluster, kind: str, mark: Mark) -> None:
 
 
 def _delete_pods(cluster: Cluster, nodes: Iterable[str]) -> None:
-    """Also what DaemonSets of the cluster have started on these Nodes, as if on real ones; no kubelet will ever end it."""
+    """Includes pods of the cluster's DaemonSets on these Nodes: no kubelet will ever end them."""
     for name in nodes:
         on_it = f"--field-selector=spec.nodeName={name}"
         cluster.kubectl("delete", "pods", "-A", on_it, "--grace-period=0", "--force", "--timeout=60s", check=False)
 
 
 def _delete_events(cluster: Cluster, nodes: Mapping[str, str]) -> None:
-    """What Events report of these Nodes, by name their uid, and of their NodeDevices; the last of it comes when they are gone."""
-    # a cluster may have a node controller that checks more rarely: then a line stays for the hour that Events stay
+    """Delete Events about these Nodes (uid by name) and their NodeDevices; the last ones appear after their deletion."""
+    # a node controller may check less often: then an Event stays for an hour
     with suppress(TimeoutError):
         wait_until(partial(_is_all_reported, cluster, nodes), "the node controller reports it", _LAST_EVENT_SECONDS)
     by_namespace: dict[str, list[str]] = {}
@@ -94,7 +96,7 @@ def _is_all_reported(cluster: Cluster, nodes: Mapping[str, str]) -> bool:
 
 
 def _events(cluster: Cluster, nodes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Those about these Nodes and their NodeDevices; none where the cluster does not answer."""
+    """Events about these Nodes and their NodeDevices; none if the cluster does not respond."""
     events: list[dict[str, Any]] = []
     for kind in ("Node", "NodeDevice"):
         about = f"--field-selector=involvedObject.kind={kind}"
@@ -104,7 +106,7 @@ def _events(cluster: Cluster, nodes: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _is_about(thing: Mapping[str, Any], nodes: Mapping[str, str]) -> bool:
-    """A Node that somebody had under the same name has another uid. Of NodeDevices all in a cluster that is used are ours."""
+    """A user's Node of the same name has another uid. All NodeDevices in a borrowed cluster are ours."""
     name = thing["name"]
     if thing["kind"] == "NodeDevice":
         return any(name.startswith(f"{node}.") for node in nodes)

@@ -1,8 +1,8 @@
 """`make up` and `make down`: the whole product as a local cluster that stays until it is stopped.
 
-`up` starts a keeper in the background that holds everything; what the keeper says goes to a log, and when all is ready its
-KUBECONFIG is printed. One cluster a checkout; a second `up` prints the first one's, and waits with the first while it comes up.
-Ctrl-C while it comes up ends it, keeper and all.
+`up` starts a keeper in the background that holds everything. The keeper's output goes to a log; when all is ready,
+`up` prints the KUBECONFIG. One cluster per checkout; a second `up` prints the first one's, and waits for it while it
+starts. Ctrl-C during the start ends it, including the keeper.
 """
 
 import contextlib
@@ -31,19 +31,19 @@ from hack.machine.packages import why_not_here
 
 _ROOT = Path(__file__).parents[3]
 _UP_SECONDS = 1800.0
-# taking everything out of a cluster that stays waits for namespaces to end
+# cleaning up a borrowed cluster waits for namespaces to end
 _DOWN_SECONDS = 120.0
 _INTERRUPTED = 130
 
 
 @click.group()
 def main() -> None:
-    """The whole product as a local cluster that stays."""
+    """The whole product as a local cluster that stays until it is stopped."""
 
 
 @main.command()
 def up() -> None:
-    """Start it, unless it runs, and say how to use it."""
+    """Start it, unless it runs, and print how to use it."""
     folder = _folder()
     running = _keeper(folder)
     if running is None:
@@ -57,7 +57,7 @@ def up() -> None:
 
 @main.command()
 def down() -> None:
-    """End it; not there: nothing happens."""
+    """End it. Does nothing if it does not run."""
     folder = _folder()
     keeper = _keeper(folder)
     if keeper is None:
@@ -70,7 +70,7 @@ def down() -> None:
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("script", nargs=-1, type=click.UNPROCESSED)
 def shell(script: tuple[str, ...]) -> None:
-    """A shell in the machine of `make up MACHINE=1`; with arguments, what that command prints."""
+    """A shell in the machine of `make up MACHINE=1`; with arguments, the output of that command."""
     keeper = _machines_keeper()
     door = [sys.executable, "-m", "hack.machine.door", *script]
     os.execvp("nsenter", ["nsenter", "--net", "--target", str(keeper), *door])
@@ -115,20 +115,20 @@ def _write_ready(folder: Path, stack: Stack) -> None:
 
 
 def _publish(folder: Path, printed: list[str]) -> None:
-    """What `up` prints; with it, all is ready."""
+    """Write the output of `up`; this also marks the cluster as ready."""
     temporary = folder / ".ready"
     temporary.write_text("\n".join(printed) + "\n")
     temporary.rename(folder / "ready")
 
 
 def _is_machine() -> bool:
-    """Whether the node shall be an emulated machine: MACHINE=1."""
+    """Whether the node is an emulated machine: MACHINE=1."""
     return os.environ.get("MACHINE", "") not in ("", "0")
 
 
 def _start(folder: Path) -> None:
-    """Start the keeper and wait until all is ready; Ctrl-C ends it. Raises ClickException when it does not come up."""
-    # SIGINT, too: a shell starts what it puts in the background with it ignored
+    """Start the keeper and wait until all is ready; Ctrl-C ends it. Raises ClickException if the start fails."""
+    # SIGINT as well: a shell starts background processes with SIGINT ignored
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.default_int_handler)
     fork = Fork()
@@ -143,12 +143,12 @@ def _start(folder: Path) -> None:
 
 
 def _start_keeper(folder: Path, fork: Fork) -> "subprocess.Popen[bytes]":
-    """In a new folder. Raises ClickException when there can be none."""
+    """Start the keeper in a new folder. Raises ClickException if that fails."""
     command = [sys.executable, "-m", "hack.cluster.local.local", "keep"]
     if _is_machine():
         if reason := why_not_here():
             raise click.ClickException(f"no machine can be had here: {reason}")
-        # while there is a network: machines have one of their own
+        # while a network is available: machines have only their own
         subprocess.run([sys.executable, "-m", "hack.machine"], cwd=_ROOT, check=True)
         command = ["unshare", "--net", *command]
     shutil.rmtree(folder, ignore_errors=True)
@@ -165,7 +165,7 @@ def _start_keeper(folder: Path, fork: Fork) -> "subprocess.Popen[bytes]":
             stderr=log,
             start_new_session=True,
         )
-    # written here, so that a second `up` in this moment finds them
+    # written here, so that a concurrent `up` finds them
     (folder / "asked").write_text(_asked())
     (folder / "pid").write_text(str(keeper.pid))
     return keeper
@@ -187,13 +187,13 @@ def _follow(folder: Path, has_ended: Callable[[], bool]) -> None:
 
 
 def _asked() -> str:
-    """What distinguishes the cluster that is asked for, as make gets it."""
+    """The settings that distinguish a cluster, as make passes them."""
     given = {name: os.environ.get(name, "") for name in ("CLUSTER", "MACHINE")}
     return "".join(f" {name}={value}" for name, value in given.items() if value not in ("", "0"))
 
 
 def _check_asked(folder: Path) -> None:
-    """Raises ClickException where another cluster is up than is asked for; `make up` alone asks for any."""
+    """Raises ClickException if another cluster than the requested one runs; `make up` without settings accepts any."""
     running = (folder / "asked").read_text()
     if _asked() not in ("", running):
         raise click.ClickException(
@@ -202,7 +202,7 @@ def _check_asked(folder: Path) -> None:
 
 
 def _end(folder: Path, keeper: int) -> None:
-    """End the keeper, in order, and remove its folder. Raises ClickException when it stays."""
+    """End the keeper gracefully, and remove its folder. Raises ClickException if it does not end."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(keeper, signal.SIGTERM)
     deadline = time.monotonic() + _DOWN_SECONDS
@@ -224,7 +224,7 @@ def _folder() -> Path:
 
 
 def _keeper(folder: Path) -> int | None:
-    """Process ID of the keeper that holds this folder's cluster, if it lives."""
+    """Process ID of the keeper that holds this folder's cluster, if it runs."""
     try:
         pid = int((folder / "pid").read_text())
     except (FileNotFoundError, ValueError):
@@ -233,7 +233,7 @@ def _keeper(folder: Path) -> int | None:
 
 
 def _machines_keeper() -> int:
-    """Process ID of the keeper of `make up MACHINE=1`. Raises ClickException where another cluster is up, or none."""
+    """Process ID of the keeper of `make up MACHINE=1`. Raises ClickException if another cluster runs, or none."""
     keeper = _keeper(_folder())
     if keeper is None or not is_machine(_folder() / "run"):
         raise click.ClickException("no machine is up: make up MACHINE=1")

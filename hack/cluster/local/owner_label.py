@@ -1,7 +1,7 @@
-"""Labels objects that we create in somebody's cluster, so that they are recognised after their creator was killed.
+"""Labels objects that we create in a user's cluster, so that they are recognised after their creator was killed.
 
-The label's value names a process of a machine, as `demo.MACHINE.PID.STARTED`. Whether that process still runs is known on
-that machine alone, and until it reboots.
+The label's value names a process of a machine, as `demo.MACHINE.PID.STARTED`. Only that machine can know whether the
+process still runs, and only until it reboots.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _STARTED: Final = 19
 
 
 class Holder(Enum):
-    """What is known of the process that a mark names."""
+    """The state of the process that a mark names."""
 
     RUNS = auto()
     HAS_ENDED = auto()
@@ -36,14 +36,14 @@ class Mark:
 
     @classmethod
     def own(cls) -> Self:
-        """That of this process."""
+        """The mark of this process."""
         started = _started(os.getpid())
         assert started is not None
         return cls(_machine(), os.getpid(), started)
 
     @classmethod
     def parse(cls, value: str) -> Self | None:
-        """None where the value is none that `str` of a Mark gives."""
+        """None if the value does not have the form of a Mark."""
         found = _VALUE.fullmatch(value)
         return cls(found[1], int(found[2]), int(found[3])) if found else None
 
@@ -63,7 +63,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """None where no such process runs; one that has ended and was not waited for yet runs no more."""
+    """None if no such process runs; a zombie counts as ended."""
     try:
         behind_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

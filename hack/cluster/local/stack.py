@@ -26,7 +26,7 @@ from hack.cluster.waiting import wait_until
 GPU = "example.com/gpu"
 FILES = "example.com/dev"
 NODE_A, NODE_B = "node-a", "node-b"
-# which pods the second scheduler places: their spec.schedulerName. Also the name of its account.
+# the spec.schedulerName of pods that the second scheduler places. Also the name of its account.
 SCHEDULER = "nodedevice-scheduler"
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 5.0
@@ -50,7 +50,7 @@ PLUGINS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Program:
-    """One of the project's own programs as a process, with where it answers over HTTP and keeps its files."""
+    """One of the project's own programs as a process, with its HTTP address and its folder."""
 
     process: Process
     address: str
@@ -64,13 +64,13 @@ class Program:
         return answers(f"http://{self.address}/readyz")
 
     def start(self) -> None:
-        """Start it and wait until it says that it is ready. Raises ComponentError."""
+        """Start it and wait until it reports ready. Raises ComponentError."""
         self.process.start()
         self.process.wait_ready(self.is_ready, _READY_SECONDS)
 
 
 class Stack:
-    """Everything, running. Use start() as a context manager; all of it ends with it."""
+    """The whole product, running. Use start() as a context manager; everything ends with it."""
 
     def __init__(self, control_plane: Cluster, operator: Program, agents: dict[str, Program]) -> None:
         self.control_plane = control_plane
@@ -90,21 +90,22 @@ class Stack:
         scheduled: Sequence[str] = (),
         chart: Callable[[Mapping[str, Any], Progress], Sequence[Mapping[str, Any]]] | None = None,
     ) -> Self:
-        """Bring all of it up. folder: made for it, its path short (it holds sockets). plugins: by node name. resources: how
-        many NodeDevices there will be; default, one for each setting of a plugin. scheduled: resources that a second scheduler is
-        for, which asks the extender about them; none: without it. chart: the chart's manifests for its values; default, by helm.
+        """Start everything. folder: created for it, with a short path (it holds sockets). plugins: by node name.
 
-        Raises ClusterError when a part does not come up, with the end of its log.
+        resources: expected number of NodeDevices; by default one for each setting of a plugin.
+        scheduled: resources of a second scheduler, which calls the extender for them; empty: without it.
+        chart: the chart's manifests for its values; by default from helm.
+        Raises ClusterError with the end of a part's log if the part does not start.
         """
         reach_loopback_directly()
         plugins = PLUGINS if plugins is None else plugins
         with ExitStack() as undo:
-            # helm and the scheduler are built before anything waits for them
+            # build helm and the scheduler before any process waits for them
             manifests = (chart or _by_helm)(chart_values(scheduled), progress)
             control_plane = undo.enter_context(open_cluster(folder / "cluster", progress))
             if scheduled:
                 find(["kube-scheduler"], progress)
-            # first the Nodes: somebody's cluster may have one of these names, and then nothing comes into it
+            # first the Nodes: on a conflict of names in a user's cluster, nothing else is created
             control_plane.add_nodes(list(plugins))
             install(control_plane, manifests)
             progress("chart and nodes are in")
@@ -121,7 +122,7 @@ class Stack:
                 program.process.wait_ready(program.is_ready, _READY_SECONDS)
             stack = cls(control_plane, operator, agents)
             kinds = [kind for settings in plugins.values() for kind in settings.values()]
-            # hostRoot is no plugin
+            # hostRoot is a setting, not a plugin
             counted = sum(len(kind) for kind in kinds if not isinstance(kind, str))
             expected = counted if resources is None else resources
             stack.wait_for("every NodeDevice is Ready", lambda: stack.ready_count() == expected)
@@ -134,7 +135,7 @@ class Stack:
             return stack
 
     def ready_count(self) -> int:
-        """How many NodeDevices are Ready."""
+        """Number of Ready NodeDevices."""
         path = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
         return self.control_plane.kubectl("get", "nodedevices", "-o", f"jsonpath={path}").split().count("True")
 
@@ -152,7 +153,7 @@ class Stack:
             raise TimeoutError(f"{exc}\n{self._state()}") from None
 
     def _state(self) -> str:
-        """For a person who has to find out why: the NodeDevices, and what the programs logged last."""
+        """State for a person who debugs: the NodeDevices, and the programs' last log lines."""
         shown = self.control_plane.kubectl("get", "nodedevices", "-o", "wide", check=False)
         return "\n".join([shown, *(tail(process.log) for process in self._processes)])
 
@@ -167,7 +168,7 @@ class Stack:
 
 
 def operator_program(control_plane: Cluster, folder: Path, port: int, config: str = "") -> Program:
-    """The operator with its own account's token, not started yet. port: where it answers over HTTP. config: its file's content."""
+    """The operator with its own account's token, not started yet. port: its HTTP port. config: its file's content."""
     home = _home(folder, "operator")
     kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", home / "kubeconfig")
     address = f"127.0.0.1:{port}"
@@ -187,18 +188,18 @@ def agent_program(control_plane: Cluster, home: Path, node_name: str, port: int,
 
 
 def agent_by(kubeconfig: Path, home: Path, node_name: str, port: int, **settings: Any) -> Program:
-    """The same with that kubeconfig."""
+    """The same agent with that kubeconfig."""
     address = f"127.0.0.1:{port}"
     content = {
         "nodeName": node_name,
         "kubeconfig": str(kubeconfig),
         "pluginDir": str(home / "plugins"),
         "stateDir": str(home),
-        # of none: a kubelet of this machine is not this node's, nor is its runtime
+        # without a kubelet or runtime: this machine's do not belong to this node
         "kubeletDir": str(home / "kubelet"),
         "nriSocket": str(home / "nri.sock"),
         "httpAddress": address,
-        # there are no containers
+        # no containers run here
         "runtime": "none",
         "advertiseWithoutInjection": True,
         **settings,
@@ -209,7 +210,7 @@ def agent_by(kubeconfig: Path, home: Path, node_name: str, port: int, **settings
 
 
 def extender_program(control_plane: Cluster, folder: Path, port: int, verbs_port: int) -> Program:
-    """The extender with the account's own token that the chart gives it, not started yet. verbs_port: where a scheduler asks it."""
+    """The extender with its account's token from the chart, not started yet. verbs_port: its port for schedulers."""
     home = _home(folder, "extender")
     kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, SCHEDULER, home / "kubeconfig")
     address = f"127.0.0.1:{port}"
@@ -219,7 +220,7 @@ def extender_program(control_plane: Cluster, folder: Path, port: int, verbs_port
 
 
 def chart_values(scheduled: Sequence[str]) -> dict[str, Any]:
-    """Of the chart. scheduled: resources that a second scheduler is for, if any."""
+    """Values of the chart. scheduled: resources of the second scheduler, if any."""
     return {"scheduler": {"enabled": True, "managedResources": list(scheduled)}} if scheduled else {}
 
 
@@ -231,7 +232,7 @@ def _by_helm(values: Mapping[str, Any], progress: Progress) -> list[dict[str, An
 def _start_scheduler(
     control_plane: Cluster, folder: Path, scheduled: Sequence[str], undo: ExitStack
 ) -> tuple[Program, Process]:
-    """The extender, ready, and the scheduler beside it, which says nowhere that it is; both with one account, as in the chart."""
+    """The extender, ready, and the scheduler, which never reports readiness; both with one account, as in the chart."""
     port, verbs_port = undo.enter_context(reserved_ports(2))
     extender = extender_program(control_plane, folder, port, verbs_port)
     undo.callback(_end, extender.process)
@@ -244,7 +245,7 @@ def _start_scheduler(
 
 
 def _end(process: Process) -> None:
-    """In order when it can, so that it tidies up after itself; else at once."""
+    """Gracefully if possible, so that it cleans up; else at once."""
     try:
         if process.pid is not None:
             process.stop(_STOP_SECONDS)
@@ -259,5 +260,5 @@ def _home(folder: Path, name: str) -> Path:
 
 
 def program_path(name: str) -> str:
-    """Where one of the project's own programs is."""
+    """Path of one of the project's own programs."""
     return str(Path(sys.executable).with_name(name))

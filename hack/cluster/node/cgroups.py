@@ -1,16 +1,16 @@
-"""The cgroup of a real node's own, below which the kubelet puts all pods."""
+"""The cgroup of a real node: the kubelet puts all pods below it."""
 
 import contextlib
 from pathlib import Path
 
 from hack.cluster.node.leftovers import cgroup_roots
 
-# Version 1 hands these down to no child by itself, and a group without them holds no process.
+# Version 1 does not inherit these, and a group without them can hold no process.
 _TO_COPY = ("cpuset.cpus", "cpuset.mems")
 
 
 def create(name: str) -> None:
-    """Make it in every hierarchy. There already: nothing happens. Raises OSError where this is not allowed."""
+    """Create it in every hierarchy. Does nothing if it exists. Raises OSError if not permitted."""
     for root in map(Path, cgroup_roots()):
         (root / name).mkdir(exist_ok=True)
         for setting in _TO_COPY:
@@ -19,16 +19,16 @@ def create(name: str) -> None:
 
 
 def controllers() -> set[str]:
-    """Names of the controllers that are there, of either version."""
+    """Names of the available controllers, of either version."""
     roots = list(map(Path, cgroup_roots()))
     unified = [
         (root / "cgroup.controllers").read_text().split() for root in roots if (root / "cgroup.controllers").exists()
     ]
-    # version 1 may have two in one folder: `cpu,cpuacct`
+    # version 1 may combine two in one folder: `cpu,cpuacct`
     separate = {name for root in roots for name in root.name.split(",")}
     return separate | {name for names in unified for name in names} | _devices_by_program(roots)
 
 
 def _devices_by_program(roots: list[Path]) -> set[str]:
-    """Version 2 controls devices without a controller of that name."""
+    """Version 2 controls devices by a program, without a controller of that name."""
     return {"devices"} if any((root / "cgroup.controllers").exists() for root in roots) else set()

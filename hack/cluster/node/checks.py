@@ -1,4 +1,4 @@
-"""Can a real node run on this machine? Asked before a test that needs one, so that it is skipped with a reason."""
+"""Checks whether a real node can run on this machine, so that tests are skipped with a reason."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ umount "$folder"
 
 @cache
 def why_not_here() -> str:
-    """What is missing for a real node on this machine, in a few words; empty where nothing is."""
+    """The missing parts for a real node on this machine, in a few words; empty if complete."""
     if os.geteuid() != 0:
         return "a real node needs root: run as root"
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
@@ -42,7 +42,7 @@ def _no_cgroups() -> str:
 
 
 def _refused() -> str:
-    """Tries what the node will do, in small."""
+    """Tries the node's operations on a small scale."""
     link = f"nd{uuid.uuid4().hex[:8]}"
     trials = {
         "namespaces and overlay mounts": ["unshare", "--mount", "--pid", "--fork", "sh", "-c", _TRIAL],

@@ -1,6 +1,7 @@
-"""containerd's configuration on a machine of its own: which settings, and why each.
+"""containerd's configuration on a machine of its own: settings with reasons.
 
-Starts nothing. Paths are those of a real node, inside the machine. TOML's strings and lists are JSON's.
+Starts nothing. Paths are as on a real node, inside the machine. Strings and lists have the same form in TOML and
+JSON.
 """
 
 import json
@@ -27,7 +28,7 @@ path = "/var/lib/containerd/opt"
 
 [plugins.'io.containerd.cri.v1.images']
 snapshotter = "overlayfs"
-# a list of files is not worth a sync each: the images end with the run
+# no sync: the images are deleted after the run
 image_pull_with_sync_fs = false
 
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
@@ -57,7 +58,7 @@ socket_path = {nri_socket}
 plugin_path = "/var/lib/nri/plugins"
 plugin_config_path = "/var/lib/nri/conf.d"
 
-# what holds a container back whose pod requires a plugin that is not there
+# holds a container back if its pod requires a missing plugin
 [plugins.'io.containerd.nri.v1.nri'.default_validator]
 enable = {validator_enabled}
 """
@@ -65,7 +66,7 @@ enable = {validator_enabled}
 
 @dataclass(frozen=True)
 class RuntimeSettings:
-    """What differs from run to run. nri: its socket is there. validator: required plugins are enforced.
+    """Settings that differ between runs. nri: enable its socket. validator: enforce required plugins.
 
     systemd_cgroups: runc asks systemd for its cgroups.
     """
@@ -96,7 +97,7 @@ def configuration(settings: RuntimeSettings) -> str:
 
 
 def network(bridge: str, subnet: str, last_address: str, *, routed: bool = False) -> str:
-    """A CNI configuration: each pod gets an address on the bridge, and no way out, unless `routed`: through the node."""
+    """A CNI configuration: each pod gets an address on the bridge, without a way out, unless `routed`: through the node."""
     routes = {"routes": [{"dst": "0.0.0.0/0"}]} if routed else {}
     return json.dumps(
         {

@@ -1,7 +1,7 @@
-"""Run a program inside a machine, as a child that dies with this script.
+"""Runs a program inside a machine, as a child that dies with this script.
 
 Run as a script by its path: `python -I -S enter_machine.py INIT_PID PROGRAM ARGUMENT...`. SIGTERM is passed on; the exit
-status is the program's. Who wants to send it anything else finds it as the only child of this process.
+status is the program's. For other signals, find the program as the only child of this process.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ def main() -> None:
     sys.exit(code if code >= 0 else 128 - code)
 
 
-# the PID namespace first: what is entered with it holds for children only, so this script stays outside
+# the PID namespace first: it applies to children only, so this script stays outside
 _KINDS = (("pid", _CLONE_NEWPID), ("mnt", _CLONE_NEWNS))
 
 

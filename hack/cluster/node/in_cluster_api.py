@@ -1,8 +1,9 @@
 """Lets pods of a real node reach the API server at the address of the Service `kubernetes`, as on any cluster.
 
-There is no kube-proxy, and packet filters are not to be had everywhere: the Service's address is put on the node's own bridge,
-where pods find it without a route, and what comes in there is passed on to the API server on loopback. The control plane has
-to be started with the Services of the node's network (`NodeNetwork.services`), and the node with that network's number.
+It needs no kube-proxy, and no packet filters, which some machines lack. The Service's address is put on the node's
+own bridge, where pods find it without a route. Connections to it are passed on to the API server on loopback. Start
+the control plane with the Services of the node's network (`NodeNetwork.services`), and the node with that network's
+number.
 """
 
 import sys
@@ -24,7 +25,7 @@ _READY_SECONDS = 60.0
 
 @contextmanager
 def reachable_from_pods(control_plane: ControlPlane, node: RealNode) -> Iterator[None]:
-    """For the length of the block. Raises CommandError or ComponentError."""
+    """Yields for the length of the block. Raises CommandError or ComponentError."""
     address = api_address(node.network.services)
     node_network.add_address(node.network, address)
     with relayed(control_plane, address, node.folder / "logs" / "relay.log"):
@@ -33,7 +34,7 @@ def reachable_from_pods(control_plane: ControlPlane, node: RealNode) -> Iterator
 
 @contextmanager
 def relayed(control_plane: ControlPlane, address: str, log: Path) -> Iterator[None]:
-    """What comes in at an address of ours goes to the API server. Raises ComponentError."""
+    """Relays connections at an address of ours to the API server. Raises ComponentError."""
     server = urlsplit(control_plane.url)
     command = [sys.executable, "-I", "-S", str(RELAY), address, str(PORT)]
     relay = Process("relay", [*command, str(server.hostname), str(server.port)], log)

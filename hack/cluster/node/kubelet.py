@@ -1,6 +1,6 @@
-"""The kubelet's configuration on a machine of its own: which settings, and why each.
+"""The kubelet's configuration on a machine of its own: settings with reasons.
 
-Starts nothing. Paths are those of a real node, inside the machine.
+Starts nothing. Paths are as on a real node, inside the machine.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ HEALTH_PORT = 10248
 
 @dataclass(frozen=True)
 class KubeletSettings:
-    """What differs from run to run. status_seconds: how often it reports its Node (upstream's default is 10)."""
+    """Settings that differ between runs. status_seconds: how often it reports its Node (upstream's default is 10)."""
 
     node_name: str
     address: str
@@ -46,7 +46,7 @@ def command(binary: Path, configuration_file: Path, settings: KubeletSettings) -
 
 
 def configuration(settings: KubeletSettings, other: Mapping[str, Any] | None = None) -> str:
-    """The text of its KubeletConfiguration. other: values instead of these; None leaves a key out."""
+    """The text of its KubeletConfiguration. other: overrides; None leaves a key out."""
     values: dict[str, Any] = {**_values(settings), **(other or {})}
     return yaml.safe_dump({key: value for key, value in values.items() if value is not None})
 
@@ -59,10 +59,10 @@ def _values(settings: KubeletSettings) -> dict[str, Any]:
         **_on_a_small_machine(settings),
         "containerRuntimeEndpoint": f"unix://{containerd.SOCKET}",
         "staticPodPath": MANIFESTS,
-        # the folder is made when the first manifest comes, and one that is not there is not watched
+        # the folder is created with the first manifest, and a missing folder is not watched
         "fileCheckFrequency": "1s",
         "nodeStatusUpdateFrequency": f"{settings.status_seconds}s",
-        # many pods start at once in tests, and nothing here is a registry or a shared API server
+        # many pods start at once in tests, and no registry or API server is shared here
         "registryPullQPS": 0,
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,
@@ -71,7 +71,7 @@ def _values(settings: KubeletSettings) -> dict[str, Any]:
 
 
 def _reachable(settings: KubeletSettings) -> dict[str, Any]:
-    """Where it listens, and whom it believes."""
+    """The kubelet's address, and its authentication."""
     return {
         "address": settings.address,
         "healthzBindAddress": settings.address,
@@ -84,16 +84,16 @@ def _reachable(settings: KubeletSettings) -> dict[str, Any]:
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": str(settings.serving.certificate),
         "tlsPrivateKeyFile": str(settings.serving.key),
-        # no DNS is there, and the machine's own is nobody's business
+        # the machine has no DNS, and the host's DNS must not be used
         "resolvConf": "",
     }
 
 
 def _on_a_small_machine(settings: KubeletSettings) -> dict[str, Any]:
-    """Without systemd, iptables or CAP_SYS_RESOURCE, on whatever cgroup version there is."""
+    """Settings without systemd, iptables or CAP_SYS_RESOURCE, for either cgroup version."""
     return {
         "cgroupDriver": "cgroupfs",
-        # pods' groups lie below one of the run's own: runs do not meet, and its removal removes all
+        # pods' groups are below the run's own group: runs are separate, and its removal removes all
         "cgroupRoot": settings.cgroup,
         "failCgroupV1": False,
         "failSwapOn": False,
@@ -101,9 +101,9 @@ def _on_a_small_machine(settings: KubeletSettings) -> dict[str, Any]:
         "oomScoreAdj": 0,
         "makeIPTablesUtilChains": False,
         "localStorageCapacityIsolation": False,
-        # below its root: the default is among the machine's own programs
+        # below its root: the default is a folder of the host's programs
         "volumePluginDir": f"{ROOT}/volume-plugins",
-        # a full disk of the machine is not what is tested
+        # a full disk of the host must not fail tests
         "evictionHard": {
             "memory.available": "10Mi",
             "nodefs.available": "0.1%",

@@ -1,4 +1,4 @@
-"""Everything a real node needs before its first process starts: folders, certificates, configurations, command lines.
+"""Prepares a real node before its first process starts: folders, certificates, configurations, command lines.
 
 Starts nothing.
 """
@@ -28,8 +28,10 @@ BINARIES = (
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """nri: the runtime's NRI socket is there. validator: it enforces required plugins. status_seconds: between two reports of
-    the kubelet about its Node; upstream's default is 10. network: number of the node's network; a free one unless it is given."""
+    """nri: enable the runtime's NRI socket. validator: enforce required plugins. status_seconds: interval of the
+    kubelet's reports of its Node; upstream's default is 10. network: number of the node's network; a free one by
+    default.
+    """
 
     nri: bool = True
     validator: bool = True
@@ -53,7 +55,7 @@ class NodeLayout:
 
 
 def choose_key() -> str:
-    """What distinguishes a run's bridge and cgroup from another's; a bridge's name has 15 characters at most."""
+    """A key that makes a run's bridge and cgroup unique; a bridge's name has 15 characters at most."""
     return uuid.uuid4().hex[:8]
 
 

@@ -1,7 +1,7 @@
-"""Remove what a node leaves on the machine outside its own namespaces: its bridge and its cgroups.
+"""Removes what a node leaves on the machine outside its own namespaces: its bridge and its cgroups.
 
 Run as a script by its path: `python -I -S leftovers.py BRIDGE CGROUP`, when the node's processes have been killed; it
-waits for the last of them. Not there any more: nothing happens.
+waits for the last of them. Does nothing if both are gone.
 """
 
 import os

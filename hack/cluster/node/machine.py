@@ -4,9 +4,8 @@
     containerd = machine.process("containerd", [...], log); containerd.start()
     machine.power_off(); machine.boot()      every process gone at once, disk kept, /run empty, another boot id
 
-Needs root. Knows nothing of Kubernetes. Inside, /run, /var/lib and /var/log are folders of the run, so programs that insist on
-the paths of a real node (`/var/lib/kubelet/device-plugins`) meet nobody else's files; `outside` says where such a path is found
-from here.
+Needs root. Independent of Kubernetes. Inside, /run, /var/lib and /var/log are folders of the run. So programs can use the
+paths of a real node, such as /var/lib/kubelet/device-plugins. `outside` translates such a path to one of this machine.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ from hack.cluster.processes.processes import Process
 _HERE = Path(__file__).parent
 _READY_SECONDS = 60.0
 _POLL_SECONDS = 0.005
-# what the machine has of its own, and the name of the folder outside
+# the machine's own folders, and their names outside
 _OWN = {"/run": "run", "/var/run": "run", "/var/lib": "var-lib", "/var/log": "var-log"}
 
 
@@ -46,7 +45,7 @@ class Machine:
         return int((self.folder / "init.pid").read_text())
 
     def outside(self, path: str) -> Path:
-        """Where a path of the machine is to be found from here."""
+        """This machine's path for a path of the machine."""
         for root, name in _OWN.items():
             if path == root or path.startswith(f"{root}/"):
                 return self.folder / name / path[len(root) + 1 :]
@@ -62,9 +61,10 @@ class Machine:
         self._init.wait_ready((self.folder / "init.pid").exists, _READY_SECONDS)
 
     def power_off(self) -> None:
-        """End every process in it at once, as a power failure does; returns when the last is gone. Off: nothing happens.
+        """End every process in it at once, like a power failure; returns when the last has ended. Does nothing if
+        already off.
 
-        What is in /run goes with it, as on a node, where that is memory.
+        /run is lost, as on a node, where it is in memory.
         """
         if self._init is None:
             return
@@ -81,19 +81,19 @@ class Machine:
         (self.folder / "run").mkdir(mode=0o755)
 
     def process(self, name: str, command: Sequence[str], log: Path) -> "MachineProcess":
-        """A program to be run in the machine; it is started by its start(), and again after each boot."""
+        """A program that runs in the machine; start() starts it, and again after each boot."""
         made = MachineProcess(self, name, command, log)
         self._processes.append(made)
         return made
 
     def verify_on(self) -> None:
-        """Raise ComponentError when it has gone off by itself."""
+        """Raise ComponentError if it has ended by itself."""
         if self._init is not None:
             self._init.verify_alive()
 
 
 class MachineProcess(Process):
-    """A program inside a machine. Signals reach the program itself, not what started it."""
+    """A program inside a machine. Signals reach the program itself, not its starter."""
 
     def __init__(self, machine: Machine, name: str, command: Sequence[str], log: Path) -> None:
         super().__init__(name, command, log)
@@ -117,19 +117,19 @@ class MachineProcess(Process):
         return None
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone. Ended already: nothing happens."""
+        """kill -9, and wait until it has ended. Does nothing if already ended."""
         program = self.pid
         if program is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(program, signal.SIGKILL)
             assert self._popen is not None
-            # what started it ends after it
+            # its starter ends after it
             self._popen.wait()
         super().kill()
 
 
 def _only_child(pid: int) -> int | None:
-    """The child of a process that has one at most; None while it has none."""
+    """The child of a process with at most one child; None without one."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Process 1 of a machine of its own: a PID and a mount namespace in which a node lives, and with which all of it dies.
 
 Run as a script by its path: `python -I -S machine_init.py FOLDER BOOT_ID`. FOLDER holds what the machine calls /run, /var/lib
-and /var/log, and gets the file `init.pid`, with the process ID as it is seen from outside, when programs may be started.
+and /var/log, and gets the file `init.pid`, with its process ID outside, when programs may be started.
 Killing either this script or its child ends every process of the machine, shims and containers too, and with the last its
 mounts.
 """
@@ -53,7 +53,7 @@ def _be_init(folder: Path, boot_id: str, set_up: int) -> None:
 
 
 def _reap() -> None:
-    """Orphans of every program end up with process 1."""
+    """Reap orphans of every program: process 1 inherits them."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -62,7 +62,7 @@ def _reap() -> None:
 
 
 def _mount_all(folder: Path, boot_id: str) -> None:
-    # nothing of it is seen outside; inside, mounts are shared, as a kubelet expects its root to be
+    # invisible outside; inside, mounts are shared, as a kubelet expects its root to be
     _mount("--make-rprivate", "/")
     _mount("--make-rshared", "/")
     _mount("-t", "proc", "proc", "/proc")

@@ -1,6 +1,7 @@
-"""The one network link that a real node has outside: an empty bridge, whose address is the node's.
+"""The only network link of a real node on the machine: an empty bridge with the node's address.
 
-A kubelet refuses an address on loopback; pods get theirs on the same bridge. Nothing is routed, no setting of the machine changes.
+A kubelet refuses an address on loopback; pods get theirs on the same bridge. Routes and settings of the machine stay
+unchanged.
 """
 
 import random
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 from hack.cluster.errors import CommandError
 
-# Private addresses that hardly anybody uses; each run takes a network of its own among them.
+# Rarely used private addresses; each run takes a network of its own among them.
 _NETWORKS = "10.213"
 
 
@@ -17,8 +18,8 @@ _NETWORKS = "10.213"
 class NodeNetwork:
     """bridge: name of the link. number: as 7 for 10.213.7.0/24, whose lower half is the node's and its pods'.
 
-    The upper half is for Services of a control plane that lets this node's pods reach it: the kernel answers for an address of the
-    bridge, and a pod on the bridge needs no route to it.
+    The upper half is for Services of a control plane that lets this node's pods reach it: the bridge owns the address, and
+    a pod on the bridge needs no route to it.
     """
 
     bridge: str
@@ -42,12 +43,12 @@ class NodeNetwork:
 
 
 def choose(key: str, number: int | None = None) -> NodeNetwork:
-    """key: of the run; makes the bridge's name. number: of the network; a free one unless it is given."""
+    """key: of the run; determines the bridge's name. number: of the network; a free one by default."""
     return NodeNetwork(f"nd{key}", free_number() if number is None else number)
 
 
 def free_number() -> int:
-    """Of a network that no link of this machine has."""
+    """A network number that no link of this machine uses."""
     in_use = _ip("-oneline", "-4", "address", "show")
     free = [number for number in range(256) if f" {_NETWORKS}.{number}." not in in_use]
     return random.choice(free)
@@ -61,7 +62,7 @@ def create(network: NodeNetwork) -> None:
 
 
 def add_address(network: NodeNetwork, address: str) -> None:
-    """One more for the bridge; it goes with it. Raises CommandError with ip's message."""
+    """Add an address to the bridge; it is removed with the bridge. Raises CommandError with ip's message."""
     _ip("address", "add", f"{address}/32", "dev", network.bridge)
 
 

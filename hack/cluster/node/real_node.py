@@ -60,9 +60,10 @@ class RealNode:
         progress: Callable[[str], None] = lambda _: None,
         options: NodeOptions | None = None,
     ) -> Self:
-        """Start one in `folder`, which is made, and removed again at the end; its path has to be short. Ready when this returns.
+        """Start one in `folder`, which is made, and removed again at the end; its path has to be short. Ready when this
+        returns.
 
-        Raises ClusterError: a program that cannot be had, a folder in use, a process that does not come up.
+        Raises ClusterError: a missing program, a folder in use, or a process that does not start.
         """
         binaries = find(BINARIES, progress)
         folder = folder.absolute()
@@ -93,7 +94,7 @@ class RealNode:
         return self._layout.network
 
     def outside(self, path: str) -> Path:
-        """Where a path of the node is to be found from here."""
+        """This machine's path for a path of the node."""
         return self.machine.outside(path)
 
     def process(self, name: str, command: Sequence[str]) -> MachineProcess:
@@ -101,12 +102,12 @@ class RealNode:
         return self.machine.process(name, command, self.folder / "logs" / f"{name}.log")
 
     def start_containerd(self) -> None:
-        """Start it, and wait until it answers. Raises ComponentError."""
+        """Start it, and wait until it responds. Raises ComponentError."""
         self.containerd.start()
         self.containerd.wait_ready(lambda: self._ctr("version", check=False) is not None, _READY_SECONDS)
 
     def start_kubelet(self) -> None:
-        """Start it, and wait until it says that it is healthy. Raises ComponentError."""
+        """Start it, and wait until it reports healthy. Raises ComponentError."""
         self.kubelet.start()
         self.kubelet.wait_ready(self._kubelet_answers, _READY_SECONDS)
 
@@ -115,17 +116,17 @@ class RealNode:
         self.kubelet.wait_ready(lambda: is_schedulable(self._client, self.name), _READY_SECONDS)
 
     def power_off(self) -> None:
-        """Every process of the node is gone at once, containers too; what is on disk stays."""
+        """Ends every process of the node at once, including containers; the disk stays."""
         self.machine.power_off()
         remove_cgroups(self._layout.cgroup)
 
     def power_on(self) -> None:
-        """Containerd and the kubelet of a node that was off are up again, under another boot id."""
+        """Start containerd and the kubelet of a stopped node again, under another boot id."""
         self._boot()
         self.start_kubelet()
 
     def reboot(self) -> None:
-        """Off and on. Others' programs on the node have to be started again by whoever started them."""
+        """Off and on. The caller must restart its own programs on the node."""
         self.power_off()
         self.power_on()
 
@@ -134,11 +135,11 @@ class RealNode:
         self._ctr("--namespace", "k8s.io", "images", "import", str(archive))
 
     def tag_image(self, reference: str, another: str) -> None:
-        """Let pods know an image by another name, too; that name may have been another image's. Raises CommandError."""
+        """Add another name to an image; the name may have been another image's. Raises CommandError."""
         self._ctr("--namespace", "k8s.io", "images", "tag", "--force", reference, another)
 
     def container_specification(self, namespace: str, pod: str, container: str) -> dict[str, Any]:
-        """What the runtime made of a container, as the OCI runtime specification has it."""
+        """The runtime's specification of a container, in the form of the OCI runtime specification."""
         labels = {"io.kubernetes.pod.namespace": namespace, "io.kubernetes.pod.name": pod}
         wanted = {**labels, "io.kubernetes.container.name": container, "io.cri-containerd.kind": "container"}
         filters = ",".join(f'labels."{name}"=={value}' for name, value in wanted.items())
@@ -156,7 +157,7 @@ class RealNode:
             process.verify_alive()
 
     def stop(self) -> None:
-        """End every process and remove all that was made. Stopped already: nothing happens."""
+        """End every process and remove everything that was created. Does nothing if already stopped."""
         self._undo.close()
 
     def _boot(self) -> None:
@@ -165,7 +166,7 @@ class RealNode:
         self.start_containerd()
 
     def _ctr(self, *arguments: str, check: bool = True) -> str | None:
-        """What containerd's own tool printed; None where it was refused and `check` is not set. Raises CommandError."""
+        """The output of containerd's own tool; None if it failed and `check` is not set. Raises CommandError."""
         command = [str(self._layout.ctr), "--address", str(self.outside(containerd.SOCKET)), *arguments]
         done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode != 0 and check:

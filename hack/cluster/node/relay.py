@@ -1,7 +1,7 @@
-"""Pass TCP connections on, byte for byte, from one address to another.
+"""Relays TCP connections, byte for byte, from one address to another.
 
-Run as a script by its path: `python -I -S relay.py LISTEN_HOST LISTEN_PORT TO_HOST TO_PORT`. It says `listening` when it does.
-Each side's end of speech is passed on too, so that neither waits for the other for ever.
+Run as a script by its path: `python -I -S relay.py LISTEN_HOST LISTEN_PORT TO_HOST TO_PORT`. It prints `listening`
+when it does. Each side's end of stream is passed on as well, so that neither waits for the other forever.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ async def main() -> None:
         try:
             there_reader, there_writer = await asyncio.open_connection(to_host, to_port)
         except OSError as exc:
-            # the server is down: whoever asked sees a closed connection, as it would without us
+            # the server is down: the client sees a closed connection, as it would without the relay
             print(f"{to_host}:{to_port}: {exc}", file=sys.stderr, flush=True)
             writer.transport.abort()
             return
@@ -38,7 +38,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         if writer.can_write_eof():
             writer.write_eof()
             return
-    # a side that broke is not waited for by the other one
+    # the other side does not wait for a broken side
     writer.transport.abort()
 
 

@@ -1,4 +1,4 @@
-"""Become another program that the kernel kills when its starter ends, however that ends.
+"""Becomes another program that the kernel kills when its starter ends for any reason.
 
 Run as a script by its path: `python -I -S die_with_starter.py STARTER_PID PROGRAM ARGUMENT...`. A step of its own, not a
 `preexec_fn`, because tests are full of threads and Python code between fork and exec can then deadlock.

@@ -1,6 +1,6 @@
-"""Pages on 127.0.0.1, where everything listens that is started here, and no proxy in the way to it.
+"""Fetches pages from 127.0.0.1, the address of all servers started here, without a proxy.
 
-Many a machine names a proxy in its environment, and not every program knows by itself that loopback is not behind it.
+Many environments configure a proxy, and not every program bypasses it for loopback.
 """
 
 import os
@@ -11,7 +11,7 @@ _OURS = ("127.0.0.1", "localhost")
 
 
 def reach_loopback_directly() -> None:
-    """From now on neither this process nor what it starts asks a proxy for loopback. Done already: nothing changes."""
+    """Make this process and its children bypass proxies for loopback. Idempotent."""
     # programs read the one or the other spelling
     configured = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     hosts = [host for host in configured.split(",") if host]
@@ -21,7 +21,7 @@ def reach_loopback_directly() -> None:
 
 
 def fetch(url: str, timeout_seconds: float = 60.0, body: bytes | None = None) -> tuple[int, str]:
-    """Status and body of a page; body: what is posted to it. Raises OSError where nothing answers."""
+    """Status and body of a page; body: posted to it. Raises OSError without a response."""
     try:
         with urllib.request.urlopen(url, body, timeout=timeout_seconds) as answer:
             return int(answer.status), answer.read().decode()
@@ -31,7 +31,7 @@ def fetch(url: str, timeout_seconds: float = 60.0, body: bytes | None = None) ->
 
 
 def answers(url: str, timeout_seconds: float = 1.0) -> bool:
-    """Whether a page is there, with status 200."""
+    """Whether a page exists, with status 200."""
     try:
         return fetch(url, timeout_seconds)[0] == 200
     except OSError:

@@ -1,7 +1,7 @@
-"""Processes of the control plane: started, watched, ended, and never left behind.
+"""Starts, watches and ends processes of the control plane, and leaves none behind.
 
-Knows nothing of Kubernetes. Each process logs to a file of its own, is in a session of its own (so that Ctrl-C reaches
-only the starter, which then ends them in order) and dies with the starter by the kernel's hand.
+Independent of Kubernetes. Each process logs to a file of its own, and is in a session of its own (so that Ctrl-C
+reaches only the starter, which then ends them in order). The kernel ends it with its starter.
 """
 
 import contextlib
@@ -29,25 +29,27 @@ _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-starter
 
 
 class Fork:
-    """A process that Ctrl-C cannot lose while it is being made: the thread that forks, which none interrupts, keeps it, too."""
+    """A process that Ctrl-C cannot lose while it starts: the forking thread, which is never interrupted, keeps a
+    reference.
+    """
 
     def __init__(self) -> None:
         self._is_being_made = False
         self._popen: subprocess.Popen[Any] | None = None
 
     def make(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
-        """options: of subprocess.Popen. Raises OSError. Interrupted, it has made the process nevertheless."""
+        """options: of subprocess.Popen. Raises OSError. If interrupted, the process starts nevertheless."""
         self._is_being_made = True
         try:
             return _starter.submit(self._make, command, options).result()
         finally:
-            # what it is given, a log say, may not be closed before
+            # files that it inherits, such as a log, must stay open until it has started
             self.made()
 
     def made(self) -> "subprocess.Popen[Any] | None":
-        """None where there is no process."""
+        """None without a process."""
         if self._is_being_made:
-            # that thread does one thing after the other
+            # that thread handles one task after the other
             _starter.submit(int).result()
         return self._popen
 
@@ -101,9 +103,9 @@ class Process:
             raise self.failure(f"ended with status {self._popen.returncode}")
 
     def wait_ready(self, is_ready: Callable[[], bool], timeout_seconds: float) -> None:
-        """Ask `is_ready` until it says yes.
+        """Poll `is_ready` until it returns True.
 
-        Raises ComponentError as soon as the process ends, or when it is not ready within timeout_seconds.
+        Raises ComponentError as soon as the process ends, or if it is not ready within timeout_seconds.
         """
         deadline = time.monotonic() + timeout_seconds
         while not is_ready():
@@ -113,9 +115,9 @@ class Process:
             self._pause(_POLL_SECONDS)
 
     def kill(self) -> None:
-        """End the process at once, without a chance to save anything. Ended already: nothing happens.
+        """Kill the process. Does nothing if already ended.
 
-        Also one whose `start` was interrupted.
+        Also works after an interrupted `start`.
         """
         if self._popen is not None:
             self._popen.kill()
@@ -154,7 +156,7 @@ class Process:
 def removed_at_the_end(folder: Path, first: Sequence[str] = ()) -> Iterator[None]:
     """Remove `folder` when the block ends, and also when this process is killed inside it.
 
-    first: a command to be run before, for what is elsewhere.
+    first: a command to run before, for cleanup elsewhere.
     """
     script = str(_HERE / "folder_janitor.py")
     command = [sys.executable, "-I", "-S", script, str(os.getpid()), str(folder), *first]
@@ -171,7 +173,7 @@ def removed_at_the_end(folder: Path, first: Sequence[str] = ()) -> Iterator[None
 
 @contextlib.contextmanager
 def running(command: Sequence[str], **options: Any) -> "Iterator[subprocess.Popen[Any]]":
-    """A process and what it starts, killed at the end of the block where it still runs then; Ctrl-C does not reach them.
+    """A process and its children, killed at the end of the block if still running; Ctrl-C does not reach them.
 
     options: of subprocess.Popen. Raises OSError.
     """
@@ -181,13 +183,13 @@ def running(command: Sequence[str], **options: Any) -> "Iterator[subprocess.Pope
     finally:
         process = fork.made()
         if process is not None and process.returncode is None:
-            # one that got our own Ctrl-C, as it did not lead a group yet, has ended
+            # it received the Ctrl-C before it led a group of its own, and has ended
             with process, contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a log; empty when there is none."""
+    """The last lines of a log; empty without a log."""
     try:
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:
@@ -196,11 +198,11 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 @contextlib.contextmanager
 def reserved_ports(count: int) -> Iterator[list[int]]:
-    """Ports of 127.0.0.1 that are ours for the length of the block, also while nothing of ours listens there.
+    """Ports of 127.0.0.1, reserved for the length of the block, also while none of our servers listens there.
 
-    A socket stays bound to each: neither another program nor the kernel, for an outgoing connection, can take the port while its
-    server is stopped for a test. Bound alone at first, and marked reusable only then: so it is nobody else's, and yet a server
-    that binds with SO_REUSEADDR, as Go's do, gets it.
+    A socket stays bound to each: neither another program nor the kernel, for an outgoing connection, can take the
+    port while its server is stopped for a test. The socket is bound exclusively at first, and marked reusable only
+    then. So no other program can have it, but a server that binds with SO_REUSEADDR, as Go's do, can.
     """
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
@@ -211,5 +213,5 @@ def reserved_ports(count: int) -> Iterator[list[int]]:
 
 
 def tied_to_us(command: Sequence[str]) -> list[str]:
-    """The command that runs `command` so that it is killed when this process, or the thread that starts it, ends."""
+    """A command that runs `command`, and is killed when this process, or the starting thread, ends."""
     return [sys.executable, "-I", "-S", str(_HERE / "die_with_starter.py"), str(os.getpid()), *command]

@@ -1,4 +1,4 @@
-/* Calls about one GPU: what it is, where it sits, how it does. */
+/* Calls about one GPU: identity, location, state. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +111,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
     return pci_info(__func__, device, pci);
 }
 
-/* The node that a GPU's own memory is, where it is one; on a machine with PCIe it is none (see nvmlDeviceGetMemoryAffinity). */
+/* The NUMA node of a GPU's own memory; not supported on a machine with PCIe (see nvmlDeviceGetMemoryAffinity). */
 EXPORT nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, int *node) {
     struct call call = enter_device(__func__, device);
     WANTED(call, node);
@@ -169,14 +169,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
     return leave(&call);
 }
 
-/* What an Xid has requested by now. */
+/* The recovery action that an Xid has requested so far. */
 static void take_next_action(struct gpu *gpu) {
     if (gpu->next_action_ms == 0 || gpu->next_action_ms > now_ms()) return;
     gpu->recovery_action = gpu->next_action;
     gpu->next_action_ms = 0;
 }
 
-/* One that the description has: as it has it, whatever statements change. */
+/* A field of the description: statements do not change it. */
 static nvmlReturn_t described_field(const struct gpu *gpu, nvmlFieldValue_t *value) {
     const struct field *field = value->fieldId < MAX_FIELDS ? &gpu->fields[value->fieldId] : NULL;
     if (field == NULL || field->state == NOT_DESCRIBED) return NVML_ERROR_NOT_SUPPORTED;

@@ -1,4 +1,4 @@
-/* Event sets: who registered for which events of which GPUs, and what waits there to be fetched. */
+/* Event sets: registrations for events of GPUs, and pending events. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static void unlink_set(struct event_set *gone) {
     }
 }
 
-/* Somebody may still wait in it: the last one out removes it. */
+/* Callers may still wait in it: the last one to leave removes it. */
 static void release(struct event_set *set) {
     set->is_freed = true;
     if (set->waiters == 0) unlink_set(set);
@@ -151,7 +151,7 @@ static struct timespec wake_up(const struct event_set *set, struct timespec unti
     return (struct timespec){.tv_sec = due / 1000, .tv_nsec = due % 1000 * 1000000L};
 }
 
-/* What a waiting call would answer now, or NVML_ERROR_TIMEOUT to go on waiting. */
+/* The result of a waiting call at this time, or NVML_ERROR_TIMEOUT to keep waiting. */
 static nvmlReturn_t next_event(const struct call *call, struct event_set *set, nvmlEventData_t *data) {
     if (!is_initialized()) return NVML_ERROR_UNINITIALIZED;
     if (set->is_freed) return NVML_ERROR_INVALID_ARGUMENT;

@@ -1,4 +1,4 @@
-/* Calls about what joins GPUs: NVLink, PCIe, the processors between. */
+/* Calls about connections of GPUs: NVLink, PCIe, processors. */
 #include <string.h>
 
 #include "gate.h"
@@ -121,7 +121,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t oth
     return leave(&call);
 }
 
-/* Of GPUs on NVSwitches the fabric is complete unless something else is stated; drivers report it from the A100 on. */
+/* The fabric of GPUs on NVSwitches is complete unless stated otherwise; drivers report it from the A100 on. */
 enum { AMPERE = 7 };
 
 static unsigned fabric_state(const struct gpu *gpu) {

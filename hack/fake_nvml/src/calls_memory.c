@@ -1,9 +1,9 @@
-/* Calls about memory: how much there is, and what went wrong in it. */
+/* Calls about memory: its size and its errors. */
 #include <string.h>
 
 #include "gate.h"
 
-/* Of a GPU instance nothing is in use; compute instances share its memory. */
+/* A GPU instance has no memory in use; compute instances share its memory. */
 static nvmlMemory_v2_t memory_of(const struct call *call) {
     nvmlMemory_v2_t memory = {.version = NVML_MEMORY_V2};
     if (call->compute != NULL) {
@@ -22,7 +22,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
     struct call call = enter_any_device(__func__, device);
     WANTED(call, memory);
     if (IS_FINE(call)) {
-        /* the first version counts as used what the driver keeps for itself */
+        /* the first version counts the driver's reserved memory as used */
         nvmlMemory_v2_t all = memory_of(&call);
         *memory = (nvmlMemory_t){.total = all.total, .free = all.free, .used = all.used + all.reserved};
     }
@@ -125,7 +125,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *cor
     return leave(&call);
 }
 
-/* By how many rows a bank could still be repaired: all of them, but for the banks that lost one. */
+/* Number of banks by spare rows: all rows, except in banks that lost one. */
 EXPORT nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *banks) {
     struct call call = enter_device(__func__, device);
     WANTED(call, banks);

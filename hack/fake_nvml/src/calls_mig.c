@@ -1,4 +1,4 @@
-/* Calls about MIG: which instances a GPU can be cut into, which there are, and what a MIG device is a part of. */
+/* Calls about MIG: profiles of a GPU, existing instances, and the parents of a MIG device. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@ static unsigned instance_of(const struct call *call) { return (unsigned)(call->i
 static unsigned compute_of(const struct call *call) { return (unsigned)(call->compute - call->instance->computes); }
 static const struct profile *profile_of(const struct call *call) { return &call->gpu->profiles[call->instance->profile]; }
 
-/* Compute instances of a part are named by the instance, too: 1c.3g.40gb. */
+/* The name of a partial compute instance includes that of its GPU instance: 1c.3g.40gb. */
 void mig_name(const struct call *call, char *name, size_t size) {
     const struct profile *profile = profile_of(call);
     char part[16] = "";
@@ -172,7 +172,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(nvmlDevice_t device
     return named_profile(__func__, device, id, true, info);
 }
 
-/* Without room for them only their number. */
+/* Without room in the array, only their number. */
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device, unsigned id,
                                                                   nvmlInstancePlacement_t *placements, unsigned *count) {
     struct call call = enter_device(__func__, device);
@@ -185,7 +185,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t d
     return leave(&call);
 }
 
-/* How many more of them there is room for, if no other kind is made. */
+/* How many more of them fit, if no other kind is created. */
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned id, unsigned *count) {
     struct call call = enter_device(__func__, device);
     WANTED(call, count);
@@ -226,7 +226,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t inst
     return leave(&call);
 }
 
-/* Slices of a compute instance by NVML's kinds of profiles, whose numbers serve as the IDs, too; 0: none of ours. */
+/* Slices of a compute instance by NVML's kinds of profiles, whose numbers are also the IDs; 0: unsupported. */
 static const unsigned COMPUTE_SLICES[NVML_COMPUTE_INSTANCE_PROFILE_COUNT] = {1, 2, 3, 4, 7, 0, 6};
 
 static unsigned compute_profile(unsigned slices) {

@@ -1,4 +1,4 @@
-/* Calls about the machine: versions, how many GPUs, and which handle is whose. */
+/* Calls about the machine: versions, number of GPUs, and their handles. */
 #include <stdio.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ static nvmlReturn_t count_devices(const char *function, unsigned *count) {
 EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *count) { return count_devices(__func__, count); }
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) { return count_devices(__func__, count); }
 
-/* Hand out the handle of a slot, unless something is ordered for this call about this GPU. */
+/* Return the handle of a slot, unless a fault is set for this call about this GPU. */
 static void hand_out(struct call *call, int slot, nvmlDevice_t *device) {
     call->slot = slot;
     call->result = is_usable(slot) ? ordered_fault(call) : NVML_ERROR_GPU_IS_LOST;

@@ -1,6 +1,6 @@
 /* The two files: a description, read when NVML is initialised, and a control file, followed while it is written.
  *
- * The machine is what the description's lines and then the control file's lines make of it. Lines that are appended to the
+ * The description's lines and then the control file's lines build the machine. Lines that are appended to the
  * control file are carried out one by one. When it is written again, the machine is built again from the first line, and
  * events happen only for lines that were not there before. A last line without its end is not there yet.
  */

@@ -16,8 +16,8 @@ pthread_cond_t changed;
 struct machine machine;
 int listed[MAX_GPUS], listed_count;
 
-static int initialized;       /* how many times more than it was shut down */
-static bool gone[MAX_GPUS];   /* was lost or removed since nvmlInit: its handles are no good any more */
+static int initialized;       /* number of inits minus number of shutdowns */
+static bool gone[MAX_GPUS];   /* lost or removed since nvmlInit: its handles are invalid */
 static int record = -1;       /* of calls */
 
 __attribute__((constructor)) static void prepare(void) {
@@ -36,7 +36,7 @@ void warn(const char *format, ...) {
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     for (char *at = text; *at != '\0'; at++) {
-        if (*at < ' ' || *at > '~') *at = '?'; /* whatever a file holds, a terminal must bear it */
+        if (*at < ' ' || *at > '~') *at = '?'; /* a terminal must be able to print it */
     }
     dprintf(STDERR_FILENO, "fake NVML: %s\n", text);
 }
@@ -123,7 +123,7 @@ nvmlReturn_t ordered_fault(const struct call *call) {
     return fault == NULL ? NVML_SUCCESS : fault->result;
 }
 
-/* Hang for as long as the files want, but at most for the time that was named when the call began. */
+/* Hang as long as the files state, but at most for the time that they stated when the call began. */
 static void hang_if_ordered(const struct call *call) {
     const struct fault *fault = find_fault(call, true);
     if (fault == NULL) return;
@@ -144,7 +144,7 @@ static int element(uintptr_t address, const void *array, size_t size, size_t cou
     return (int)(distance / size);
 }
 
-/* What a handle is that some call got: a GPU, a GPU instance that is there, or a MIG device that is there. */
+/* The kind of a handle from an earlier call: a GPU, an existing GPU instance, or an existing MIG device. */
 enum handle { NO_HANDLE = 0, OF_GPU = 1, OF_INSTANCE = 2, OF_COMPUTE = 4 };
 
 static enum handle resolve(const void *handle, struct call *call) {
@@ -193,7 +193,7 @@ static struct call enter_with(const char *function, const void *handle, unsigned
     CHECK(call, resolve(handle, &call) & wanted, NVML_ERROR_INVALID_ARGUMENT);
     if (!IS_FINE(call)) return call;
     hang_if_ordered(&call);
-    /* it may be gone by now */
+    /* it may have been removed meanwhile */
     CHECK(call, resolve(handle, &call) & wanted, NVML_ERROR_INVALID_ARGUMENT);
     CHECK(call, is_usable(call.slot), NVML_ERROR_GPU_IS_LOST);
     CHECK(call, is_initialized(), NVML_ERROR_UNINITIALIZED);

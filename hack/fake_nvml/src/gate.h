@@ -1,4 +1,4 @@
-/* The way into and out of every call: one lock, the files read again, faults that were ordered, a record of calls.
+/* The way into and out of every call: one lock, the files read again, injected faults, a record of calls.
  *
  * Between enter and leave the lock is held and nothing changes; a call that hangs waits in enter without the lock.
  */
@@ -11,11 +11,11 @@
 
 struct call {
     const char *function;
-    int slot;               /* ANY_GPU where the call is about no GPU */
+    int slot;               /* ANY_GPU if the call is not about a GPU */
     struct gpu *gpu;
     struct instance *instance; /* of a call about a GPU instance or a part of it */
     struct compute *compute;   /* of a call about a MIG device */
-    nvmlReturn_t result;    /* what is wrong already; NVML_SUCCESS: go on */
+    nvmlReturn_t result;    /* an early error; NVML_SUCCESS: continue */
 };
 
 struct call enter(const char *function);
@@ -25,7 +25,7 @@ struct call enter_instance(const char *function, nvmlGpuInstance_t instance);
 struct call enter_compute(const char *function, const void *compute); /* a MIG device or its compute instance */
 nvmlReturn_t leave(const struct call *call);
 
-/* For calls about two GPUs and for those that wait: is this handle one that may be used now? */
+/* For calls about two GPUs and for waiting calls: is this handle valid now? */
 nvmlReturn_t device_state(nvmlDevice_t device, int *slot);
 nvmlReturn_t ordered_fault(const struct call *call);
 bool is_usable(int slot);
@@ -37,7 +37,7 @@ extern pthread_cond_t changed;
 extern struct machine machine;
 extern int listed[MAX_GPUS], listed_count; /* slots, in NVML's order of GPUs */
 
-/* files.c: what is in the files. */
+/* files.c: the content of the files. */
 bool load_files(void);
 void refresh_files(void);
 void watch_files(void);
@@ -59,7 +59,7 @@ __attribute__((format(printf, 1, 2))) void warn(const char *format, ...);
 #define WANTED(call, pointer) CHECK(call, (pointer) != NULL, NVML_ERROR_INVALID_ARGUMENT)
 #define IS_FINE(call) ((call).result == NVML_SUCCESS)
 
-/* calls_mig.c: what is added to the GPU's name for a MIG device, such as " MIG 1g.10gb" */
+/* calls_mig.c: the suffix of the GPU's name for a MIG device, such as " MIG 1g.10gb" */
 void mig_name(const struct call *call, char *name, size_t size);
 
 nvmlReturn_t copy_text(const char *text, char *buffer, unsigned length);

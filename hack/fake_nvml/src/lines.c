@@ -1,6 +1,6 @@
 /* The language of descriptions and control files: one statement a line, the same words in both.
  *
- * README.md lists the statements. A line is carried out whole or not at all: files.c reports what was wrong.
+ * README.md lists the statements. A line is carried out whole or not at all: files.c reports the error.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ bool set_attributes(struct statement *statement, struct gpu *gpu, int from) {
     for (int i = from; i < statement->count; i++) {
         char *value = strchr(statement->words[i], '=');
         if (value == NULL) return refuse(statement, "\"%.60s\" is not of the form KEY=VALUE", statement->words[i]);
-        *value = '\0'; /* put back below: `set *` reads the same words once for each GPU */
+        *value = '\0'; /* restored below: `set *` reads the same words once for each GPU */
         bool is_set = gpu_set(&changed, statement->words[i], value + 1, statement->why, statement->why_size);
         *value = '=';
         if (!is_set) return false;

@@ -1,4 +1,4 @@
-/* The machine that is described: its GPUs, how they are joined, and what is wrong with them just now.
+/* The described machine: its GPUs, their connections, and their current faults.
  *
  * Plain values without locks or files. Lines of text change it (lines.c); the calls of NVML read it (calls_*.c).
  */
@@ -30,10 +30,10 @@ struct profile {
     nvmlGpuInstanceProfileInfo_t info;
 };
 
-/* A compute instance, which is a MIG device. Without slices there is none. */
+/* A compute instance, which is a MIG device. Without slices it does not exist. */
 struct compute {
     unsigned slices, first_slice;
-    unsigned index;       /* among the MIG devices of its GPU; it stays while it is there */
+    unsigned index;       /* among the MIG devices of its GPU; constant while it exists */
     char uuid[48];
 };
 
@@ -44,12 +44,12 @@ struct instance {
     struct compute computes[MAX_COMPUTES];
 };
 
-/* Each place for a compute instance of a GPU; those without slices are empty. */
+/* Each place for a compute instance of a GPU; places without slices are empty. */
 #define FOR_EACH_COMPUTE(gpu, instance, compute)                                                                        \
     for (struct instance *instance = (gpu)->instances; instance < (gpu)->instances + MAX_INSTANCES; instance++)         \
         for (struct compute *compute = instance->computes; compute < instance->computes + MAX_COMPUTES; compute++)
 
-/* A field of nvmlDeviceGetFieldValues whose answer is described. */
+/* A field of nvmlDeviceGetFieldValues with its described value. */
 struct field {
     enum { NOT_DESCRIBED, DESCRIBED, INVALID } state;
     long long value;
@@ -63,8 +63,8 @@ struct gpu {
     long long memory, reserved, used, power_mw, power_limit_mw, temperature, utilization, memory_utilization;
     long long energy_mj;
     long long recovery_action; /* -1: a driver without this field */
-    long long next_action, next_action_ms; /* what an Xid will have set at this time of the monotonic clock; 0: nothing */
-    long long fabric_state, fabric_status, fabric_health; /* a state of -1: as its NVLinks are */
+    long long next_action, next_action_ms; /* an Xid sets this action at this time of the monotonic clock; 0: nothing */
+    long long fabric_state, fabric_status, fabric_health; /* a state of -1: derived from its NVLinks */
     long long ecc, mig, mig_pending, persistence, events, nvlink_count, nvlink_version;
     long long corrected_volatile, corrected_aggregate, uncorrected_volatile, uncorrected_aggregate;
     long long retired_single, retired_double, retired_pending;
@@ -81,10 +81,10 @@ struct fault {
     char function[64];
     bool hangs;
     double seconds;        /* how long it hangs; 0: until it is repaired */
-    nvmlReturn_t result;   /* what a fault that does not hang answers */
+    nvmlReturn_t result;   /* result of a fault that does not hang */
 };
 
-/* What the driver requests after an Xid, and how much later than the event. */
+/* The driver's requested action after an Xid, and its delay after the event. */
 struct xid_action {
     long long xid, action, milliseconds;
 };
@@ -99,7 +99,7 @@ struct machine {
     char driver[80], nvml[80];
     long long cuda;
     nvmlReturn_t init_result;
-    bool lists_at_once;    /* what is added and removed shows without a new nvmlInit */
+    bool lists_at_once;    /* added and removed GPUs show without a new nvmlInit */
     int gpu_count, model_count, fault_count;
     struct gpu gpus[MAX_GPUS];
     struct { char name[32]; struct gpu gpu; } models[MAX_MODELS];
@@ -132,10 +132,10 @@ bool machine_apply(struct machine *machine, char *line, const struct listener *l
 /* Set one attribute of a GPU. Returns false, with the reason in why. */
 bool gpu_set(struct gpu *gpu, const char *key, const char *value, char *why, size_t why_size);
 
-/* Whether this name of a function, as somebody wrote it, means this symbol: itself, without its _vN, or `*`. */
+/* Whether this name of a function means this symbol: itself, without its _vN, or `*`. */
 bool names_function(const char *written, size_t length, const char *symbol);
 
-/* The number of an error as written, NVML_ERROR_ or not before it, or a number. Returns false for what is none. */
+/* The number of an error as written, with or without NVML_ERROR_, or a number. Returns false for an invalid one. */
 bool error_number(const char *written, nvmlReturn_t *result);
 const char *error_text(nvmlReturn_t result);
 

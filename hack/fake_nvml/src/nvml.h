@@ -1,6 +1,6 @@
-/* The binary interface of NVML as far as this library answers it: what a caller's memory looks like, no more.
+/* The part of NVML's binary interface that this library implements: only the layout of a caller's memory.
  *
- * Where it comes from: the public binding nvidia-ml-py (module pynvml), whose ctypes structures and buffer sizes state every
+ * Source: the public binding nvidia-ml-py (module pynvml), whose ctypes structures and buffer sizes state every
  * layout and number. Names are NVML's own, because they are the symbols that callers resolve.
  */
 #ifndef FAKE_NVML_NVML_H

@@ -7,7 +7,7 @@
 
 #include "nvml.h"
 
-/* Fill in the parts of a bus ID such as 00000000:1B:00.0; NVML_ERROR_UNKNOWN for what is none. */
+/* Fill in the parts of a bus ID such as 00000000:1B:00.0; NVML_ERROR_UNKNOWN for an invalid one. */
 static inline nvmlReturn_t read_pci(const char *text, nvmlPciInfo_t *pci) {
     memset(pci, 0, sizeof *pci);
     if (sscanf(text, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device) != 3) return NVML_ERROR_UNKNOWN;

@@ -18,22 +18,22 @@ struct statement {
     size_t why_size;
 };
 
-/* Do it to one GPU, or to each. */
+/* Apply it to one GPU, or to each. */
 #define FOR_EACH_GPU(slot, machine, i)                                                                                  \
     for (int i = (slot) == ANY_GPU ? 0 : (slot); i < ((slot) == ANY_GPU ? (machine)->gpu_count : (slot) + 1); i++)
 
 __attribute__((format(printf, 2, 3))) bool refuse(struct statement *statement, const char *format, ...);
 
-/* A GPU as people name it: its slot, its UUID or its PCI bus ID; `*` where all may be meant. */
+/* A GPU by its slot, its UUID or its PCI bus ID; `*` if all are allowed. */
 bool find_gpu(struct statement *statement, const char *written, bool any_allowed, int *slot);
 
 /* Set the attributes of the words from this one on, all of them or none. */
 bool set_attributes(struct statement *statement, struct gpu *gpu, int from);
 
-/* The event that the instances of this GPU are not what they were. */
+/* The event of a change of this GPU's instances. */
 void report_mig_change(struct statement *statement, int slot);
 
-/* The number in this word, from 1 to most; 1 where there is no such word. */
+/* The number in this word, from 1 to most; 1 without such a word. */
 bool count_word(struct statement *statement, int at, long long most, long long *count);
 
 /* statements_machine.c, statements_events.c, statements_mig.c */

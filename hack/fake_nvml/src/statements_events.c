@@ -1,4 +1,4 @@
-/* Statements of what happens to it: changes, losses, faults, events. */
+/* Statements about events of the machine: changes, losses, faults, NVML events. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ bool state_reset(struct statement *statement) { /* reset GPU [KEY=VALUE...] */
         if (gpu->mig_pending != UNSUPPORTED) gpu->mig = gpu->mig_pending;
         gpu->mig_pending = UNSUPPORTED;
         memset(gpu->instances, 0, sizeof gpu->instances);
-        gpu->energy_mj /= 2; /* what counts from the reset on: in any case less than before */
+        gpu->energy_mj /= 2; /* energy since the reset: less than before */
     }
     return true;
 }
@@ -133,7 +133,7 @@ void report_mig_change(struct statement *statement, int slot) {
     report(statement, (struct event){0, slot, NVML_EVENT_MIG_CONFIG_CHANGE, 0, NVML_NO_INSTANCE, NVML_NO_INSTANCE}, 1);
 }
 
-/* What a driver requests after these; after all others nothing. */
+/* The action that a driver requests after these Xids; none after all others. */
 static const struct xid_action ACTIONS[] = {{48, 1, 0}, {79, 1, 0}, {95, 1, 0}, {109, 1, 0}, {119, 1, 0}};
 
 static struct xid_action action_after(const struct machine *machine, long long xid) {
@@ -158,7 +158,7 @@ bool state_action(struct statement *statement) { /* action XID ACTION [MILLISECO
     return true;
 }
 
-/* An action that is requested already stays: only a reset ends it. */
+/* A requested action stays until a reset. */
 static void request_action(struct statement *statement, int slot, long long xid) {
     struct xid_action after = action_after(statement->machine, xid);
     FOR_EACH_GPU(slot, statement->machine, i) {

@@ -1,4 +1,4 @@
-/* Statements of what the machine is: versions, kinds of GPUs, GPUs, what joins them. */
+/* Statements about the machine: versions, kinds of GPUs, GPUs, their connections. */
 #include <string.h>
 
 #include "statements.h"

@@ -1,11 +1,11 @@
-/* Statements of MIG: into which kinds of instances GPUs can be cut, and instances that come and go. */
+/* Statements of MIG: profiles of instances, and creating and destroying instances. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "statements.h"
 
-/* Of a profile: the numbers after its name. */
+/* The numbers after a profile's name. */
 enum { INDEX, ID, SIZE, PLACEMENTS, SLICES, INSTANCES, SMS, COPY, DECODERS, ENCODERS, JPEG, OFA, MEMORY_MIB, NUMBER_COUNT };
 
 bool state_profile(struct statement *statement) { /* profile MODEL NAME NUMBER... */
@@ -46,7 +46,7 @@ static bool is_free(const struct gpu *gpu, unsigned start, unsigned size) {
     return true;
 }
 
-/* The first place where an instance of this profile fits, from this memory slice on; MIG_SLICES where it does not fit. */
+/* The first place where an instance of this profile fits, from this memory slice on; MIG_SLICES if it does not fit. */
 static unsigned place(const struct gpu *gpu, const struct profile *profile, unsigned from) {
     for (unsigned start = from; start < profile->placements * profile->size; start += profile->size) {
         if (is_free(gpu, start, profile->size)) return start;
@@ -67,7 +67,7 @@ static unsigned count_of(struct gpu *gpu, int profile) {
     return count;
 }
 
-/* The lowest index that no MIG device of the GPU has; MAX_MIG_DEVICES where all are taken. */
+/* The lowest index that no MIG device of the GPU has; MAX_MIG_DEVICES if all are in use. */
 static unsigned free_index(struct gpu *gpu) {
     unsigned taken = 0, index = 0;
     FOR_EACH_COMPUTE(gpu, instance, compute) taken |= compute->slices == 0 ? 0 : 1U << compute->index;

@@ -1,7 +1,8 @@
-"""Records which functions of ours a program enters: Python imports this at its start where its folder is in PYTHONPATH.
+"""Records which functions of ours a program enters: Python imports this at its start if its folder is in PYTHONPATH.
 
-WALK_TRACE: folder in which each process writes a file of lines `monotonic ns, thread, call | resume, file, line, function`. A
-resume is a coroutine or generator that goes on after an await or yield. Generated files are left out.
+WALK_TRACE: folder in which each process writes a file of lines `monotonic ns, thread, call
+resume, file, line, function`. A resume is a coroutine or generator that continues after an await or yield. Generated
+files are left out.
 """
 
 import inspect
@@ -41,7 +42,7 @@ def _start(folder: str) -> None:
         text, instructions = described
         at = frame.f_lasti
         if code.co_flags & _GENERATORS and at < 0:
-            # the object is made, and runs later
+            # this creates the object, which runs later
             return
         is_resumed = at >= 0 and (
             instructions[at] == _YIELD or (instructions[at] == _RESUME and instructions[at + 1] != 0)

@@ -154,7 +154,7 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 start = tasks.create_task
                 start(vital("beat", self._beat))
-                self._publisher.start(tasks, self._host, self._delivery_of, self._sources)
+                self._publisher.start(tasks, self._host, self._delivery, self._sources)
                 await self._delivery.start(tasks)
                 for resource_name in self._manager.resources:
                     self._publisher.publish(resource_name)
@@ -188,8 +188,8 @@ class Agent:
         now, plugins = self._host.now(), [plugin for _, _, plugin in found.plugins.each()]
         awaited = [name for plugin in plugins if plugin.finds_files for name in plugin.names()]
         returning = [name for plugin in plugins for name in plugin.listed_at_once()]
-        self._manager.ranked(found.ranks, awaited, now)
-        self._manager.configured(found.names, now, returning)
+        self._manager.table.ranked(found.ranks, awaited, now)
+        self._manager.table.configured(found.names, now, returning)
         self._host.settle()
         if self._nri is not None:
             self._nri.configured(found.plugins)
@@ -282,10 +282,6 @@ class Agent:
         found = OfferedTwice(sources, host, self._publisher.refresh)
         self._publisher.offered_twice = found
         return found
-
-    def _delivery_of(self, resource_name: str) -> Delivery:
-        """The delivery of a resource to new pods: the same for all resources of this agent."""
-        return self._delivery
 
     def _idle_plugin(self) -> NriPlugin:
         """Made for every other delivery as well: the annotation that makes a pod require this NRI plugin does not depend on its

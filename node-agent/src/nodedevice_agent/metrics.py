@@ -14,7 +14,7 @@ from nodedevice_common import http_server, tasks
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.errors import AgentSettingsError
 
@@ -163,7 +163,9 @@ CHECKPOINT_FAILING = Gauge(
 CHECKPOINT_UNREADABLE = Gauge(
     "nodedevice_agent_checkpoint_unreadable", "1 after a start with an unreadable checkpoint."
 )
-PODS_WAITING = Gauge("nodedevice_agent_pods_waiting", "Pods bound here that wait for devices.", ["resource_name"])
+PODS_WAITING = Gauge(
+    "nodedevice_agent_pods_waiting", "Pending pods that are bound here, without devices.", ["resource_name"]
+)
 RUNTIME_CONNECTED = Gauge(
     "nodedevice_agent_runtime_connected", "1 while the agent is connected to the container runtime as its NRI plugin."
 )

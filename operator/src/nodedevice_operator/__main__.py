@@ -75,7 +75,7 @@ main.add_command(extender)
     default=None,
     help="Count the devices of DRA drivers that are not of one node (the default), or not.",
 )
-@click.option("--node-taint/--no-node-taint", default=None, help="Taint Nodes with broken devices; default: not.")
+@click.option("--node-taint/--no-node-taint", default=None, help="Taint Nodes with unhealthy devices; default: not.")
 @click.option("--node-labels/--no-node-labels", default=None, help="Sum up resources in labels of Nodes; default: not.")
 @click.option(
     "--held-device-policy",
@@ -84,12 +84,12 @@ main.add_command(extender)
     metavar="RESOURCE=POLICY",
     help="report or evict, when a device breaks that a pod holds; RESOURCE * is every other one. May be given several times.",
 )
-@click.option("--eviction-delay-seconds", type=float, help="How long it has been broken before its pod is evicted.")
+@click.option("--eviction-delay-seconds", type=float, help="How long it has been unhealthy before its pod is evicted.")
 @click.option("--evictions-per-minute", type=float, help="How many pods at most are evicted in the whole cluster.")
 @click.option(
     "--required-plugins/--no-required-plugins",
     default=None,
-    help="Keep the policy by which pods wait for their node's agent (the default), or leave that to the runtime.",
+    help="Keep the policy that makes pods wait for their node's agent (the default), or leave that to the runtime.",
 )
 @click.option(
     "--required-plugin-names",
@@ -130,7 +130,7 @@ def _set_up_log(chosen: settings.OperatorSettings) -> None:
 
 
 def _policies(given: tuple[str, ...]) -> dict[str, str] | None:
-    """RESOURCE=POLICY pairs as a mapping; None where none was given. Raises click.BadParameter."""
+    """RESOURCE=POLICY pairs as a mapping; None without any. Raises click.BadParameter."""
     for pair in given:
         if "=" not in pair:
             raise click.BadParameter(f"{pair!r} is not RESOURCE=POLICY, such as vendor.com/gpu=evict")

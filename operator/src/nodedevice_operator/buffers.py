@@ -1,8 +1,7 @@
 """Buffers go back to the kernel when they are freed.
 
-The C library asks the kernel for what is larger than 128 KiB, and for ever larger ones itself once such have been freed. Those of
-each thread stay then, with what the threads have left between them (pages of lists are decoded in threads): 20 MiB after a list of
-what one node may have written.
+By default the C library raises its mmap threshold of 128 KiB each time a larger buffer is freed. Freed buffers then stay in the
+arenas of the threads, which decode the pages of lists: 20 MiB after a list of one node's objects.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""How often what others undo is written again: at once, but not without end. Pure.
+"""Decides how often to restore a field that others keep changing: at once, then with growing pauses. Pure.
 
-Two changes within a minute may be accidents, the third is somebody who means it. Of a Node's resources, capacity/ownership.py
-counts by writer, and keeps that in the Node's history.
+Two changes within a minute may be accidents; the third is on purpose. For a Node's resources, capacity/ownership.py counts by
+writer in the Node's history.
 """
 
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from nodedevice_common.pacing import exponential_seconds
 # Three changes within this many seconds are contention, not an accident.
 CONTENTION_WINDOW_SECONDS: Final = 60.0
 CONTENTION_CHANGES: Final = 3
-# How long the operator backs off from what is contended, doubled each time up to the longest.
+# How long the operator pauses its writes of a contended object, doubled each time up to the longest.
 FIRST_BACKOFF_SECONDS: Final = 60.0
 LONGEST_BACKOFF_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """What others have undone of one object. Times are monotonic seconds.
+    """The contention about one object. Times are monotonic seconds.
 
     repairs: when it was written again, lately. pauses: how many in a row. paused_until: when it may be written again.
     """
@@ -29,7 +29,7 @@ class Contention:
     paused_until: float = 0.0
 
     def undone(self, now: float) -> "Contention":
-        """It was found changed: with a pause from now on, where it was written again twice within the last minute."""
+        """Notes a foreign change; starts a pause if the object was restored twice within the last minute."""
         if now < self.paused_until or len(self._lately(now)) + 1 < CONTENTION_CHANGES:
             return self
         # quiet for as long as the longest pause: the next contention is another one
@@ -38,12 +38,12 @@ class Contention:
         return Contention((), pauses, now + seconds)
 
     def repaired(self, now: float) -> "Contention":
-        """It was written again."""
+        """Notes that the object was restored."""
         return replace(self, repairs=(*self._lately(now), now))
 
     def _lately(self, now: float) -> tuple[float, ...]:
         return tuple(at for at in self.repairs if now - at < CONTENTION_WINDOW_SECONDS)
 
     def wait_seconds(self, now: float) -> float:
-        """How long it stays as others want it; 0: it may be written now."""
+        """How long the foreign change stays; 0 if the object may be written now."""
         return max(0.0, self.paused_until - now)

@@ -13,25 +13,25 @@ from nodedevice_kube.masking import masked
 
 
 class OperatorError(Exception):
-    """Root of all errors that the operator raises on purpose. No text has a secret, whoever worded a part of it."""
+    """Root of all errors that the operator raises on purpose. Their texts never contain a secret."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(masked(text))
 
 
 class OperatorSettingsError(OperatorError):
-    """A flag, an environment variable or a key of the file that cannot be used, as it was written; the text has the remedy."""
+    """A flag, an environment variable or a key of the file that is invalid, as written; the text has the remedy."""
 
     def __init__(self, setting: str, problem: str) -> None:
         super().__init__(f"{setting}: {problem}")
 
 
 class CredentialsError(OperatorError):
-    """No usable kubeconfig or service account. The text names where they were expected."""
+    """No usable kubeconfig or service account. The text names the expected places."""
 
 
 class StaleWatch(OperatorError):
-    """What is stored of an object is older than what the API server shows, and has been for too long."""
+    """The stored record of an object has been older than the API server's for too long."""
 
     def __init__(self, kind: str, name: str, version: int, seconds: float) -> None:
         super().__init__(
@@ -48,7 +48,7 @@ class TaskEnded(OperatorError):
 
 
 class Overdue(OperatorError):
-    """A command's time is over. `step` is what it was at, `trouble` what it was waiting for, if that is known."""
+    """A command timed out. `step` names the current step, `trouble` the thing that it waited for, if known."""
 
     def __init__(self, seconds: float, step: str, trouble: str) -> None:
         because = f": {trouble}" if trouble else ""
@@ -67,7 +67,7 @@ class OlderRelease(OperatorError):
 
 
 class StillLed(OperatorError):
-    """Another operator leads and does not stop: it would write again what is removed."""
+    """Another operator leads and does not stop: it would write removed objects again."""
 
     def __init__(self, holder: str, seconds: float) -> None:
         super().__init__(

@@ -52,7 +52,7 @@ from nodedevice_operator.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 _BEAT_SECONDS: Final = 1.0
-# Longer than nearly every write takes; whoever takes over need not wait for longer ones.
+# Longer than nearly every write takes; the next leader need not wait for longer ones.
 _SETTLE_SECONDS: Final = 0.3
 
 
@@ -60,7 +60,7 @@ class Operator:
     """All parts of one process, and how they are connected."""
 
     def __init__(self, settings: OperatorSettings) -> None:
-        """Starts nothing. Raises CredentialsError when there is nothing to log in with."""
+        """Starts nothing. Raises CredentialsError without credentials."""
         self._settings = settings
         self._login = login = credentials.load(settings.kubeconfig)
         self._metrics = metrics = Metrics()
@@ -182,7 +182,7 @@ class Operator:
             raise OperatorSettingsError("metricsAuthentication", str(exc)) from exc
 
     def _candidacy(self, login: Credentials) -> Election | None:
-        """Our part in the election, with connections of its own: a crowd of other requests must not hold it up."""
+        """The operator's election, with connections of its own: other requests must not delay it."""
         if not self._settings.leader_elect:
             self._fence.open_for_good()
             return None
@@ -194,7 +194,7 @@ class Operator:
         return Election(leases, self._fence, timing, identity(), self._lead)
 
     def _tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """By name. What is about single objects, or for showing, does not end the others."""
+        """The tasks by name. A failed task for single objects, or for display, does not end the others."""
         election = {} if self._election is None else {"election": vital("election", self._election.work)}
         vital_kinds = {kind.name for kind in KINDS}
         is_dra_observed = self._settings.observe_dra

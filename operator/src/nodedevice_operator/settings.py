@@ -90,7 +90,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def http_endpoint(self) -> tuple[str, int]:
-        """Host and port of http_address. Raises OperatorSettingsError where it is not host:port."""
+        """Host and port of http_address. Raises OperatorSettingsError if it is not host:port."""
         try:
             return parse_address(self.http_address)
         except ValueError as exc:
@@ -113,19 +113,19 @@ def load(file: Path | None, given: Mapping[str, Any]) -> OperatorSettings:
 
 
 def _check(settings: OperatorSettings) -> None:
-    """Refuse now what would be refused, or never match anything, when it is used. Raises OperatorSettingsError."""
+    """Rejects values that would fail, or match nothing, when they are used. Raises OperatorSettingsError."""
     _ = settings.http_endpoint
     for key, namespace in (("leasesNamespace", settings.leases_namespace), ("namespace", settings.namespace)):
         if namespace is not None and not NAMESPACE.fullmatch(namespace):
             raise OperatorSettingsError(
-                key, f"{namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
+                key, f"{namespace!r} is not a namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
             )
     check_instance(settings.instance)
     if not settings.required_plugin_names:
         raise OperatorSettingsError("requiredPluginNames", "needs at least one pattern; * allows every resource name")
     for pattern in settings.required_plugin_names:
         if not NAME_PATTERN.fullmatch(pattern):
-            problem = f"{pattern!r} is no resource name, with * for any characters, such as vendor.com/*"
+            problem = f"{pattern!r} is not a resource name, with * for any characters, such as vendor.com/*"
             raise OperatorSettingsError("requiredPluginNames", problem)
     for resource in settings.held_device_policy.keys() - {ANY_RESOURCE}:
         problem = resource_name_problem(resource)
@@ -134,6 +134,6 @@ def _check(settings: OperatorSettings) -> None:
 
 
 def check_instance(instance: str) -> None:
-    """Raises OperatorSettingsError for what no label can have."""
+    """Raises OperatorSettingsError for an invalid label value."""
     if not _LABEL_VALUE.fullmatch(instance):
-        raise OperatorSettingsError("instance", f"{instance!r} is no value of a label, such as nodedevice")
+        raise OperatorSettingsError("instance", f"{instance!r} is not a label value, such as nodedevice")

@@ -33,7 +33,7 @@ SHARED_SLICES: Final[Kind[SharedSlice]] = kind_of(
     SLICES, _ROOT, SharedSliceSchema, shared_slice, selector="spec.nodeName="
 )
 
-# Some 500 bytes each. A driver of that many devices has other trouble, and more slices would be counted for nobody.
+# Some 500 bytes each: bounds the memory.
 MOST_SLICES: Final = 10_000
 _DISCOVERY_SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 2.0
@@ -41,7 +41,7 @@ _POLL_SECONDS: Final = 2.0
 
 class SlicesApi(Requests):
     async def is_served(self) -> bool:
-        """Whether the API server has the kind, and lets it be listed. Raises ApiError where that cannot be known."""
+        """Whether the API server has the kind, and allows listing it. Raises ApiError if that is unknown."""
         try:
             data = await self._client.request("GET", "apis", _ROOT)
         except NotFound:

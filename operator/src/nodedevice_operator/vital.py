@@ -8,5 +8,5 @@ from nodedevice_operator.errors import OperatorError, TaskEnded
 
 
 async def vital(task: str, run: Callable[[], Awaitable[object]]) -> None:
-    """For ever. Raises OperatorError: TaskEnded for everything that is no OperatorError, and for a return."""
+    """Runs until cancelled. OperatorErrors propagate; any other exception, or a return, raises TaskEnded."""
     await tasks.vital(task, run, OperatorError, TaskEnded)

@@ -1,12 +1,10 @@
 """The work queue of nodes to reconcile: order, parallelism, and retries with backoff.
 
-Knows nothing of what a reconcile does. Each node is reconciled by one worker at a time: enqueued during a reconcile, it is
+It does not know the contents of a reconcile. Each node is reconciled by one worker at a time: enqueued during a reconcile, it is
 reconciled again afterwards; enqueued several times, once. Nodes that changed go first. All nodes together, which a new leader
 reconciles, come after them. Deferred work comes last, so that it delays nothing when the API server is slow. A node with dozens
-of objects rests after each reconcile, which takes as many times as long: one whose token writes without end takes no other's turn.
-
-While this operator does not lead, nothing is handed out and everything keeps its place: a lapse of the Lease that ends in the same
-process costs nothing but its own time.
+of objects rests after each reconcile, which takes as many times as long: a node whose token writes without end does not delay
+others. While this operator does not lead, the queue stops and keeps its order: a short lapse of the Lease costs only its own time.
 """
 
 import asyncio
@@ -30,10 +28,10 @@ _WARN_AFTER_FAILURES: Final = 3
 
 # So many workers take only urgent nodes: they stay free however long deferred work takes.
 _URGENT_ONLY_WORKERS: Final = 6
-# More at a time would keep the capacity of a node that changes then waiting for its answer.
+# More at a time would delay the capacity write of a node that changes then.
 _MOST_DEFERRED: Final = 42
-# So few workers take deferred nodes while an urgent one is queued or running: an API server that has too little capacity for
-# both would give each the same share. One that has enough answers in milliseconds, and then two are hundreds a second.
+# So few workers take deferred nodes while an urgent one is queued or running: a slow API server would give each the same share. A
+# fast one responds in milliseconds, and two workers then reconcile hundreds a second.
 _DEFERRED_BESIDE_URGENT: Final = 2
 # One in so many picks is a deferred node, so that it gets its turn while urgent nodes keep coming.
 _DEFERRED_TURN: Final = 8
@@ -51,7 +49,7 @@ Reconcile = Callable[[str], Awaitable[float | None]]
 class WorkQueue:
     """Three queues of nodes: changed, resync (all nodes, one time), and deferred.
 
-    fence: nothing is handed out while it is closed; who opens it calls `resume` or `restart`. None: it is always open.
+    fence: the queue stops while it is closed; the election calls `resume` or `restart` after opening it. None: always open.
     weight: how many objects a node has.
     """
 
@@ -63,8 +61,8 @@ class WorkQueue:
         self._weight = weight
         # of nodes that are not light (seconds of the loop)
         self._rests_until: dict[str, float] = {}
-        # In order. A node is in one of them; enqueueing moves it from a later queue to an earlier one. Of those that changed: when,
-        # by the clock of the fence, and the last time.
+        # In order. A node is in one of them; enqueueing moves it from a later queue to an earlier one. _changed has the time of the
+        # last change, by the clock of the fence.
         self._changed: dict[str, float] = {}
         self._resync: dict[str, None] = {}
         self._deferred: dict[str, None] = {}
@@ -84,7 +82,7 @@ class WorkQueue:
         return self._fence is None or self._fence.is_open
 
     def _waiting(self) -> int:
-        """How many nodes wait for this operator; those that it keeps as a standby wait for another one."""
+        """How many nodes wait for this operator; 0 on a standby, whose nodes wait for the leader."""
         return len(self._changed) + len(self._resync) + len(self._deferred) if self._is_open else 0
 
     @property
@@ -117,7 +115,7 @@ class WorkQueue:
             self._wake.set()
 
     def discard(self, node: str) -> None:
-        """Forget that node, of which nothing is known any more."""
+        """Forgets a node without objects."""
         for queue in (self._changed, self._resync, self._deferred, self._rests_until):
             queue.pop(node, None)
 
@@ -126,9 +124,8 @@ class WorkQueue:
         self._wake.set()
 
     def restart(self, nodes: Collection[str], since: float) -> None:
-        """Reconcile all of these, and no others: first those that changed at `since`, by the clock of the fence, or later.
-
-        One that changes meanwhile goes before the rest.
+        """Queues exactly these nodes: first the ones that changed at `since` or later, by the clock of the fence. A node that
+        changes meanwhile goes before the rest.
         """
         self._changed = {node: at for node, at in self._changed.items() if at >= since and node in nodes}
         self._deferred.clear()

@@ -10,6 +10,7 @@ checkpoint, has the original: shown_id() where an ID comes in, original_id() whe
 """
 
 import re
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final, Self
 from urllib.parse import quote, unquote_to_bytes
@@ -92,6 +93,11 @@ def is_shortened(shown: str) -> bool:
 def has_original(shown: str) -> bool:
     """Whether original_id() knows the ID; not for a shortened one from the API, until its plugin has listed it."""
     return isinstance(shown, ShortenedID) or not (shown.startswith(ESCAPED) and is_shortened(shown))
+
+
+def long_octets(device_ids: Iterable[str]) -> int:
+    """Of the IDs that are shown shortened, in their original form; an ordinary ID has few."""
+    return sum(i.octets for i in device_ids if isinstance(i, ShortenedID))
 
 
 def _encoded(text: str) -> str:

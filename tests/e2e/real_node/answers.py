@@ -113,11 +113,11 @@ CASES = {
     ),
     "malformed-annotation": Case(
         [annotated(a=f"{_one('one')}, {_one('two')}")],
-        refused="is no list of CDI devices",
+        refused="is not a list of CDI devices",
         kubelets="invalid CDI device name",
     ),
     "empty-annotation": Case(
-        [annotated(a="")], refused="is no list of CDI devices", kubelets="invalid CDI device name"
+        [annotated(a="")], refused="is not a list of CDI devices", kubelets="invalid CDI device name"
     ),
     "unknown-cdi-device": Case(
         [annotated(a=_one("four"))], refused="unresolvable CDI devices", kubelets="unresolvable CDI devices"
@@ -154,7 +154,7 @@ CASES = {
         [device(FOLDER, "/dev/given", "r"), device(f"{FOLDER}/x", GIVEN, "w")], has=is_open("rw")
     ),
     "no-such-file": Case([device("/dev/nodedevice-none")], refused="No such file", kubelets="no such file"),
-    "no-device-file": Case([device("/etc/hostname")], refused="no device file", kubelets="not a device node"),
+    "no-device-file": Case([device("/etc/hostname")], refused="neither a device file", kubelets="not a device node"),
     "file-and-mount-of-it": Case([device(), mount(CHAR, GIVEN, read_only=False)], joined=True, has=is_open("rw")),
     "mount": Case([mount()]),
     "mount-by-a-link": Case([mount(f"{MOUNTED}/link")]),

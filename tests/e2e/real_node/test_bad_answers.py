@@ -40,7 +40,7 @@ def _mounts(*pairs: tuple[str, str]) -> api_pb2.ContainerAllocateResponse:
 
 BAD = {
     "no such device": Bad(_devices(("/dev/a", "/dev/e2e-none")), "device /dev/e2e-none of the host: No such file"),
-    "no device": Bad(_devices(("/dev/a", "/etc/passwd")), "/etc/passwd of the host is no device file"),
+    "no device": Bad(_devices(("/dev/a", "/etc/passwd")), "/etc/passwd of the host is neither a device file"),
     "a tree of files": Bad(_devices(("/dev/a", "/sys")), "directory /sys of the host has more than"),
     "permissions": Bad(_devices(("/dev/a", "/dev/null"), permissions="rwx"), "permissions 'rwx' are not letters of"),
     "one place for two devices": Bad(

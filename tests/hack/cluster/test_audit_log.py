@@ -31,7 +31,7 @@ def test_lines_without_the_text_are_not_decoded(log: Path) -> None:
 
 def test_a_line_that_is_no_request_is_named_by_its_place(log: Path) -> None:
     log.write_bytes(_ONE + b'{"verb": get}\n' + _TWO)
-    with pytest.raises(ValueError, match=rf"{log}: the line at byte {len(_ONE)} is no request: .*get}}"):
+    with pytest.raises(ValueError, match=rf"{log}: the line at byte {len(_ONE)} is not a request: .*get}}"):
         _verbs(log)
 
 

@@ -66,7 +66,7 @@ def test_only_what_the_assets_lack_is_built(cache: Path, tmp_path: Path, monkeyp
 
 def test_assets_that_are_no_folder_are_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", "/nowhere/at/all")
-    with pytest.raises(BinaryError, match="/nowhere/at/all, which is no folder"):
+    with pytest.raises(BinaryError, match="/nowhere/at/all, which is not a folder"):
         find(["etcd"])
 
 
@@ -339,7 +339,7 @@ def test_a_persons_own_setting_of_gos_memory_counts(monkeypatch: pytest.MonkeyPa
 
 def test_a_kubernetes_that_is_no_version_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES", "latest")
-    with pytest.raises(BinaryError, match=r"KUBERNETES=latest is no version\n.*write it as 1\."):
+    with pytest.raises(BinaryError, match=r"KUBERNETES=latest is not a version\n.*write it as 1\."):
         find(["kubectl"])
 
 

@@ -50,7 +50,7 @@ def test_who_builds(
         pytest.param("", ["amd64"], [], "nothing here builds images for amd64: install docker, podman", id="nothing"),
         pytest.param("", ["amd64", "arm64"], ["docker"], "nothing here builds images for amd64 and arm64", id="two"),
         pytest.param("kaniko", ["amd64"], [], "BUILDER=kaniko is unknown: name one of docker, podman", id="unknown"),
-        pytest.param("podman", ["amd64"], ["docker"], "BUILDER=podman does not answer: start it", id="not here"),
+        pytest.param("podman", ["amd64"], ["docker"], "BUILDER=podman does not respond: start it", id="not here"),
         pytest.param("docker", ["amd64", "arm64"], ["docker"], "nothing here builds images", id="named, for two"),
     ],
 )
@@ -324,7 +324,7 @@ def test_other_things_that_are_missing() -> None:
         ("getting credentials: exec: executable aws not found", "install it, log in"),
         ("Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress", "wait for it"),
         ("Error: values don't meet the specifications of the schema(s)", "correct VALUES"),
-        ("", "type the same again"),
+        ("", "repeat the command"),
     ],
 )
 def test_what_programs_complain_about_has_a_remedy(stderr: str, remedy: str) -> None:

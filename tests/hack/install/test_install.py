@@ -225,7 +225,7 @@ def test_paths_of_a_kubeconfig_start_from_its_folder(world: World) -> None:
 @pytest.mark.parametrize(
     ("spoiled", "message"),
     [
-        pytest.param(_no_kubeconfig, "there is no current kubeconfig .*: set KUBECONFIG", id="no kubeconfig"),
+        pytest.param(_no_kubeconfig, "no current kubeconfig .*: set KUBECONFIG", id="no kubeconfig"),
         pytest.param(
             _unreachable, "asking the API server https://127.0.0.1:6443 of the context lab failed", id="unreachable"
         ),
@@ -280,7 +280,9 @@ def test_what_is_no_json_is_named(world: World, program: str) -> None:
     world.program("kind")
     world.run_by([_KIND])
     world.answer("nodes" if program == "kubectl" else "releases", "Welcome to my wrapper!")
-    assert f"{program} printed no JSON (Welcome to my wrapper!): see what is in PATH" in world.run("install").error
+    assert (
+        f"{program} printed no JSON (Welcome to my wrapper!): see which program PATH has" in world.run("install").error
+    )
 
 
 def test_a_cache_folder_that_cannot_be_written_is_named(world: World) -> None:
@@ -315,15 +317,15 @@ def test_helm_ends_in_its_own_way_when_it_is_interrupted(world: World) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(typed.pid, signal.SIGKILL)
-    assert complaint == "install: interrupted; typed again, it goes on\n"
+    assert complaint == "install: interrupted; repeat the command to continue\n"
     assert "helm ended" in world.calls()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--registry", "https://registry"], "REGISTRY=https://registry is no prefix of an image"),
-        (["--values", "nowhere.yaml"], "VALUES=nowhere.yaml is no file"),
+        (["--registry", "https://registry"], "REGISTRY=https://registry is not a prefix of an image"),
+        (["--values", "nowhere.yaml"], "VALUES=nowhere.yaml is not a file"),
     ],
     ids=["registry", "values"],
 )
@@ -339,7 +341,7 @@ def test_arguments_are_checked_before_anybody_is_asked(world: World, arguments: 
         ("agents:\n\thttpPort: 1\n", "it is not YAML: YAML is indented by spaces, and this has a tab in line 2"),
         ("agents: [", "it is not YAML: did not find expected node content"),
         ("agents: {httpPort: 1}\nagents: {}\n", "it has the key agents twice, in line 1 and in line 2"),
-        ("agents: {}\n---\noperator: {}\n", "it has several documents, of which Helm takes the first alone"),
+        ("agents: {}\n---\noperator: {}\n", "it has several documents, but Helm reads only the first"),
         ("agents: {podAnnotations: {a: true}}", "agents.podAnnotations.a: true is no text: put it in quotes"),
         ("operator: {nodeSelector: {gpu: 1}}", "operator.nodeSelector.gpu: 1 is no text: put it in quotes"),
         ("- a", "it has no keys: a file of values is a mapping"),

@@ -169,7 +169,7 @@ def test_a_socket_of_another_node() -> None:
 
 
 def test_a_socket_where_nothing_answers() -> None:
-    with pytest.raises(NoRoute, match=r"^nothing answers at CONTAINERD=/mine.sock, and images cannot be brought to a "):
+    with pytest.raises(NoRoute, match=r"^no response at CONTAINERD=/mine.sock, and images cannot be brought to a "):
         choose([node()], Machine(), containerd="/mine.sock")
 
 

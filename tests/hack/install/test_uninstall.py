@@ -49,7 +49,7 @@ def test_an_uninstall_names_what_it_keeps(world: World, has_helm: bool) -> None:
 def test_all_of_it_asks_first(world: World) -> None:
     _on_kind(world)
     done = world.run("uninstall", "--all")
-    assert "there is no terminal on which to ask: give YES=1, too. Nothing was changed" in done.error
+    assert "no terminal is available to confirm it: add YES=1. Nothing was changed" in done.error
     assert world.changes() == []
 
 

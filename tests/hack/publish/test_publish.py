@@ -178,7 +178,7 @@ def test_a_changed_file_is_found_before_anything_is_sent(dist: Path, to: Service
         archive.write(b"x")
     said = _refused(_publish(dist, f"{to.address}/team", "--unsigned"))
     assert said == (
-        "publish: nodedevice-agent-0.1.0.oci.tar is not what SHA256SUMS says: somebody changed it after the release: "
+        "publish: nodedevice-agent-0.1.0.oci.tar is not what SHA256SUMS says: it was changed after the release: "
         "make it again with `make release`"
     )
     assert _is_empty(to)
@@ -256,9 +256,9 @@ def test_an_index_that_is_away(dist: Path, to: Service) -> None:
 # wrong whatever there is to publish, and what is said of it
 _WRONG = {
     "no registry": (["", "--unsigned"], "no REGISTRY is given: write it as REGISTRY=registry.example.com/team"),
-    "an address": (["https://registry.example.com", "--unsigned"], "is no prefix of an image: write it as"),
+    "an address": (["https://registry.example.com", "--unsigned"], "is not a prefix of an image: write it as"),
     "no key": (["registry.example.com/team"], "nothing is given to sign with: name a private key of cosign's in KEY"),
-    "no such key": (["registry.example.com/team", "--key", "no.key"], "KEY=no.key is no file: make one with"),
+    "no such key": (["registry.example.com/team", "--key", "no.key"], "KEY=no.key is not a file: make one with"),
     "both": (["registry.example.com/team", "--key", "no.key", "--unsigned"], "KEY and UNSIGNED are both given"),
 }
 

@@ -96,7 +96,7 @@ def test_artifact_hub_finds_what_it_shows() -> None:
 
 
 def test_a_source_that_is_no_address_is_refused() -> None:
-    with pytest.raises(ReleaseError, match="SOURCE=somewhere is no address"):
+    with pytest.raises(ReleaseError, match="SOURCE=somewhere is not an address"):
         with_source("", "somewhere")
 
 
@@ -134,7 +134,7 @@ def test_a_dirty_tree_is_refused_and_the_former_release_stays(
 
 @pytest.mark.parametrize("registry", ["https://registry.example.com", "registry.example.com/", "a b"])
 def test_a_registry_that_is_no_prefix_leaves_nothing(project: Path, tmp_path: Path, registry: str) -> None:
-    with pytest.raises(ReleaseError, match="is no prefix of an image: write it as"):
+    with pytest.raises(ReleaseError, match="is not a prefix of an image: write it as"):
         command.release(project, "0.1.0", registry, tmp_path / "dist", with_images=False)
     assert list(tmp_path.iterdir()) == []
 

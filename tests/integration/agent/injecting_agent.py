@@ -64,4 +64,4 @@ async def with_pod(manager: HostedManager, pod: Pod = POD) -> None:
 
 
 def holders(manager: HostedManager) -> dict[str, str]:
-    return dict(manager.manager.resources[RESOURCE].holders)
+    return dict(manager.manager.resources[RESOURCE].use.holders)

@@ -154,12 +154,12 @@ async def test_a_new_pod_does_not_hold_up_the_containers_of_others(
         await manager.register(plugin)
         manager.pods(pod("old"))
         resource = manager.manager.resources[RESOURCE]
-        await manager.until(lambda: set(resource.holders) == {"a"})
+        await manager.until(lambda: set(resource.use.holders) == {"a"})
         await manager.host.saved()
         assert manager.host.unsaved == ""
         filler = fill(disk)
         manager.pods(pod("old"), pod("new"))
-        await manager.until(lambda: set(resource.holders) == {"a", "big"})
+        await manager.until(lambda: set(resource.use.holders) == {"a", "big"})
         assert await created(manager, "new") == (
             "the allocation is not on disk yet: is the disk of --state-dir slow or full?"
         )

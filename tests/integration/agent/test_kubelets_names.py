@@ -91,8 +91,8 @@ async def test_the_kubelets_containers_start_after_the_plugin_left(
         await plugin.stop()
         await manager.until(lambda: not manager.manager.resources[RESOURCE].is_live)
         if not is_configured:
-            manager.manager.resources[RESOURCE].scope = f"built-in {RESOURCE}"
-            manager.manager.configured(lambda name, scope: False, manager.host.now())
+            manager.manager.resources[RESOURCE].presence.scope = f"built-in {RESOURCE}"
+            manager.manager.table.configured(lambda name, scope: False, manager.host.now())
             manager.host.settle()
         manager.pods(POD)
         with pytest.raises(Exception, match=why):

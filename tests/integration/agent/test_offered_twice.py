@@ -70,13 +70,13 @@ async def test_a_plugin_of_the_kubelet_and_a_driver(
     await node.until_numbers(total=3, allocated=0, available=3)
     await publish(slices, node.name, UUID)
     stop = f"stop the device plugin of {GPU} on this node"
-    await until_twice(node, GPU, OF_DRIVER, f"{UUID} (there gpu-0)", "1 device is", "pods hold none", stop)
+    await until_twice(node, GPU, OF_DRIVER, f"{UUID} (there gpu-0)", "1 device is", "none is in use", stop)
     await until_twice(node, OF_DRIVER, GPU, f"gpu-0 (there {UUID})", "served by the kubelet", stop)
     status, metrics = await node.agent.get("/metrics")
     assert f'nodedevice_agent_offered_twice{{resource_name="{GPU}"}} 1.0' in metrics
     # a pod that has one decides which side goes
     await give(node, pod_resources, "one", f"{UUID}::1")
-    await until_twice(node, GPU, "pods hold 1 of them here and 0 there", f"stop the DRA driver {DRIVER}")
+    await until_twice(node, GPU, "1 in use here and 0 there", f"stop the DRA driver {DRIVER}")
     await publish(slices, node.name, "GPU-00000001-e770-3ea8-8ac3-8a1d419763e0", generation=2)
     for name in (GPU, OF_DRIVER):
         await until_once(node, name)
@@ -118,7 +118,7 @@ async def test_a_file_that_a_pod_of_the_kubelet_has_and_a_path_here(
     await node.until_numbers(total=2, allocated=0, available=2)
     assert not twice(node.status())
     await give(node, pod_resources, "one", "some-name", "/dev/null", path)
-    await until_twice(node, GPU, f"some-name (there {path})", "pods hold 1 of them here and 0 there", OURS)
+    await until_twice(node, GPU, f"some-name (there {path})", "1 in use here and 0 there", OURS)
 
 
 async def test_a_dongle_of_ours_and_of_a_driver(
@@ -165,8 +165,8 @@ async def test_files_of_a_claim_and_a_path_here(
     pod_resources.claimed.append(held)
     await node.claiming_pod("one", "c")
     await node.until_numbers(2, 1, 1, OF_DRIVER)
-    await until_twice(node, OF_DRIVER, "gpu-1 (there /dev/card-of-test7)", "pods hold 1 of them here and 0 there")
-    await until_twice(node, OURS, "pods hold 0 of them here and 1 there", f"stop the device plugin of {OURS}")
+    await until_twice(node, OF_DRIVER, "gpu-1 (there /dev/card-of-test7)", "1 in use here and 0 there")
+    await until_twice(node, OURS, "0 in use here and 1 there", f"stop the device plugin of {OURS}")
 
 
 async def test_what_is_one_device_of_one_vendor_raises_nothing(

@@ -43,7 +43,7 @@ async def test_after_a_restart_from_the_checkpoint(tmp_path: Path, plugin: FakeP
     async with agent(tmp_path, POD) as (manager, _):
         connection = await runtime.plugin()
         await connection.container_event("StopContainer", sandbox(), made())
-        await manager.until(lambda: manager.manager.resources[RESOURCE].settle_until is not None)
+        await manager.until(lambda: manager.manager.resources[RESOURCE].presence.settle_until is not None)
         assert "PreStartContainer" in await refused(connection, made(number=2))
         await manager.register(plugin)
         assert [e.value for e in (await connection.create_container(sandbox(), made(number=2))).env] == ["a"]

@@ -70,8 +70,8 @@ def shown(node: HostedManager, name: str) -> dict[str, str]:
     resource = node.manager.resources[name]
     healthy = {i for i in resource.devices if availability.is_healthy(resource, i)}
     return {
-        i: resource.holders.get(i)
-        or ("cordoned" if resource.is_cordoned(i) else "" if i in healthy else Reason.IN_OTHER_USE)
+        i: resource.use.holders.get(i)
+        or ("cordoned" if resource.use.is_cordoned(i) else "" if i in healthy else Reason.IN_OTHER_USE)
         for i in resource.devices
     }
 
@@ -99,7 +99,7 @@ async def test_no_other_resource_gets_them(node: HostedManager, host: FakeSysfs)
     await configure(node, settings(host, camera=BY_PATH, other={"paths": [{"path": "/dev/ttyUSB*"}]}))
     await node.until(lambda: not node.manager.resources[STICK].is_live)
     assert shown(node, OTHER) == {"ttyUSB0": Reason.IN_OTHER_USE, "ttyUSB1": Reason.IN_OTHER_USE}
-    node.manager.cordoned(STICK, "uid-1", {})
+    node.manager.table.cordoned(STICK, "uid-1", {})
     node.host.settle()
     assert shown(node, OTHER) == {"ttyUSB0": Reason.IN_OTHER_USE, "ttyUSB1": ""}
 

@@ -76,7 +76,7 @@ def test_the_first_screen_and_devices(client: Client, enter: Type) -> None:
     assert (ran.returncode, ran.stderr) == (1, "")
     [line] = [each for each in ran.stdout.splitlines() if each.startswith(_GPU)]
     assert line.split()[1:8] == ["nodedevice", "2", "6", "4", "1", "1", "0"]
-    assert "gpu-1 (example.com/gpu) of node-a is broken: Xid 79: gone" in ran.stdout
+    assert "gpu-1 (example.com/gpu) on node-a is unhealthy: Xid 79: gone" in ran.stdout
     ran = enter("devices", "--node", "node-a", "--resource", _GPU, "-o", "json")
     items = json.loads(ran.stdout)["items"]
     assert [(each["id"], each["states"]) for each in items] == [("gpu-0", ["Held"]), ("gpu-1", ["Broken"])]
@@ -130,7 +130,7 @@ def test_all_nodes(client: Client, enter: Type) -> None:
     ("arguments", "problem"),
     [
         (("devices", "--as", "nobody"), "may not"),
-        (("devices", "--node", "none"), "those that have: node-a, node-b"),
+        (("devices", "--node", "none"), "nodes with NodeDevices: node-a, node-b"),
         (("holders", "none"), "pod default/none does not exist"),
         (("cordon", "node-a", "--device", "gpu-9", "--reason", "x"), "it has gpu-0, gpu-1, gpu-2, gpu-3"),
         (("cordon", "node-a", "--device", "gpu-1", "--reason", "x", "--as", "nobody"), "may not"),

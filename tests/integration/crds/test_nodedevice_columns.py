@@ -91,7 +91,7 @@ def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) 
         ("nodedevice", "A NodeDevice is one resource on one node"),
         ("nodedevice.spec.cordonedDevices", "Device ID, or * (or the word all) for every device of the resource."),
         ("nodedevice.status", "Devices that are healthy, not cordoned and not held."),
-        ("nodedevice.status.devices", "Missing means that a container holds it"),
+        ("nodedevice.status.devices", "Missing means that in use by a container"),
         ("nodedevice.status.allocations", "The pod is over or gone, and its container"),
         ("poddevice.status.containers.resources", "Its devices, sorted by id, claim and shareID."),
     ],

@@ -71,7 +71,7 @@ def test_a_pod_that_was_made_again_is_not_bound_and_has_nothing_promised(
     installed.client.delete(Pod, "pod", namespace=namespace, grace_period=0)
     new = make_pod(installed, namespace, "pod", 8)
     status, answer = extender.bind(old, gpus.name)
-    assert (status, "another one has its name" in answer["Error"]) == (200, True)
+    assert (status, "another pod has its name" in answer["Error"]) == (200, True)
     assert placed(installed, new) == (None, None)
     # both GPUs are free
     others = [make_pod(installed, namespace, f"other-{i}", 8) for i in range(2)]
@@ -104,7 +104,7 @@ def test_while_the_api_server_is_away_a_bind_is_an_error_and_promised_once(
         # the API server does it, and its answer is lost
         proxy.rule("POST", "/binding", 1, 504)
         status, answer = away.bind(pod, gpus.name)
-        assert (status, "until it is known" in answer["Error"]) == (200, True)
+        assert (status, "until the outcome is known" in answer["Error"]) == (200, True)
         # its promise stays, and it fits nowhere else
         gpus.settle_parts(8)
         wait_until(lambda: not away.filter(other, gpus.name).get("NodeNames"), "what is promised is not offered")

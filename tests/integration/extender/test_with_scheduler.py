@@ -162,7 +162,7 @@ def test_a_pod_is_tried_again_by_itself_when_one_that_ends_leaves_room(
     installed.client.delete(Pod, "a", namespace=namespace, grace_period=0)
     # its agent has not shown it yet
     _create(installed, gpus, namespace, 4, "next")
-    expected = f"as pods that leave node {gpus.name} make room there"
+    expected = f"as pods that leave node {gpus.name} make room"
     wait_until(lambda: any(expected in each for each in _messages(installed, namespace, "next")), "it is said so", 60)
     gpus.publish_pods()
     wait_until(lambda: bool(_on(installed, namespace, "next")), "next is bound")

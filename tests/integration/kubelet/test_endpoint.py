@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 from msgspec import convert
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.backend import MAX_LIST_BYTES, endpoint_name
 from nodedevice_agent.kubelet.directory import KubeletDirectory

@@ -59,7 +59,7 @@ class Reading:
         self.mirror = attributing(0.0)
         self.mirror.connected(GPU, 1, PluginOptions(), 0.0)
         self.mirror.listed(GPU, 1, accept(Device(f"d{index}") for index in range(4)), 0.0)
-        self.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
+        self.mirror.pod_events.synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
         self.troubles: list[str] = []
         self._changed = asyncio.Event()
         self.reader = KubeletReader(self.directory, self.mirror.pods)
@@ -157,7 +157,7 @@ async def test_a_finished_pod_triggers_a_read(resources: PodResources, reading: 
     reading.directory.write(held_by("one", "d0"), held_by("static", "d3"))
     await reading.until_held(one=("d0",), static=("d3",))
     resources.assigned = []
-    reading.mirror.pod_gone("one", 0.0)
+    reading.mirror.pod_events.gone("one", 0.0)
     reading.reader.wake()
     await reading.until_held()
 
@@ -208,7 +208,7 @@ async def test_a_device_of_two_pods_is_logged_once(
     resources.assigned = [AssignedDevices("default", name, "c0", GPU, {"d0": ()}) for name in ("one", "two")]
     filesystem.replace_durably(reading.directory.checkpoint, "{")
     await reading.until_held(one=("d0",))
-    reading.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
+    reading.mirror.pod_events.synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
     reads = reading.directory.reads
     reading.reader.wake()
     await reading.until_read(reads + 2)

@@ -14,7 +14,7 @@ ONE, TWO, THREE = (f"nvidia.com/mig-{profile}" for profile in ("1g.10gb", "2g.20
 async def test_a_gpu_in_mig_mode_is_never_offered_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "mig-a100", monkeypatch) as here:
         await here.until_unhealthy({0: "MigMode", 1: "MigMode"})
-        assert "nvml.mig is none" in here.device(0).message
+        assert "nvml.mig: none" in here.device(0).message
         here.gpus.mig(1, "disabled")
         await here.until_unhealthy({0: "MigMode"})
 

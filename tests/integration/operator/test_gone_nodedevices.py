@@ -69,7 +69,7 @@ def test_what_is_not_configured_is_withdrawn_and_deleted_at_once(
     end(node)
     wait_until(lambda: not exists(node, GPU), "the NodeDevice is deleted")
     assert node.shown() == (None, None)
-    assert operator.lines("NodeDevice deleted: nobody uses it")[-1]["reason"] == "nothing configures it any more"
+    assert operator.lines("unused NodeDevice deleted")[-1]["reason"] == "nothing configures it any more"
     assert node.events("NotConfigured", node.nd_name()) == [
         f"{GPU} on {node.name}: its built-in plugin was taken out of the configuration"
     ]

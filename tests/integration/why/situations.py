@@ -248,7 +248,7 @@ def ask(kubeconfig: Path, *words: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
     )
-    if done.returncode == 2 and "there is no pod" in done.stderr:
+    if done.returncode == 2 and "does not exist in namespace" in done.stderr:
         return {"causes": [], "notes": []}
     assert done.returncode in (0, 1), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -73,7 +73,7 @@ def _named(cluster: ControlPlane, situation: Situation, wanted: list[str]) -> li
         answer = ask(cluster.admin_kubeconfig, "pod", situation.asked, "--namespace", situation.namespace)
         found[:] = codes(answer)
         # a node is named only of a pod that no scheduler has refused
-        is_refused = answer["causes"] == [] and any("could take it" in each for each in answer["notes"])
+        is_refused = answer["causes"] == [] and any("No obstacle is known on" in each for each in answer["notes"])
         found.extend(["could take it"] * is_refused)
         return found == wanted
 

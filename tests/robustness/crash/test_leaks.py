@@ -125,7 +125,7 @@ async def test_pods_do_not_leak(tmp_path: Path, capsys: pytest.CaptureFixture[st
         await until_written(tmp_path)
         after = Footprint.now()
         assert not manager.manager.book.by_pod
-        assert not manager.manager.resources[RESOURCE].reserved
+        assert not manager.manager.resources[RESOURCE].use.reserved
         assert manager.manager.next_deadline() is None
     verify_nothing_grew(before, after, CYCLES)
     checkpoint = checkpoint_file.read(tmp_path)

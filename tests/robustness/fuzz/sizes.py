@@ -100,7 +100,7 @@ def _answers_of_many_containers() -> None:
 
     def allocate_all() -> None:
         for number in range(count):
-            manager.pod_seen(Pod(f"u{number}", "n", f"p{number}", (Container("c", limits={_RESOURCE: 1}),)), 0.0)
+            manager.pod_events.seen(Pod(f"u{number}", "n", f"p{number}", (Container("c", limits={_RESOURCE: 1}),)), 0.0)
             message = api_pb2.ContainerAllocateResponse.FromString(octets)
             for effect in manager.settle(0.0):
                 if isinstance(effect, CallAllocate):

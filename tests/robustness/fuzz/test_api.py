@@ -93,11 +93,11 @@ class PodsOf:
         self._manager = manager
 
     def synced(self, objects: list[PodObject], version: int) -> None:
-        self._manager.pods_synced([from_api(pod) for pod in objects], 1.0)
+        self._manager.pod_events.synced([from_api(pod) for pod in objects], 1.0)
 
     def updated(self, found: PodObject) -> None:
         pod = from_api(found)
-        self._manager.pod_seen(pod, 1.0)
+        self._manager.pod_events.seen(pod, 1.0)
         assert sum(need.count for need in pod.device_requests) < 2**70
 
     def deleted(self, found: PodObject) -> None:
@@ -118,7 +118,7 @@ class StatusOf(Publisher):
         return StatusMaker(lambda: status_of(self._manager, resource_name, observed), False)
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
-        self._manager.cordoned(resource_name, uid, in_spec)
+        self._manager.table.cordoned(resource_name, uid, in_spec)
         self._manager.settle(1.0)
 
 

@@ -63,7 +63,7 @@ def _go_on_with(checkpoint: Checkpoint, folder: Path) -> None:
     """What the agent does with it: starts, serves a pod, publishes every resource, and saves it again."""
     manager = DeviceManager(0.0, checkpoint, waits_for_cordons=True)
     for uid in ("uid-1", "uid-3"):
-        manager.pod_seen(Pod(uid, "default", uid, (Container("main", limits={"example.com/gpu": 1}),)), 1.0)
+        manager.pod_events.seen(Pod(uid, "default", uid, (Container("main", limits={"example.com/gpu": 1}),)), 1.0)
     manager.tick(1000.0)
     for resource_name in manager.resources:
         node_device_name("node-a", resource_name)

@@ -24,7 +24,7 @@ _CALLS += ["/v1alpha1.PodResourcesLister/List", "/v1.PodResourcesLister/Nothing"
 
 async def serve(path: Path) -> PodResourcesServer:
     manager = DeviceManager(0.0)
-    manager.pod_seen(Pod("uid-1", "default", "train", (Container("main"),)), 0.0)
+    manager.pod_events.seen(Pod("uid-1", "default", "train", (Container("main"),)), 0.0)
     # a clock that jumps, so that the limit of calls a second is never met
     hours = count(0, 3600)
     server = PodResourcesServer(path, manager, are_pods_known=lambda: True, clock=lambda: float(next(hours)))

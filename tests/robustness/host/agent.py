@@ -21,7 +21,7 @@ from nodedevice_agent.devicemanager.records.allocations import AllocationKey
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService, list_to_wire
@@ -149,8 +149,8 @@ class Agent:
         self.settings = settings
         wanted = {each.resource_name: each for each in settings.generic}
         found = Effective(settings, ranks={name: rank for rank, name in enumerate(wanted)})
-        self.manager.ranked(found.ranks, list(wanted), self.now)
-        self.manager.configured(found.names, self.now)
+        self.manager.table.ranked(found.ranks, list(wanted), self.now)
+        self.manager.table.configured(found.names, self.now)
         self.settle()
         for name, plugin in list(self.plugins.items()):
             if name not in wanted:
@@ -173,7 +173,7 @@ class Agent:
     def stop(self, name: str) -> None:
         """Its stream ends."""
         plugin = self.plugins.pop(name)
-        self.manager.disconnected(name, plugin.endpoint, self.now)
+        self.manager.table.disconnected(name, plugin.endpoint, self.now)
         self.settle()
 
     def start_foreign(self, name: str, paths: Mapping[str, str]) -> None:
@@ -186,7 +186,7 @@ class Agent:
         self.settle()
 
     def stop_foreign(self, name: str) -> None:
-        self.manager.disconnected(name, self.foreign.pop(name).endpoint, self.now)
+        self.manager.table.disconnected(name, self.foreign.pop(name).endpoint, self.now)
         self.settle()
 
     def refresh(self, name: str, *, reads: bool) -> None:
@@ -211,7 +211,7 @@ class Agent:
             self.settle()
         self.now = max(self.now, until)
         for name, resource in list(self.manager.resources.items()):
-            if resource.state is EndpointState.GONE:
+            if resource.presence.state is EndpointState.GONE:
                 self.manager.forget(name)
 
     # -- containers -------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def offers_of(world: World) -> list[Offer]:
             continue
         free = set(availability.free(resource))
         for listed_id in resource.listed.ids:
-            if listed_id not in resource.holders:
+            if listed_id not in resource.use.holders:
                 nodes = nodes_of(world, plugin, resource, listed_id)
                 offer = Offer(
                     name,
@@ -30,7 +30,7 @@ def offers_of(world: World) -> list[Offer]:
                     nodes,
                     config.is_for_several,
                     listed_id in free,
-                    listed_id in resource.held_back,
+                    listed_id in resource.use.held_back,
                 )
                 found.append(offer)
     return found

@@ -406,9 +406,9 @@ class Referee:
         """No pod is there any more: each device that is not cordoned can be had, under one of its names."""
         assert self._world.agent is not None
         for name, resource in self._world.agent.manager.resources.items():
-            if resource.holders or resource.reserved:
+            if resource.use.holders or resource.use.reserved:
                 self._report(
-                    "hangs", f"nobody is there, and of {name} are held {resource.holders or resource.reserved}"
+                    "hangs", f"nobody is there, and of {name} are held {resource.use.holders or resource.use.reserved}"
                 )
         offers = offers_of(self._world)
         free = [offer for offer in offers if offer.is_free]

@@ -105,7 +105,7 @@ class World:
         agent.settle()
 
     def _list_pods(self, agent: Agent) -> None:
-        agent.manager.pods_synced(self.pods.values(), agent.now)
+        agent.manager.pod_events.synced(self.pods.values(), agent.now)
         agent.settle()
 
     def start_plugin(self, name: str) -> None:
@@ -160,7 +160,7 @@ class World:
     def _show_cordons(self, name: str) -> None:
         if self.agent is not None:
             found = dict.fromkeys(sorted(self.cordons.get(name, ())), Cordon())
-            self.agent.manager.cordoned(name, f"object of {name}", found)
+            self.agent.manager.table.cordoned(name, f"object of {name}", found)
             self.agent.settle()
 
     def start_foreign(self, path: str) -> None:
@@ -181,7 +181,7 @@ class World:
         containers = tuple(Container(f"c{n}", ContainerKind.APP, limits) for n, limits in enumerate(requests))
         pod = self.pods[uid] = Pod(uid, "default", uid, containers)
         if self.agent is not None:
-            self.agent.manager.pod_seen(pod, self.agent.now)
+            self.agent.manager.pod_events.seen(pod, self.agent.now)
             self.agent.settle()
         return uid
 
@@ -189,7 +189,7 @@ class World:
         """Its containers may still run."""
         del self.pods[uid]
         if self.agent is not None:
-            self.agent.manager.pod_gone(uid, self.agent.now)
+            self.agent.manager.pod_events.gone(uid, self.agent.now)
             self.agent.settle()
 
     def start_container(self, uid: str, name: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 from msgspec import inspect
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_api import nodedevice, poddevice
 from nodedevice_api.nodedevice import (
     AllocationStatus,

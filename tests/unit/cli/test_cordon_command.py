@@ -100,7 +100,9 @@ def test_the_longest_reason(run: Run, server: FakeApiServer) -> None:
 def test_all_nodes_are_of_one_whole_resource(run: Run, server: FakeApiServer, words: tuple[str, ...]) -> None:
     for verb, more in (("cordon", ("--reason", "fan")), ("uncordon", ())):
         ran = run(verb, *words, "--yes", *more)
-        words_of_it = f"error: --all-nodes is of one whole resource; {verb} --resource NAME --all-nodes\n"
+        words_of_it = (
+            f"error: --all-nodes needs --resource, and neither NODE nor --device; {verb} --resource NAME --all-nodes\n"
+        )
         assert (ran.status, ran.err) == (2, words_of_it)
     assert not _patches(server)
 
@@ -108,18 +110,23 @@ def test_all_nodes_are_of_one_whole_resource(run: Run, server: FakeApiServer, wo
 @pytest.mark.parametrize(
     ("words", "code", "problem", "remedy"),
     [
-        (("x", "--device", "d"), "NoSuchNode", "node x has no NodeDevices", "those that have: node-a, node-b, node-c"),
+        (
+            ("x", "--device", "d"),
+            "NoSuchNode",
+            "node x has no NodeDevices",
+            "nodes with NodeDevices: node-a, node-b, node-c",
+        ),
         (
             ("node-c", "--device", "d", "--resource", GPU),
             "NoSuchResource",
-            f"there is no resource {GPU} on node node-c",
-            "there is example.com/nic",
+            f"resource {GPU} does not exist on node node-c",
+            "existing resources: example.com/nic",
         ),
         (
             ("--all-nodes", "--resource", "x"),
             "NoSuchResource",
-            "there is no resource x",
-            f"there is {GPU}, example.com/nic",
+            "resource x does not exist",
+            f"existing resources: {GPU}, example.com/nic",
         ),
     ],
 )
@@ -141,7 +148,7 @@ def test_a_device_that_all_devices_keep_cordoned_is_left(run: Run, server: FakeA
     ran = run("uncordon", "node-b", "--device", "gpu-0")
     assert (ran.status, ran.out) == (
         1,
-        "gpu-0 of node-b: not cordoned by its own ID, but with all devices by bob: move\n"
+        "gpu-0 on node-b: not cordoned by its own ID, but with all devices by bob: move\n"
         f"   kubectl nodedevice uncordon node-b --resource {GPU} --device '*' --take-over\n",
     )
 
@@ -161,7 +168,7 @@ def test_it_waits_no_longer_than_the_agent_takes(run: Run, server: FakeApiServer
             server.objects[_KIND][1]["status"]["devices"][0]["cordonedSince"] = "2026-11-28T10:00:00Z"
 
     clock.meanwhile = honour
-    assert run(*_CORDON).out == "gpu-0 of node-b: cordoned; free, so it is out of service now\n"
+    assert run(*_CORDON).out == "gpu-0 on node-b: cordoned; free, so it is out of service now\n"
     assert clock.slept == [0.25] * 3
 
 
@@ -170,13 +177,13 @@ def test_it_waits_for_no_agent_that_has_fallen_silent(run: Run, server: FakeApiS
         server.objects[_KIND][1]["status"]["conditions"] = [condition("AgentReady", "Unknown", "LeaseExpired")]
 
     clock.meanwhile = silence
-    assert "takes effect when the agent of node-b is back" in run(*_CORDON).out
+    assert "takes effect when the agent on node-b reports again" in run(*_CORDON).out
     assert clock.slept == [0.25]
 
 
 def test_for_what_was_not_changed_it_does_not_wait(run: Run, server: FakeApiServer, clock: Clock) -> None:
     server.objects[_KIND][1]["spec"]["cordonedDevices"] = [{"id": "gpu-0", "by": "alice", "reason": "fan"}]
-    assert run(*_CORDON).out == "gpu-0 of node-b: cordoned already by alice: fan\n"
+    assert run(*_CORDON).out == "gpu-0 on node-b: cordoned already by alice: fan\n"
     assert not clock.slept
 
 
@@ -319,13 +326,13 @@ def test_the_resources_of_a_node_before_the_end_are_reported(
     server.objects[_KIND] = [node_device("n", GPU), node_device("n", "example.com/nic", devices=[device("nic-0")])]
     _ends(server, "nic", answer)
     ran = run("cordon", "n", "--device", "gpu-0", "--device", "nic-0", "--reason", "fan", "--wait", "0")
-    assert (ran.status, ran.out.partition(";")[0]) == (ended, "gpu-0 of n: cordoned")
+    assert (ran.status, ran.out.partition(";")[0]) == (ended, "gpu-0 on n: cordoned")
 
 
 def test_who_is_tired_of_waiting_knows_what_was_done(run: Run, server: FakeApiServer, clock: Clock) -> None:
     clock.meanwhile = lambda: os.kill(os.getpid(), signal.SIGINT)
     ran = run(*_CORDON)
-    assert (ran.status, ran.out.partition(";")[0]) == (130, "gpu-0 of node-b: cordoned")
+    assert (ran.status, ran.out.partition(";")[0]) == (130, "gpu-0 on node-b: cordoned")
 
 
 @pytest.mark.parametrize(("seconds", "ended"), [("2", 1), ("0", 0)])

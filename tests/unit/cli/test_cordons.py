@@ -179,7 +179,7 @@ def test_both_words_for_all_mean_the_same_cordon(device_id: str) -> None:
             Cordon("a"),
             False,
             "OthersCordon",
-            "cordoned by somebody who left no name; --take-over lifts it all the same",
+            "cordoned by an unknown person; --take-over lifts it all the same",
         ),
     ],
 )
@@ -300,6 +300,7 @@ def test_when_it_is_in_force(
 
 
 _SPLIT: Final = Device("s", "Healthy", parts=_PARTS)
+_PARTLY = "partly in use by ns/p (1): each part leaves when its pod ends"
 _IN_PART: Final = Allocation("ns", "p", "u", "c", parts=(HeldParts("s", 1),))
 
 
@@ -308,26 +309,26 @@ _IN_PART: Final = Allocation("ns", "p", "u", "c", parts=(HeldParts("s", 1),))
     [
         (node("a"), "a", "Unchanged", ""),
         (node("a"), "a", "Cordoned", "free, so it is out of service now"),
-        (node("a", allocations=(held("a"),)), "a", "Cordoned", "held until ns/p ends, then out of service"),
+        (node("a", allocations=(held("a"),)), "a", "Cordoned", "in use until ns/p ends, then out of service"),
         (node("a", allocations=(held("b"),)), "a", "Cordoned", "free, so it is out of service now"),
         (node(_SPLIT), "s", "Cordoned", "free, so it is out of service now"),
-        (node(_SPLIT, allocations=(_IN_PART,)), "s", "Cordoned", "in part held by ns/p (1): each part leaves when its pod ends"),
-        (node(_SPLIT, allocations=(_IN_PART,)), "s::1", "Cordoned", "in part held by ns/p (1): each part leaves when its pod ends"),
+        (node(_SPLIT, allocations=(_IN_PART,)), "s", "Cordoned", _PARTLY),
+        (node(_SPLIT, allocations=(_IN_PART,)), "s::1", "Cordoned", _PARTLY),
         (node("a"), "x", "Cordoned", "takes effect when a device of that ID appears"),
         (node("a"), "x", "Uncordoned", "free now"),
         (node("a"), "a", "Uncordoned", "free now"),
         (node(_SPLIT), "s::1", "Uncordoned", "3 of 4 free now"),
-        (node("a", allocations=(held("a"),)), "a", "Uncordoned", "held by ns/p now"),
+        (node("a", allocations=(held("a"),)), "a", "Uncordoned", "in use by ns/p now"),
         (node("a", cordons=(Cordon("*", by="bob"),)), "a", "Uncordoned", "cordoned by bob now"),
-        (node(Device("a", "Unhealthy", message="hot"), allocations=(held("a"),)), "a", "Uncordoned", "broken: hot; held now"),
+        (node(Device("a", "Unhealthy", message="hot"), allocations=(held("a"),)), "a", "Uncordoned", "unhealthy: hot; in use now"),
         (node("a", total=3, available=2), "*", "Uncordoned", "2 of 3 available now"),
         (node("a"), "all", "Uncordoned", "0 of 0 available now"),
-        (node("a"), "*", "Cordoned", "none was held: all are out of service now"),
+        (node("a"), "*", "Cordoned", "none is in use: all are out of service now"),
         (
             node("a", "b", "c", allocations=(held("b", pod="q"), held("a", "c"))),
             "*",
             "Cordoned",
-            "held until ns/p, ns/q ended; no device is free",
+            "in use until ns/p, ns/q ended; no device is free",
         ),
     ],
 )  # fmt: skip
@@ -337,10 +338,10 @@ def test_what_follows(found: NodeDevice, device_id: str, code: str, words: str) 
 
 @pytest.mark.parametrize(("status", "is_alive"), [("True", True), ("", True), ("False", False), ("Unknown", False)])
 def test_an_agent_that_is_silent_honours_it_later(status: str, is_alive: bool) -> None:
-    for since, words in ((_AT, " for 1 h"), ("", "")):
+    for since, words in ((_AT, " (1 h)"), ("", "")):
         conditions = {"AgentReady": Condition("AgentReady", status, since=since)} if status else {}
         found = node("a", conditions=conditions)
-        later = f"takes effect when the agent of n is back, which is silent{words}"
+        later = f"takes effect when the agent on n reports again; it is silent{words}"
         for code in ("Cordoned", "Uncordoned"):
             assert (cordons.effect(found, Done("a", code, ""), _NOW) == later) is not is_alive
         assert cordons.is_alive(found) is is_alive

@@ -45,11 +45,11 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
     ("state", "codes", "text"),
     [
         (_state(device("d")), ("Free",), "free"),
-        (_state(device("d"), **_HELD), ("Held",), "held"),
-        (_state(device("d", **_XID)), ("Broken",), "broken 12 min: Xid 79"),
-        (_state(device("d", **_XID), **_HELD), ("Broken", "Held"), "broken 12 min: Xid 79; held"),
+        (_state(device("d"), **_HELD), ("Held",), "in use"),
+        (_state(device("d", **_XID)), ("Broken",), "unhealthy (12 min): Xid 79"),
+        (_state(device("d", **_XID), **_HELD), ("Broken", "Held"), "unhealthy (12 min): Xid 79; in use"),
         (_state(device("d"), cordons=[_BY_ALICE]), ("Cordoned",), "cordoned by alice: ecc"),
-        (_state(device("d"), cordons=[_BY_ALICE], **_HELD), ("Cordoned", "Held"), "cordoned by alice: ecc; held"),
+        (_state(device("d"), cordons=[_BY_ALICE], **_HELD), ("Cordoned", "Held"), "cordoned by alice: ecc; in use"),
         (_state(device("d"), cordons=[{"id": "all"}]), ("Cordoned",), "cordoned"),
         (_state(device("d"), cordons=[{"id": "d::3"}]), ("Free",), "free"),
         (_state(device("d"), rememberedCordons=[_BY_ALICE]), ("Cordoned",), "cordoned by alice: ecc"),
@@ -57,11 +57,11 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
         (_state(device("d", parts=_PARTS), **_HELD_PARTS), ("PartlyFree",), "11 of 79 free"),
         (_state(device("d", parts={**_PARTS, "available": 0}), **_HELD_PARTS), ("Held",), "0 of 79 free"),
         (_state(device("d", parts={**_PARTS, "available": 0})), ("Unknown",), "0 of 79 free"),
-        (_state(device("d", parts=_PARTS, **_XID)), ("Broken",), "broken 12 min: Xid 79"),
+        (_state(device("d", parts=_PARTS, **_XID)), ("Broken",), "unhealthy (12 min): Xid 79"),
         (
             _state(device("d", parts=_PARTS, **_XID), **_HELD_PARTS),
             ("Broken", "PartlyFree"),
-            "broken 12 min: Xid 79; 11 of 79 free",
+            "unhealthy (12 min): Xid 79; 11 of 79 free",
         ),
         # of no parts at all it is one device
         (_state(device("d", parts={"healthy": 1})), ("Free",), "free"),
@@ -73,20 +73,20 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
         (
             _state(device("d", presence="Missing"), **_HELD),
             ("Missing", "Held"),
-            "missing 12 min: its plugin no longer lists it; held",
+            "missing (12 min): its plugin no longer lists it; in use",
         ),
         (
             _state(device("d", presence="Missing"), agent={"servedBy": "dra"}),
             ("Missing",),
-            "missing 12 min: its driver no longer lists it",
+            "missing (12 min): its driver no longer lists it",
         ),
         (
             _state(device("d", "Unhealthy"), endpoint={"state": "Gone", "since": "2026-11-28T10:11:00Z"}),
             ("NoPlugin",),
-            "no device plugin 1 min",
+            "no device plugin (1 min)",
         ),
         (_state(device("d", "Unhealthy"), endpoint={"state": "Stopped"}), ("NoPlugin",), "no device plugin"),
-        (_state(device("d", **_XID), endpoint={"state": "Gone"}), ("Broken",), "broken 12 min: Xid 79"),
+        (_state(device("d", **_XID), endpoint={"state": "Gone"}), ("Broken",), "unhealthy (12 min): Xid 79"),
         (_state(device("d", "Degraded")), ("Unknown",), "Degraded"),
         (_state(device("d", "")), ("Unknown",), "unknown"),
         (
@@ -98,8 +98,8 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
         (_state(device("d", taints=[{"key": "k", "effect": "None"}])), ("Tainted", "Free"), "tainted None: k; free"),
         # ... nor does a pod that has it for administration
         (_state(device("d"), **_administered({"id": "d", "adminAccess": True})), ("Free",), "free"),
-        (_state(device("d"), **_administered({"id": "d", "adminAccess": True}, {"id": "d"})), ("Held",), "held"),
-        (_state(device("d"), **_administered({"id": "other", "adminAccess": True})), ("Held",), "held"),
+        (_state(device("d"), **_administered({"id": "d", "adminAccess": True}, {"id": "d"})), ("Held",), "in use"),
+        (_state(device("d"), **_administered({"id": "other", "adminAccess": True})), ("Held",), "in use"),
         # ... nor does a cordon of what others give out
         (_state(device("d"), cordons=[_BY_ALICE], agent={"servedBy": "dra"}), ("Free",), "free"),
         (
@@ -154,12 +154,12 @@ def test_since_when(state: devices.State, since: str) -> None:
 )
 def test_of_a_message_the_first_words_are_the_reason(message: str, words: str) -> None:
     found = _state(device("d", "Unhealthy", reason="Xid79", message=message))
-    assert found.text == f"broken 12 min: {words}"
+    assert found.text == f"unhealthy (12 min): {words}"
 
 
 def test_a_long_reason_is_its_word() -> None:
-    assert _state(device("d", "Unhealthy", reason="Xid79", message="x" * 61)).text == "broken 12 min: Xid79"
-    assert _state(device("d", "Unhealthy", message="x" * 61)).text == f"broken 12 min: {'x' * 60}…"
+    assert _state(device("d", "Unhealthy", reason="Xid79", message="x" * 61)).text == "unhealthy (12 min): Xid79"
+    assert _state(device("d", "Unhealthy", message="x" * 61)).text == f"unhealthy (12 min): {'x' * 60}…"
 
 
 def test_who_has_it_for_administration_is_shown_beside_who_holds_it(run: Run, server: FakeApiServer) -> None:
@@ -169,7 +169,7 @@ def test_who_has_it_for_administration_is_shown_beside_who_holds_it(run: Run, se
     lines = run("devices", "--node", "node-b").out.splitlines()
     assert "free" in lines[1]
     assert "default/monitor (admin access)" in lines[1]
-    assert "held" in lines[2]
+    assert "in use" in lines[2]
     assert "default/monitor (admin access), default/job" in lines[2]
     items = json.loads(run("devices", "--node", "node-b", "-o", "json").out)["items"]
     assert [[(h["pod"], h["adminAccess"]) for h in each["holders"]] for each in items] == [
@@ -190,8 +190,14 @@ def test_those_that_are_left_out_are_counted(
 
 
 def test_names_that_do_not_exist(run: Run) -> None:
-    assert run("devices", "--node", "x").err == "error: node x has no NodeDevices; those that have: node-a, node-b\n"
-    assert run("devices", "--resource", "x").err == "error: there is no resource x; there is example.com/gpu\n"
+    assert (
+        run("devices", "--node", "x").err
+        == "error: node x has no NodeDevices; nodes with NodeDevices: node-a, node-b\n"
+    )
+    assert (
+        run("devices", "--resource", "x").err
+        == "error: resource x does not exist; existing resources: example.com/gpu\n"
+    )
     assert "on node node-a" in run("devices", "--node", "node-a", "--resource", "x").err
 
 

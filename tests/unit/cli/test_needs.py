@@ -1,4 +1,4 @@
-"""What needs a person: each sentence, the command that explains it, and what programs get of it."""
+"""Objects that need attention: each sentence, the command that explains it, and what programs get of it."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -95,7 +95,7 @@ def test_an_operator_that_does_not_renew_its_lease(renewed: str, holder: str, se
 
 def test_what_is_said_of_the_operator() -> None:
     assert [*needs.of_operator(None, _NOW)] == []
-    text = "no operator is at work: the Lease was renewed 1 h ago"
+    text = "no operator is running: its Lease was renewed 1 h ago"
     expected = need("OperatorSilent", text, "kubectl nodedevice check", _HOUR, {"lease": "l"})
     assert [*needs.of_operator(Lease(Meta("l"), "x", _HOUR, 15), _NOW)] == [expected]
 
@@ -112,20 +112,20 @@ def test_agents_that_are_silent_are_one_line_for_each_reason() -> None:
     assert [*needs.of_summaries(found, objects, _NOW)] == [
         need(
             "AgentSilent",
-            "the agent of 3 nodes (a, b, c) is silent 1 d: AgentSilent: no heartbeat",
+            "the agent on 3 nodes (a, b, c) is silent (1 d): AgentSilent: no heartbeat",
             "kubectl nodedevice why node a",
             _DAY,
             {"node": "a", "nodes": "3"},
         ),
         need(
             "AgentSilent",
-            "the agent of d is silent: Other",
+            "the agent on d is silent: Other",
             "kubectl nodedevice why node d",
             "",
             {"node": "d", "nodes": "1"},
         ),
         need(
-            "AgentSilent", "the agent of e is silent", "kubectl nodedevice why node e", "", {"node": "e", "nodes": "1"}
+            "AgentSilent", "the agent on e is silent", "kubectl nodedevice why node e", "", {"node": "e", "nodes": "1"}
         ),
     ]
 
@@ -133,7 +133,7 @@ def test_agents_that_are_silent_are_one_line_for_each_reason() -> None:
 def test_an_agent_that_is_silent_for_no_reason_has_its_words_alone() -> None:
     objects = {"a.gpu": whole("a", [Condition("Ready", "False", message="no heartbeat")])}
     [need] = needs.of_summaries([summary("a", "", agent="False")], objects, _NOW)
-    assert need.text == "the agent of a is silent: no heartbeat"
+    assert need.text == "the agent on a is silent: no heartbeat"
 
 
 @pytest.mark.parametrize("more", [{"agent": "True"}, {"agent": ""}, {"agent": "False", "served_by": ""}])
@@ -143,14 +143,14 @@ def test_resources_that_are_not_ready_are_one_line_for_each_reason(more: dict[st
     assert [*needs.of_summaries(found, objects, _NOW)] == [
         need(
             "NotReady",
-            f"{_GPU} of 2 nodes (a, b) is not ready 1 h: X: words",
+            f"{_GPU} on 2 nodes (a, b) is not ready (1 h): X: words",
             "kubectl nodedevice why node a",
             _HOUR,
             {"resource": _GPU, "node": "a", "reason": "X"},
         ),
         need(
             "NotReady",
-            f"{_GPU} of c is not ready: no operator has seen it yet",
+            f"{_GPU} on c is not ready: the operator has not reconciled it yet",
             "kubectl nodedevice why node c",
             "",
             {"resource": _GPU, "node": "c", "reason": ""},
@@ -184,18 +184,18 @@ def broken(device_id: str = "g0", **more: Any) -> Device:
 @pytest.mark.parametrize(
     ("device", "allocations", "code", "text"),
     [
-        (broken(), (), "DeviceBroken", f"g0 ({_GPU}) of n is broken 1 h: words"),
-        (broken(), (holder("g1"),), "DeviceBroken", f"g0 ({_GPU}) of n is broken 1 h: words"),
-        (broken(), (holder("g0", releasing=True),), "DeviceBroken", f"g0 ({_GPU}) of n is broken 1 h: words"),
-        (broken(), (holder("g0"),), "DeviceBrokenHeld", f"g0 ({_GPU}) of n is broken 1 h: words; held by ns/p"),
+        (broken(), (), "DeviceBroken", f"g0 ({_GPU}) on n is unhealthy (1 h): words"),
+        (broken(), (holder("g1"),), "DeviceBroken", f"g0 ({_GPU}) on n is unhealthy (1 h): words"),
+        (broken(), (holder("g0", releasing=True),), "DeviceBroken", f"g0 ({_GPU}) on n is unhealthy (1 h): words"),
+        (broken(), (holder("g0"),), "DeviceBrokenHeld", f"g0 ({_GPU}) on n is unhealthy (1 h): words; in use by ns/p"),
         (
             broken(),
             (holder(parts=(HeldParts("g0", 2),)),),
             "DeviceBrokenHeld",
-            f"g0 ({_GPU}) of n is broken 1 h: words; held by ns/p (2)",
+            f"g0 ({_GPU}) on n is unhealthy (1 h): words; in use by ns/p (2)",
         ),
-        (broken(presence="Missing"), (), "DeviceBroken", f"g0 ({_GPU}) of n is missing 1 h: words"),
-        (broken(message="", since=""), (), "DeviceBroken", f"g0 ({_GPU}) of n is broken: Xid79"),
+        (broken(presence="Missing"), (), "DeviceBroken", f"g0 ({_GPU}) on n is missing (1 h): words"),
+        (broken(message="", since=""), (), "DeviceBroken", f"g0 ({_GPU}) on n is unhealthy: Xid79"),
     ],
 )
 def test_a_device_that_is_broken(device: Device, allocations: tuple[Allocation, ...], code: str, text: str) -> None:
@@ -235,7 +235,7 @@ def test_what_is_offered_twice(message: str, words: str) -> None:
     def of(status: str) -> NodeDevice:
         return whole(conditions=[Condition("OfferedTwice", status, "Twice", message, _HOUR)])
 
-    expected = need("OfferedTwice", f"{_GPU} of n: {words}", "kubectl nodedevice why node n", _HOUR, {"node": "n"})
+    expected = need("OfferedTwice", f"{_GPU} on n: {words}", "kubectl nodedevice why node n", _HOUR, {"node": "n"})
     assert [*needs.of_devices(of("True"), _NOW)] == [expected]
     assert [*needs.of_devices(of("False"), _NOW)] == []
 
@@ -246,10 +246,14 @@ def test_what_is_offered_twice(message: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("more", "code", "text"),
     [
-        ({}, "PodWaiting", f"ns/p waits for {_GPU} on n 1 h: words"),
-        ({"message": ""}, "PodWaiting", f"ns/p waits for {_GPU} on n 1 h: Why"),
-        ({"final": True}, "PodWaiting", f"ns/p gets none of {_GPU} on n 1 h: words"),
-        ({"not_injected": True, "final": True}, "ContainerWithoutDevices", f"ns/p runs without {_GPU} on n 1 h: words"),
+        ({}, "PodWaiting", f"ns/p is pending (1 h): n cannot allocate {_GPU} yet: words"),
+        ({"message": ""}, "PodWaiting", f"ns/p is pending (1 h): n cannot allocate {_GPU} yet: Why"),
+        ({"final": True}, "PodWaiting", f"ns/p cannot get {_GPU} on n (1 h): words"),
+        (
+            {"not_injected": True, "final": True},
+            "ContainerWithoutDevices",
+            f"ns/p runs without {_GPU} on n (1 h): words",
+        ),
     ],
 )
 def test_a_container_that_waits(more: dict[str, Any], code: str, text: str) -> None:
@@ -273,7 +277,7 @@ def test_a_pod_without_a_node(condition: Condition | None, reason: str) -> None:
     asking = Pod(
         Meta("p", "ns", created=_HOUR), containers=(container,), claims=(PodClaim("x"),), conditions=conditions
     )
-    text = f"ns/p has waited 1 h for a node: it asks for claim x, {_GPU} ({reason})"
+    text = f"ns/p is pending (1 h): it requests claim x, {_GPU} ({reason})"
     explained, about = "kubectl nodedevice why pod p -n ns", {"pod": "ns/p", "reason": reason}
     others = [
         replace(asking, node="n"),
@@ -295,7 +299,7 @@ def test_a_pod_without_a_node(condition: Condition | None, reason: str) -> None:
         (1, "", "", [("ConfigRefused", "NodeDeviceConfig a b: 1 node refuses it")]),
         (3, "", "", [("ConfigRefused", "NodeDeviceConfig a b: 3 nodes refuse it")]),
         (2, "", "words", [("ConfigRefused", "NodeDeviceConfig a b: words")]),
-        (0, "True", "", [("ConfigConflict", "NodeDeviceConfig a b: another one has a resource of it")]),
+        (0, "True", "", [("ConfigConflict", "NodeDeviceConfig a b: another one configures the same resource")]),
     ],
 )
 def test_a_configuration(refused: int, conflict: str, result: str, expected: list[tuple[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""The first screen: what is counted, what needs you and in which order, and how little is read for it."""
+"""The first screen: what is counted, what needs attention and in which order, and how little is read for it."""
 
 import json
 import re
@@ -32,13 +32,13 @@ def test_the_small_cluster(run: Run) -> None:
     ran = run()
     assert ran.status == 1
     assert ran.out.splitlines()[:2] == [
-        "RESOURCE         GIVEN BY    NODES  DEVICES  FREE  HELD  BROKEN  CORDONED  WAITING",
-        "example.com/gpu  nodedevice      2        5     2     1       1         1        1",
+        "RESOURCE         SERVED BY   NODES  DEVICES  FREE  IN USE  UNHEALTHY  CORDONED  PENDING",
+        "example.com/gpu  nodedevice      2        5     2       1          1         1        1",
     ]
-    assert "1. gpu-2 (example.com/gpu) of node-a is broken" in ran.out
+    assert "1. gpu-2 (example.com/gpu) on node-a is unhealthy" in ran.out
     assert "Xid 79: the GPU has fallen off the bus" in ran.out
     assert "   kubectl nodedevice why device node-a gpu-2 --resource example.com/gpu" in ran.out
-    assert "2. default/late has waited" in ran.out
+    assert "2. default/late is pending" in ran.out
     assert "   kubectl nodedevice why pod late -n default" in ran.out
 
 
@@ -46,7 +46,7 @@ def test_nothing_needs_you(run: Run, server: FakeApiServer) -> None:
     del server.objects[f"{_OURS}/nodedevices"][0]
     del server.objects["/api/v1/pods"][1]
     ran = run()
-    assert (ran.status, ran.out.splitlines()[-1]) == (0, "Nothing needs you.")
+    assert (ran.status, ran.out.splitlines()[-1]) == (0, "Nothing needs attention.")
 
 
 def test_whole_objects_are_read_only_where_they_have_more_to_say(run: Run, server: FakeApiServer) -> None:
@@ -70,7 +70,7 @@ def test_one_cause_on_every_node_is_one_line(run: Run, server: FakeApiServer) ->
     server.objects[f"{_OURS}/nodedevices"].append(node_device("zebra", conditions=gone))
     found = json.loads(run("-o", "json").out)["needs"]
     assert [each["reason"] for each in found] == ["AgentSilent", "NotReady", "DeviceBroken", "PodUnschedulable"]
-    assert "the agent of 300 nodes (n000, n001, n002 and 297 more) is silent" in found[0]["message"]
+    assert "the agent on 300 nodes (n000, n001, n002 and 297 more) is silent" in found[0]["message"]
     assert "RuntimeDisconnected: no runtime" in found[1]["message"]
     assert sum("/nodedevices/" in each.path for each in server.requests) <= 60
 
@@ -83,7 +83,7 @@ def test_whoever_sees_only_pods_sees_those(run: Run, server: FakeApiServer) -> N
     assert "default    try  node-a  example.com/gpu=1  Healthy" in ran.out
     remedy = "an administrator can bind the ClusterRole nodedevice-fleet-view to you"
     assert (
-        f"Nothing that you may see needs you.\nNot shown: nodedevices: you may not list nodedevices; {remedy}\n"
+        f"Nothing that you may see needs attention.\nNot shown: nodedevices: you may not list nodedevices; {remedy}\n"
         in ran.out
     )
 
@@ -91,7 +91,7 @@ def test_whoever_sees_only_pods_sees_those(run: Run, server: FakeApiServer) -> N
 def test_whoever_sees_the_pods_of_one_namespace_sees_those_that_wait_there(run: Run, server: FakeApiServer) -> None:
     server.fault = lambda request: status(403, "no") if request.path == "/api/v1/pods" else None
     out = run("-n", "default").out
-    assert "default/late has waited" in out
+    assert "default/late is pending" in out
     assert "Not shown: pods of other namespaces: " in out
     assert "default/late" not in run("-n", "team").out
 
@@ -101,7 +101,7 @@ def test_a_nodedevice_that_cannot_be_read_is_shown_by_its_row(run: Run, server: 
     """It was deleted meanwhile, or only lists are allowed."""
     server.fault = lambda request: status(code, name="n") if "/nodedevices/" in request.path else None
     ran = run()
-    assert (ran.status, "default/late has waited" in ran.out) == (1, True)
+    assert (ran.status, "default/late is pending" in ran.out) == (1, True)
 
 
 def test_each_kind_of_need(run: Run, server: FakeApiServer) -> None:
@@ -157,6 +157,9 @@ def test_a_narrow_terminal_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPat
     run()
     monkeypatch.undo()
     shown = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).split())
-    assert "example.com/gpu GIVEN BY nodedevice NODES 2 DEVICES 5 FREE 2 HELD 1 BROKEN 1 CORDONED 1 WAITING 1" in shown
+    assert (
+        "example.com/gpu SERVED BY nodedevice NODES 2 DEVICES 5 FREE 2 IN USE 1 UNHEALTHY 1 CORDONED 1 PENDING 1"
+        in shown
+    )
     lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
     assert "   kubectl nodedevice why device node-a gpu-2 --resource example.com/gpu" in lines

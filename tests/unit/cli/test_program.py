@@ -32,7 +32,7 @@ def test_a_terminal_with_fewer_characters(run: Run, server: FakeApiServer, monke
     assert run("devices").status == 0
     assert run("devices", "--node", "maß").status == 2
     assert b"gr??e" in octets["stdout"].getvalue()
-    assert b"error: node ma? has no NodeDevices; those that have: gr" in octets["stderr"].getvalue()
+    assert b"error: node ma? has no NodeDevices; nodes with NodeDevices: gr" in octets["stderr"].getvalue()
 
 
 def test_streams_that_are_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from nodedevice_agent.configs.effective import Effective
 from nodedevice_agent.configs.watch import ConfigWatch
 from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
-from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.resources.resource_table import ResourceTable
 from nodedevice_agent.devicemanager.runtime import RuntimeHandler
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
@@ -115,7 +115,7 @@ async def test_settings_reach_those_who_work_by_them(delivery: str, node: Node) 
         assert agent._manager.book.delivery == agent._delivery.name == delivery
         assert (lease._namespace, lease._node_name) == ("agents", "n1")
         assert lease._identity.startswith(f"{agent_id(node.folder / 'state')}_")
-        assert agent._manager._table._flapping == FlapDampingLimits(7, 8.0, 9.0)
+        assert agent._manager.table._flapping == FlapDampingLimits(7, 8.0, 9.0)
         assert Topology(TopologyPolicy.RESTRICTED, TopologyScope.POD, (0, 1, 2)) in parts_of(agent)
         assert (configs._node_name, configs._base) == ("n1", given["plugins"])
         assert (configs._allowed_host_paths, configs._file.parent) == (["/srv"], node.folder / "state")
@@ -131,9 +131,9 @@ async def test_the_device_manager_of_each_delivery(
 ) -> None:
     with node.agent(delivery=delivery) as agent:
         manager = agent._manager
-        assert (manager._table.is_attributed is None) is is_allocating
-        assert manager._waits_for_runtime is waits_for_runtime
-        assert manager._table._waits_for_cordons is waits_for_cordons
+        assert (manager.table.is_attributed is None) is is_allocating
+        assert (manager.releasing.containers is not None) is waits_for_runtime
+        assert manager.table._waits_for_cordons is waits_for_cordons
         # there is no checkpoint
         assert manager.is_recovering
         assert node.built_in.delivery.by_kubelet is (delivery == "kubelet")
@@ -146,7 +146,7 @@ async def test_what_it_starts_with(delivery: str, node: Node, monkeypatch: pytes
     async with node.started(monkeypatch, delivery=delivery, observe=True) as agent:
         publisher = agent._publisher
         kinds = {"nri": NriBackend, "kubelet": KubeletBackend, "none": RecordOnly}
-        assert type(publisher._delivery_of("example.com/gpu")) is kinds[delivery]
+        assert type(publisher._delivery) is kinds[delivery]
         assert publisher._host is agent._host
         assert agent._observer is not None
         assert publisher._sources == agent._sources
@@ -202,16 +202,16 @@ async def test_what_is_configured_reaches_all(
     )
     calls: list[tuple[str, Any]] = []
 
-    def ranked(_: DeviceManager, *given: Any) -> list[Any]:
+    def ranked(_: ResourceTable, *given: Any) -> list[Any]:
         calls.append(("ranked", given[:2]))
         return []
 
-    def configured(_: DeviceManager, *given: Any) -> list[Any]:
+    def configured(_: ResourceTable, *given: Any) -> list[Any]:
         calls.append(("configured", given[2]))
         return []
 
-    monkeypatch.setattr(DeviceManager, "ranked", ranked)
-    monkeypatch.setattr(DeviceManager, "configured", configured)
+    monkeypatch.setattr(ResourceTable, "ranked", ranked)
+    monkeypatch.setattr(ResourceTable, "configured", configured)
     with node.agent(delivery=delivery, namespace="ours") as agent:
         one_of(agent, ConfigWatch)._apply(Effective(plugins, ranks={"example.com/b": 3}))
         assert calls == [

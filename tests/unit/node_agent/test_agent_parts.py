@@ -170,7 +170,7 @@ async def test_a_name_that_is_given_out_in_another_way_is_no_drivers(
         kubelets = [agent._observer.served.manager] if agent._observer is not None else []
         for owner in (agent._manager, *kubelets):
             held = Resource(GPU)
-            held.holders["d0"] = "uid"
+            held.use.holders["d0"] = "uid"
             assert not is_taken(GPU)
             owner.resources[GPU] = held
             assert is_taken(GPU)

@@ -35,6 +35,7 @@ from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
+from nodedevice_agent.runtime.kubelet_pods import KubeletPods
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_common import tasks
 
@@ -64,7 +65,7 @@ NRI: Final[dict[str, tuple[Any, str]]] = {
     "plugin registry": (PluginWatcher, "run"),
     "plugins": (PluginRunner, "run"),
     "pods": (PodWatch, "run"),
-    "pods of the kubelet": (NriBackend, "_leave_all_to_kubelet"),
+    "pods of the kubelet": (KubeletPods, "leave_all"),
     "registration socket": (RegistrationServer, "keep"),
 }
 KUBELET: Final[dict[str, tuple[Any, str]]] = {

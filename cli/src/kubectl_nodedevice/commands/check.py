@@ -44,7 +44,7 @@ _MARKS: Final = {True: Cell("ok", GOOD), False: Cell("NO", BAD), None: Cell("?",
     multiple=True,
     default=["nodedevice-agent"],
     metavar="NAME",
-    help="DaemonSet of the agents, where there is one; once for each pool.",
+    help="DaemonSet of the agents, if one exists; once for each pool.",
 )
 @click.option(
     "--wait-seconds",

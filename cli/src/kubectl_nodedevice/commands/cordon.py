@@ -1,4 +1,4 @@
-"""`kubectl nodedevice cordon` and `uncordon`: take devices out of service, and give them back.
+"""`kubectl nodedevice cordon` and `uncordon`: take devices out of service, and return them to service.
 
 Each NodeDevice is changed by one patch of the version that was read, and read again where it has another one by then.
 """
@@ -80,11 +80,11 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(cls=Command)
 @_options
-@click.option("--reason", required=True, metavar="TEXT", help="Why, for the others.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why, for other people.")
 @click.option("--by", default="", metavar="NAME", help="Who; default: your name at the API server.")
 @click.pass_context
 def cordon(context: click.Context, /, reason: str, by: str, **options: Any) -> int:
-    """Take devices of NODE out of service, with your name, the time and the reason. What is held stays until its pod ends."""
+    """Take devices of NODE out of service, with your name, the time and the reason. Running pods keep their devices."""
     session = current(context)
     reason = plain(reason).strip()
     if not reason or len(reason) > _LONGEST_REASON:
@@ -103,7 +103,7 @@ def cordon(context: click.Context, /, reason: str, by: str, **options: Any) -> i
 @click.option("--by", default="", metavar="NAME", help="Whose cordons are yours; default: your name at the API server.")
 @click.pass_context
 def uncordon(context: click.Context, /, by: str, **options: Any) -> int:
-    """Give devices of NODE back, which you have cordoned; another's only with --take-over."""
+    """Return devices of NODE that you cordoned to service; another person's only with --take-over."""
     session = current(context)
     who = own_name(session, by)
 
@@ -118,11 +118,13 @@ def _run(session: Session, decide: Decide, verb: str, options: dict[str, Any]) -
     node, resource, device_ids = options["node"], options["resource"], list(dict.fromkeys(options["device_ids"]))
     if options["all_nodes"]:
         if node or device_ids or not resource:
-            raise UsageProblem("--all-nodes is of one whole resource", f"{verb} --resource NAME --all-nodes")
+            raise UsageProblem(
+                "--all-nodes needs --resource, and neither NODE nor --device", f"{verb} --resource NAME --all-nodes"
+            )
         return _all_nodes(work, resource, verb, is_sure=options["is_sure"])
     if not node or not device_ids:
         raise UsageProblem(
-            "which devices, of which node?", f"{verb} NODE --device ID; {verb} --resource NAME --all-nodes"
+            "NODE and --device are missing", f"{verb} NODE --device ID; {verb} --resource NAME --all-nodes"
         )
     found = work.reader.node_devices(node, resource)
     if not found:
@@ -163,18 +165,18 @@ def _status(work: _Work, of_report: int) -> int:
 
 
 def _lifts(verb: str, found: NodeDevice) -> bool:
-    """Whether there are cordons to lift, whoever gives the devices out by now."""
+    """Whether there are cordons to lift, also if another server allocates the devices now."""
     return verb == "uncordon" and bool(found.cordons)
 
 
 def _check_served(session: Session, found: NodeDevice, device_ids: Sequence[str]) -> None:
-    """Raises UsageProblem where a cordon has no effect."""
+    """Raises UsageProblem if a cordon has no effect."""
     has_rules = found.served_by == BY_DRA and _has_rules(session)
     cordons.check_served(found, device_ids, has_rules=has_rules)
 
 
 def _has_rules(session: Session) -> bool:
-    """Whether the API server serves DeviceTaintRules for good, as it does since 1.37."""
+    """Whether the API server serves the stable kind DeviceTaintRule (Kubernetes 1.37)."""
     try:
         kinds = list_of(session.api.get("the kinds of DRA", base(DRA)), "resources")
     except ApiError:
@@ -251,7 +253,7 @@ def _report(work: _Work, lines: Sequence[_Line]) -> int:
         for line in lines:
             effect = f"; {line.effect}" if line.effect else ""
             name = f"all devices ({line.found.resource})" if line.done.id in ALL_DEVICES else line.done.id
-            screen.line(f"{name} of {line.found.node}: {line.done.text}{effect}")
+            screen.line(f"{name} on {line.found.node}: {line.done.text}{effect}")
             if line.command:
                 screen.command(line.command)
     return NEEDS_YOU if any((line.is_late and work.wait_seconds) or _is_left(line.done) for line in lines) else FINE
@@ -330,7 +332,7 @@ def _confirm(question: str, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise UsageProblem(plain(question).rstrip("?") + " needs your word", "say --yes")
+        raise UsageProblem(plain(question).rstrip("?") + " needs confirmation", "add --yes")
     click.confirm(plain(question), abort=True, err=True)
 
 

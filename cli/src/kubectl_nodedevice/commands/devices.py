@@ -1,4 +1,4 @@
-"""`kubectl nodedevice devices`: a line per device: what it does, its holder, since when."""
+"""`kubectl nodedevice devices`: a line per device: its state, the pod that uses it, since when."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,13 +30,13 @@ from kubectl_nodedevice.session import Command, current
 from kubectl_nodedevice.styles import WARN
 from kubectl_nodedevice.text import age
 
-_COLUMNS = ("NODE", "RESOURCE", "DEVICE", "STATE", "HELD BY", "SINCE")
+_COLUMNS = ("NODE", "RESOURCE", "DEVICE", "STATE", "USED BY", "SINCE")
 _WIDE = ("MODEL", "NUMA", "SERVED BY")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A device, or several of which the API has only a number."""
+    """A device, or a number of devices that the API does not list."""
 
     found: NodeDevice
     device: Device
@@ -49,7 +49,7 @@ class Line:
 @click.option("--resource", default="", metavar="NAME", help="Devices of this resource alone, such as vendor.com/gpu.")
 @click.pass_context
 def devices(context: click.Context, node: str, resource: str) -> int:
-    """A line per device: free, held, cordoned or broken, its holder, since when."""
+    """A line per device: its state, the pod that uses it, since when. States: free, in use, cordoned, unhealthy."""
     session = current(context)
     reader = Reader(session.api, session.screen)
     rest = reader.each_node_device(node, resource)
@@ -66,13 +66,13 @@ def devices(context: click.Context, node: str, resource: str) -> int:
 
 
 def lines_of(found: NodeDevice, now: datetime) -> Iterator[Line]:
-    """Each device, and one line for those that the object has no room for."""
+    """One line for each listed device, and one for all that the object omits."""
     holders, everybody = holders_of(found), everybody_of(found)
     for device in found.devices:
         state = state_of(found, device, holders.get(device.id, ()), now)
         yield Line(found, device, state, tuple(everybody.get(device.id, ())))
     if found.devices_omitted:
-        # broken, held and cordoned ones are listed as long as there is room
+        # unhealthy, used and cordoned devices are listed as long as there is room
         is_running = found.endpoint.state in ("Running", "")
         state = State((FREE,), "free") if is_running else State((UNKNOWN,), "not listed")
         yield Line(found, Device(f"({found.devices_omitted:,} more)"), state)
@@ -112,7 +112,7 @@ def _row(screen: Screen, line: Line, now: datetime) -> Row:
 
 @cache
 def _cell(text: str, style: str) -> Cell:
-    """Most states are those of many devices."""
+    """Cached: many devices have the same state."""
     return Cell(text, style)
 
 
@@ -123,10 +123,10 @@ def _wide(line: Line) -> tuple[str, str, str]:
 
 
 def _show_stale(screen: Screen, silent: Mapping[str, str], now: datetime) -> None:
-    """What is shown of a node whose agent is silent is as old as its last word. silent: since when, by node."""
+    """Names nodes with a silent agent, whose state is outdated. silent: since when, by node."""
     for node, since in silent.items():
         ago = age(since, now)
-        screen.line(f"As of {ago or 'some time'} ago: {node}, whose agent is silent since.", WARN)
+        screen.line(f"Outdated ({ago or 'since an unknown time'}): {node}, whose agent is silent.", WARN)
 
 
 def _data(line: Line) -> dict[str, Any]:

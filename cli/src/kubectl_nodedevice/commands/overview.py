@@ -1,4 +1,4 @@
-"""`kubectl nodedevice`: the cluster on one screen, and what needs you."""
+"""`kubectl nodedevice`: the cluster on one screen, and the objects that need attention."""
 
 from typing import Any, Final
 
@@ -42,12 +42,12 @@ def _show(screen: Screen, found: Survey, unseen: list[Unseen]) -> None:
 
 
 def _resources(lines: list[ResourceLine]) -> Table:
-    columns = ("RESOURCE", "GIVEN BY", "NODES", "DEVICES", "FREE", "HELD", "BROKEN", "CORDONED", "WAITING")
+    columns = ("RESOURCE", "SERVED BY", "NODES", "DEVICES", "FREE", "IN USE", "UNHEALTHY", "CORDONED", "PENDING")
     table = Table(columns, numbers=columns[2:])
     for line in lines:
         table.add(
             line.resource,
-            line.given_out_by,
+            line.server,
             f"{len(line.nodes):,}",
             f"{line.devices:,}",
             _number(line.free, GOOD),
@@ -64,7 +64,7 @@ def _number(number: int, style: str) -> Cell:
 
 
 def _own(own: list[PodDevice]) -> Table:
-    """Of a person who sees only pods: their pods' devices."""
+    """The devices of a person's pods, if that person may see only pods."""
     table = Table(("NAMESPACE", "POD", "NODE", "DEVICES", "HEALTH"))
     for each in own:
         is_healthy = each.health in ("", "Healthy")
@@ -80,9 +80,9 @@ def _own(own: list[PodDevice]) -> Table:
 
 def _show_needs(screen: Screen, needs: list[Need], *, sees_all: bool) -> None:
     if not needs:
-        screen.line("Nothing needs you." if sees_all else "Nothing that you may see needs you.", GOOD)
+        screen.line("Nothing needs attention." if sees_all else "Nothing that you may see needs attention.", GOOD)
         return
-    screen.line("What needs you:", BOLD)
+    screen.line("Needs attention:", BOLD)
     shown = needs if screen.is_wide else needs[:_MOST_SHOWN]
     for number, need in enumerate(shown, 1):
         screen.line(f"{number}. {need.text}")

@@ -17,9 +17,9 @@ from kubectl_nodedevice.why.facts import Facts
 
 @click.group()
 def why() -> None:
-    """Why a pod waits, a node gives no devices, or a device is not free.
+    """Explain why a pod is pending, a node serves no devices, or a device is not free.
 
-    Exit status: 0 where nothing is known to be in the way, 1 where something is, 2 where it cannot be found out.
+    Exit status: 0 if no obstacle is known, 1 if one is, 2 if the command failed.
     """
 
 
@@ -30,12 +30,12 @@ why.params += shared_options()
 @click.argument("name")
 @click.pass_context
 def pod(context: click.Context, name: str) -> int:
-    """What keeps pod NAME from running with its devices, first things first, and the line that would help."""
+    """Explain what keeps pod NAME from running with its devices, and show the command that helps."""
     session = current(context)
     namespace, name = _named(session, name)
     found = gather.of_pod(session, namespace, name)
     if found.is_absent and not absent.is_lacking(found) and not absent.obstacles(found):
-        raise CliError(f"there is no pod {name} in namespace {namespace}", absent.remedy(found))
+        raise CliError(f"pod {name} does not exist in namespace {namespace}", absent.remedy(found))
     return _answer(session, found, pods.explain(found))
 
 
@@ -62,11 +62,11 @@ def _answer(session: Session, facts: Facts, found: Explanation) -> int:
 @click.argument("name")
 @click.pass_context
 def node(context: click.Context, name: str) -> int:
-    """What keeps node NAME from giving devices to pods."""
+    """Explain what keeps node NAME from serving devices to pods."""
     session = current(context)
     found = gather.of_node(session, name)
     if not found.nodes and not found.node_devices and not found.unread:
-        raise CliError(f"there is no node {name}", "kubectl get nodes has all names")
+        raise CliError(f"node {name} does not exist", "kubectl get nodes has all names")
     return _answer(session, found, nodes.explain(found))
 
 
@@ -76,13 +76,13 @@ def node(context: click.Context, name: str) -> int:
 @click.option("--resource", metavar="NAME", default="", help="The resource, where several of the node have that ID.")
 @click.pass_context
 def device(context: click.Context, node_name: str, device_id: str, resource: str) -> int:
-    """What keeps device ID of NODE from being given out."""
+    """Explain what keeps device ID of NODE from being allocated."""
     session = current(context)
     found = gather.of_node(session, node_name)
     if found.unread and not found.node_devices:
         raise CliError(f"you may not see the devices of {node_name}", "the role nodedevice-fleet-view may")
     if not found.nodes and not found.node_devices:
-        raise CliError(f"there is no node {node_name}", "kubectl get nodes has all names")
+        raise CliError(f"node {node_name} does not exist", "kubectl get nodes has all names")
     having = [each for each in devices.resources_of(found, device_id) if resource in ("", each.resource)]
     if not having:
         known = sorted({one.id for each in found.node_devices for one in each.devices})

@@ -63,14 +63,14 @@ def _with_remedy(found: NodeDevice, device: str, obstacle: Obstacle) -> Obstacle
 
 def _state(found: NodeDevice, units: list[Unit], device: str) -> str:
     if not units:
-        return "is not listed, as healthy and free devices of long lists are not."
+        return "is not listed: long lists omit healthy, free devices."
     unit = units[0]
     if unit.total > 1:
         return f"has {unit.free} of {unit.total} parts free."
     held = [each.pod for each in holders_of(found).get(device, [])]
     if held:
-        return f"is held by {some(sorted(set(held)))}."
-    return "is free." if unit.free else "is held by no pod, and is not free."
+        return f"is in use by {some(sorted(set(held)))}."
+    return "is free." if unit.free else "is not in use, and is not free."
 
 
 def _notes(facts: Facts, found: NodeDevice, device: str) -> Iterator[str]:

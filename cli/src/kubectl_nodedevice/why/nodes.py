@@ -32,7 +32,7 @@ def explain(facts: Facts) -> Explanation:
 
 
 def _own(facts: Facts, node: Node) -> Iterator[Obstacle]:
-    """For a pod that asks for nothing of the node but devices."""
+    """For a pod that requests only devices of the node."""
     if facts.node(node.meta.name) is None and facts.has_read(NODES):
         yield Obstacle("NodeMissing", node.meta.name)
         return
@@ -69,7 +69,7 @@ def _state(facts: Facts) -> str:
     if not facts.node_devices:
         return "has no devices: no plugin has registered there, or no agent runs."
     ready = len([each for each in facts.node_devices if each.condition("Ready").status == "True"])
-    return f"has {served}, of which {ready} {'is' if ready == 1 else 'are'} Ready."
+    return f"has {served}; {ready} {'is' if ready == 1 else 'are'} Ready."
 
 
 def _notes(facts: Facts) -> Iterator[str]:
@@ -80,13 +80,13 @@ def _notes(facts: Facts) -> Iterator[str]:
 def _numbers(facts: Facts, found: NodeDevice) -> str:
     words = {
         devices.CORDONED: "cordoned",
-        devices.BROKEN: "broken",
+        devices.BROKEN: "unhealthy",
         devices.OTHER_USE: "in other use",
         devices.TAINTED: "tainted",
     }
     units = devices.units_of(found, facts.now)
     held = found.allocated + found.releasing
-    parts = [f"{found.available} of {found.total or 0} free"] + ([f"{held} held"] if held else [])
+    parts = [f"{found.available} of {found.total or 0} free"] + ([f"{held} in use"] if held else [])
     for taker, word in words.items():
         ids = [unit.id for unit in units if unit.taken.get(taker) and unit.id]
         parts += [f"{some(ids)} {word}"] if ids else []

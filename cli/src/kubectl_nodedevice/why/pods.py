@@ -52,7 +52,7 @@ def _absent(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Ex
     made = _without_node(facts, pod, subject, context)
     findings = ordered([*found, *made.findings])
     return replace(
-        made, state=f"{state} It would ask for {_wanted(pod)}.", findings=findings, notes=(*notes, *made.notes)
+        made, state=f"{state} It would request {_wanted(pod)}.", findings=findings, notes=(*notes, *made.notes)
     )
 
 
@@ -106,8 +106,8 @@ def _node_words(facts: Facts) -> tuple[str, str]:
 
 
 def asked(pod: Pod) -> str:
-    """Such as: asks for 2 vendor.com/gpu."""
-    return f"asks for {_wanted(pod)}"
+    """Such as: requests 2 vendor.com/gpu."""
+    return f"requests {_wanted(pod)}"
 
 
 def _wanted(pod: Pod) -> str:
@@ -141,7 +141,7 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
     is_free = not (is_refused or pod.is_constrained or is_over) and all(each.code in _BEFORE for each in own)
     return Explanation(
         subject,
-        f"waits for a node and {asked(pod)}.",
+        f"is pending and {asked(pod)}.",
         findings=findings_of([*own, *shared], len(nodes), {**context, **rollouts.fields(facts.rollout)}),
         notes=tuple(_notes(facts, pod, len(having_all), on_nodes, is_free)),
         words=words,
@@ -190,7 +190,7 @@ def _resources(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 
 
 def _known(facts: Facts) -> set[str]:
-    """Names of resources that pods can ask for."""
+    """Names of resources that pods can request."""
     by_node = {name for node in facts.nodes for name in node.allocatable if "/" in name}
     shown = {each.resource for each in facts.node_devices if each.served_by != BY_DRA}
     return by_node | shown | {each.extended_resource for each in facts.classes if each.extended_resource}
@@ -260,18 +260,18 @@ def _notes(
     """
     others = len(_nodes(facts)) - having
     if others:
-        yield f"{counted(others, 'further node')} {'lacks' if others == 1 else 'lack'} what it asks for."
+        yield f"{counted(others, 'further node')} {'lacks' if others == 1 else 'lack'} what it requests."
     excluded = having - len(on_nodes)
     if excluded:
         yield f"{counted(excluded, 'further node')} {'is' if excluded == 1 else 'are'} excluded by its selector or affinity."
     if pod.nominated_node:
-        yield f"The scheduler has ended pods on {pod.nominated_node} to make room for it."
+        yield f"The scheduler preempted pods on {pod.nominated_node} for it."
     fitting = [name for name, found in on_nodes.items() if not found and _has_room(facts, pod, name)]
     if is_free and fitting and (requests(pod) or pod.claims) and facts.has_read(NODE_DEVICES):
-        yield f"Of what is known here, {some(fitting)} could take it."
+        yield f"No obstacle is known on {some(fitting)}."
 
 
 def _has_room(facts: Facts, pod: Pod, name: str) -> bool:
-    """Whether the node, were it empty, has as much CPU, memory and so on as the pod asks for."""
+    """Whether the node, were it empty, has as much CPU, memory and so on as the pod requests."""
     node = facts.node(name)
     return node is None or not exceeding(pod, node.allocatable)

@@ -4,7 +4,7 @@ from nodedevice_agent.checkpoint.writer import CheckpointWriter
 
 
 class DurableRequests:
-    """Of that writer."""
+    """Tracks the write requests of a CheckpointWriter by the pod whose allocations they include."""
 
     def __init__(self, writer: CheckpointWriter) -> None:
         self._writer = writer
@@ -12,7 +12,7 @@ class DurableRequests:
         self._of: dict[str, int] = {}
 
     def add(self, pod_uid: str, number: int) -> None:
-        """A request for what was decided about that pod, "" about all."""
+        """Note the write request that includes the decisions about this pod; "" stands for all pods."""
         under_way = {uid: n for uid, n in self._of.items() if n > self._writer.written}
         self._of = {**under_way, pod_uid: number}
 
@@ -26,6 +26,6 @@ class DurableRequests:
             # other tasks ran meanwhile, and an allocation that they have made has to be on disk as well
 
     def _number(self, pod_uid: str | None) -> int:
-        """A full disk must not hold up the containers of pods whose allocations it has."""
+        """A full disk must not block containers of pods whose allocations are already written."""
         numbers = (number for uid, number in self._of.items() if pod_uid is None or uid in (pod_uid, ""))
         return max(numbers, default=0)

@@ -1,7 +1,7 @@
-"""The fields of the checkpoint's file that the journal's lines have too: each as it is written, and as it is read.
+"""Encodes and decodes the fields that the checkpoint's file and the journal's lines share.
 
-Only what would give a device to two pods makes a file corrupt. What is invalid in a field of ours is ignored, and takes nothing
-along: it costs the hint that it was. So is an entry of another form.
+Only a content that would allocate a device to two pods makes a file corrupt. An invalid value in a field of ours is ignored, and
+costs only the hint that it was. So is an entry of another form.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class _Cordons(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of one resource, by device ID. InSpec, Remembered: reasons; an ID is in one of them. By, At: where they are noted."""
+    """Cordons of a resource, by device ID. InSpec, Remembered: reasons, each ID in one of them. By, At: who set it, and when."""
 
     UID: str = ""
     InSpec: dict[str, str] = {}
@@ -84,19 +84,19 @@ def to_entry(allocation: Allocation) -> Entry:
 
 
 def original_ids(shown: Iterable[str]) -> tuple[str, ...]:
-    """As they are written."""
+    """Convert IDs from the shown form, for writing."""
     return tuple(map(original_id, shown))
 
 
 def shown_ids(originals: Iterable[str]) -> tuple[str, ...]:
-    """As they are read."""
+    """Convert IDs to the shown form, after reading."""
     return tuple(map(shown_id, originals))
 
 
 def from_entries(entries: Sequence[Entry], beside: Any, delivery: str = "") -> tuple[Allocation, ...]:
-    """beside: has the fields of beside_entries(), as read. delivery: where none is recorded.
+    """beside: has the fields of beside_entries(), as read. delivery: the default for an entry without one.
 
-    What is invalid counts as not known; a field that has another number of values than there are entries, as a whole.
+    An invalid value counts as unknown; a field whose length differs from the entries' is ignored.
     """
     count = len(entries)
     each = (_each(values, count) for values in (beside.Since, beside.Files, beside.Shown, beside.Deliveries))
@@ -112,9 +112,9 @@ def _each(values: Any, count: int) -> list[Any]:
 
 
 def beside_entries(allocations: Sequence[Allocation]) -> dict[str, tuple[Any, ...]]:
-    """Fields with a value for each allocation; empty where it is known of none.
+    """Fields with a value for each allocation; empty if unknown for all.
 
-    Shown: of the IDs, those of which only the shown form is known: recovered from the API, and not listed since.
+    Shown: the IDs whose original form is unknown: recovered from the API, and not listed since.
     """
     found = {
         "Since": tuple(allocation.since for allocation in allocations),
@@ -126,13 +126,13 @@ def beside_entries(allocations: Sequence[Allocation]) -> dict[str, tuple[Any, ..
 
 
 def to_shown(ids: Any) -> frozenset[str]:
-    """What is none is ignored: then the shown form counts as an original."""
+    """Read a set of IDs in the shown form. An invalid value is ignored: its shown form then counts as the original."""
     known = ids if isinstance(ids, list) else ()
     return frozenset(i for i in known if isinstance(i, str) and not has_original(i))
 
 
 def to_files(entries: Any) -> tuple[tuple[str, str], ...]:
-    """None of an allocation where one of them is invalid: the rest would not be all of its files."""
+    """Files of an allocation; empty if one entry is invalid, as an incomplete list would be wrong."""
     with suppress(Undecodable):
         files = convert(entries, tuple[tuple[str, str], ...])
         if len(files) <= MAX_FILES and all(_is_plain(p, _MAX_PATH) and _is_plain(n, _MAX_NUMBER) for p, n in files):
@@ -151,7 +151,7 @@ def from_entry(
     shown: frozenset[str] = frozenset(),
     delivery: str = DELIVERY_KUBELET,
 ) -> Allocation:
-    """Version 2 or 1. Later kubelets read the device IDs of version 1, which knows no NUMA, as those of node 0.
+    """Reads version 2 or 1. Later kubelets read the device IDs of version 1, which has no NUMA nodes, as devices of node 0.
 
     shown: IDs in it that are in the shown form.
     """
@@ -169,7 +169,7 @@ def from_entry(
 
 
 def to_sockets(entries: Any) -> tuple[PluginSocket, ...]:
-    """Those that could have registered; others are ignored."""
+    """Sockets that could have registered; other entries are ignored."""
     found: list[PluginSocket] = []
     for socket in _valid(entries, PluginSocket):
         with suppress(RegistrationRejected):
@@ -220,7 +220,7 @@ def _to_cordons(found: _Cordons) -> Cordons:
 
 
 def to_identities(entries: Any) -> dict[str, dict[str, Identity]]:
-    """Devices whose ID or tokens are invalid are ignored, each alone: what they are is not known."""
+    """Devices with an invalid ID or invalid tokens are skipped one by one: their identity is unknown."""
     found = {}
     for name, devices in entries.items() if isinstance(entries, dict) else ():
         of_resource = {i: identity for i, identity in _by_name(devices, Identity).items() if _is_known(i, identity)}
@@ -267,7 +267,7 @@ def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """A field beside the kubelet's, which a line of the journal has as a whole or not at all. attribute: of a Checkpoint."""
+    """A field outside the kubelet's part; a line of the journal has it whole or not at all. attribute: of a Checkpoint."""
 
     name: str
     attribute: str

@@ -48,10 +48,10 @@ def make_state_dir(state_dir: Path) -> None:
 
 @contextmanager
 def locked_state_dir(state_dir: Path) -> Iterator[None]:
-    """Lock the state directory for this process: of two that wrote the same checkpoint each would lose what the other wrote.
+    """Lock the state directory for this process: two writers of one checkpoint would overwrite each other's changes.
 
-    Readers, such as `nodedevice-agent checkpoint`, need no lock. Raises StateDirectoryUsed, and AgentSettingsError where no
-    file can be created in it.
+    Readers, such as `nodedevice-agent checkpoint`, need no lock. Raises StateDirectoryUsed, and AgentSettingsError if no file can
+    be created in it.
     """
     try:
         lock = filesystem.lock(state_dir / _LOCK)
@@ -66,9 +66,9 @@ def locked_state_dir(state_dir: Path) -> Iterator[None]:
 
 
 def agent_id(state_dir: Path) -> str:
-    """What distinguishes this directory's agent from others with its node's name: 32 hexadecimal digits, made once.
+    """Identifies this directory's agent among agents with the same node name: 32 hexadecimal digits, made once.
 
-    Where it cannot be written it is another one at each start.
+    If it cannot be written, each start makes a new one.
     """
     path = state_dir / ID_FILE_NAME
     with suppress(OSError, UnicodeDecodeError):
@@ -90,10 +90,10 @@ def _unusable(state_dir: Path, error: OSError) -> AgentSettingsError:
 
 
 def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
-    """The state to start from; None where there is none, so that allocations have to be recovered from the API.
+    """Returns the state to start from, or None if there is no usable checkpoint: allocations are then recovered from the API.
 
-    With it, for a condition's message, why a checkpoint that was there is not used; "" otherwise. An invalid one is kept aside and
-    logged. Raises AgentSettingsError if it cannot be moved.
+    The text, for a condition's message, is why an existing checkpoint is not used; "" otherwise. An invalid checkpoint is kept
+    aside and logged. Raises AgentSettingsError if it cannot be moved.
     """
     path = state_dir / FILE_NAME
     try:
@@ -114,7 +114,7 @@ def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
             # no process of before is alive
             checkpoint = structs.replace(checkpoint, unlisted=())
         if os.path.exists(journal_path(path)):
-            # a disk that cannot be written now is reported at the first write; until then the journal has what is missing
+            # the first write reports a disk that cannot be written; until then the journal has the missing changes
             with suppress(OSError):
                 filesystem.replace_durably(path, encode(checkpoint))
                 journal_path(path).unlink()
@@ -122,7 +122,7 @@ def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
 
 
 def read(state_dir: Path) -> Checkpoint | None:
-    """The checkpoint with its journal; None where there is no file. Raises CheckpointCorrupt, also where it cannot be read."""
+    """The checkpoint with its journal, or None if the file is missing. Raises CheckpointCorrupt, also for an unreadable file."""
     try:
         content, journal = read_both(state_dir / FILE_NAME)
     except FileNotFoundError:
@@ -164,7 +164,7 @@ def read_regular(path: Path) -> bytes:
 
 @contextmanager
 def open_regular(path: Path, most: int) -> Iterator[BinaryIO]:
-    """A file to read, of at most so many bytes by now. Raises OSError, also for what is no regular file."""
+    """Open a regular file of at most so many bytes. Raises OSError, also for any other kind of file."""
     # opening a FIFO waits for a writer unless it is opened without blocking
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
@@ -191,9 +191,9 @@ def journal_path(checkpoint: Path) -> Path:
 
 
 def set_aside(state_dir: Path) -> Path:
-    """Keep an invalid checkpoint for inspection, under a name of its own, its journal beside it.
+    """Keep an invalid checkpoint and its journal for inspection, under a new name.
 
-    Returns its new path. Raises AgentSettingsError where it cannot be moved.
+    Returns its new path. Raises AgentSettingsError if it cannot be moved.
     """
     path = state_dir / FILE_NAME
     aside = state_dir / f"{FILE_NAME}.unreadable-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"

@@ -1,12 +1,12 @@
-"""The checkpoint file: the kubelet's format, checksum included, and fields of ours beside it.
+"""The checkpoint file: the kubelet's format, including its checksum, and additional fields.
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, PartSizes, Since, Files, Shown,
-Deliveries, Identities, Scopes and Journal are outside the checksummed part; a kubelet ignores fields it does not know, and so
-does an older agent.
+PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, PartSizes, Since, Files, Shown, Deliveries,
+Identities, Scopes and Journal are outside the checksummed part. A kubelet ignores unknown fields, and so does an older agent.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
-hundreds of kilobytes of this text, so the hash can be continued after any entry that has not changed.
+hundreds of kilobytes of this text. So hashing can continue after any unchanged entry.
+
 Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint, pkg/kubelet/checkpointmanager and its checksum (FNV-1a over spew's %#v).
 """
 
@@ -59,10 +59,10 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is outside the checksummed part. What is invalid in an Any is ignored: it is only a hint for the next start.
+    """The fields outside the checksummed part. An invalid value of an Any is ignored: it is only a hint for the next start.
 
-    Since, Files, Shown, Deliveries: of each entry in PodDeviceEntries, in the same order; empty where they are known of none.
-    Shown: those of its device IDs that are in the shown form, as their original is not known.
+    Since, Files, Shown, Deliveries: one value for each entry in PodDeviceEntries, in the same order; empty if unknown for all.
+    Shown: the entry's device IDs in the shown form, as their original is unknown.
     """
 
     Checksum: int
@@ -95,7 +95,7 @@ def encode(checkpoint: Checkpoint) -> str:
 
 
 class _Written(Struct, frozen=True):
-    """An entry as it was written. checksum: of everything up to its end."""
+    """An encoded entry. checksum: of the text up to its end."""
 
     allocation: Allocation
     json: str
@@ -103,9 +103,9 @@ class _Written(Struct, frozen=True):
 
 
 class Encoder:
-    """encode() for repeated use: whatever comes before the first changed entry is neither encoded nor hashed again.
+    """encode() for repeated use: the text before the first changed entry is neither encoded nor hashed again.
 
-    Allocations keep their order, so that a new pod is at the end, and one that soon ends is near it.
+    Allocations keep their order: a new pod is at the end, and a short-lived one is near it.
     """
 
     def __init__(self) -> None:
@@ -178,9 +178,9 @@ def _mark(mark: JournalMark, value: int) -> _Mark:
 
 
 def check_consistent(allocations: Iterable[Allocation]) -> None:
-    """For any checkpoint, a kubelet's too: no device has two pods, and no container two entries for one resource.
+    """Check any checkpoint, also a kubelet's: no device has two pods, and no container two entries for one resource.
 
-    The second entry would replace the first, whose devices would then be held by nobody for ever. Raises CheckpointCorrupt.
+    The second entry would replace the first, whose devices would never be released. Raises CheckpointCorrupt.
     """
     holders: dict[tuple[str, str], str] = {}
     keys = set()
@@ -196,9 +196,9 @@ def check_consistent(allocations: Iterable[Allocation]) -> None:
 
 
 def check_possible(checkpoint: Checkpoint) -> None:
-    """For our own: every name is one that a device plugin can register. Raises CheckpointCorrupt with the first error.
+    """Check a checkpoint of this agent: a device plugin could register every name. Raises CheckpointCorrupt with the first error.
 
-    What this agent writes always passes. A kubelet's checkpoint is not checked: it holds whatever any plugin reported.
+    Everything this agent writes passes. A kubelet's checkpoint is not checked: it holds names that plugins reported.
     """
     for name in sorted({a.resource_name for a in checkpoint.allocations} | set(checkpoint.registered)):
         if problem := resource_name_problem(name):
@@ -266,7 +266,7 @@ class _Closing:
         self._hashes: dict[int, int] = {}
 
     def _text(self) -> str:
-        """Megabytes where plugins list much: made where it is needed."""
+        """Megabytes if plugins list many devices, so it is made on use."""
         devices = "<nil>" if self.originals is None else _map(self.originals)
         return ("" if self.is_nil else "]") + f" RegisteredDevices:(map[string][]string){devices}}}"
 
@@ -279,7 +279,7 @@ class _Closing:
 
 
 def _map(ids: Mapping[Any, tuple[str, ...]]) -> str:
-    # numbers by value, names by code point: that is their order in UTF-8, too
+    # numbers by value, names by code point, which is also their order in UTF-8
     return f"map[{' '.join(f'{key}:{_list(ids[key])}' for key in sorted(ids))}]"
 
 

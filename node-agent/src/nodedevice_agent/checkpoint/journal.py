@@ -1,10 +1,11 @@
-"""The journal beside a checkpoint: a line for each change since the checkpoint was written.
+"""The checkpoint's journal: a line for each change since the checkpoint was written.
 
-A line is the whole difference between two states, so after any number of lines no device has two pods: what one pod gives back and
-another gets is in the same line. `CRC-32 JSON\\n`, then zeros up to the end of the file. The checkpoint names the last line that it
-includes; lines up to there, and lines of another process (generation), are skipped. A last line that is cut off before its end is a
-write that a kill or a power cut ended: nobody has seen its content, and it is dropped. A line that has its end and a wrong checksum
-is damage: its content may be published.
+A line is the whole difference between two states. A device that moves from one pod to another does so in one line, so no
+device has two pods after any number of lines. Format: `CRC-32 JSON\n`, then zeros up to the end of the file.
+
+The checkpoint names the last line that it includes. Lines up to there, and lines of another process (generation), are skipped.
+An incomplete last line is a write that a kill or a power cut interrupted: its content was never published, and it is dropped. A
+complete line with a wrong checksum is damage: its content may be published.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,10 +36,11 @@ _CRC_DIGITS = 8
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Released: pod UID, container and resource name of entries that are gone. PodDeviceEntries: new or changed ones.
+    """One change.
 
-    RegisteredDevices: only what changed; None where it is no longer known. Since, Files, Shown, Deliveries: of each entry in
-    PodDeviceEntries, in the same order; empty where they are known of none. The others: all of them, None if unchanged.
+    Released: pod UID, container and resource name of released entries. PodDeviceEntries: new or changed ones.
+    RegisteredDevices: only changes; None for a resource that is gone. Since, Files, Shown, Deliveries: one value for each entry
+    in PodDeviceEntries, in the same order; empty if unknown for all. Any other field: its whole value, None if unchanged.
     """
 
     Generation: str
@@ -85,7 +87,7 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
 
 
 def _changed(before: Checkpoint, after: Checkpoint) -> Iterator[tuple[str, Any]]:
-    """Names in the line, and what is written."""
+    """Names of changed fields of the line, and their new values."""
     for field in WHOLE:
         value = getattr(after, field.attribute)
         if value != getattr(before, field.attribute):
@@ -131,16 +133,16 @@ def _moved(before: tuple[Allocation, ...], after: tuple[Allocation, ...]) -> tup
 
 
 def _lines(journal: bytes) -> list[_Line | None]:
-    """In order; None for a damaged one. A last line that was cut off is left out. Raises CheckpointCorrupt."""
+    """Lines in order; None for a damaged one. An incomplete last line is left out. Raises CheckpointCorrupt."""
     *ended, rest = journal.split(b"\n")
-    # of the last one, the end alone may be missing, or be what is damaged
+    # of the last line, only the end may be missing or damaged
     last = rest.strip(b"\0")
     is_whole = _decoded(last) is not None or _decoded(last[:-1]) is not None
     return [_decoded(piece) for piece in ([*ended, rest.rstrip(b"\0")] if is_whole else ended)]
 
 
 def _decoded(octets: bytes) -> _Line | None:
-    """None where the checksum is wrong. Raises CheckpointCorrupt where it is right and the content is no line."""
+    """Returns None if the checksum is wrong. Raises CheckpointCorrupt if it is right and the content is invalid."""
     content = octets[_CRC_DIGITS + 1 :]
     if octets[: _CRC_DIGITS + 1] != b"%08x " % crc32(content):
         return None

@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation, Alloc
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES_OF_KUBELET
 
-# Of one response, and of all in a file together. A response from a plugin of this agent has no more, either.
+# Bytes of one response, and of all responses in a file. Responses of this agent's plugins never exceed them.
 MAX_RESPONSE_BYTES: Final = 256 * 1024
 MAX_RESPONSES_BYTES: Final = 8 * 1024 * 1024
 _PIECE: Final = 128 * 1024
@@ -45,8 +45,10 @@ class KubeletFile(Struct, frozen=True):
 
 
 def decode_long(read: Callable[[int], bytes], before: Checkpoint | None = None) -> KubeletFile:
-    """read: returns the next octets of the file, at most so many; none at its end. before: of the last reading; what is as in it is
-    the same object. Raises CheckpointCorrupt.
+    """Decode a file piece by piece.
+
+    read: returns at most that many of the next octets; empty at the end. before: the last reading, whose equal values are reused.
+    Raises CheckpointCorrupt.
     """
     text = _Text(read)
     before = before or Checkpoint()
@@ -69,7 +71,7 @@ def decode_long(read: Callable[[int], bytes], before: Checkpoint | None = None) 
 
 
 def _allocations(text: "_Text", unread: dict[AllocationKey, int]) -> Iterator[Allocation]:
-    """Raises Undecodable, too."""
+    """Also raises Undecodable."""
     text.take(_ENTRIES)
     if text.has(_NULL):
         return
@@ -91,7 +93,7 @@ def _allocations(text: "_Text", unread: dict[AllocationKey, int]) -> Iterator[Al
 
 
 def _response(text: "_Text", most: int) -> tuple[bytes, int]:
-    """As JSON, and the size of one that is left out; 0 for any other."""
+    """The response as JSON, and the size of a response that is left out; 0 for any other."""
     if text.has(_NULL):
         return _NULL, 0
     text.take(b'"')
@@ -105,7 +107,7 @@ def _registered(
     held: Mapping[str, dict[str, str]],
     before: Mapping[str, tuple[str, ...]],
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """held: IDs that are in allocations, by resource name; their strings are used. Raises Undecodable, too."""
+    """held: allocated IDs by resource name; their strings are used. Also raises Undecodable."""
     text.take(_REGISTERED)
     if text.has(_NULL):
         return
@@ -125,7 +127,7 @@ def _registered(
 
 
 def _ids(text: "_Text", most: int, held: dict[str, str]) -> tuple[tuple[str, ...], int]:
-    """Of a list, and how many there are; of one that has more, those that are held. Raises Undecodable, too."""
+    """Returns a list's IDs and their number; of a longer list only the held ones. Also raises Undecodable."""
     text.take(b"[")
     found: list[str] = []
     count = 0
@@ -139,7 +141,7 @@ def _ids(text: "_Text", most: int, held: dict[str, str]) -> tuple[tuple[str, ...
 
 
 class _Text:
-    """The rest of a file, of which a few pieces are in memory. Each method raises CheckpointCorrupt for any other content."""
+    """The rest of a file, with a few pieces in memory. Each method raises CheckpointCorrupt for any other content."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
@@ -184,7 +186,7 @@ class _Text:
                 raise CheckpointCorrupt("the file ends within a response")
 
     def strings(self) -> bytes:
-        """Those of a list that are complete by now, with the commas between them; at least one."""
+        """The complete strings of a list so far, with the commas between them; at least one."""
         most = _PIECE
         while True:
             match = _STRINGS.match(self._octets, self._at, self._at + most)

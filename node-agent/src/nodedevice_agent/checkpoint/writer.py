@@ -1,10 +1,12 @@
 """Writes the checkpoint in the background, off the event loop, one write at a time: many changes become one write.
 
-A change goes into the journal at once, as a line; the whole file follows within a second, and includes what has changed meanwhile.
-A change of the health of devices alone has no line, and the whole file follows within ten seconds: a restart uses only the names
-of the resources, and to hash 1,000 IDs takes 2 ms.
-Whatever happens in between, a kill at any step included, what is read back is a state that was passed to save(), and none older
-than the last one that save() returned for.
+A change goes into the journal at once, as a line. The whole file follows within a second, and includes later changes.
+
+A change of health alone has no line, and the whole file follows within ten seconds: a restart uses only the names of the
+resources, and to hash 1,000 IDs takes 2 ms.
+
+After a kill at any step, the next start reads a state that was passed to save(), and none older than the last one that save()
+returned for.
 """
 
 import asyncio
@@ -57,7 +59,7 @@ class CheckpointWriter:
         self._path = str(state_dir)
         self._current = current
         self._loop = asyncio.get_running_loop()
-        # requests so far; those that the write under way includes; those that are on disk
+        # numbers of requests: so far; included in the current write; on disk
         self._requested = self._writing = self.written = 0
         self._is_busy = self._is_failing = self._is_whole_requested = False
         # replaced with each write
@@ -71,11 +73,11 @@ class CheckpointWriter:
         self._timer: asyncio.TimerHandle | None = None
 
     def request(self) -> int:
-        """Request a write of the state as it is now or later. Returns a number for flushed()."""
+        """Request a write of the current or a later state. Returns a number for flushed()."""
         self._requested += 1
         if not self._is_busy:
             self._is_busy = True
-            # not at once: whatever else happens in this turn of the loop goes into the same write
+            # not at once: further changes in this turn of the loop go into the same write
             self._loop.call_soon(self._start)
         return self._requested
 
@@ -104,7 +106,7 @@ class CheckpointWriter:
         try:
             self._begin()
         except Exception as exc:
-            # whatever it is, the next attempt may succeed; without one nothing would ever be written again
+            # the next attempt may succeed after any error; without it nothing would ever be written again
             self._failed(exc)
 
     def _begin(self) -> None:
@@ -121,7 +123,7 @@ class CheckpointWriter:
         self._jobs.put((state, whole))
 
     def _work(self) -> None:
-        """In the thread."""
+        """Runs in the thread."""
         while (job := self._jobs.get()) is not None:
             error: Exception | None = None
             try:
@@ -173,7 +175,7 @@ class CheckpointWriter:
             self._on_problem()
 
     def _request_whole_in(self, seconds: float) -> None:
-        """At the latest."""
+        """Request the whole file within that time."""
         at = self._loop.time() + seconds
         if self._timer is None or self._timer.when() > at:
             self._stop_timer()
@@ -191,11 +193,11 @@ class CheckpointWriter:
 
 
 class CheckpointStore:
-    """What one process writes: a line in the journal for each change, and once in a while the whole checkpoint.
+    """Writes a process's checkpoint: a line in the journal for each change, and once in a while the whole file.
 
     save() and close() block; one thread at a time calls anything here. is_whole: the checkpoint's file includes everything that was
-    saved, and the health of devices that was not; nothing of it is in the journal alone. has_lines: something is. problem: why
-    that file could not be written when it was last tried, while the journal goes on.
+    saved, and later changes of health; the journal has nothing else. has_lines: only the journal has some changes. problem: why
+    the last attempt to write that file failed, while the journal continues.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -205,7 +207,7 @@ class CheckpointStore:
         self._path = state_dir / FILE_NAME
         # a generation for each process, so that lines of an earlier one are recognized
         self._mark = JournalMark(uuid4().hex, 0)
-        # what would be read back now; None where that is not known, and before the first write
+        # the state that would be read back now; None if unknown, and before the first write
         self._saved: Checkpoint | None = None
         self._journal: Journal | None = None
         self._encoder = Encoder()
@@ -213,7 +215,7 @@ class CheckpointStore:
         self._warned: set[Path] = set()
 
     def has_all_but_health(self, checkpoint: Checkpoint) -> bool:
-        """Whether it differs from what is on disk in the health of devices alone, or not at all. Clears is_whole if it differs."""
+        """Whether the disk has everything except changes of health. Clears is_whole if health differs."""
         saved = self._saved
         if saved is None or checkpoint.registered.keys() != saved.registered.keys():
             return False
@@ -223,9 +225,9 @@ class CheckpointStore:
         return True
 
     def save(self, checkpoint: Checkpoint, *, whole: bool = False) -> None:
-        """On disk when it returns: in the journal, or as the whole file. After OSError it is unknown whether it is.
+        """Save the state to the disk, in the journal or as the whole file. After OSError it is unknown whether it is saved.
 
-        While the whole file cannot be written, the journal goes on for as long as it has room: that is on disk already.
+        While the whole file cannot be written, the journal continues as long as it has room: its lines are on disk.
         """
         mark, line = self._next_mark(), None
         if self._saved is not None:
@@ -249,7 +251,7 @@ class CheckpointStore:
             self._warn("cannot write the checkpoint; its journal has the changes while there is room", self._path, exc)
 
     def _replace(self, checkpoint: Checkpoint) -> None:
-        """Write the whole file. After NotReplaced everything is as it was."""
+        """Write the whole file. After NotReplaced the disk is unchanged."""
         before = self._saved, self._mark
         # until it has succeeded, no line may continue from a state that may not be on disk
         self._saved, self._mark = None, self._next_mark()
@@ -264,7 +266,7 @@ class CheckpointStore:
         self._saved, self.is_whole, self.has_lines = checkpoint, True, False
         self.problem = ""
         self._warned.discard(self._path)
-        # the lines in it are included in the checkpoint now; they stay until there is no more room
+        # the checkpoint includes its lines now; they stay until the room is used up
         if self._journal is None or self._journal.used > JOURNAL_BYTES // 2:
             self._empty_journal()
 
@@ -278,7 +280,7 @@ class CheckpointStore:
                 journal_path(self._path).unlink(missing_ok=True)
 
     def _append(self, line: bytes, mark: JournalMark) -> bool:
-        """False where there is no room or no file to continue from, or the journal has failed and is given up."""
+        """False if there is no room, no file to continue, or the journal failed and is no longer used."""
         if self._journal is None or self._journal.used + len(line) > JOURNAL_BYTES or not os.path.exists(self._path):
             return False
         self._mark = mark
@@ -338,10 +340,10 @@ class Journal:
             raise
 
     def append(self, line: bytes) -> None:
-        """On disk when it returns. After an error the content of the file is unknown: close it."""
+        """Write a line to the disk. After an error the content of the file is unknown: close it."""
         self._put(line)
         os.fdatasync(self._descriptor)
-        # a file that was removed takes lines as before, and nobody will ever read them
+        # a removed file still accepts lines, which are lost
         if not os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
             raise OSError(errno.ESTALE, "another file is in its place", str(self.path))
         self.used += len(line)

@@ -140,7 +140,7 @@ def _lines(found: _CheckpointFile) -> Iterator[str]:
         yield "  ".join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)), last])
     yield ""
     if not found.allocations:
-        yield "No container holds a device."
+        yield "No device is in use."
     for a in found.allocations:
         yield f"Pod {a.pod_uid}, container {a.container}, {a.resource_name}"
         for node, ids in sorted(a.ids_by_numa.items()):

@@ -44,7 +44,7 @@ def show(settings: AgentSettings) -> None:
     "--to", "to", type=click.Choice(CHOICES), required=True, help="The delivery from the next start of the agent on."
 )
 @click.option(
-    "--even-if-held", is_flag=True, help="Even if pods hold devices, which may then be allocated a second time."
+    "--even-if-held", is_flag=True, help="Even if devices are in use, which may then be allocated a second time."
 )
 def move(settings: AgentSettings, to: str, even_if_held: bool) -> None:
     """Select another delivery for the agent's next start. Drain the node of pods with devices first."""

@@ -1,7 +1,7 @@
-"""Which built-in plugins a node has: those of the NodeDeviceConfigs that select it, in layers, and below them the agent's file.
+"""Computes a node's built-in plugins: the NodeDeviceConfigs that select it, in layers, above the agent's file.
 
-A resource belongs to one layer: the one of higher priority, and of two with one priority the one whose name comes first. A layer
-that is not valid is refused whole, and says why.
+A resource belongs to one layer: the one of higher priority; at equal priority the one whose name sorts first. An invalid layer is
+refused as a whole, with the reason.
 """
 
 import json
@@ -20,10 +20,10 @@ from nodedevice_agent.lib.config_rules import plugins_problems
 from nodedevice_agent.plugins.contract import Plugin
 from nodedevice_agent.plugins.settings import KINDS, LISTED, ConfiguredPlugins, PluginSettings
 
-# of an agent's report about all of them, in bytes; and of one sentence in it, in characters
+# bytes of an agent's report about all of them, and characters of one sentence in it
 MAX_REPORT = 2048
 _MAX_SENTENCE, _MAX_SHORTER = 500, 200
-# Of the specs of all configurations that select a node, as text. One of 256 resources has a twentieth of that.
+# Bytes of the specs of all configurations that select a node. A spec with 256 resources has a twentieth of that.
 MAX_OCTETS = 1024 * 1024
 _TOO_LONG = (
     f"the configurations that select this node, counted by priority up to this one, have more than {MAX_OCTETS // 1024:,} KiB: "
@@ -37,7 +37,7 @@ _MAX_UNMATCHED = 8
 
 
 class Config(Struct, frozen=True):
-    """A NodeDeviceConfig. plugins: as text, as it is stored. keys: those of its spec. octets: of the text of its spec."""
+    """A NodeDeviceConfig. plugins: their stored text. keys: the keys of its spec. octets: the size of its spec's text."""
 
     name: str
     generation: int
@@ -58,9 +58,10 @@ class Config(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of a configuration on a node. refusal: why it is not taken at all; empty where it is.
+    """The result of a configuration on a node. refusal: why it is refused; "" if it is applied.
 
-    lost: resources that it names and that another one has, with the name of that. replaces: those that the agent's file names, too.
+    lost: its resources that another configuration has, with that one's name. replaces: its resources that the agent's file names
+    as well.
     """
 
     generation: int
@@ -72,10 +73,10 @@ class Outcome(Struct, frozen=True):
 class Effective(Struct, frozen=True):
     """The plugins of a node, and the outcomes by name of the configurations that select it.
 
-    ranks: by resource name, that of its layer; the lower one is preferred where two resources have the same device.
+    ranks: the rank of a resource's layer, by name; if two resources have the same device, the lower rank is preferred.
     refused: resource names in configurations that are refused, and the kinds of plugins with one entry.
     places: by name of a plugin, its configuration, empty for the agent's file, and its place there.
-    is_known: False for a node that does not know its configurations yet. is_cut: True where one is refused for its length, so that
+    is_known: False for a node that does not know its configurations yet. is_cut: True if one is refused for its length, so that
     its names are not known.
     """
 
@@ -139,16 +140,16 @@ class _Taken:
 
     def __init__(self) -> None:
         self.plugins: dict[str, Any] = {}
-        # by resource name, and by kind of those with one entry, which may serve more names than they list
+        # by resource name, and by kind if the kind has one entry, which may serve more names than it lists
         self._owner: dict[str, str] = {}
         self._alone: list[tuple[Plugin, str]] = []
         self.ranks: dict[str, int] = {}
         self.places: dict[str, tuple[str, str]] = {}
 
     def add(self, owner: str, plugins: ConfiguredPlugins, rank: int) -> tuple[tuple[str, str], ...]:
-        """Add what is free. Returns what is not, with its owners."""
+        """Add the free resources. Returns the others, with their owners."""
         lost = []
-        # those in lists come last: within a layer, a name that only may_serve() knows is the other plugin's
+        # kinds with a list come last: within a layer, a name that only may_serve() knows is the other plugin's
         for kind, place, plugin in sorted(plugins.each(), key=lambda each: each[0] in LISTED):
             is_listed = kind in LISTED
             names = plugin.names() if is_listed else (kind, *plugin.names())
@@ -172,7 +173,7 @@ class _Taken:
 
 
 def _readable_names(plugins: Any) -> Iterator[str]:
-    """What a configuration names that is not valid, as far as that can be read."""
+    """Names in an invalid configuration, as far as they can be read."""
     if not isinstance(plugins, dict):
         return
     yield from (kind for kind in KINDS if kind not in LISTED and plugins.get(kind) is not None)
@@ -200,9 +201,9 @@ def _sentence(error: ValueError) -> str:
 
 
 def unmatched(found: Effective, groups: Mapping[str, Sequence[int]]) -> Mapping[str, tuple[str, ...] | None]:
-    """By configuration, its parts without a device on the node, such as groups; None where that is not known yet.
+    """Parts of each configuration without a device on the node, such as groups; None while unknown.
 
-    groups: by name of a plugin, the indexes of those without one.
+    groups: by name of a plugin, the indexes of groups without a device.
     """
     known: dict[str, tuple[str, ...] | None] = {}
     for _, _, plugin in found.plugins.each():
@@ -222,9 +223,9 @@ def unmatched(found: Effective, groups: Mapping[str, Sequence[int]]) -> Mapping[
 
 
 def report(outcomes: Mapping[str, Outcome], without: Mapping[str, Sequence[str] | None] | None = None) -> str:
-    """For the annotation of the agent's Lease: JSON of at most MAX_REPORT bytes. What has no room is left out, details first.
+    """Write the annotation of the agent's Lease: JSON of at most MAX_REPORT bytes, shortened from the details on.
 
-    without: as unmatched() has it.
+    without: the result of unmatched().
     """
     for longest in (_MAX_SENTENCE, _MAX_SHORTER, _MAX_SHORT, 0):
         text = _encoded(outcomes, longest, without or {})

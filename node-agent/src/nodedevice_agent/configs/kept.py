@@ -1,7 +1,7 @@
-"""What an agent keeps of the NodeDeviceConfigs of its cluster: those that select its node, as text, and no more than a bound.
+"""Keeps the text of the NodeDeviceConfigs that select an agent's node, within a bound. Pure.
 
-Of the others their names are kept, and the labels that they select by. When such a label of the Node changes, all are listed
-again. Pure.
+Keeps only the name and the selector's labels of other configurations. When such a label of the Node changes, all are listed
+again.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,16 +15,16 @@ from nodedevice_agent.kube.objects import NodeDeviceConfigObject
 from nodedevice_agent.kube.responses import KubeMetadata
 
 _NULL: Final = msgspec.Raw(b"null")
-# a label that none has
+# a label that no Node has
 _NO_NODE: Final = {"": ""}
 _PRIORITIES: Final = range(-(2**31), 2**31)
-# of those that do not select the node, labels that are kept, and characters of one; a key has 317 at most
+# of configurations that do not select the node: the number of labels, and their length; a key has at most 317 characters
 _MAX_LABELS: Final = 64
 _MAX_LABEL: Final = 317
 
 
 class KeptConfig(msgspec.Struct):
-    """config: None where it does not select the node; without `plugins` once has_text is False.
+    """config: None if it does not select the node; without `plugins` once has_text is False.
 
     labels: keys of its selector; None for more than are kept.
     """
@@ -41,9 +41,9 @@ class KeptConfig(msgspec.Struct):
 
 
 class KeptConfigs:
-    """The EventHandler of the watch. Texts beyond MAX_OCTETS in all go, those of the lowest priority first.
+    """The EventHandler of the watch. Drops texts beyond MAX_OCTETS in total, lowest priority first.
 
-    changed: called when they may be others. list_again: called when there is room for a text that has gone.
+    changed: called when the selected configurations may have changed. list_again: called when there is room for a dropped text.
     """
 
     known_version = 0
@@ -53,11 +53,11 @@ class KeptConfigs:
         self._list_again = list_again
         self.are_known = False
         self._found: dict[str, KeptConfig] = {}
-        # those with a text, of the list that is being read, too
+        # configurations with a text, including the list being read
         self._texts: dict[str, KeptConfig] = {}
 
     def keep(self, found: NodeDeviceConfigObject, labels: Mapping[str, str]) -> KeptConfig:
-        """Of one object. labels: of the Node."""
+        """Keep one configuration. labels: the Node's."""
         meta, config = found.metadata, config_of(found)
         keys = frozenset(config.node_selector)
         is_short = len(keys) <= _MAX_LABELS and all(len(key) <= _MAX_LABEL for key in keys)
@@ -91,7 +91,7 @@ class KeptConfigs:
         self._changed()
 
     def selecting(self) -> list[Config] | None:
-        """Those that select the node; None where a text that has room is to be read first."""
+        """The configurations that select the node; None if a dropped text has room now and must be read first."""
         found = {name: each for name, each in self._found.items() if each.config is not None}
         configs = [each.config for each in found.values() if each.config is not None]
         beyond = beyond_limit(configs)
@@ -101,7 +101,7 @@ class KeptConfigs:
         return None
 
     def labels_changed(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """Have all listed again where a selector names one of the Node's labels that has changed; until then nothing is known."""
+        """List all again if a selector names a changed label of the Node; until then the selection is unknown."""
         selectors = [each.labels for each in self._found.values()]
         named = frozenset[str]().union(*(labels for labels in selectors if labels is not None))
         is_other = before != after if None in selectors else any(before.get(key) != after.get(key) for key in named)
@@ -111,7 +111,7 @@ class KeptConfigs:
 
 
 def config_of(found: NodeDeviceConfigObject) -> Config:
-    """Of an object of any shape: where the schema was another, the plugins are refused, and everything else counts as absent."""
+    """Accepts any shape: with another schema the plugins are refused, and any other invalid value counts as absent."""
     try:
         spec: dict[str, msgspec.Raw] = decode(found.spec, dict[str, msgspec.Raw])
         selector: Any = decode(spec.get("nodeSelector", msgspec.Raw(b"{}")), Any)

@@ -1,7 +1,7 @@
-"""Watches the NodeDeviceConfigs and the labels of the agent's own Node, and applies what they make of the built-in plugins.
+"""Watches NodeDeviceConfigs and the labels of the agent's own Node, and applies the resulting built-in plugins.
 
-What was known last is kept in the state directory: a node that starts without an API server has its plugins all the same. Where
-nothing was ever known, the first lists are waited for, for a moment only.
+Keeps the last state in the state directory: a node that starts without an API server still has its plugins. Without a kept state,
+the start waits for the first lists, but only for a moment.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 FILE_NAME: Final = "configs.json"
 _START_SECONDS: Final = 5.0
 _REPORT_SECONDS: Final = 2.0
-# of lists beside those that a watch needs
+# lists in addition to the ones that a watch needs
 _LISTS_PER_SECOND: Final = 0.1
 _LISTS_AT_ONCE: Final = 3
 _PLUGINS_LABELS: Final = frozenset(label for kind in KINDS.values() for label in kind.node_labels)
 
 
 class _Stored(msgspec.Struct):
-    """What was known last. has_configs: whether the configurations were known; else labels alone count."""
+    """The last state. has_configs: whether the configurations were known; otherwise only labels count."""
 
     labels: dict[str, str] = {}
     configs: list[Config] = []
@@ -49,9 +49,10 @@ class _Stored(msgspec.Struct):
 class ConfigWatch:
     """run() until cancelled.
 
-    base: the plugins of the agent's file. apply: called with what the node has, at first and whenever that changes.
-    publish: called with the report about the configurations that select the node, and whether it refuses one, when that changes.
-    labels_are: called with the Node's labels at each change, and at first with those that were kept.
+    base: the plugins of the agent's file. apply: called with the node's plugins at first and at each change.
+    publish: called with the report about the configurations that select the node, and whether the node refuses one, at each
+    change.
+    labels_are: called with the Node's labels at each change, and at first with the kept ones.
     without: groups of device files without a device, which are in the report.
     """
 
@@ -67,7 +68,7 @@ class ConfigWatch:
         labels_are: Callable[[Mapping[str, str]], None] = lambda _: None,
         without: UnmatchedGroups | None = None,
     ) -> None:
-        # of its own: an API server without this kind makes no other watch wait, nor is the agent unready for it
+        # separate watches: an API server without this kind delays no other watch, and the agent stays ready
         self._watches = Watches(cluster)
         self._node_name = node_name
         self._base = base
@@ -110,7 +111,7 @@ class ConfigWatch:
             tasks.create_task(self._work())
             tasks.create_task(self._report_unmatched())
 
-    # -- what is known ----------------------------------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------------------------------
 
     def _labels_are(self, labels: Mapping[str, str]) -> None:
         before, self._labels = self._labels, labels
@@ -122,7 +123,7 @@ class ConfigWatch:
         self._changed()
 
     async def _follow_configs(self) -> None:
-        """Once the Node's labels are known; from a new list where one is needed that was not kept."""
+        """Starts once the Node's labels are known. Begins with a new list if a dropped text is needed."""
         loop = asyncio.get_running_loop()
         lists = TokenBucket(_LISTS_PER_SECOND, _LISTS_AT_ONCE, loop.time())
         await self._is_to_list.wait()
@@ -169,14 +170,14 @@ class ConfigWatch:
             # labels that nothing reads change by themselves
             named = {*_PLUGINS_LABELS, *(key for config in configs for key in config.node_selector)}
             found = _Stored({key: value for key, value in labels.items() if key in named}, configs)
-            # also where what was decided without them, and what they say, is that there are none
+            # also if the configurations are empty, and the last decision was made without them
             if found != self._stored or self._applied is None or not self._applied.is_known:
                 self._stored = found
                 await self._decide(found)
                 await self._write(found)
 
     async def _keep_plugins_labels(self, labels: Mapping[str, str]) -> None:
-        """While the configurations are not known, as where the API server lacks their kind."""
+        """Called while the configurations are unknown, for example if the API server lacks their kind."""
         others = {key: value for key, value in self._stored.labels.items() if key not in _PLUGINS_LABELS}
         own = {key: value for key, value in labels.items() if key in _PLUGINS_LABELS}
         found = msgspec.structs.replace(self._stored, labels={**others, **own})
@@ -222,7 +223,7 @@ class ConfigWatch:
 
 
 def last_known(base: PluginSettings, allowed_host_paths: Collection[str], state_dir: Path) -> PluginSettings:
-    """The plugins of the node as they were known last; arguments as of ConfigWatch."""
+    """The plugins of the node in the last kept state; arguments as for ConfigWatch."""
     known = _read(state_dir / FILE_NAME) or _Stored()
     return effective(base, known.configs, known.labels, allowed_host_paths).plugins
 
@@ -232,7 +233,7 @@ def _without_outcomes(found: Effective) -> Effective:
 
 
 def _read(file: Path) -> _Stored | None:
-    """What is damaged is as good as nothing."""
+    """Returns None for a damaged file."""
     try:
         return decode(file.read_bytes(), _Stored)
     except FileNotFoundError:
@@ -257,4 +258,4 @@ class _NodeHandler:
         self._labels_are(found.metadata.labels or {})
 
     def deleted(self, found: NodeMetadataObject) -> None:
-        """Its labels stay those that it had: it may be made again at once."""
+        """Keep the last labels: the Node may be created again at once."""

@@ -37,7 +37,7 @@ def holdings(manager: DeviceManager, resource_name: str) -> tuple[Holding, ...] 
     static pod that the runtime knows by another UID.
     """
     resource = manager.resources.get(resource_name)
-    if resource is None or resource.is_attributed or manager.is_recovering or resource.possible_holders:
+    if resource is None or resource.is_attributed or manager.is_recovering or resource.use.possible_holders:
         return None
     held = manager.book.of_resource(resource_name)
     if any(a.pod_uid not in manager.pods and a.pod_uid not in manager.book.releasing for a in held):

@@ -7,11 +7,9 @@ pods, and a committed allocation stays until its pod has ended.
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
-from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce, AllocateRetry
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
@@ -22,24 +20,23 @@ from nodedevice_agent.devicemanager.attribution.stage import Attribution
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.effects import Effect
-from nodedevice_agent.devicemanager.kubelet_requests import KubeletRequests
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.other_holders import OtherHolders
 from nodedevice_agent.devicemanager.places import Places
+from nodedevice_agent.devicemanager.pod_events import PodEvents
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.releasing import Releasing
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
 from nodedevice_agent.devicemanager.resources.physical_devices import PhysicalDevices
-from nodedevice_agent.devicemanager.resources.preference import Preference
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
-from nodedevice_agent.devicemanager.resources.resource_table import SETTLE_SECONDS, IsConfigured, ResourceTable
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.devicemanager.resources.resource_table import SETTLE_SECONDS, ResourceTable
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
-from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
+from nodedevice_agent.devicemanager.static_pods import StaticPods
 
 
 class DeviceManager:
@@ -71,47 +68,54 @@ class DeviceManager:
     ) -> None:
         self._marks = marks = Marks()
         self.deadlines = deadlines = Deadlines()
-        self._table = ResourceTable(
-            marks, deadlines, waits_for_cordons=waits_for_cordons, flapping=flapping, is_attributed=is_attributed
-        )
-        self.resources, self.cordons = self._table.by_name, self._table.cordons
-        self.list_limit = make_list_limit(self.resources)
-        self.book = AllocationBook(self.resources, delivery)
-        self._preference = Preference(self.resources, deadlines)
-        self._physical = PhysicalDevices(self.resources, self._preference)
-        # what the runtime runs; changed by whoever handles the runtime's events, which also calls containers_ended()
-        self.containers = RuntimeContainers()
-        self.other_holders = OtherHolders(self.resources, self.book, self.containers)
-        self._waits_for_runtime = waits_for_runtime
-        # every pod of this node that has not ended, with or without devices; without unproven mirror pods
-        self.pods: dict[str, Pod] = {}
-        self.places = Places(self.resources, self.pods)
-        # of these pods: what the kubelet has met, which the Pod above lacks
-        self._kubelet_requests = KubeletRequests(self._table, self.book)
-        self._static_pods = StaticPods(checkpoint.static_pods if checkpoint is not None else ())
-        self._releasing = Releasing(self.book, marks, deadlines)
-        self.topology = topology or Topology()
-        tickets = count(1)
-        self.allocate_once = AllocateOnce(allocate_retry or {}, self.book, marks)
-        self._reallocations = Reallocations(self.book, marks, deadlines, tickets, self.allocate_once, self.pods)
-        self.pre_starts = PreStartCalls(self.book, marks, deadlines, tickets)
-        self.allocator = Allocator(
-            self.book,
+        self.table = ResourceTable(
             marks,
             deadlines,
-            self.topology,
-            tickets,
-            self.pre_starts,
-            self.allocate_once,
-            is_held_back=is_recovering,
+            waits_for_cordons=waits_for_cordons,
+            flapping=flapping,
+            is_attributed=is_attributed,
+            make_list_limit=make_list_limit,
         )
-        self.attribution = Attribution(self._table, self.book, self.pods, marks, self.containers)
+        self.resources, self.cordons = self.table.by_name, self.table.cordons
+        self.book = book = AllocationBook(self.resources, delivery)
+        self._physical = PhysicalDevices(self.resources, self.table.preference)
+        # what the runtime runs; changed by whoever handles the runtime's events
+        self.containers = RuntimeContainers()
+        self.other_holders = OtherHolders(self.resources, book, self.containers)
+        self.pods: dict[str, Pod] = {}
+        self.places = Places(self.resources, self.pods)
+        self.topology = topology or Topology()
+        tickets = count(1)
+        self.allocate_once = once = AllocateOnce(allocate_retry or {}, book, marks)
+        self._reallocations = Reallocations(book, marks, deadlines, tickets, once, self.pods)
+        self.pre_starts = PreStartCalls(book, marks, deadlines, tickets)
+        self.allocator = Allocator(
+            book, marks, deadlines, self.topology, tickets, self.pre_starts, once, is_held_back=is_recovering
+        )
+        self.attribution = Attribution(self.table, book, self.pods, marks, self.containers)
+        reporting = self.containers if waits_for_runtime else None
+        self.releasing = Releasing(book, marks, deadlines, reporting, self._reallocations, self.pre_starts)
+        self._static_pods = StaticPods(checkpoint.static_pods if checkpoint is not None else ())
+        self.pod_events = PodEvents(
+            self.pods,
+            self._static_pods,
+            reporting,
+            self.table,
+            book,
+            marks,
+            self.allocator,
+            self.attribution,
+            self.releasing,
+            once,
+            self._reallocations,
+            self.pre_starts,
+        )
         if checkpoint is not None:
             checkpoint = self.attribution.restored(checkpoint)
             self.cordons.update(checkpoint.cordons)
             self._restore(checkpoint, now)
-            self.pre_starts.require(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
-            self.allocate_once.restore(checkpoint.allocate_calls)
+            self.pre_starts.require(key for key in checkpoint.pre_starts if book.of(*key) is not None)
+            once.restore(checkpoint.allocate_calls)
             if waits_for_runtime:
                 self.containers.restore(checkpoint.unlisted, now)
 
@@ -122,8 +126,8 @@ class DeviceManager:
         due. Returns the effects, each once, what must be on disk first. A stage without a mark costs nothing.
         """
         marks, allocator = self._marks, self.allocator
-        if self.list_limit.has_shrunk:
-            self.list_limit.settle(marks)
+        if self.table.list_limit.has_shrunk:
+            self.table.list_limit.settle(marks)
         while True:
             if marks.are_claims_due:
                 self._settle_claims()
@@ -145,7 +149,7 @@ class DeviceManager:
         shown = marks.shown_with
         if shown and self._physical.found:
             for name, resource in self.resources.items():
-                if any(other.resource_name in shown for other in resource.held_back.values()):
+                if any(other.resource_name in shown for other in resource.use.held_back.values()):
                     marks.publish(name)
         shown.clear()
         if changed:
@@ -166,15 +170,20 @@ class DeviceManager:
     def is_recovering(self) -> bool:
         return self.allocator.is_held_back
 
+    @property
+    def are_devices_compared(self) -> bool:
+        """Whether a plugin has named physical devices or said what its devices are, also before a restart."""
+        return self._marks.are_devices_compared
+
     def connected(
         self, resource_name: str, endpoint: int, options: PluginOptions, now: float, socket: str = ""
     ) -> None:
         """A plugin registered and returned its options. Calls go to the newest connection of a resource. socket: its path."""
         is_new = resource_name not in self.resources
-        resource = self._table.add(resource_name)
+        resource = self.table.add(resource_name)
         lists = resource.connections.answers_again(endpoint)
         resource.connect(endpoint, options, socket, settles_at=now + SETTLE_SECONDS)
-        self._preference.added(resource)
+        self.table.preference.added(resource)
         self._marks.publish(resource_name)
         if is_new:
             self._marks.save()
@@ -185,7 +194,7 @@ class DeviceManager:
 
     def add(self, resource_name: str) -> None:
         """The resource is known from now on, without a plugin."""
-        self._table.add(resource_name)
+        self.table.add(resource_name)
         self._marks.publish(resource_name)
 
     def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> None:
@@ -193,67 +202,11 @@ class DeviceManager:
         resource = self.resources.get(resource_name)
         if resource is None:
             return
-        accepted = self.list_limit.accepted(resource, endpoint, listed)
-        is_changed = resource.list(endpoint, accepted, now)
-        self.list_limit.noted(resource)
+        is_changed = self.table.listed(resource, endpoint, listed, now)
         if resource_name in self.book.without_originals:
             self.book.learn_originals(resource)
-        if not is_changed:
-            return
-        if resource.holders and resource.is_built_in:
+        if is_changed and resource.use.holders and resource.presence.is_built_in:
             self._reallocations.forget_outdated(resource)
-        self._marks.saved_and_changed([resource_name])
-        if resource_name in self._preference.awaited:
-            self._marks.freed(self._preference.listed(resource_name))
-        self._marks.are_calls_due = True
-
-    def is_list_awaited(self, resource_name: str, endpoint: int) -> bool:
-        """Whether the refused list of that connection is to be read again, as there is room for it."""
-        resource = self.resources.get(resource_name)
-        return resource is not None and resource.connections.is_awaited(endpoint)
-
-    def disconnected(self, resource_name: str, endpoint: int, now: float, *, is_silent: bool = False) -> None:
-        """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period.
-
-        is_silent: it is open, and the plugin does not answer; `connected` ends that.
-        """
-        resource = self.resources.get(resource_name)
-        if resource is None:
-            return
-        is_configured = self._table.is_configured(resource)
-        is_changed = resource.disconnect(endpoint, now, is_configured=is_configured, is_silent=is_silent)
-        self.list_limit.noted(resource)
-        # the last list stays known, so no less is kept; but a refused list of an older connection may take its place
-        self.list_limit.has_shrunk = True
-        if is_changed:
-            resource.is_silent = is_silent and resource.state is EndpointState.STOPPED
-            self._marks.saved_and_changed([resource_name])
-
-    def configured(self, is_configured: IsConfigured, now: float, returning: Iterable[str] = ()) -> None:
-        """What the configuration of built-in plugins names from now on, before they end and begin accordingly.
-
-        The end of one that it does not name is meant, and has no grace period. Devices stay held until their pods end.
-        returning: resources whose plugins list within moments, also where another takes their place.
-        """
-        self._gone(self._table.configured(is_configured, returning, now))
-
-    def displaced(self, resource_names: Collection[str], by: str) -> None:
-        """Their place is another name's, "" where there are too many anyway; nothing waits for a grace period."""
-        for name in resource_names:
-            self.resources[name].displaced(by)
-        self._gone(resource_names)
-
-    def _gone(self, resource_names: Collection[str]) -> None:
-        for name in resource_names:
-            self.list_limit.noted(self.resources[name])
-        self._marks.saved_and_changed(resource_names)
-
-    def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> None:
-        """Which resource of built-in plugins has priority where two have the same device: that of the lower number.
-
-        awaited: resources whose plugins will list within moments.
-        """
-        self._marks.are_claims_due = self._preference.ranked(ranks, awaited, now) or self._marks.are_claims_due
 
     def forget(self, resource_name: str) -> bool:
         """Forget a resource whose plugin is gone, unless a pod holds it or asks for it, or a device of it is cordoned that may be
@@ -265,182 +218,23 @@ class DeviceManager:
         if resource is None:
             return True
         requested = (request.resource_name for pod in self.pods.values() for request in pod.device_requests)
-        is_needed = resource.holders or resource.claimed_identities() or resource_name in requested
-        if resource.state is not EndpointState.GONE or is_needed or resource.may_answer:
+        is_needed = resource.use.holders or resource.identities.claimed() or resource_name in requested
+        if resource.presence.state is not EndpointState.GONE or is_needed or resource.may_answer:
             return False
         self.resources.pop(resource_name).forgotten()
-        self.list_limit.forgotten(resource_name)
-        self._releasing.forget(resource_name)
+        self.table.list_limit.forgotten(resource_name)
+        self.releasing.forget(resource_name)
         for calls in (self._reallocations, self.pre_starts):
             calls.forget_resource(resource_name)
         return True
-
-    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
-        """All cordons in the NodeDevice of that UID, by device ID; uid "" where there is none: then the last ones stay.
-
-        Free devices leave at once, held ones when their pod ends. No pod gets under another name what a cordoned device is.
-        """
-        resource = self.resources.get(resource_name)
-        if resource is not None:
-            self._table.cordoned(resource, uid, in_spec)
-
-    def cordons_outdated(self, resource_name: str) -> None:
-        """They may have changed while nobody watched: nothing of it is allocated before cordoned()."""
-        if resource_name in self.resources:
-            self._table.cordons_outdated(self.resources[resource_name])
-
-    # -- pods ---------------------------------------------------------------------------------------------------------
-
-    def pods_synced(self, pods: Iterable[Pod], now: float) -> None:
-        """The complete list of this node's pods: a pod that is not in it is gone."""
-        pods = tuple(pods)
-        uids = {pod.uid for pod in pods}
-        self._static_pods.synced(uids)
-        present = {pod.uid: pod for pod in map(self._known_pod, pods) if pod is not None}
-        for pod in present.values():
-            self._take_over(pod)
-        # an allocation that was recovered from the API has an unproven static pod under its mirror pod's UID
-        over = (self.pods.keys() | self.attribution.without_kubelets(self.book.by_pod)) - present.keys() - uids
-        over |= self.allocate_once.pod_uids() - present.keys() - uids - {pod.config_hash for pod in pods}
-        for uid in sorted(over):
-            self._pod_over(uid, now)
-        # what has ended is free before others begin
-        for pod in sorted(present.values(), key=lambda pod: not pod.has_ended):
-            self._pod_known(pod, now)
-        self.attribution.pods_synced(over | (present.keys() - self.pods.keys()))
-        self._table.possible_holders_are(omitted_allocations.found(self.resources, self.pods.values(), self.book))
-        self.allocate_once.pods_synced(pods)
-        self._marks.are_calls_due = True
-
-    def pod_seen(self, pod: Pod, now: float) -> None:
-        """A pod bound to this node, new or changed."""
-        known = self._known_pod(pod)
-        if known is not None:
-            self._take_over(known)
-            self._pod_known(known, now)
-
-    def static_pods_listed(self, found: Iterable[StaticPod], now: float) -> None:
-        """The static pods among all sandboxes that the runtime can reach."""
-        self._static_pods_proven(self._static_pods.listed(found, self.book.by_pod.keys()), now)
-
-    def static_pod_shown(self, found: StaticPod, now: float) -> None:
-        """The runtime has a sandbox of this static pod."""
-        self._static_pods_proven(self._static_pods.shown(found), now)
-
-    def static_pod_removed(self, pod_uid: str) -> None:
-        """The runtime has removed a sandbox of this static pod."""
-        if pod_uid not in self.containers.by_pod:
-            self._static_pods.removed(pod_uid)
-
-    def _known_pod(self, pod: Pod) -> Pod | None:
-        """The pod under the UID by which the runtime knows it; None for a mirror pod that is not proven to be one.
-
-        Without a runtime there is no proof: there a mirror pod is a pod like any other. Its first annotation stays.
-        """
-        before = self.pods.get(pod.uid)
-        if before is not None:
-            is_same = self._waits_for_runtime or before.config_hash == pod.config_hash
-            return pod if is_same else replace(pod, config_hash=before.config_hash)
-        return self._static_pods.seen(pod) if self._waits_for_runtime else pod
-
-    def _static_pods_proven(self, proven: Iterable[Pod], now: float) -> None:
-        for pod in proven:
-            self._take_over(pod)
-            self._pod_known(pod, now)
-            self._marks.are_calls_due = True
-            if pod.uid in self.book.by_pod:
-                # the next start knows whose devices these are
-                self._marks.save()
-
-    def _take_over(self, pod: Pod) -> None:
-        """Move a static pod's allocations from its other UID: recovered from the API, or made by another delivery."""
-        other = pod.api_uid or self._static_pods.mirrored_by(pod)
-        if other not in self.book.by_pod:
-            return
-        self.book.rename(other, pod.uid)
-        self._reallocations.drop(other)
-        if other not in self.book.by_pod:
-            self.pre_starts.rename(other, pod.uid)
-        self._marks.save()
-
-    def _pod_known(self, pod: Pod, now: float) -> None:
-        if pod.has_ended:
-            self.pod_gone(pod.uid_in_api, now)
-            return
-        pod = self._kubelet_requests.without(pod)
-        before = self.pods.get(pod.uid)
-        if before == pod:
-            return
-        self.pods[pod.uid] = pod
-        self.allocate_once.pod_seen(pod)
-        if not pod.device_requests:
-            return
-        if before is None:
-            self._releasing.awaited_by(pod)
-            if pod.uid in self.book.by_pod:
-                # the namespace and name of a restored allocation's pod are known only now
-                self._marks.publish_all({r.resource_name for r in pod.device_requests} & self.resources.keys())
-        self._marks.publish_all(self.book.set_held_again(pod.uid))
-        own = self.attribution.pod_seen(pod)
-        if pod.is_terminating:
-            self.allocator.pod_terminating(pod.uid)
-        elif own.device_requests:
-            self.allocator.pod_seen(own)
-
-    def pod_gone(self, uid: str, now: float) -> None:
-        """The API no longer has the object of that UID, or its pod has ended."""
-        self._pod_over(self._static_pods.gone(uid), now)
-
-    def _pod_over(self, pod_uid: str, now: float) -> None:
-        pod = self.pods.pop(pod_uid, None)
-        self._kubelet_requests.forget(pod_uid)
-        if pod is not None:
-            self._releasing.awaited_by(pod)
-        self.attribution.pod_over(pod_uid)
-        self.allocator.pod_ended(pod_uid)
-        self.pre_starts.forget(pod_uid)
-        self.allocate_once.forget(pod_uid)
-        static = self._static_pods.mirrored_by(pod) if pod is not None else ""
-        if static and self.attribution.runs(static):
-            self.book.rename(pod_uid, static)
-            pod_uid = static
-        may_run = self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid))
-        if may_run or self.attribution.holds_on(pod_uid):
-            self._releasing.pod_ended(pod_uid, now)
-            return
-        self._release(pod_uid)
-        self.possible_holder_ended(pod_uid)
-
-    def possible_holder_ended(self, pod_uid: str) -> None:
-        """An event after which a pod may be gone for good: what it may have held is free, where it was the last such pod."""
-        runs = self._waits_for_runtime and (not self.containers.is_synchronized or pod_uid in self.containers.by_pod)
-        if not runs and pod_uid not in self.pods:
-            self._table.possible_holders_are(omitted_allocations.without(self.resources, pod_uid))
-
-    def kubelet_allocated(self, pod_uid: str, requests: Collection[tuple[str, str]], now: float) -> bool:
-        """The kubelet's own device manager has met these requests of a pod, each a container and a resource name.
-
-        It gives the containers their devices itself, so the pod gets none here, and lacks none. Ignored for a resource that a
-        plugin serves here, and for what is allocated here. Returns whether it concerns a pod that waits.
-        """
-        pod = self.pods.get(pod_uid)
-        if pod is None or pod_uid in self.allocator.in_progress or not self._kubelet_requests.add(pod, requests):
-            return False
-        self.allocator.pod_terminating(pod_uid)
-        self._pod_known(pod, now)
-        return True
-
-    def containers_ended(self, pod_uid: str) -> None:
-        """The runtime reported that all containers of a pod that has ended or is gone have ended: its devices are free."""
-        if pod_uid in self.book.releasing and not self.pre_starts.has_orphaned_call(pod_uid):
-            self._release(pod_uid)
 
     def containers_changed(self, pod_uid: str = "") -> None:
         """A container runs or has ended: device files that a pod with devices has are known, or are in use no more.
 
         pod_uid: whose container; "" where the runtime has listed all of its own.
         """
-        self._marks.are_claims_due |= not pod_uid or pod_uid in self.book.by_pod
+        if not pod_uid or pod_uid in self.book.by_pod:
+            self._marks.claims()
 
     def publish(self, resource_names: Iterable[str]) -> None:
         """What of the runtime's containers the status of these shows may have changed."""
@@ -473,12 +267,12 @@ class DeviceManager:
     def pre_started(self, ticket: int) -> None:
         """PreStartContainer succeeded."""
         self.pre_starts.started(ticket)
-        self._after_orphaned_call(ticket)
+        self.releasing.call_ended(ticket)
 
     def pre_start_failed(self, ticket: int, message: str, now: float) -> None:
         """PreStartContainer failed or timed out. The devices stay held; the call is retried after a backoff."""
         self.pre_starts.failed(ticket, message, now)
-        self._after_orphaned_call(ticket)
+        self.releasing.call_ended(ticket)
 
     # -- time ---------------------------------------------------------------------------------------------------------------
 
@@ -488,12 +282,8 @@ class DeviceManager:
 
     def tick(self, now: float) -> None:
         """Time has passed: grace periods end, restarts settle, damping of flapping devices ends, failed calls are retried."""
-        for resource in self._table.tick(now):
-            self.list_limit.noted(resource)
-        if waited := self._preference.due(now):
-            self._marks.freed(waited)
-            self._marks.are_claims_due = True
-        self._releasing.tick(now)
+        self.table.tick(now)
+        self.releasing.tick(now)
         self.allocator.tick(now)
         self._marks.are_calls_due = True
 
@@ -513,21 +303,23 @@ class DeviceManager:
 
     def checkpoint(self) -> Checkpoint:
         """What must survive a restart. Includes every known resource, but no Gone one without allocations."""
-        registered = self._table.registered()
-        allocations = tuple(self.book) if self.book.by_pod else ()
+        registered, once, resources = self.table.registered(), self.allocate_once, self.resources
+        calls = once.keys() if once.is_lost or once.calls else ()
+        compared = [(n, r) for n, r in resources.items() if r.listed.has_identities or r.identities.past]
+        pod_uids = self.book.by_pod.keys() | {key[0] for key in calls}
         return Checkpoint(
-            allocations,
+            tuple(self.book) if self.book.by_pod else (),
             registered,
             pre_starts=tuple(self.pre_starts.required),
-            unlisted=self.containers.unlisted(),
-            static_pods=self._static_pods.of(self.book.by_pod.keys() | self.allocate_once.pod_uids()),
-            allocate_calls=self.allocate_once.keys(),
+            unlisted=self.containers.unlisted() if self.containers.doubtful else (),
+            static_pods=self._static_pods.of(pod_uids) if self._static_pods.known and pod_uids else (),
+            allocate_calls=calls,
             cordons=dict(self.cordons),
-            possible_holders=omitted_allocations.saved(self.resources),
-            part_sizes={name: r.part_sizes for name, r in self.resources.items() if r.part_sizes},
-            identities={name: found for name, r in self.resources.items() if (found := r.claimed_identities())},
-            scopes={name: r.scope for name, r in self.resources.items() if r.scope is not None},
-            gone=tuple(name for name, resource in self.resources.items() if name not in registered),
+            possible_holders={n: tuple(sorted(uids)) for n, r in resources.items() if (uids := r.use.possible_holders)},
+            part_sizes={n: sizes for n, r in resources.items() if (sizes := r.use.part_sizes)},
+            identities={n: found for n, r in compared if (found := r.identities.claimed())},
+            scopes={n: scope for n, r in resources.items() if (scope := r.presence.scope) is not None},
+            gone=tuple(n for n in resources if n not in registered),
         )
 
     # -- reads ------------------------------------------------------------------------------------------------------------
@@ -538,7 +330,8 @@ class DeviceManager:
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
         """Pending allocations, failed PreStartContainer calls and lost responses of a resource, by pod UID and container."""
-        failed, lost = self.pre_starts.failures, self.allocate_once.lost
+        once = self.allocate_once
+        failed, lost = self.pre_starts.failures, once.lost if once.refused else {}
         everything = (*self.allocator.pending.values(), *failed.values(), *lost.values())
         found = (pending for pending in everything if pending.resource_name == resource_name)
         return sorted(found, key=lambda pending: (pending.pod_uid, pending.container))
@@ -546,29 +339,10 @@ class DeviceManager:
     # -- internals ----------------------------------------------------------------------------------------------------------
 
     def _restore(self, known: Checkpoint, now: float) -> None:
-        self._table.restore(known, now)
+        self.table.restore(known, now)
         for allocation in known.allocations:
             self.book.restore(allocation)
         for name, identities in known.identities.items():
             if name in self.resources:
-                self.resources[name].remember(identities)
-
-    def _after_orphaned_call(self, ticket: int) -> None:
-        """A call for an ended pod has returned. Until then its plugin may have been working on the devices."""
-        pod_uid = self.pre_starts.orphan_ended(ticket)
-        if pod_uid is not None and not self._may_run(pod_uid):
-            self.containers_ended(pod_uid)
-
-    def _may_run(self, pod_uid: str) -> bool:
-        """Whether a container that holds devices may still have a process."""
-        holding = frozenset(allocation.container for allocation in self.book.of_pod(pod_uid))
-        return not self.containers.have_ended(pod_uid, holding)
-
-    def _release(self, pod_uid: str) -> None:
-        touched = self.book.release(pod_uid)
-        if not touched:
-            return
-        self._reallocations.drop(pod_uid)
-        for name in touched:
-            self.resources[name].released()
-        self._marks.saved_and_changed(touched)
+                self.resources[name].identities.remember(identities)
+                self._marks.are_devices_compared = True

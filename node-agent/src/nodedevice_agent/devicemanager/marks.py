@@ -6,6 +6,8 @@ be reported, and the calls to plugins, oldest first.
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from nodedevice_agent.devicemanager.effects import (
     AssignedParts,
     CallAllocate,
@@ -19,39 +21,27 @@ from nodedevice_agent.devicemanager.effects import (
 )
 
 
-class Marks:
+class Marks(Struct, eq=False):
     """One device manager's, shared by its parts."""
 
-    __slots__ = (
-        "_calls",
-        "_durable",
-        "_is_saved",
-        "_published",
-        "_reports",
-        "are_calls_due",
-        "are_claims_due",
-        "awaited",
-        "is_attribution_due",
-        "shown_with",
-    )
-
-    def __init__(self) -> None:
-        self._published: set[str] = set()
-        self._is_saved = False
-        # UIDs of pods whose allocations have changed; "" for all of them
-        self._durable: dict[str, None] = {}
-        self._reports: list[UnknownResource | AssignedParts] = []
-        self._calls: list[CallPreferred | CallAllocate | CallPreStart | TakeList] = []
-        # resources that pods may be waiting for: by name, the UID of the pod whose own failure has freed devices; "" for any other
-        self.awaited: dict[str, str] = {}
-        # a use of a physical device may have begun or ended
-        self.are_claims_due = False
-        # resources whose allocations have changed: those whose devices are held back for theirs show which pod has them
-        self.shown_with: set[str] = set()
-        # the kubelet's state, or what its allocations rest on, has changed
-        self.is_attribution_due = False
-        # a call about a held device may be due
-        self.are_calls_due = False
+    # resources that pods may be waiting for: by name, the UID of the pod whose own failure has freed devices; "" for any other
+    awaited: dict[str, str] = {}
+    # whether a plugin has named physical devices, or said what its devices are, since the start
+    are_devices_compared: bool = False
+    # a use of a physical device may have begun or ended
+    are_claims_due: bool = False
+    # resources whose allocations have changed: those whose devices are held back for theirs show which pod has them
+    shown_with: set[str] = set()
+    # the kubelet's state, or what its allocations rest on, has changed
+    is_attribution_due: bool = False
+    # a call about a held device may be due
+    are_calls_due: bool = False
+    _published: set[str] = set()
+    _is_saved: bool = False
+    # UIDs of pods whose allocations have changed; "" for all of them
+    _durable: dict[str, None] = {}
+    _reports: list[UnknownResource | AssignedParts] = []
+    _calls: list[CallPreferred | CallAllocate | CallPreStart | TakeList] = []
 
     # -- effects --------------------------------------------------------------------------------------------------------
 
@@ -83,17 +73,22 @@ class Marks:
         for name in resource_names:
             self.awaited[name] = but if self.awaited.get(name, but) == but else ""
 
+    def claims(self) -> None:
+        """A use of a physical device may have begun or ended; where no plugin names any, nothing follows."""
+        self.are_claims_due = self.are_devices_compared
+
     def changed(self, resource_name: str) -> None:
         """Its list has changed, or which of its devices may be allocated."""
         self._published.add(resource_name)
         self.awaited[resource_name] = ""
-        self.are_claims_due = True
+        self.are_claims_due = self.are_devices_compared
 
     def held(self, resource_names: Iterable[str]) -> None:
         """Pods have got devices of these, or have lost some."""
         self._published.update(resource_names)
-        self.shown_with.update(resource_names)
-        self.are_claims_due = True
+        if self.are_devices_compared:
+            self.shown_with.update(resource_names)
+            self.are_claims_due = True
 
     def saved_and_changed(self, resource_names: Iterable[str]) -> None:
         """The same of some, in what survives a restart, too."""

@@ -16,26 +16,23 @@ PODS_NOT_SYNCED = frozenset({""})
 
 def found(resources: Mapping[str, Resource], pods: Collection[Pod], book: AllocationBook) -> dict[str, frozenset[str]]:
     """All pods of the node are known: by resource name, those that may hold what was omitted, as they lack devices here."""
-    names = [name for name, resource in resources.items() if resource.possible_holders == PODS_NOT_SYNCED]
+    names = [name for name, resource in resources.items() if resource.use.possible_holders == PODS_NOT_SYNCED]
     return {name: frozenset(pod.uid for pod in pods if _lacks(pod, name, book)) for name in names}
 
 
 def without(resources: Mapping[str, Resource], pod_uid: str) -> dict[str, frozenset[str]]:
     """By name of each resource of which this pod may have held devices: the others that may."""
-    held = {name: r.possible_holders for name, r in resources.items() if r.possible_holders}
+    held = {name: r.use.possible_holders for name, r in resources.items() if r.use.possible_holders}
     return {name: uids - {pod_uid} for name, uids in held.items() if pod_uid in uids and uids != PODS_NOT_SYNCED}
-
-
-def saved(resources: Mapping[str, Resource]) -> dict[str, tuple[str, ...]]:
-    """For the checkpoint."""
-    return {name: tuple(sorted(r.possible_holders)) for name, r in resources.items() if r.possible_holders}
 
 
 def room(resource: Resource, pods: Iterable[Pod]) -> int:
     """How many devices the possible holders may hold, as far as they are known: so many are not free, and stay advertised."""
-    held = list(resource.holders.values())
+    held = list(resource.use.holders.values())
     lacking = (
-        pod.requested_count(resource.name) - held.count(pod.uid) for pod in pods if pod.uid in resource.possible_holders
+        pod.requested_count(resource.name) - held.count(pod.uid)
+        for pod in pods
+        if pod.uid in resource.use.possible_holders
     )
     return sum(max(count, 0) for count in lacking)
 

@@ -48,12 +48,12 @@ class OtherHolders:
     def _is_shared(self, allocation: Allocation) -> bool:
         """Whether somebody else's plugin shares its files is not known, and several of its devices may have one."""
         resource = self._resources[allocation.resource_name]
-        identities = [resource.identity_of(device_id) for device_id in allocation.device_ids]
+        identities = [resource.identities.of(device_id) for device_id in allocation.device_ids]
         return any(identity is None or identity.is_shared for identity in identities)
 
     def of(self, pod_uid: str, numbers: Collection[str]) -> Holder | None:
         """A device that is not shared, that another pod holds, and that has one of these numbers, or is a device of this pod."""
-        naming = [resource for resource in self._resources.values() if resource.says_what_devices_are]
+        naming = [resource for resource in self._resources.values() if resource.identities.are_known]
         held = [*_held(naming)] if naming else []
         mine = [claim for claim in held if self._pod(claim.key) == pod_uid]
         others = [claim for claim in held if self._pod(claim.key) != pod_uid]
@@ -64,7 +64,7 @@ class OtherHolders:
         return Holder(*key, self._pod(key)) if key is not None else None
 
     def _pod(self, key: Key) -> str:
-        return self._resources[key[0]].holders[key[1]]
+        return self._resources[key[0]].use.holders[key[1]]
 
     def _by_number(self, others: Iterable[Claim], numbers: set[str], listed: set[str]) -> Key | None:
         for claim in others:
@@ -94,8 +94,8 @@ class OtherHolders:
 
 def _held(resources: Iterable[Resource]) -> Iterator[Claim]:
     for resource in resources:
-        for device_id in resource.holders:
-            identity, is_listed = resource.identity_of(device_id), resource.reported(device_id) is not None
+        for device_id in resource.use.holders:
+            identity, is_listed = resource.identities.of(device_id), resource.reported(device_id) is not None
             if identity is not None:
                 yield Claim((resource.name, device_id), identity, is_listed=is_listed)
 

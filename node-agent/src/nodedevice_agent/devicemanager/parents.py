@@ -23,21 +23,23 @@ def parent_views(resource: Resource, missing: Iterable[str]) -> list[ParentView]
     """Sorted by ID. missing: held devices that are not listed; one that was held whole counts as a part of itself."""
     parts = {parent: [*ids] for parent, ids in resource.listed.by_parent.items()}
     for device_id in missing:
-        parts.setdefault(resource.parent_of(device_id), []).append(device_id)
+        parts.setdefault(resource.use.parent_of(device_id), []).append(device_id)
     healthy, available = _healthy(resource), _available(resource)
     return [_view(resource, parent, parts[parent], healthy, available) for parent in sorted(parts)]
 
 
 def _healthy(resource: Resource) -> Set[str]:
     """Of the listed devices."""
-    if not resource.is_live or resource.excess or resource.flap_damping.is_of_all:
+    if not resource.is_live or resource.use.excess or resource.flap_damping.is_of_all:
         return frozenset()
-    return {*resource.listed.healthy_ids}.difference(resource.flap_damping.damped, resource.held_back)
+    return {*resource.listed.healthy_ids}.difference(resource.flap_damping.damped, resource.use.held_back)
 
 
 def _available(resource: Resource) -> Set[str]:
     """Unconfirmed ones, and those that an allocation in progress has reserved, count as available, as without parents."""
-    reserved = (i for i in resource.reserved if i not in resource.holders and availability.is_usable(resource, i))
+    reserved = (
+        i for i in resource.use.reserved if i not in resource.use.holders and availability.is_usable(resource, i)
+    )
     return {*availability.free(resource), *availability.unconfirmed(resource), *reserved}
 
 
@@ -46,9 +48,9 @@ def _view(resource: Resource, parent: str, device_ids: list[str], healthy: Set[s
     counts = PartCounts(
         total=len(device_ids),
         healthy=len(device_ids) - len(unhealthy),
-        allocated=sum(map(resource.holders.__contains__, device_ids)),
+        allocated=sum(map(resource.use.holders.__contains__, device_ids)),
         available=sum(map(available.__contains__, device_ids)),
     )
-    is_cordoned = bool(resource.cordoned_ids) and all(resource.is_cordoned(i) for i in device_ids)
+    is_cordoned = bool(resource.use.cordoned_ids) and all(resource.use.is_cordoned(i) for i in device_ids)
     is_present = any(i in resource.devices for i in device_ids)
     return ParentView(parent, counts, (unhealthy or device_ids)[0], is_cordoned, is_present)

@@ -111,7 +111,7 @@ class Places:
         return found
 
     def _has_lost(self, name: str) -> bool:
-        return name in self._resources and self._resources[name].lost_to is not None
+        return name in self._resources and self._resources[name].presence.lost_to is not None
 
     def _full(self, name: str, taken: Collection[str]) -> RegistrationRejected:
         by = f"; {self._lost[name]} has its place" if name in self._lost else ""
@@ -143,7 +143,7 @@ def _in_all(all_places: Iterable[Places]) -> dict[str, bool]:
 
 
 def _is_needed(resource: Resource) -> bool:
-    return bool(resource.holders or resource.reserved or resource.cordons or resource.possible_holders)
+    return bool(resource.use.holders or resource.use.reserved or resource.use.cordons or resource.use.possible_holders)
 
 
 def _summed(names: Collection[str]) -> str:

@@ -24,7 +24,9 @@ from nodedevice_agent.devicemanager.records.cordons import NO_CORDONS, Cordon, C
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, OtherUse, Resource
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.devicemanager.resources.use import OtherUse
 
 # With more devices than this, only noteworthy ones (not healthy, cordoned, held) are shown one by one, so the cost of a snapshot
 # does not grow with the length of the list. While no plugin is connected, none is healthy, which the endpoint's state says once for
@@ -118,7 +120,7 @@ class Snapshot(Struct, frozen=True):
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
     """After a restart, while the plugin has not listed its devices: the last published status stays."""
-    return manager.is_recovering or manager.resources[resource_name].settle_until is not None
+    return manager.is_recovering or manager.resources[resource_name].presence.settle_until is not None
 
 
 def snapshot(
@@ -129,42 +131,44 @@ def snapshot(
     Raises KeyError for an unknown resource.
     """
     resource = manager.resources[resource_name]
-    holders, ended = resource.holders, manager.book.releasing
+    holders, ended = resource.use.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
-    in_flight = sum(i not in holders and availability.is_usable(resource, i) for i in resource.reserved)
+    in_flight = sum(i not in holders and availability.is_usable(resource, i) for i in resource.use.reserved)
     # healthy devices that are known by their number alone
     counted = resource.listed.counted if resource.is_live else 0
     # an unconfirmed device counts as available: its identity is confirmed soon, or it goes
     unconfirmed = len(availability.unconfirmed(resource))
     available = availability.free_count(resource) + in_flight + counted + unconfirmed
-    if resource.possible_holders:
+    if resource.use.possible_holders:
         available = min(available, room(resource, manager.pods.values()))
     releasing = sum(uid in ended for uid in holders.values()) if ended else 0
     missing = [*filterfalse(resource.devices.__contains__, holders)]
     total = len(resource.devices) + resource.listed.omitted + resource.listed.counted + len(missing)
-    are_parts = resource.listed.part_rules is not None and not resource.excess
+    are_parts = resource.listed.part_rules is not None and not resource.use.excess
     shown = _shown_by_parent if are_parts else _shown_one_by_one
     devices, unhealthy_devices = shown(resource, missing)
-    if resource.held_back:
+    if resource.use.held_back:
         devices = [_with_holder(manager, resource, view) for view in devices]
         unhealthy_devices = [_with_holder(manager, resource, view) for view in unhealthy_devices]
     cordons = manager.cordons.get(resource_name, NO_CORDONS)
-    if resource.cordoned_ids:
+    if resource.use.cordoned_ids:
         devices = [_with_author(cordons, resource, view) for view in devices]
-    cordoned = sum(i in resource.devices for i in resource.cordoned_ids) + sum(map(resource.is_cordoned, missing))
+    cordoned = sum(i in resource.devices for i in resource.use.cordoned_ids) + sum(
+        map(resource.use.is_cordoned, missing)
+    )
     return Snapshot(
         resource_name=resource_name,
         total=total,
         healthy=availability.healthy_count(resource) + counted,
-        cordoned=total if ALL_DEVICES in resource.cordoned_ids else cordoned,
+        cordoned=total if ALL_DEVICES in resource.use.cordoned_ids else cordoned,
         allocated=len(holders) - releasing,
         releasing=releasing,
         reserved=_reserved(manager, resource, available) if releasing else 0,
         available=available,
-        state=resource.state,
-        options=resource.options,
+        state=resource.presence.state,
+        options=resource.newest.options,
         is_live=resource.is_live,
-        id_error=resource.excess or resource.listed.id_error,
+        id_error=resource.use.excess or resource.listed.id_error,
         plugin_message=resource.listed.plugin_message,
         devices=tuple(devices),
         unhealthy=tuple(unhealthy_devices),
@@ -179,20 +183,22 @@ def snapshot(
         remembered_cordons=tuple(sorted(cordons.remembered.items())),
         unknown_cordons=_unknown(cordons, resource),
         sockets=resource.connections.sockets(),
-        possible_holders=len(resource.possible_holders),
+        possible_holders=len(resource.use.possible_holders),
         part_rules=resource.listed.part_rules,
-        is_not_configured=resource.is_not_configured,
-        lost_to=resource.lost_to,
-        is_silent=resource.is_silent,
+        is_not_configured=resource.presence.is_not_configured,
+        lost_to=resource.presence.lost_to,
+        is_silent=resource.presence.is_silent,
     )
 
 
 def _with_author(cordons: Cordons, resource: Resource, view: DeviceView) -> DeviceView:
-    return replace(view, cordoned_by=cordons.by(view.id, resource.parent_of(view.id))) if view.cordoned else view
+    return replace(view, cordoned_by=cordons.by(view.id, resource.use.parent_of(view.id))) if view.cordoned else view
 
 
 def _unknown(cordons: Cordons, resource: Resource) -> tuple[str, ...]:
-    ids = sorted(resource.unknown_cordons() - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]
+    if not resource.use.cordons:
+        return ()
+    ids = sorted(resource.use.unknown_cordons() - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]
     return tuple(f"{i} (by {by})" if (by := cordons.by(i)) else i for i in ids)
 
 
@@ -203,9 +209,9 @@ def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int
     than these pods request, a kubelet that is about to admit them would fail them for good (OutOf…).
     """
     releasing = sum(
-        uid in manager.book.releasing and availability.is_usable(resource, i) for i, uid in resource.holders.items()
+        uid in manager.book.releasing and availability.is_usable(resource, i) for i, uid in resource.use.holders.items()
     )
-    held = Counter(resource.holders.values())
+    held = Counter(resource.use.holders.values())
     lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods.values())
     return min(releasing, max(lacking - available, 0))
 
@@ -221,7 +227,7 @@ def _shown_by_parent(resource: Resource, missing: list[str]) -> tuple[list[Devic
     """The same for parents; while no plugin is connected, those of which a part is held or that are cordoned."""
     found = parent_views(resource, missing)
     if not resource.is_live:
-        found = [p for p in found if p.parts.allocated or (p.cordoned and ALL_DEVICES not in resource.cordoned_ids)]
+        found = [p for p in found if p.parts.allocated or (p.cordoned and ALL_DEVICES not in resource.use.cordoned_ids)]
     views = [_parent_device(resource, parent) for parent in found]
     unhealthy = [v for v in views if v.parts is not None and v.parts.healthy < v.parts.total]
     return views[:MAX_NAMED_DEVICES], unhealthy[:MAX_UNHEALTHY_NAMED] if resource.is_live else []
@@ -250,20 +256,20 @@ def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
     listed = resource.listed
     if not resource.is_live:
         return []
-    if resource.flap_damping.is_of_all or resource.excess:
+    if resource.flap_damping.is_of_all or resource.use.excess:
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
     damped = (i for i in resource.flap_damping.damped if i in listed.devices)
-    return _first({*listed.unhealthy_ids[:MAX_NAMED_DEVICES], *damped, *missing, *resource.held_back})
+    return _first({*listed.unhealthy_ids[:MAX_NAMED_DEVICES], *damped, *missing, *resource.use.held_back})
 
 
 def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list[str]:
     """IDs of the devices that are shown one by one."""
     listed = resource.listed
     is_short = len(listed.ids) + len(missing) <= MAX_FULL_LIST
-    if resource.is_live and (is_short or ALL_DEVICES in resource.cordoned_ids):
+    if resource.is_live and (is_short or ALL_DEVICES in resource.use.cordoned_ids):
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
-    found = {*unhealthy, *(i for i in resource.cordoned_ids if i in listed.devices)}
-    held = resource.holders.keys() - found
+    found = {*unhealthy, *(i for i in resource.use.cordoned_ids if i in listed.devices)}
+    held = resource.use.holders.keys() - found
     if not found or len(found) + len(held) <= MAX_NAMED_DEVICES:
         return _first(held | found, listed.ids)
     # A broken device is not lost among thousands that are held, nor is a held one among thousands that are broken.
@@ -282,15 +288,15 @@ def _first(device_ids: Collection[str], in_order: Sequence[str] = ()) -> list[st
 
 def _view(resource: Resource, device_id: str) -> DeviceView:
     device = resource.devices.get(device_id)
-    cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
+    cordoned = bool(resource.use.cordoned_ids) and resource.use.is_cordoned(device_id)
     if device is None:
-        reason, message = Reason.NOT_LISTED, "a container holds it, but the device plugin no longer lists it"
+        reason, message = Reason.NOT_LISTED, "in use by a container, but the device plugin no longer lists it"
         if resource.awaits_devices:
             reason, message = (
                 Reason.NOT_LISTED_YET,
-                "a container holds it; the device plugin has listed no device since it registered",
+                "in use by a container; the device plugin has listed no device since it registered",
             )
-        if resource.is_not_configured:
+        if resource.presence.is_not_configured:
             reason, message = Reason.NOT_CONFIGURED, "a container holds it, and its resource is not configured any more"
         return DeviceView(device_id, False, reason, message, present=False, cordoned=cordoned)
     is_healthy = availability.is_healthy(resource, device_id)
@@ -304,9 +310,9 @@ def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
         return "", ""
     if resource.flap_damping.has(device.id):
         return Reason.FLAPPING, resource.flap_damping.message(device.id)
-    if device.id in resource.held_back:
-        return Reason.IN_OTHER_USE, _in_other_use(device, resource.held_back[device.id])
-    if device.healthy and resource.excess:
+    if device.id in resource.use.held_back:
+        return Reason.IN_OTHER_USE, _in_other_use(device, resource.use.held_back[device.id])
+    if device.healthy and resource.use.excess:
         return Reason.IN_OTHER_USE, "whether it is used in another way is not known: its plugin lists too many devices"
     message = device.message or "the device plugin reports it unhealthy"
     return device.reason or Reason.REPORTED_UNHEALTHY, message
@@ -314,7 +320,7 @@ def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
 
 def _in_other_use(device: Device, other: OtherUse) -> str:
     if not other.device_id:
-        here = "it can be allocated here when no pod holds it so, and no plugin lists it so"
+        here = "it can be allocated here when no pod uses it so, and no plugin lists it so"
         return f"{device.parent} is used as {other.use}: {here}"
     return (
         f"it is the same device as {other.device_id} of {other.resource_name}, and is {other.use} there: remove it "
@@ -324,9 +330,9 @@ def _in_other_use(device: Device, other: OtherUse) -> str:
 
 def _with_holder(manager: DeviceManager, resource: Resource, view: DeviceView) -> DeviceView:
     """With the pod that has the device under another name, where one has it."""
-    other = resource.held_back.get(view.id)
+    other = resource.use.held_back.get(view.id)
     there = manager.resources.get(other.resource_name) if other is not None else None
-    pod_uid = there.holders.get(other.device_id) if other is not None and there is not None else None
+    pod_uid = there.use.holders.get(other.device_id) if other is not None and there is not None else None
     if pod_uid is None or view.reason != Reason.IN_OTHER_USE:
         return view
     pod = manager.pod(pod_uid)

@@ -38,7 +38,7 @@ class StaticPods:
 
     def __init__(self, known: Iterable[StaticPod] = ()) -> None:
         # by hash
-        self._known = {pod.uid: pod for pod in known}
+        self.known = {pod.uid: pod for pod in known}
         # by UID in the API, as they were seen last, with their first hash
         self._mirror_pods: dict[str, Pod] = {}
         # hash to UID in the API, of proven ones
@@ -73,29 +73,29 @@ class StaticPods:
 
     def listed(self, found: Iterable[StaticPod], held: Collection[str]) -> list[Pod]:
         """All that the runtime can reach; those with a mirror pod or devices stay. Returns the pods that are proven by it."""
-        self._known = {uid: pod for uid, pod in self._known.items() if uid in self._uids or uid in held}
+        self.known = {uid: pod for uid, pod in self.known.items() if uid in self._uids or uid in held}
         return [proven for pod in found for proven in self.shown(pod)]
 
     def shown(self, static_pod: StaticPod) -> list[Pod]:
         """The runtime has a sandbox of it. Returns the pod that is proven by it, if any."""
-        if self._known.get(static_pod.uid) == static_pod:
+        if self.known.get(static_pod.uid) == static_pod:
             return []
-        self._known[static_pod.uid] = static_pod
+        self.known[static_pod.uid] = static_pod
         claims = [pod for pod in self._mirror_pods.values() if pod.config_hash == static_pod.uid]
         return [proven for pod in claims if (proven := self._proven(pod)) is not None]
 
     def removed(self, uid: str) -> None:
         """The runtime has removed its last sandbox."""
         if uid not in self._uids:
-            self._known.pop(uid, None)
+            self.known.pop(uid, None)
 
     def of(self, uids: Collection[str]) -> tuple[StaticPod, ...]:
         """Those of these UIDs."""
-        return tuple(pod for uid, pod in self._known.items() if uid in uids)
+        return tuple(pod for uid, pod in self.known.items() if uid in uids)
 
     def mirrored_by(self, pod: Pod) -> str:
         """Returns the UID of the known static pod that this pod mirrors, "" for none."""
-        known = self._known.get(pod.config_hash)
+        known = self.known.get(pod.config_hash)
         is_same = known is not None and (known.namespace, known.name) == (pod.namespace, pod.name)
         return pod.config_hash if is_same else ""
 

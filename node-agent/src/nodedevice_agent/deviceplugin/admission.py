@@ -81,7 +81,7 @@ class Admission:
         """End these names: their connections bring no more events."""
         closing = [endpoint for endpoint, one in self._connections.items() if one.resource_name in resource_names]
         own = [name for name in resource_names if name in self._manager.resources]
-        self._manager.displaced(own, by)
+        self._manager.table.displaced(own, by)
         self._settle()
         self._manager.places.displace_others(resource_names, by)
         return [self._connections.pop(endpoint) for endpoint in closing]

@@ -125,7 +125,7 @@ class PluginCalls:
     def newest(self, resource_name: str, call: str) -> PluginConnection:
         """The connection in use for this resource. Raises PluginFailed without one."""
         resource = self._manager.resources.get(resource_name)
-        return self._connection(None if resource is None else resource.endpoint, resource_name, call)
+        return self._connection(None if resource is None else resource.newest.endpoint, resource_name, call)
 
 
 @contextmanager

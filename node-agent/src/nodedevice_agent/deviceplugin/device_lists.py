@@ -54,7 +54,7 @@ class DeviceLists:
         """Pass its lists on until the stream ends. Raises PluginFailed if it ended with an error."""
         resource_name, id_error = connection.resource_name, ""
         is_first = True
-        most = partial(self._manager.list_limit.most_devices, resource_name, endpoint)
+        most = partial(self._manager.table.list_limit.most_devices, resource_name, endpoint)
         async for listed in connection.device_lists(self._turn, most):
             metrics.DEVICE_LISTS.labels(resource_name).inc()
             self._manager.listed(resource_name, endpoint, listed, self._now())
@@ -77,13 +77,14 @@ class DeviceLists:
         """latest: the list that was just received."""
         connection.last = latest
         if not latest.is_refused:
-            self._held.drop(endpoint)
+            if endpoint in self._held.by_endpoint:
+                self._held.drop(endpoint)
         elif not await self._held.hold(endpoint, connection.resource_name, connection.octets):
             self._manager.listed(connection.resource_name, endpoint, unheld(latest), self._now())
             self._settle()
             # the same one again is read again
             connection.digest = b""
-        elif self._manager.is_list_awaited(connection.resource_name, endpoint):
+        elif self._manager.table.is_list_awaited(connection.resource_name, endpoint):
             # there was room before it was held
             self._start(self.take(TakeList(connection.resource_name, endpoint)))
 
@@ -94,7 +95,7 @@ class DeviceLists:
         connection, held = self._connections.get(endpoint), self._held.find(endpoint)
         if connection is None or held is None:
             return
-        most = partial(self._manager.list_limit.most_devices, effect.resource_name, endpoint)
+        most = partial(self._manager.table.list_limit.most_devices, effect.resource_name, endpoint)
         try:
             async with self._taking:
                 if self._held.find(endpoint) is not held:

@@ -56,7 +56,7 @@ class HoldingsSync:
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
         while (resource := self._manager.resources.get(self._resource_name)) is not None:
             current = holdings(self._manager, self._resource_name)
-            endpoint = resource.endpoint if resource.options.holdings_required else None
+            endpoint = resource.newest.endpoint if resource.newest.options.holdings_required else None
             if current is None or endpoint is None or not self._synced.is_due(endpoint, current):
                 await self._changed.wait()
                 continue

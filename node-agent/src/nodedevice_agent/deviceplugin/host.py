@@ -289,7 +289,7 @@ class PluginHost:
             self._lists.drop(endpoint)
             await connection.aclose()
         self._lines.log(logging.INFO, "device plugin disconnected", connection.resource_name, **extra, reason=reason)
-        self.manager.disconnected(connection.resource_name, endpoint, self.now())
+        self.manager.table.disconnected(connection.resource_name, endpoint, self.now())
         self.settle()
         if self.now() - dialled_at > _MOST_DIAL_AGAIN_SECONDS:
             connection.ended_before = 0
@@ -338,7 +338,7 @@ class PluginHost:
         plugin, socket_name = (lost.socket, lost.resource_name), self._sockets[endpoint].name
         resource = self.manager.resources.get(lost.resource_name)
         is_connected = any(plugin == (each.socket, each.resource_name) for each in self._connections.values())
-        if self._is_ending or is_connected or resource is None or resource.lost_to is not None:
+        if self._is_ending or is_connected or resource is None or resource.presence.lost_to is not None:
             return
         if not is_served(self.directory.path / socket_name):
             return
@@ -357,7 +357,7 @@ class PluginHost:
         if not is_responsive:
             event = "device plugin does not respond; none of its devices counts as healthy until it does"
             self._lines.log(logging.WARNING, event, resource_name, **extra)
-            self.manager.disconnected(resource_name, endpoint, self.now(), is_silent=True)
+            self.manager.table.disconnected(resource_name, endpoint, self.now(), is_silent=True)
             self.settle()
             return
         self._lines.log(logging.INFO, "device plugin responds again", resource_name, **extra)

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from nodedevice_api.device_ids import is_ordinary, shown_id
 from nodedevice_common.text import shown
 
+from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE
 from nodedevice_agent.deviceplugin import codec
 
 # Documented by the API. The kubelet does not check it.
@@ -66,7 +67,7 @@ def list_facts(octets: bytes) -> ListFacts:
         listed = [node.ID for node in device.topology.nodes[:_MOST_NODES]]
         if not listed:
             facts.no_nodes.add(device.ID)
-        if invalid := [node for node in listed if not 0 <= node <= codec.MAX_NUMA_NODE]:
+        if invalid := [node for node in listed if not 0 <= node <= MAX_NUMA_NODE]:
             facts.invalid_nodes.add(device.ID, f"node {invalid[0]}")
         for node in listed:
             if node in nodes or len(nodes) < _MOST_NODES:

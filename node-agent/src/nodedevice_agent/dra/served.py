@@ -20,7 +20,8 @@ from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.places import Places
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.dra.devices import PoolKey, Slice
 from nodedevice_agent.dra.names import domain, is_observed, resource_name
@@ -186,7 +187,7 @@ class ServedByDrivers:
     def forget(self, name: str) -> bool:
         """Whether the pool is unused: without slices, and without a device that a pod holds."""
         resource = self.resources.get(name)
-        if resource is not None and (resource.state is not EndpointState.GONE or resource.holders):
+        if resource is not None and (resource.presence.state is not EndpointState.GONE or resource.use.holders):
             return False
         self.resources.pop(name, None)
         self._cordons.pop(name, None)
@@ -246,11 +247,11 @@ class ServedByDrivers:
             key,
             name,
             pool,
-            EndpointState.RUNNING if pool is not None and resource.lost_to is None else EndpointState.GONE,
+            EndpointState.RUNNING if pool is not None and resource.presence.lost_to is None else EndpointState.GONE,
             self._held.of(*key),
             self._held.reported_unhealthy(*key),
             key in self._late_at and self._late_at[key] <= now,
-            resource.lost_to,
+            resource.presence.lost_to,
             self._cordons.get(name, ()),
             self.has_rules,
             self.is_off,
@@ -277,9 +278,9 @@ class ServedByDrivers:
         resource = self._resource(key, name)
         if resource is None:
             return self._make_room(name, now)
-        resource.holders.clear()
-        resource.holders.update(dict.fromkeys(held_devices(rows), ""))
-        if resource.lost_to is None:
+        resource.use.holders.clear()
+        resource.use.holders.update(dict.fromkeys(held_devices(rows), ""))
+        if resource.presence.lost_to is None:
             self._follow_state(key, resource)
         return (resource.name,)
 
@@ -324,7 +325,7 @@ class ServedByDrivers:
 
         One at a time, and at most one a minute: its NodeDevice must be deleted first. Returns the name of that pool.
         """
-        is_awaited = any(resource.lost_to is not None for resource in self.resources.values())
+        is_awaited = any(resource.presence.lost_to is not None for resource in self.resources.values())
         if is_awaited or now < self._next_exchange:
             return ()
         # only pools of this source may be ended
@@ -339,7 +340,7 @@ class ServedByDrivers:
 
     def _follow_state(self, key: PoolKey, resource: Resource) -> None:
         if key in self._shown:
-            resource.state = EndpointState.RUNNING
+            resource.presence.state = EndpointState.RUNNING
         elif key not in self._gone_at:
             resource.expire()
 

@@ -16,7 +16,7 @@ from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD, GROUP, Condition
 from nodedevice_api.nodedevice import AllocationStatus, ClaimStatus
 
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, MAX_UNHEALTHY_NAMED, DeviceView, Snapshot
 from nodedevice_agent.dra.devices import Device, PoolKey
 from nodedevice_agent.dra.pools import MAX_NAMED, Pool
@@ -207,7 +207,7 @@ def _reported(name: str, message: str) -> DeviceView:
 
 
 def _missing(name: str) -> DeviceView:
-    message = "a container holds it, but no ResourceSlice of its driver lists it any more"
+    message = "in use by a container, but no ResourceSlice of its driver lists it any more"
     return DeviceView(name, False, Reason.NOT_LISTED, message, present=False)
 
 
@@ -319,7 +319,7 @@ def _healthy(found: Offered, now: Snapshot) -> ConditionValue:
         return (
             "False",
             Reason.NONE_HEALTHY,
-            f"no ResourceSlice offers devices of this pool any more: pods hold {now.total}",
+            f"no ResourceSlice offers devices of this pool any more: {now.total} in use by pods",
         )
     if not now.total:
         return "False", Reason.NO_DEVICES, "the driver's ResourceSlices list no devices"

@@ -10,7 +10,7 @@ from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
 from nodedevice_api.nodedevice import ConditionStatus, NodeDeviceStatus
 
 from nodedevice_agent.devicemanager.places import MAX_NAMES
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 
 MAX_MESSAGE = 2048
@@ -22,8 +22,8 @@ ConditionValue = tuple[str, str, str]
 _NOT_INJECTED: ConditionValue = (
     "False",
     Reason.RUNTIME_NONE,
-    "devices do not reach containers (--delivery none), so only held ones are advertised: set --delivery auto, nri or kubelet, or "
-    "--advertise-without-injection for pods that need none in their containers",
+    "devices do not reach containers (--delivery none), so only devices in use are advertised: set --delivery auto, nri or "
+    "kubelet, or --advertise-without-injection for pods that need none in their containers",
 )
 
 _RUNNING: ConditionValue = ("True", Reason.ENDPOINT_RUNNING, "the device plugin is connected")
@@ -112,9 +112,9 @@ def _registered(now: Snapshot, unsaved: str, notes: str, running: ConditionValue
             "the device plugin is connected and does not respond: it hangs, or is paused",
         )
     if now.state is EndpointState.STOPPED:
-        return "False", Reason.ENDPOINT_STOPPED, "the device plugin is disconnected; waiting for it to register again"
+        return "False", Reason.ENDPOINT_STOPPED, "the device plugin is disconnected; it must register again"
     if not now.is_live:
-        return "False", Reason.DEVICE_LIST_PENDING, "the device plugin has registered; waiting for its device list"
+        return "False", Reason.DEVICE_LIST_PENDING, "the device plugin has registered; its device list is pending"
     if unsaved:
         return "True", Reason.CHECKPOINT_NOT_WRITTEN, unsaved
     if notes:

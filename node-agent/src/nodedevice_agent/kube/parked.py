@@ -14,7 +14,8 @@ from typing import Final
 
 from nodedevice_common.tasks import apart
 
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS, EndpointState
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 # unused names that keep their watches
 MOST_WATCHED: Final = 8
@@ -32,36 +33,27 @@ class Parked:
         self._visit = visit
         self._clock = clock
         # the next visit of each name
-        self._due: dict[str, float] = {}
+        self.due: dict[str, float] = {}
         self._visiting: set[str] = set()
         # whether work() is due to them already
         self.is_worked = False
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._due
-
-    def __len__(self) -> int:
-        return len(self._due)
-
-    def names(self) -> list[str]:
-        return [*self._due]
-
     def add(self, name: str) -> None:
         # many come at once, and are spread
-        self._due[name] = self._clock() + random.random() * VISIT_SECONDS
+        self.due[name] = self._clock() + random.random() * VISIT_SECONDS
 
     def remove(self, name: str) -> bool:
         """Whether it was among them."""
-        return self._due.pop(name, None) is not None
+        return self.due.pop(name, None) is not None
 
     async def work(self) -> None:
         """Visit parked names until all are removed."""
         async with asyncio.TaskGroup() as visits:
-            while self._due:
+            while self.due:
                 await asyncio.sleep(_BEAT_SECONDS)
                 now = self._clock()
-                for name in [name for name, due in self._due.items() if due <= now and name not in self._visiting]:
-                    self._due[name] = now + VISIT_SECONDS
+                for name in [name for name, due in self.due.items() if due <= now and name not in self._visiting]:
+                    self.due[name] = now + VISIT_SECONDS
                     self._visiting.add(name)
                     visits.create_task(self._visited(name))
             self.is_worked = False
@@ -95,7 +87,7 @@ def to_park(
 
 def is_served(name: str, known: Iterable[Mapping[str, Resource]]) -> bool:
     """Whether a plugin of that name is connected to one of the device managers."""
-    return any(name in of and of[name].state is EndpointState.RUNNING for of in known)
+    return any(name in of and of[name].presence.state is EndpointState.RUNNING for of in known)
 
 
 def _is_gone(resource: Resource, now: float) -> bool:
@@ -103,7 +95,7 @@ def _is_gone(resource: Resource, now: float) -> bool:
 
     A name that was ended on purpose is deleted soon, and another waits for its place.
     """
-    if resource.is_not_configured or resource.may_answer or resource.state is EndpointState.RUNNING:
+    if resource.presence.is_not_configured or resource.may_answer or resource.presence.state is EndpointState.RUNNING:
         return False
-    ends_at = resource.grace_ends_at
+    ends_at = resource.presence.grace_ends_at
     return ends_at is None or ends_at - now <= STOP_GRACE_PERIOD_SECONDS - GONE_SECONDS

@@ -77,7 +77,7 @@ class PodWatch:
         self._health.report("pods")
         self._publisher.are_pods_known = True
         pods = [found.pod for found in objects]
-        self._host.manager.pods_synced(pods, self._host.now())
+        self._host.manager.pod_events.synced(pods, self._host.now())
         self._host.settle()
         for observer in self._observers:
             observer.pods_synced(pods)
@@ -85,13 +85,13 @@ class PodWatch:
         self._publisher.refresh_all()
 
     def updated(self, found: SeenPod) -> None:
-        self._host.manager.pod_seen(found.pod, self._host.now())
+        self._host.manager.pod_events.seen(found.pod, self._host.now())
         self._host.settle()
         for observer in self._observers:
             observer.pod_seen(found.pod)
 
     def deleted(self, found: SeenPod) -> None:
-        self._host.manager.pod_gone(found.metadata.uid or "", self._host.now())
+        self._host.manager.pod_events.gone(found.metadata.uid or "", self._host.now())
         self._host.settle()
         for observer in self._observers:
             observer.pod_gone(found.metadata.uid or "")

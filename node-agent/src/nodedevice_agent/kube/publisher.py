@@ -5,7 +5,7 @@ A NodeDeviceSync (nodedevice.py) writes and watches each object; unused ones are
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -37,15 +37,15 @@ _MOST_NAMED = 3
 
 
 class OfferedTwice(Protocol):
-    """Which devices two resources of this node offer. is_known: False until all sources were compared."""
+    """Which devices two resources of this node offer. is_known: False until all sources were compared.
+
+    conditions: status, reason and message by resource name. is_changed: set when a resource's devices or allocations may have
+    changed.
+    """
 
     is_known: bool
-
-    def changed(self) -> None:
-        """A resource's devices or allocations may have changed."""
-
-    def condition(self, resource_name: str) -> ConditionValue | None:
-        """Status, reason and message; None while nothing of it is offered twice."""
+    conditions: dict[str, ConditionValue]
+    is_changed: asyncio.Event
 
 
 class Publisher:
@@ -71,7 +71,7 @@ class Publisher:
         self._has_parked = False
         self._stale_watches: frozenset[str] = frozenset()
         self._host: PluginHost
-        self._delivery_of: Callable[[str], Delivery]
+        self._delivery: Delivery
         self._tasks: asyncio.TaskGroup
         # other allocators on this node whose devices are published; a name belongs to the first one that has it
         self._sources: Sequence[Source] = ()
@@ -81,14 +81,11 @@ class Publisher:
         self,
         tasks: asyncio.TaskGroup,
         host: PluginHost,
-        delivery_of: Callable[[str], Delivery],
+        delivery: Delivery,
         sources: Sequence[Source] = (),
     ) -> None:
-        """Resources can be published from now on; the objects are kept by tasks of that group.
-
-        delivery_of: of a resource by its name, as new pods get it.
-        """
-        self._tasks, self._host, self._delivery_of, self._sources = tasks, host, delivery_of, sources
+        """Resources can be published from now on; the objects are kept by tasks of that group."""
+        self._tasks, self._host, self._delivery, self._sources = tasks, host, delivery, sources
 
     def recovered(self, resource_name: str, status: NodeDeviceStatus) -> None:
         """Remember a NodeDevice of another allocator, after the agent's state was lost."""
@@ -98,13 +95,13 @@ class Publisher:
     def publish(self, resource_name: str) -> None:
         """The effect Publish: the resource's snapshot may have changed."""
         self.publish_served(resource_name)
-        self._delivery_of(resource_name).resource_changed(resource_name)
+        self._delivery.resource_changed(resource_name)
 
     def publish_served(self, resource_name: str) -> None:
         """The same for a resource of another source."""
         if self.offered_twice is not None:
-            self.offered_twice.changed()
-        if resource_name in self._parked:
+            self.offered_twice.is_changed.set()
+        if resource_name in self._parked.due:
             if not is_served(resource_name, self._known()):
                 # the next visit shows it
                 return
@@ -135,7 +132,7 @@ class Publisher:
         if not self._host.manager.forget(resource_name):
             return False
         if was_known:
-            self._delivery_of(resource_name).resource_forgotten(resource_name)
+            self._delivery.resource_forgotten(resource_name)
         forgotten = [source.forget(resource_name) for source in self._sources]
         if not all(forgotten):
             return False
@@ -148,7 +145,7 @@ class Publisher:
 
     def _begin(self) -> None:
         """Start waiting watches up to the limit, first of names with a connected plugin."""
-        while self._waiting and len(self._objects) - len(self._waiting) + len(self._parked) < MAX_NAMES:
+        while self._waiting and len(self._objects) - len(self._waiting) + len(self._parked.due) < MAX_NAMES:
             known = self._known()
             running = (name for name in self._waiting if is_served(name, known))
             name = next(running, None) or next(iter(self._waiting))
@@ -164,10 +161,10 @@ class Publisher:
 
     def park(self) -> None:
         """Park unused names and unpark names in use. Called from time to time."""
-        if not len(self._parked) and len(self._objects) <= MOST_WATCHED:
+        if not self._parked.due and len(self._objects) <= MOST_WATCHED:
             return
         names = dict.fromkeys(name for known in self._known() for name in known)
-        parked = self._parked.names()
+        parked = [*self._parked.due]
         chosen = to_park(names, parked, self._host.manager.places.taken(), self._known(), self._host.now())
         for name in parked:
             if name not in chosen and name in names:
@@ -180,7 +177,7 @@ class Publisher:
                 self._parked.add(name)
                 self._has_parked = True
                 metrics.forget(name)
-        if len(self._parked) and not self._parked.is_worked:
+        if self._parked.due and not self._parked.is_worked:
             self._parked.is_worked = True
             self._tasks.create_task(retried("parked nodedevices", self._parked.work))
 
@@ -192,16 +189,16 @@ class Publisher:
     def _unpark(self, resource_name: str) -> None:
         """Watch the object again. Edits since the last visit are unknown until the first list."""
         self._parked.remove(resource_name)
-        self._host.manager.cordons_outdated(resource_name)
+        self._host.manager.table.cordons_outdated(resource_name)
 
     async def _visit(self, resource_name: str) -> None:
         await NodeDeviceSync(self, resource_name).visit()
-        if resource_name in self._parked:
+        if resource_name in self._parked.due:
             metrics.forget(resource_name)
 
     def is_parked(self, resource_name: str) -> bool:
         """Whether its object is visited, and not watched."""
-        return resource_name in self._parked
+        return resource_name in self._parked.due
 
     def _known(self) -> list[Mapping[str, Resource]]:
         """The resources of each source, ours first."""
@@ -232,7 +229,7 @@ class Publisher:
         make, twice = self._maker(resource_name, observed, wall_time), self.offered_twice
         if make is None or twice is None:
             return make
-        condition = twice.condition(resource_name)
+        condition = twice.conditions.get(resource_name)
         if condition is None and not twice.is_known:
             # keep the condition from before this agent's start
             condition = condition_of(observed, Condition.OFFERED_TWICE)
@@ -247,13 +244,14 @@ class Publisher:
         if not self.are_pods_known:
             return None
         is_watch_stale = not self._stale_watches.isdisjoint((PODS, node_device_name(self.node_name, resource_name)))
-        source = next((source for source in self._sources if source.has(resource_name)), None)
+        having = (each for each in self._sources if resource_name in each.resources and each.has(resource_name))
+        source = next(having, None)
         if source is not None:
             is_watch_stale = is_watch_stale or source.watch in self._stale_watches
             return source.status_maker(
                 resource_name, observed, wall_time, self._host.now(), is_watch_stale=is_watch_stale
             )
-        manager, delivery = self._host.manager, self._delivery_of(resource_name)
+        manager, delivery = self._host.manager, self._delivery
         if resource_name not in manager.resources or is_settling(manager, resource_name) or not delivery.is_settled:
             return None
         now = snapshot(manager, resource_name, delivery.not_injected)
@@ -276,7 +274,7 @@ class Publisher:
             source.cordoned(resource_name, in_spec)
         manager = self._host.manager
         before = manager.cordons.get(resource_name, NO_CORDONS).remembered
-        manager.cordoned(resource_name, uid, in_spec)
+        manager.table.cordoned(resource_name, uid, in_spec)
         self._host.settle()
         after = manager.cordons.get(resource_name, NO_CORDONS).remembered
         if after.keys() - before.keys():

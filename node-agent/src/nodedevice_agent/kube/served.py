@@ -15,7 +15,8 @@ from nodedevice_api.nodedevice import DeviceStatus, NodeDeviceStatus
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kube.status import node_device_status
 
@@ -116,7 +117,7 @@ class ServedStatus:
     def _has_moved(self, own: Resource) -> bool:
         # a kubelet whose plugin this agent is may show devices of a plugin that has just gone here, such as one that nothing
         # configures any more: it has had no grace period
-        has_had_time = own.state is EndpointState.GONE and not own.is_not_configured
+        has_had_time = own.presence.state is EndpointState.GONE and not own.presence.is_not_configured
         may_be_anothers = has_had_time or self._delivery != names.DELIVERY_KUBELET
         return may_be_anothers and self._served.has_healthy(own.name)
 
@@ -166,4 +167,4 @@ def is_taken(resource_name: str, known: Iterable[Mapping[str, Resource]]) -> boo
 
 def _is_in_use(own: Resource) -> bool:
     """Whether a plugin serves it here, pods hold devices of it, or its plugin is expected after a restart."""
-    return own.is_live or bool(own.holders) or own.settle_until is not None
+    return own.is_live or bool(own.use.holders) or own.presence.settle_until is not None

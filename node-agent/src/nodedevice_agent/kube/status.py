@@ -31,7 +31,7 @@ from nodedevice_api.wire import Record
 
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.cordons import Cordon
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, AllocationView, DeviceView, PendingView, Snapshot
 from nodedevice_agent.kube import parts
 from nodedevice_agent.kube.conditions import ConditionValue, kept_since, of_snapshot, with_times

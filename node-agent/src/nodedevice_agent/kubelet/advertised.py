@@ -40,16 +40,16 @@ def advertised(resource: Resource, elsewhere: Collection[str] = ()) -> Advertise
     """
     # devices are forgotten when the grace period ends
     was_listed = resource.is_live or bool(resource.devices)
-    if not resource.are_cordons_synced or not was_listed:
+    if not resource.use.are_cordons_synced or not was_listed:
         return None
     devices = []
     for device_id in sorted(resource.devices):
         # of a kubelet that allocates what is not confirmed the pod would fail for good
-        is_out = resource.is_cordoned(device_id) or device_id in resource.listed.unconfirmed
-        is_offered = device_id in resource.holders or not is_out
+        is_out = resource.use.is_cordoned(device_id) or device_id in resource.listed.unconfirmed
+        is_offered = device_id in resource.use.holders or not is_out
         is_healthy = is_offered and device_id not in elsewhere and availability.is_healthy(resource, device_id)
         devices.append(PluginDevice(original_id(device_id), is_healthy, resource.devices[device_id].numa_nodes))
-    return Advertised(tuple(devices), resource.options if resource.is_live else None)
+    return Advertised(tuple(devices), resource.newest.options if resource.is_live else None)
 
 
 def select_preferred(

@@ -124,7 +124,7 @@ class KubeletBackend(Delivery):
         resource = self.manager.resources.get(now.resource_name)
         return injectable(
             endpoint.registration if endpoint else KubeletRegistration(KubeletRegistrationState.NOT_ADVERTISED),
-            are_gpus=resource is not None and resource.scope == GPU_SCOPE,
+            are_gpus=resource is not None and resource.presence.scope == GPU_SCOPE,
         )
 
     @property

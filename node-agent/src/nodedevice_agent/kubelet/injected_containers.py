@@ -33,7 +33,7 @@ class InjectedContainers(RuntimeHandler):
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
         static = [StaticPod(s.uid, s.namespace, s.name) for s in sandboxes if is_config_hash(s.uid)]
-        self._host.manager.static_pods_listed(static, self._host.now())
+        self._host.manager.pod_events.static_pods_listed(static, self._host.now())
         uids = {sandbox.id: sandbox.uid for sandbox in sandboxes}
         marked = (c for c in containers if CONTAINER_DEVICES_ANNOTATION in c.annotations)
         self._containers.synchronized(

@@ -65,7 +65,7 @@ class ProxyService(Service):
                 map(shown_id, wanted.must_include_deviceIDs),
                 wanted.allocation_size,
             )
-            is_asked = selection.missing > 0 and resource.options.get_preferred_allocation_available
+            is_asked = selection.missing > 0 and resource.newest.options.get_preferred_allocation_available
             chosen = selection.completed(await self._preferred(selection) if is_asked else ())
             response.container_responses.add(deviceIDs=map(original_id, chosen))
         return response
@@ -112,7 +112,7 @@ class ProxyService(Service):
 
     def _refuse_taken(self, device_ids: Iterable[str]) -> None:
         """The kubelet may have chosen before it has read that a device is another one that is held. Raises PluginFailed."""
-        held_back = self.manager.resources[self.resource_name].held_back
+        held_back = self.manager.resources[self.resource_name].use.held_back
         for device_id in device_ids:
             if device_id in held_back:
                 other = held_back[device_id]
@@ -121,7 +121,7 @@ class ProxyService(Service):
 
     async def _refuse_files_of_others(self, answer: AllocateResponse) -> None:
         """A plugin of somebody else may give out the file of a built-in plugin's device. Raises PluginFailed."""
-        if self.manager.resources[self.resource_name].is_built_in or not answer.edits.devices:
+        if self.manager.resources[self.resource_name].presence.is_built_in or not answer.edits.devices:
             return
         try:
             async with asyncio.timeout(_READ_SECONDS):
@@ -132,7 +132,7 @@ class ProxyService(Service):
         numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
         other = self.manager.other_holders.of("", numbers)
         if other is not None:
-            why = f"it gives out the device file of {other.device_id} of {other.resource_name}, which another pod holds"
+            why = f"it allocates the device file of {other.device_id} of {other.resource_name}, which another pod holds"
             raise PluginFailed(self.resource_name, "Allocate", why)
 
     async def _preferred(self, selection: Selection) -> tuple[str, ...]:

@@ -175,7 +175,7 @@ class ServedByKubelet:
         before = {*self.resources}
         if found.are_names_complete:
             for name in self.resources.keys() - self._healthy.keys():
-                self.manager.disconnected(name, _ENDPOINT, now)
+                self.manager.table.disconnected(name, _ENDPOINT, now)
         for name in names:
             # its plugin may be gone, and its pods run on
             if name in placed and name not in self.resources and name not in self._healthy:
@@ -198,17 +198,17 @@ class ServedByKubelet:
         found = list(pods)
         self.places.are_pods_known = True
         self._reported = {pod.uid: pod.unhealthy for pod in found if pod.unhealthy and not pod.has_ended}
-        self.manager.pods_synced(found, now)
+        self.manager.pod_events.synced(found, now)
         self._are_lists_due = True
 
     def pod_seen(self, pod: Pod, now: float) -> None:
         """A pod bound to this node, new or changed; also in what its status says of its devices."""
-        self.manager.pod_seen(pod, now)
+        self.manager.pod_events.seen(pod, now)
         self._report(pod.uid, frozenset() if pod.has_ended else pod.unhealthy)
 
     def pod_gone(self, pod_uid: str, now: float) -> None:
         """The pod has finished, or the API no longer has it."""
-        self.manager.pod_gone(pod_uid, now)
+        self.manager.pod_events.gone(pod_uid, now)
         self._report(pod_uid, frozenset())
 
     def tick(self, now: float) -> None:
@@ -216,7 +216,7 @@ class ServedByKubelet:
 
     def displaced(self, resource_names: Iterable[str], by: str) -> None:
         """Their places are that name's."""
-        self.manager.displaced([name for name in resource_names if name in self.resources], by)
+        self.manager.table.displaced([name for name in resource_names if name in self.resources], by)
 
     def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None:
         """What the published status lists as lost, of before this agent started: once."""
@@ -289,13 +289,13 @@ class ServedByKubelet:
         return Listing(
             name,
             self._healthy[name],
-            resource.holders.keys() if resource is not None else (),
+            resource.use.holders.keys() if resource is not None else (),
             reported,
             self._remembered.get(name, _NO_IDS),
             self._capacity.get(name, -1),
             self._omitted.get(name, 0),
             resource.listed if resource is not None else NO_DEVICES,
-            resource.holds if resource is not None and resource.endpoint is not None else _NOT_CONNECTED,
+            resource.use.holds if resource is not None and resource.newest.endpoint is not None else _NOT_CONNECTED,
         )
 
     def next_listing(self) -> Listing | None:
@@ -316,8 +316,8 @@ class ServedByKubelet:
         if self._remembered.get(name, _NO_IDS) is remembered and not listed.is_refused:
             self._remembered[name] = remembered = listed.devices.keys()
         is_new, holds = self._connect([name], now), listing.holds
-        if is_new and listed.devices.keys() >= self.resources[name].holders.keys():
-            holds = self.resources[name].holds
+        if is_new and listed.devices.keys() >= self.resources[name].use.holders.keys():
+            holds = self.resources[name].use.holds
         elif is_new:
             # pods hold devices that are not healthy
             self._long.add(name)
@@ -329,7 +329,7 @@ class ServedByKubelet:
 
         What pods hold of it counts from then on.
         """
-        new = [name for name in names if name not in self.resources or self.resources[name].endpoint is None]
+        new = [name for name in names if name not in self.resources or self.resources[name].newest.endpoint is None]
         for name in new:
             self.manager.connected(name, _ENDPOINT, PluginOptions(), now)
         if new:

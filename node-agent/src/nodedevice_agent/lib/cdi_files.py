@@ -1,9 +1,11 @@
-"""The node's CDI specifications, read as a container runtime reads them, with bounds, and again only when they change.
+"""Reads the node's CDI specifications as a container runtime does, within bounds, and again only when they change.
 
-Blocks: it is for a thread, by `with_deadlines`. Nothing is written. Each reader of specifications in this program comes here.
-What a runtime drops is a problem with its reason: a file with any mistake, and a name that two files of one directory have, in
-whichever directory; that one drops the name in the other directory as well. What only this reader has not read (too big, too many,
-a disk that does not answer) is listed apart, in CdiFile.is_unread and Unread: a runtime may read it, and then find such a conflict.
+Blocking: call it by `with_deadlines`, in a thread. Never writes. Every reader of specifications in this program uses it.
+
+A runtime drops a file with any mistake, and a name that two files of one directory define. The same name in another directory is
+dropped as well. Each dropped file is a problem with its reason. CdiFile.is_unread and Unread list what only this reader did not
+read (too big, too many, a disk that hangs): a runtime may read it, and then find such a conflict.
+
 Source: tags.cncf.io/container-device-interface pkg/cdi/cache.go and spec-dirs.go @ v1.1.1.
 """
 
@@ -33,27 +35,28 @@ DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 _ENDINGS: Final = (".json", ".yaml")
 # nvidia-ctk's for sixteen GPUs has 60 KiB
 MAX_BYTES: Final = 1024 * 1024
-# Of one directory: a DRA driver has a file for each claim. And of all files.
+# Files per directory: a DRA driver has one for each claim. Then bytes of all files.
 MAX_FILES: Final = 512
 MAX_BYTES_OF_ALL: Final = 8 * MAX_BYTES
-# Of all files, with what aliases repeat: a kilobyte of aliases may be 60,000 device files.
+# Values of all files, aliases expanded: a kilobyte of aliases may be 60,000 device files.
 MAX_VALUES_OF_ALL: Final = 200_000
-# Of one reading, with those of files that have too many in the end: two seconds of a thread.
+# Per reading, including files that turn out to have too many values: two seconds of a thread.
 _MOST_DECODED: Final = 5 * MAX_VALUES_OF_ALL
 _MAX_ENTRIES: Final = 16_384
 _MAX_DEVICES = 4096
 
 _TOO_MANY: Final = f"all files have more than {MAX_VALUES_OF_ALL} values"
 _NO_FILE: Final = FileIdentity(0, 0, 0)
-# in C, where the library has that: a tenth of the time
+# in C, if the library has it: a tenth of the time
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class CdiFile(Struct, frozen=True):
-    """A file as it was read. size: in bytes. edits: those of each of its devices. problem: why it has none; empty where it has.
+    """A specification file at its last reading.
 
-    is_unread: the problem is this reader's, not the file's. is_wanted: with its problem, it may be of a kind that was asked for.
-    values: how many it has; where all files have too many, how many were left for this one.
+    size: in bytes. edits: by device. problem: why the file has no edits; "" if it has some.
+    is_unread: the problem is this reader's, not the file's. is_wanted: despite its problem, it may be of a requested kind.
+    values: the number of its values, or of values left for it if all files have too many.
     """
 
     identity: FileIdentity
@@ -72,9 +75,10 @@ CdiFiles = Mapping[Path, CdiFile]
 
 
 class CdiReading(Struct, frozen=True):
-    """What the directories hold. problems: sentences, each with its path as this process has it.
+    """The content of the directories.
 
-    wanted, unread: with the host's path, those of wanted files, and one of a file that a runtime may have read.
+    problems: sentences, each with the path as this process sees it.
+    wanted, unread: problems with the host's path: of wanted files, and of a file that a runtime may have read.
     """
 
     files: CdiFiles = field(default_factory=dict)
@@ -89,8 +93,9 @@ def directories_at(host_root: str) -> tuple[Path, ...]:
 
 
 def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> CdiReading:
-    """All files, and what is wrong with some. known: as they were read before. kinds: vendor/class; files whose name begins with
-    such a vendor are read before others.
+    """Read all files. Returns their content and problems.
+
+    known: the previous reading. kinds: vendor/class; files whose name begins with such a vendor are read first.
     """
     root = host_root.rstrip("/")
     first = tuple(sorted({kind.partition("/")[0] for kind in kinds}))
@@ -130,7 +135,7 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
 
 
 def devices_of(files: CdiFiles) -> dict[tuple[str, str], tuple[CdiFile, CdiDevice]]:
-    """By kind and name, as a runtime takes them; without the names in `conflicts`."""
+    """The devices by kind and name, as a runtime resolves them; without the names in `conflicts`."""
     dropped = conflicts(files)
     return {
         (file.kind, device.name): (file, device)
@@ -150,7 +155,7 @@ def conflicts(files: CdiFiles) -> dict[tuple[str, str], tuple[Path, ...]]:
 
 
 def _paths(root: str, directory: str, first: tuple[str, ...]) -> tuple[list[Path], bool]:
-    """Those to read, and whether these are all. Raises OSError."""
+    """Paths of the files to read, and whether the list is complete. Raises OSError."""
     entries = ask(_entries, below(root, directory))
     names = [name for name in entries if os.path.splitext(f"x{name}")[1] in _ENDINGS]
     names.sort(key=lambda name: (not name.startswith(first), name))
@@ -164,12 +169,12 @@ def _entries(directory: str) -> list[str]:
 
 
 def below(root: str, path: str) -> str:
-    """Where a path of the host leads. Raises OSError for links that lead in circles."""
+    """The target of a path of the host, after links. Raises OSError for a loop of links."""
     return f"{root}{followed(root, path)}" if root else path
 
 
 def _usable(known: CdiFile | None, left_values: int) -> CdiFile | None:
-    """What is known of a file; None where another number of its values may be kept now."""
+    """Returns the known file, or None if a different number of its values may be kept now."""
     if known is None:
         return None
     has_more_room = known.problem == _TOO_MANY and known.values < left_values
@@ -182,7 +187,7 @@ def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], k
     try:
         found, octets = ask(_octets, below(root, str(path).removeprefix(root)), known, most[0])
     except OSError as error:
-        # a link to nothing is nothing to a runtime either, unless it sees more of the host than this process
+        # a runtime ignores a dangling link as well, unless it sees more of the host than this process
         is_unread = not (is_absent(error) and sees_all(root))
         found, octets = CdiFile(_NO_FILE, problem=str(error.strerror), is_unread=is_unread), None
     if octets is None:
@@ -206,7 +211,7 @@ def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], k
 
 
 def _is_named_for(name: str, kinds: Collection[str]) -> bool:
-    """As nvidia.yaml for nvidia.com/gpu."""
+    """Whether the name begins like the kind: nvidia.yaml for nvidia.com/gpu."""
     return any(name.startswith(re.split("[./]", kind)[0]) for kind in kinds)
 
 
@@ -216,7 +221,7 @@ def _has_kind(octets: bytes, kinds: Collection[str]) -> bool:
 
 
 def _octets(path: str, known: CdiFile | None, most: int) -> tuple[CdiFile, bytes | None]:
-    """What it has; None where it is as it was known, or has a problem. Raises OSError."""
+    """Returns the file and its content; the content is None if the file is unchanged or has a problem. Raises OSError."""
     # opening a FIFO waits for a writer unless it is opened without blocking
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
@@ -225,7 +230,7 @@ def _octets(path: str, known: CdiFile | None, most: int) -> tuple[CdiFile, bytes
         if known is not None and known.identity == identity and known.size == status.st_size <= most:
             return known, None
         if not stat.S_ISREG(status.st_mode):
-            # a runtime fails to read a directory; whatever else it waits for
+            # a runtime fails to read a directory; a pipe or the like would make it wait
             is_unread = not stat.S_ISDIR(status.st_mode)
             return CdiFile(identity, problem="not a regular file", is_unread=is_unread), None
         if status.st_size > most:

@@ -1,10 +1,10 @@
-"""What a CDI specification's text holds, by the rules of the library that container runtimes use: all of it, or none. Pure.
+"""Decodes a CDI specification by the rules of the library that container runtimes use. Pure.
 
-One mistake anywhere makes a runtime drop the whole file, so this reader does the same and says which mistake it is. Text becomes
-values as that library's YAML decoder has it: JSON is read as YAML, only the first document counts, and a number is a text as well.
-Annotations may be anything, as in the library.
-Source: tags.cncf.io/container-device-interface pkg/cdi, pkg/parser and specs-go @ v1.1.1, go.yaml.in/yaml/v3 @ v3.0.5; and what the
-library itself does with tests/oracle/cdi.
+One mistake anywhere makes a runtime drop the whole file, so this reader does the same and names the mistake. Text becomes
+values by the rules of that library's YAML decoder: JSON is read as YAML, only the first document counts, numbers are also texts.
+The library accepts any annotations.
+Source: tags.cncf.io/container-device-interface pkg/cdi, pkg/parser and specs-go @ v1.1.1, go.yaml.in/yaml/v3 @ v3.0.5; and the
+library's own results for tests/oracle/cdi.
 """
 
 import re
@@ -31,7 +31,7 @@ _MAX_CLOS_ID: Final = 4096
 
 
 class CdiNode(Struct, frozen=True):
-    """A device file. host_path: "" where it is the path. type, major, minor: 0 or "" where the specification has none."""
+    """A device file. host_path: "" if it equals the path. type, major, minor: "" or 0 if the specification sets none."""
 
     path: str = ""
     host_path: str = ""
@@ -41,7 +41,7 @@ class CdiNode(Struct, frozen=True):
 
     @property
     def number(self) -> str:
-        """The number by which a runtime makes the file, such as c195:0. "" where it takes the one of the host's file."""
+        """The number with which a runtime creates the file, such as c195:0; "" if it takes the number of the host's file."""
         if not self.type or not self.major or self.type == "p":
             return ""
         return f"{'b' if self.type == 'b' else 'c'}{self.major}:{self.minor}"
@@ -52,7 +52,7 @@ class CdiNode(Struct, frozen=True):
 
     @property
     def needs_host_file(self) -> bool:
-        """Whether a runtime refuses the container where the host has no such device file."""
+        """Whether a runtime refuses the container if the host has no such device file."""
         return not self.number and self.type != "p"
 
 
@@ -71,7 +71,7 @@ class CdiDevice(Struct, frozen=True):
 
 
 class Specification(Struct, frozen=True):
-    """container_edits: those of each of its devices."""
+    """container_edits: edits that apply to each device."""
 
     kind: str
     devices: tuple[CdiDevice, ...]
@@ -104,7 +104,7 @@ def _record_of(fields: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def _records_of(fields: Mapping[str, Callable[..., Any]], *, skips_null: bool = False) -> Callable[..., Any]:
-    """skips_null: else a null among them is a mistake, with which the library cannot go on."""
+    """skips_null: ignore null entries; otherwise a null is a mistake, at which the library fails."""
 
     def decode(decoder: Decoder, node: Any, where: str) -> list[Any] | None:
         items = decoder.items(node, where)
@@ -153,7 +153,7 @@ _SPECIFICATION: Final[Fields] = {
     "containerEdits": _record_of(_EDITS),
 }
 
-# -- what is valid -------------------------------------------------------------------------------------------------------
+# -- validation ----------------------------------------------------------------------------------------------------------
 
 Raw = Mapping[str, Any]
 
@@ -164,13 +164,13 @@ def _checked(raw: Raw) -> Specification:
     _check_version(raw, devices)
     kind = raw.get("kind", "")
     if not KIND.fullmatch(kind):
-        raise Invalid(f"kind {shown(kind, 100)!r} is no vendor/class, such as vendor.com/class")
+        raise Invalid(f"kind {shown(kind, 100)!r} is not vendor/class, such as vendor.com/class")
     everybodys = _edits(raw.get("containerEdits", {}), "containerEdits")
     found: dict[str, CdiDevice] = {}
     for at, device in enumerate(devices):
         name, edits = device.get("name", ""), device.get("containerEdits", {})
         if not DEVICE_NAME.fullmatch(name):
-            raise Invalid(f"devices[{at}].name {shown(name, 100)!r} is no name of a CDI device")
+            raise Invalid(f"devices[{at}].name {shown(name, 100)!r} is not a CDI device name")
         if not any(edits.get(key) for key in _EDITS if key != "intelRdt") and "intelRdt" not in edits:
             raise Invalid(f"device {shown(name, 100)} has no containerEdits")
         if name in found:
@@ -188,7 +188,7 @@ def _check_version(raw: Raw, devices: Sequence[Raw]) -> None:
         raise Invalid(f"cdiVersion {shown(version, 40)!r} is not known")
     needed = next(_needed_versions(raw, devices))
     if _VERSIONS.index(number) < _VERSIONS.index(needed):
-        raise Invalid(f"cdiVersion {number} is too low: what it uses needs {needed}")
+        raise Invalid(f"cdiVersion {number} is too low: the file needs {needed}")
 
 
 def _needed_versions(raw: Raw, devices: Sequence[Raw]) -> Iterator[str]:
@@ -241,14 +241,14 @@ def _is_bind(mount: Raw) -> bool:
 def _check_env(env: Iterable[str], where: str) -> None:
     for variable in env:
         if variable.find("=") <= 0:
-            raise Invalid(f"{where}.env: {shown(variable, 100)!r} is no NAME=value")
+            raise Invalid(f"{where}.env: {shown(variable, 100)!r} is not NAME=value")
 
 
 def _check_node(node: Raw, where: str) -> None:
     if not node.get("path"):
         raise Invalid(f"{where} has no path")
     if node.get("type", "") not in _TYPES:
-        raise Invalid(f"{where}.type {shown(node['type'], 40)!r} is none of b, c, u and p")
+        raise Invalid(f"{where}.type {shown(node['type'], 40)!r} is not b, c, u or p")
     permissions = node.get("permissions", "")
     if permissions != "none" and not set(permissions) <= set("rwm"):
         raise Invalid(f"{where}.permissions {shown(permissions, 40)!r} are not letters of rwm")
@@ -256,7 +256,7 @@ def _check_node(node: Raw, where: str) -> None:
 
 def _check_hook(hook: Raw, where: str) -> None:
     if hook.get("hookName", "") not in _HOOKS:
-        raise Invalid(f"{where}.hookName {shown(hook.get('hookName', ''), 40)!r} is none of {', '.join(_HOOKS)}")
+        raise Invalid(f"{where}.hookName {shown(hook.get('hookName', ''), 40)!r} is not one of {', '.join(_HOOKS)}")
     if not hook.get("path"):
         raise Invalid(f"{where} has no path")
     _check_env(hook.get("env", ()), where)
@@ -265,7 +265,7 @@ def _check_hook(hook: Raw, where: str) -> None:
 def _check_clos_id(clos_id: str, where: str) -> None:
     is_long = len(clos_id.encode("utf-8", "surrogateescape")) >= _MAX_CLOS_ID
     if clos_id != "/" and (is_long or clos_id in (".", "..") or not {"/", "\n"}.isdisjoint(clos_id)):
-        raise Invalid(f"{where}.intelRdt.closID is no file name")
+        raise Invalid(f"{where}.intelRdt.closID is not a file name")
 
 
 def _check_net_devices(devices: Sequence[Raw], where: str) -> None:

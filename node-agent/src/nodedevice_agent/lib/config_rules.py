@@ -17,7 +17,7 @@ def settings_problems(settings: Any) -> list[str]:
 
 
 def plugins_problems(plugins: Any, keys: Iterable[str]) -> list[str]:
-    """The same of the plugins of a NodeDeviceConfig. keys: of its spec."""
+    """Problems of the plugins of a NodeDeviceConfig. keys: of its spec."""
     rule = {"type": "object", "properties": {"nodeSelector": {}, "priority": {}, "plugins": _rules()["plugins"]}}
     spec = dict.fromkeys(keys) | {"plugins": plugins}
     return sentences(problems(spec, rule, "spec", {"properties": {"spec": rule}}))

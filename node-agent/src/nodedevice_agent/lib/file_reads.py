@@ -14,17 +14,19 @@ T = TypeVar("T")
 
 
 class FileReads:
-    """Of one event loop. Each read has threads of its own: one that hangs is none of the few that the loop has for all else, and
-    nobody waits for it when the process ends. It ends within a second or so all the same, if it reads by `ask`: see `patiently`.
+    """Runs reads of files for one event loop, each in a thread of its own.
+
+    A read that hangs does not occupy the few threads that the loop has for everything else, and does not delay the exit of the
+    process. It ends within about a second anyway if it reads by `ask`: see `patiently`.
     """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
     async def run(self, read: Callable[[], T]) -> T:
-        """Run this in a thread. Raises what it raises, and OSError where no thread can be started."""
+        """Run this in a thread. Raises the read's own errors, and OSError if no thread can be started."""
         result: Future[T] = Future()
-        # done only once the thread ends, whoever has given up waiting
+        # done only once the thread ends, even if the caller has stopped waiting
         result.set_running_or_notify_cancel()
         async with self._lock:
             threads.start(partial(_run, partial(patiently, read), result), "files")

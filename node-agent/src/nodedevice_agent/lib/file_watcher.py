@@ -79,7 +79,7 @@ class FileWatcher:
                 subscription.note(directory, event.name)
 
     def _events(self) -> list[Event]:
-        """Those that the kernel has; after a failure they wait there for the next call, which its reader makes at once."""
+        """The kernel's pending events. After a failure they stay queued for the next call, which the reader makes at once."""
         events: list[Event] = []
         if self._inotify is not None:
             with apart("file events"):
@@ -90,7 +90,7 @@ class FileWatcher:
         """Watch this directory or its nearest existing parent. Returns which."""
         while True:
             watched = self._nearest(directory, contents)
-            # created between the two checks: there was no event for it
+            # created between the two checks, without an event
             if watched == directory or not os.path.isdir(_next_on_the_way(watched, directory)):
                 return watched
 

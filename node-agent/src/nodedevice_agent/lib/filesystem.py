@@ -1,5 +1,6 @@
-"""Unix sockets as files: path length, gRPC target, whether a process listens, identity. What is in a directory, and whether that is
-known. Locks, durable replacement, boot ID.
+"""Unix sockets as files: path length, gRPC target, identity, whether a process listens.
+
+Directories, links, and whether they could be read. Locks, durable replacement, boot ID.
 """
 
 import errno
@@ -26,7 +27,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # sun_path, less its closing zero byte
 MAX_PATH_BYTES = 107
 
-# Answers that nothing is there, or no longer, or in circles; EINVAL is what readlink says of no link. All others are none.
+# Errors for a missing or dangling path, or a loop; EINVAL is readlink's for a file that is not a link. Any other error proves
+# nothing.
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENODEV, errno.ENXIO, errno.EINVAL})
 _MAX_UNANSWERED: Final = 64
 # as many as the kernel follows
@@ -57,9 +59,9 @@ def is_served(path: Path) -> bool:
 
 
 def is_socket(path: Path | str, *, follow_symlinks: bool = True) -> bool:
-    """False too where that cannot be found out: the name is too long, the directory may not be entered, the disk does not answer.
+    """Whether the path is a socket; False if unknown: the name is too long, the directory is closed to us, the disk hangs.
 
-    As os.path.exists and its like do it, and unlike pathlib's, which raise for most of that: use those of os.path.
+    os.path.exists and its siblings behave alike; pathlib's methods raise for most of these cases, so use os.path's.
     """
     try:
         return stat.S_ISSOCK(os.stat(path, follow_symlinks=follow_symlinks).st_mode)
@@ -71,7 +73,7 @@ def is_socket(path: Path | str, *, follow_symlinks: bool = True) -> bool:
 
 
 def is_directory(path: Path | str) -> bool:
-    """As is_socket; or `unanswered`."""
+    """Whether the path is a directory; False if unknown, see is_socket; or `unanswered`."""
     try:
         return stat.S_ISDIR(ask(os.stat, str(path)).st_mode)
     except ValueError:
@@ -82,8 +84,9 @@ def is_directory(path: Path | str) -> bool:
 
 
 def names_in(directory: str) -> list[str]:
-    """Sorted; none where it is missing, no directory, or removed meanwhile; or `unanswered`. Without names that are no UTF-8:
-    neither the API nor a container runtime can be given one.
+    """Sorted names; empty if the directory is missing, is another kind of file, or was removed meanwhile; or `unanswered`.
+
+    Drops names that are not UTF-8: neither the API nor a container runtime accepts one.
     """
     try:
         return sorted(name for name in ask(os.listdir, directory) if clean(name) == name)
@@ -93,7 +96,7 @@ def names_in(directory: str) -> list[str]:
 
 
 def link_target(path: str) -> str:
-    """Empty for what is no link; or `unanswered`."""
+    """The link's target; "" for other files; or `unanswered`."""
     try:
         target: str = ask(os.readlink, path)
     except OSError as exc:
@@ -140,9 +143,9 @@ def is_there(path: str) -> bool:
 
 @contextmanager
 def unanswered() -> Iterator[dict[str, str]]:
-    """Paths about which the system gave no answer while the block ran, and why not: a defect, no right, no free descriptor.
+    """Collects paths whose calls failed without a result while the block ran, and why: a defect, no right, no free descriptor.
 
-    Who concludes from an empty answer that a device is gone asks here whether it was an answer. Of this thread alone.
+    Before a caller concludes from an empty result that a device is gone, it checks here that the read succeeded. Per thread.
     """
     found: dict[str, str] = {}
     token = _unanswered.set(found)
@@ -153,7 +156,7 @@ def unanswered() -> Iterator[dict[str, str]]:
 
 
 def note_unanswered(path: str, error: OSError) -> None:
-    """A question about a path has failed so; that nothing is there is an answer."""
+    """Record that a call about a path failed; ENOENT and its like are results, and are not recorded."""
     found = _unanswered.get()
     if found is not None and not is_absent(error) and len(found) < _MAX_UNANSWERED:
         found[path] = error.strerror or str(error)
@@ -167,7 +170,7 @@ def note_again(errors: Mapping[str, str]) -> None:
 
 
 def is_absent(error: OSError) -> bool:
-    """Whether it is an answer, that nothing is there; else nobody knows."""
+    """Whether the error proves that the file is absent; any other error leaves that unknown."""
     return error.errno in _ABSENT
 
 
@@ -184,7 +187,7 @@ class FileIdentity(Struct, frozen=True):
 
 
 def file_identity(path: Path) -> FileIdentity | None:
-    """Identity of the file at this path now; None when there is none; or `unanswered`."""
+    """Identity of the file at this path now; None if it is missing; or `unanswered`."""
     try:
         status = ask(os.lstat, str(path))
     except OSError as exc:
@@ -196,10 +199,10 @@ def file_identity(path: Path) -> FileIdentity | None:
 
 
 def lock(path: Path) -> int:
-    """Lock a file, created if it is missing, for this process until the descriptor is closed. The file must never be removed:
-    that would race with the next process that locks it.
+    """Lock a file for this process until the descriptor is closed; creates the file if it is missing.
 
-    Raises BlockingIOError while another process has the lock, OSError where there can be no file.
+    Never remove the file: that would race with the next process that locks it.
+    Raises BlockingIOError while another process has the lock, OSError if the file cannot be created.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -219,7 +222,7 @@ def remove(path: Path) -> None:
 
 
 class NotReplaced(OSError):
-    """The new text could not be written; the file is as it was, also after a power cut."""
+    """The new text could not be written; the file is unchanged, also after a power cut."""
 
 
 def replace_durably(path: Path, text: str) -> None:
@@ -231,7 +234,7 @@ def replace_durably(path: Path, text: str) -> None:
     try:
         _write_durably(temporary, text)
     except OSError as exc:
-        # half a text would take what is left of a full disk
+        # half a text would use up the rest of a full disk
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise NotReplaced(*exc.args) from exc
@@ -261,7 +264,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def boot_id() -> str:
-    """A new one for each start of the kernel; "" where it has none."""
+    """The ID of this start of the kernel; "" if the kernel shows none."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

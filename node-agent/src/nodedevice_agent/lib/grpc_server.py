@@ -1,4 +1,4 @@
-"""What every gRPC server of the agent bounds: the length of a request, and how long a connection may do nothing.
+"""Limits for every gRPC server of the agent: the length of a request, and the time that a connection may be idle.
 
 Any process of the node's root may connect, and a connection costs 15 KiB: three thousand that were never closed were 44 MiB.
 """
@@ -12,7 +12,7 @@ SMALL_REQUEST_BYTES: Final = 64 * 1024
 
 
 def options(request_bytes: int) -> list[tuple[str, int]]:
-    """Of a server. A client whose connection ends while it does nothing opens another for its next call, by itself."""
+    """Options of a server. A client whose idle connection ends reconnects by itself at its next call."""
     return [
         ("grpc.max_receive_message_length", request_bytes),
         ("grpc.max_connection_idle_ms", IDLE_MILLISECONDS),

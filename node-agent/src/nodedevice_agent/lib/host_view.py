@@ -1,7 +1,7 @@
-"""Which paths that this process sees are the host's.
+"""Decides which paths of this process are the host's.
 
-An agent of the host, and one that has the host's whole tree at a root of its own, see all of them. An agent in a pod sees what is
-mounted into it, and elsewhere the files of its image.
+An agent on the host, or with the host's whole tree at a root of its own, sees all paths. An agent in a pod sees the mounts of its
+container, and elsewhere the files of its image.
 """
 
 import os

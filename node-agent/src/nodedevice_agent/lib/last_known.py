@@ -1,6 +1,6 @@
-"""What was read of a path last, while it cannot be read: no free descriptor, a defect, a hang (see patient_reads).
+"""Keeps the last content read from a path while it cannot be read: no free descriptor, a defect, a hang (see patient_reads).
 
-That nothing is there is an answer.
+A missing file is a result, and replaces the content.
 """
 
 from collections.abc import Callable

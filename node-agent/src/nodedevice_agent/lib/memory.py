@@ -1,7 +1,7 @@
-"""Memory that is not used goes back to the kernel: else an agent would stay as big as the longest device lists have ever made it.
+"""Returns unused memory to the kernel; otherwise an agent keeps the size of the longest device lists it ever made.
 
-The C library keeps what is freed between what is in use, and releases it only on request, by the page. That is of use as far as
-objects come from there (see __main__, which starts the agent so), and as little is left in each page.
+The C library keeps freed memory between used blocks, and releases it only on request, by whole pages. This helps only if objects
+are allocated there (__main__ starts the agent so) and few pages are partly used.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from typing import Final
 from nodedevice_common.threads import in_thread
 
 EVERY_SECONDS: Final = 30.0
-# Objects that one search for garbage looks at: up to a microsecond for each.
+# Objects that one garbage collection visits: up to a microsecond for each.
 MOST_SEARCHED: Final = 40_000
 
 
 async def release(has_ended_much: Callable[[], bool]) -> None:
-    """For ever, now and then; in a thread, as a release of much takes a tenth of a second.
+    """Release memory periodically, forever; in a thread, as a large release takes a tenth of a second.
 
-    has_ended_much: whether many objects were done with since it was last asked. What is left of them in rings is collected first,
-    in the event loop, as gRPC's objects want it: Python by itself waits until there are a quarter more objects. Where there are so
-    many that the search would hold the event loop up, it waits until there are fewer.
+    has_ended_much: whether many objects were dropped since the last call. Their cycles are collected first, in the event loop, as
+    gRPC's objects require it: Python itself waits until there are a quarter more objects. With too many objects a collection
+    would block the event loop, so it waits until there are fewer.
     """
     # other C libraries have no such function
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

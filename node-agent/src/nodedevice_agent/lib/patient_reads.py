@@ -1,10 +1,10 @@
-"""Reads of the host's files with a deadline: the kernel keeps a reader waiting for as long as the device behind a file hangs.
+"""Reads of the host's files with a deadline: the kernel blocks a reader for as long as the device behind a file hangs.
 
-`patiently` runs a function in a thread, and the function reads by `ask`. Where one call hangs, its thread is left to it, and the
-function is run again without that call: it raises OSError (ETIMEDOUT), like any file that cannot be read. The call is not made
-again before it has returned. So a device that hangs costs one thread, and a scan of all devices takes about a second at most.
-The function must hold no lock while it asks, such as that of functools.cached_property: a thread that hangs would keep it. What it
-has changed by then, it changes again.
+`patiently` runs a function in a thread, and the function reads by `ask`. When a call hangs, the thread is abandoned and the
+function runs again without that call: it raises OSError (ETIMEDOUT), like any file that cannot be read. The call is not repeated
+before it has returned. So a device that hangs costs one thread, and a scan of all devices takes about a second at most. The
+function must not hold a lock during `ask`, such as functools.cached_property's: a thread that hangs would keep it. The function
+repeats the changes it had already made.
 """
 
 import errno
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 # calls that hang, of this process; each has a thread
 MAX_HANGING: Final = 64
-# of one scan: half of what is left is for the next call that hangs
+# of one scan: half of the remaining time is for the next call that hangs
 _PATIENCE_SECONDS: Final = 0.8
 _LEAST_PATIENCE_SECONDS: Final = 0.02
 # After a stall of the whole machine the call has this many turns to go on.
@@ -33,13 +33,13 @@ class NoThread(OSError):
 
 
 class _Abandoned(BaseException):
-    """The call has returned, and somebody else does this thread's work."""
+    """The call has returned, but another thread has replaced this one."""
 
 
 def ask(call: Callable[..., T], path: str, *arguments: Any) -> T:
-    """Make a call of the system about a path. Raises what it raises, and OSError (ETIMEDOUT) for one that hangs.
+    """Make a system call about a path. Raises the call's errors, and OSError (ETIMEDOUT) if it hangs.
 
-    Outside of `patiently` the call has no deadline, and one that hangs already is not made again.
+    Outside of `patiently` the call has no deadline, but a call that already hangs is not repeated.
     """
     attempt: _Attempt[Any] | None = getattr(_of_thread, "attempt", None)
     if attempt is None:
@@ -54,9 +54,9 @@ def ask(call: Callable[..., T], path: str, *arguments: Any) -> T:
 
 
 def patiently(read: Callable[[], T]) -> T:
-    """Run this, whatever hangs. It may be run several times, one after the other.
+    """Run a function although some of its calls may hang. It may run several times, one after the other.
 
-    Raises what it raises, and NoThread (EAGAIN).
+    Raises the function's errors, and NoThread (EAGAIN).
     """
     # imported here: the process that reads GPUs asks, and has no threads
     from nodedevice_common import threads
@@ -77,7 +77,7 @@ def patiently(read: Callable[[], T]) -> T:
 
 
 def with_deadlines(read: Callable[[], T]) -> T:
-    """The same for a caller that has to go on: without a thread, the calls have no deadline.
+    """Like patiently(), but if no thread can be started, the calls run without a deadline.
 
     A caller in the event loop waits for less than a second, and once for each call that hangs.
     """
@@ -120,7 +120,7 @@ class _Attempt(Generic[T]):
             self._has_ended.set()
 
     def result(self) -> T:
-        """Raises what was raised."""
+        """Returns the result, or raises the function's error."""
         if self._error is not None:
             raise self._error
         return self._value[0]
@@ -139,7 +139,7 @@ class _Attempt(Generic[T]):
                 raise _Abandoned
 
     def ends_within(self, patience: float) -> bool:
-        """False where a single call took longer, and has been abandoned; computing may take its time."""
+        """False if a single call took longer, and was abandoned; computing is not limited."""
         calls, checks = 0, 0
         while not self._has_ended.wait(patience / _CHECKS):
             checks = checks + 1 if self._calls == calls and self._path else 0

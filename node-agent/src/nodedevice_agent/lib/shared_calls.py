@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 
 class SharedCall:
-    """Runs a call, one at a time, to its end, whoever gives up waiting. Callers that come meanwhile share the next run.
+    """Runs a call to its end, one at a time, even if callers stop waiting. Callers that arrive meanwhile share the next run.
 
-    So each caller has a result that is newer than its request, and many callers cost two runs. Raises what the call raises.
+    So each caller gets a result that is newer than its request, and many callers cost two runs. Raises the call's errors.
     """
 
     def __init__(self, run: Callable[[], Awaitable[None]]) -> None:

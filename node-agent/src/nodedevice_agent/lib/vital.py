@@ -8,5 +8,5 @@ from nodedevice_agent.errors import AgentError, TaskEnded
 
 
 async def vital(task: str, run: Callable[[], Awaitable[object]]) -> None:
-    """For ever. Raises AgentError: TaskEnded for everything that is no AgentError, and for a return."""
+    """Run until cancelled. AgentErrors propagate; any other exception, or a return, raises TaskEnded."""
     await tasks.vital(task, run, AgentError, TaskEnded)

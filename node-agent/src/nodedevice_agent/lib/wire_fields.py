@@ -15,7 +15,7 @@ _LAST_GROUP_BIT: Final = 63
 
 
 def fields(octets: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Of each field: its number, where it begins, where its content begins, and where it ends. A group is one field.
+    """For each field: its number, its start, the start of its content, and its end. A group is one field.
 
     Raises DecodeError for an invalid message.
     """
@@ -34,7 +34,7 @@ def fields(octets: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _field(octets: bytes, begin: int) -> tuple[int, int, int]:
-    """Number, where the content begins, and the end. Raises DecodeError."""
+    """The number, the start of the content, and the end of a field. Raises DecodeError."""
     tag, content = _varint(octets, begin)
     kind, end = tag & 7, content
     if kind == _LENGTH:

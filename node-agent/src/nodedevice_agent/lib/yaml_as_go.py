@@ -38,7 +38,7 @@ class Invalid(ValueError):
 
 
 def _resolved(node: Scalar) -> Any:
-    """None, a bool, a number, or the text. Raises Invalid where its tag does not fit."""
+    """None, a bool, a number, or the text. Raises Invalid if its tag does not fit."""
     tag = "" if node.tag == "!" else node.tag
     if tag == _TEXT_TAG or (not tag and not node.is_plain):
         return node.text
@@ -86,9 +86,9 @@ def _by_tag(name: str, text: str, value: Any) -> Any:
 
 
 class Decoder:
-    """Of one file. Null is as good as nothing.
+    """Decodes one file. Null counts as absent.
 
-    most: values, with what aliases repeat. left: how many of them are left.
+    most: the number of values allowed, aliases expanded. left: how many of them are left.
     """
 
     def __init__(self, most: int) -> None:
@@ -99,7 +99,7 @@ class Decoder:
         if self.is_null(node):
             return None
         if not isinstance(node, YamlMapping):
-            raise Invalid(f"{where or 'it'} is no object")
+            raise Invalid(f"{where or 'it'} is not an object")
         found: dict[str, Any] = {}
         for key, value in self._pairs(node, where):
             decode = fields.get(key)
@@ -112,7 +112,7 @@ class Decoder:
         return {key: value for key, value in found.items() if value is not None}
 
     def _pairs(self, node: YamlMapping, where: str) -> Iterator[tuple[str, Any]]:
-        """Those of mappings that are merged into it, too, where it has no such key itself."""
+        """Keys and values, including those of merged mappings (<<) whose key the mapping itself lacks."""
         keys = Counter(key.text if isinstance(key, Scalar) else "" for key, _ in node)
         if (most := keys.most_common(1)) and most[0][1] > 1:
             raise Invalid(f"{where or 'it'} has {shown(most[0][0], 40)} twice")
@@ -128,7 +128,7 @@ class Decoder:
             return
         for each in [merged] if isinstance(merged, YamlMapping) else merged if isinstance(merged, list) else [None]:
             if not isinstance(each, YamlMapping):
-                raise Invalid(f"<< of {where or 'it'} is no object")
+                raise Invalid(f"<< of {where or 'it'} is not an object")
             for name, value in self._pairs(each, where):
                 if name not in seen:
                     seen.add(name)
@@ -148,12 +148,12 @@ class Decoder:
         if self.is_null(node):
             return None
         if not isinstance(node, Scalar):
-            raise Invalid(f"{where} is no text")
+            raise Invalid(f"{where} is not text")
         if node.tag == _BINARY:
             try:
                 return b64decode(node.text.replace("\n", ""), validate=True).decode("utf-8", "surrogateescape")
             except binascii.Error as error:
-                raise Invalid(f"{where} is no base64") from error
+                raise Invalid(f"{where} is not base64") from error
         return node.text
 
     def flag(self, node: Any, where: str) -> bool | None:
@@ -172,13 +172,13 @@ class Decoder:
         value = _resolved(node) if isinstance(node, Scalar) else node
         if isinstance(value, int | float) and not isinstance(value, bool) and least <= int(value) <= most:
             return int(value)
-        raise Invalid(f"{where} is no whole number from {least} to {most}")
+        raise Invalid(f"{where} is not a whole number from {least} to {most}")
 
     def items(self, node: Any, where: str) -> list[Any] | None:
         if self.is_null(node):
             return None
         if not isinstance(node, list) or isinstance(node, YamlMapping):
-            raise Invalid(f"{where} is no list")
+            raise Invalid(f"{where} is not a list")
         return node
 
     def texts(self, node: Any, where: str) -> list[str] | None:
@@ -191,5 +191,5 @@ class Decoder:
         if self.is_null(node):
             return None
         if not isinstance(node, YamlMapping):
-            raise Invalid(f"{where} is no object")
+            raise Invalid(f"{where} is not an object")
         return len({name: self.text(value, f"{where}.{shown(name, 40)}") for name, value in self._pairs(node, where)})

@@ -1,8 +1,8 @@
-"""The answer to the runtime: container edits as an NRI adjustment, refused where the container would not get exactly these edits.
+"""The response to the runtime: container edits as an NRI adjustment. Refuses edits that the container would not get exactly.
 
 Pure: the host's device files are an argument. The runtime lets a container read and write every device that it adds, and create
-block devices by mknod. Where the device plugin asked for other permissions, more rules of the device cgroup follow; the last rule
-counts.
+block devices by mknod. For other permissions, more rules of the device cgroup follow; the last rule counts.
+
 Source: containerd/nri pkg/runtime-tools/generate/generate.go, AdjustDevices and AdjustResources @ v0.12.3.
 """
 
@@ -54,9 +54,10 @@ def adjustment(
     rules: FileRules = AS_ON_HOST,
     shown: api_pb2.Container = NOT_SHOWN,
 ) -> api_pb2.ContainerAdjustment:
-    """host_devices: the device files at each device's host path. shown: the container as it is so far. What it may do with devices
-    stays: a privileged one has all of them, and the kubelet may have given it one of these. So do annotations of the kubelet and
-    the runtime, but for the mark by which the agent knows the container.
+    """host_devices: the device files at each device's host path. shown: the container so far.
+
+    The container keeps its access to devices: a privileged one has all of them, and the kubelet may have added one of these.
+    Annotations of the kubelet and the runtime stay as well, except the mark by which the agent recognizes the container.
 
     Raises InjectionRefused that names the invalid edit.
     """
@@ -90,7 +91,7 @@ def closed_file(made: api_pb2.ContainerAdjustment, user: api_pb2.User) -> api_pb
 
 
 def how_to_open(file: api_pb2.LinuxDevice) -> str:
-    """What an administrator can do about a closed one: the pod does not know the host's names of groups, but numbers."""
+    """A remedy for a device file that a container cannot open. Groups have numbers: the pod does not know the host's names."""
     ownership = "--device-ownership container"
     group = file.gid.value
     if not file.file_mode.value >> 3 & _READ_OR_WRITE:
@@ -99,9 +100,9 @@ def how_to_open(file: api_pb2.LinuxDevice) -> str:
 
 
 class _Places:
-    """What is at each path in the container: a device file, known by its number, or a path of the host that is mounted.
+    """The paths in the container, each with a device file (by its number) or a mounted path of the host.
 
-    One thing may be named twice, by whatever path of the host.
+    A path may repeat if it is the same thing, also by another path of the host.
     """
 
     def __init__(self, host_devices: HostDevices) -> None:
@@ -198,7 +199,7 @@ def _file(device: HostDevice, path: str, rules: FileRules) -> api_pb2.LinuxDevic
 
 
 def _permitted(device: _Device, rules: Sequence[api_pb2.LinuxDeviceCgroup]) -> frozenset[str]:
-    """What these rules permit for a device; a later one counts more. Without a type or a number a rule is for all of them."""
+    """Permissions of a device under these rules; later rules override. A rule without a type or a number covers all of them."""
     kind, major, minor = device
     letters: frozenset[str] = frozenset()
     for rule in rules:
@@ -226,7 +227,7 @@ def _rules(device: _Device, wanted: frozenset[str]) -> Iterator[api_pb2.LinuxDev
 
 
 def _mount(mount: ContainerMount) -> api_pb2.Mount:
-    """As the kubelet mounts for a device plugin: recursive, and with private propagation."""
+    """The mount options that the kubelet uses for a device plugin: recursive, and with private propagation."""
     if not mount.host_path.startswith("/") or "\0" in mount.host_path:
         raise InjectionRefused(f"mount of {mount.host_path!r} of the host: not an absolute path; {_REMEDY}")
     return api_pb2.Mount(
@@ -242,7 +243,7 @@ def _annotation(item: tuple[str, str]) -> tuple[str, str]:
     if key.startswith(CDI_ANNOTATION_PREFIX):
         shown = value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…"
         raise InjectionRefused(
-            f"annotation {key}: {shown!r} is no list of CDI devices, such as vendor.com/class=device,vendor.com/class=other; "
+            f"annotation {key}: {shown!r} is not a list of CDI devices, such as vendor.com/class=device,vendor.com/class=other; "
             f"{_REMEDY}"
         )
     return key, value

@@ -32,12 +32,12 @@ _STATES = {
 
 
 def sandbox(message: api_pb2.PodSandbox) -> Sandbox:
-    """Without annotations."""
+    """Decode a sandbox without its annotations."""
     return Sandbox(id=message.id, name=message.name, namespace=message.namespace, uid=message.uid)
 
 
 def sandbox_of(container: api_pb2.Container, message: api_pb2.PodSandbox) -> Sandbox:
-    """With the annotations that decide about this container."""
+    """Decode a sandbox with the annotations that decide about this container."""
     key = REQUIRED_PLUGINS_ANNOTATION
     keys = (CONFIG_HASH, key, f"{key}/pod", f"{key}/container.{container.name}")
     annotations = {key: message.annotations[key] for key in keys if key in message.annotations}
@@ -46,7 +46,7 @@ def sandbox_of(container: api_pb2.Container, message: api_pb2.PodSandbox) -> San
 
 
 def container(message: api_pb2.Container) -> RunningContainer:
-    """Without its environment. A state that this NRI version does not have is UNKNOWN."""
+    """Decode a container without its environment. A state that this NRI version does not define is UNKNOWN."""
     key = CONTAINER_DEVICES_ANNOTATION
     return RunningContainer(
         id=message.id,
@@ -79,12 +79,12 @@ def _of_cdi(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_null(source: str) -> bool:
-    """Tell most mounts apart by the last letters of their source."""
+    """Distinguishes most mounts by the last letters of their source."""
     return source.endswith("null") and normalized(source) == "/dev/null"
 
 
 def shown_container(message: api_pb2.Container) -> RunningContainer:
-    """One that exists, with what is known of one without a mark."""
+    """A container as the runtime shows it; `shown` is set for a live one without a mark."""
     found = container(message)
     if found.annotations or found.state is ContainerState.STOPPED:
         return found
@@ -92,6 +92,6 @@ def shown_container(message: api_pb2.Container) -> RunningContainer:
 
 
 def listed_container(message: api_pb2.Container) -> RunningContainer:
-    """One of a list, of which only those with a mark keep their devices."""
+    """A container of a list; it keeps its devices only if it has a mark."""
     found = shown_container(message)
     return found if found.annotations else replace(found, devices=())

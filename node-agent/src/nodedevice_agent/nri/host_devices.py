@@ -20,9 +20,9 @@ from nodedevice_agent.devicemanager.runtime import InjectionRefused
 
 # a directory of more is a mistake, such as all of /dev
 MAX_DEVICES = 1024
-# of any kind, all of them read within a tenth of a second; a /dev has some hundreds, terminals included
+# files of any kind, read within a tenth of a second; a /dev has some hundreds, including terminals
 MAX_ENTRIES = 8192
-# A runtime creates one container at a time: there are more threads only where file systems hang.
+# A runtime creates one container at a time: more threads are needed only while file systems hang.
 MAX_THREADS = 8
 # parts of a /dev that hold no devices for containers
 _SKIPPED = frozenset({"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"})
@@ -102,7 +102,7 @@ class _Read:
         self.is_cancelled = False
         self._paths = paths
         self.result: Future[HostDevices] = Future()
-        # done only once the thread ends, whoever has given up waiting
+        # done only once the thread ends, even if the caller has stopped waiting
         self.result.set_running_or_notify_cancel()
 
     def run(self) -> None:
@@ -134,12 +134,12 @@ def stat_device(host_path: str) -> tuple[HostDevice, ...]:
             f"device {host_path} of the host: {exc.strerror}; is it plugged in, and is the host's /dev mounted in the agent?"
         ) from exc
     if not devices:
-        raise InjectionRefused(f"{host_path} of the host is no device file, and no directory with device files")
+        raise InjectionRefused(f"{host_path} of the host is neither a device file nor a directory with device files")
     return devices
 
 
 def _below(top: str) -> Iterator[HostDevice]:
-    """Those in a directory and in the ones below it, sorted. Refused where there is more than devices can need."""
+    """Device files in a directory and its subdirectories, sorted. Refuses more files than devices can need."""
     directories, devices, entries = [""], count(1), count(1)
     while directories:
         below = directories.pop()
@@ -182,7 +182,7 @@ def _entry_device(path: str, entry: os.DirEntry[str]) -> HostDevice | None:
 
 
 def _device(below: str, found: os.stat_result) -> HostDevice | None:
-    """None for what is no device file."""
+    """Returns None for any other kind of file."""
     kind = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}.get(stat.S_IFMT(found.st_mode))
     if kind is None:
         return None

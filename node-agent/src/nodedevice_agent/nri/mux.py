@@ -24,7 +24,7 @@ Receive = Callable[[bytes], None]
 
 
 class BadFrame(Exception):
-    """The peer violates the protocol: where its next frame begins is unknown."""
+    """The peer violates the protocol: the start of its next frame is unknown."""
 
 
 class Decoder:

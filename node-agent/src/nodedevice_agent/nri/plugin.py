@@ -19,7 +19,8 @@ from nodedevice_agent.nri.session import Session, SessionEnded
 
 log = logging.getLogger(__name__)
 
-# One agent and one runtime on one node: reconnecting often starves nobody, and while disconnected no pod with a device starts.
+# One agent and one runtime on one node: frequent reconnecting harms no other client, and while disconnected no pod with a device
+# starts.
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 _ATTEMPTS = 3

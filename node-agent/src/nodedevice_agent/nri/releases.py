@@ -1,6 +1,6 @@
-"""Which features of NRI each release of a container runtime has. Pure.
+"""Maps releases of container runtimes to their features of NRI. Pure.
 
-Only where the runtime does not report it and a wrong guess would do harm. An unknown runtime is trusted.
+Covers only features that the runtime does not report and for which a wrong guess would do harm. An unknown runtime is trusted.
 Source: containerd internal/cri/nri @ v2.1.0 and its go.mod @ v2.2.0, CRI-O internal/nri and go.mod @ v1.34.0.
 """
 
@@ -21,7 +21,7 @@ _COMMAND: _Since = {"containerd": (2, 2), "cri-o": (1, 34)}
 
 
 def has_validators(runtime_name: str, runtime_version: str) -> bool | None:
-    """Whether it has the event VALIDATE_CONTAINER_ADJUSTMENT; None where the release does not determine it.
+    """Whether it has the event VALIDATE_CONTAINER_ADJUSTMENT; None if the release does not determine it.
 
     A runtime without the event rejects every plugin that subscribes to it.
     """
@@ -31,7 +31,7 @@ def has_validators(runtime_name: str, runtime_version: str) -> bool | None:
 
 
 def is_cri_o(runtime_name: str, _version: str) -> bool:
-    """Whether its own way leaves a device file to everybody in the container, whatever mode the host's has.
+    """Whether the runtime creates device files that are open to all users of the container, regardless of the host's mode.
 
     Source: CRI-O internal/factory/container/device_linux.go @ v1.34: it sets no mode, and without one runc and crun take 0666.
     """
@@ -56,7 +56,7 @@ def check_cdi(edits: ContainerEdits, runtime_name: str, runtime_version: str) ->
 def check_command(
     container: str, args: Sequence[str], envs: Iterable[str], runtime_name: str, runtime_version: str
 ) -> None:
-    """args: with a reference to one of these variables. Raises InjectionRefused where this runtime would leave it."""
+    """args: with a reference to one of these variables. Raises InjectionRefused if this runtime would not expand it."""
     if _is_older(runtime_name, runtime_version, _COMMAND):
         name = min(name for name in envs if any(f"$({name})" in word for word in args))
         major, minor = _COMMAND[runtime_name.lower()]

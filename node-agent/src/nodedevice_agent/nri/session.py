@@ -52,8 +52,8 @@ PLUGIN_STREAM, RUNTIME_STREAM = 1, 2
 PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
 RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"
 
-# Each costs a call for every container or pod, so only those that are acted on. Not START_CONTAINER, which comes before there is
-# a process, nor STOP_POD_SANDBOX, as every container has an event for its own end.
+# Only the events that the agent acts on: each costs a call per container or pod. Not START_CONTAINER, which comes before
+# the process, nor STOP_POD_SANDBOX, as every container has an event for its own end.
 EVENTS = (
     api_pb2.CREATE_CONTAINER,
     api_pb2.VALIDATE_CONTAINER_ADJUSTMENT,
@@ -66,7 +66,7 @@ EVENTS = (
 # the container would be created without its device. Not keep_connected: a plugin that stays stuck would then fail every container
 # of the node, each after the whole timeout.
 _FAILURE_POLICY = api_pb2.FailurePolicy(fail_request=True)
-# NRI's own plugin; a validation request lists it where it is enabled
+# NRI's own plugin; a validation request lists it if it is enabled
 DEFAULT_VALIDATOR = "default-validator"
 _RUNTIME = "the container runtime"
 _CLOSED = f"{_RUNTIME} closed the connection"
@@ -77,7 +77,7 @@ _WHY_REJECTED = (
     'with "failed to synchronize plugin", four containers of the node exceed the 4 MiB of one message of NRI: make their '
     "environments smaller, such as a large ConfigMap in envFrom"
 )
-# Environment variables that are looked at in one turn of the event loop.
+# Environment variables that are checked in one turn of the event loop.
 _TURN_VARIABLES = 1024
 # releases before 1.0 share one wire format; a runtime built without its dependencies' versions sends one of _NO_VERSION
 _KNOWN_VERSION = re.compile(r"v?0\.\d+\..+")
@@ -98,7 +98,7 @@ class SessionEnded(Exception):
 
 class Session:
     """Use run() once. index: two digits, the plugin's place among the runtime's plugins. validates: whether to subscribe to
-    validation where the runtime's release does not determine if it has it.
+    validation if the runtime's release leaves its support open.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Session:
         self._client = TtrpcClient(partial(self._mux.write, RUNTIME_STREAM))
         self._answer_seconds = ANSWER_SECONDS
         self._is_configured = False
-        # who listens speaks NRI: it has called, or answered
+        # the peer speaks NRI: it has called, or responded
         self._is_runtime = False
         self._runtime = ("", "")
         self._nri_version = ""
@@ -213,8 +213,8 @@ class Session:
                 has_more = await self._synchronization.add(message)
             except TooManyObjects as exc:
                 sentence = (
-                    f"the container runtime lists more than {MOST_OBJECTS} pods and containers; remove those that have "
-                    "ended (crictl pods --state NotReady, crictl ps --state Exited)"
+                    f"the container runtime lists more than {MOST_OBJECTS} pods and containers; remove the "
+                    "ended ones (crictl pods --state NotReady, crictl ps --state Exited)"
                 )
                 # after the response, which the runtime logs
                 asyncio.get_running_loop().call_soon(self._mux.close, sentence)
@@ -261,7 +261,7 @@ class Session:
             ) from exc
 
     async def _variables(self, env: Sequence[str]) -> tuple[str, ...]:
-        """Those that the handler reads, of an environment of any length."""
+        """The variables that the handler reads, from an environment of any length."""
         found: list[str] = []
         for start in range(0, len(env), _TURN_VARIABLES):
             if start:
@@ -278,7 +278,7 @@ class Session:
         try:
             return await self._adjusted(sandbox, container, edits, shown)
         except BaseException:
-            # whatever it is, a timeout and the end of the connection too, the runtime gets no adjustment
+            # after any error, including a timeout or a closed connection, the runtime gets no adjustment
             self._handler.creation_refused(sandbox, container)
             raise
 

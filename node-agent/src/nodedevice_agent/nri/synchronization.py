@@ -21,7 +21,7 @@ _MORE = api_pb2.SynchronizeRequest.MORE_FIELD_NUMBER
 _TURN_BYTES = 256 * 1024
 # Nodes have some hundred. One takes a kilobyte, and 16 more for one that has no mark.
 MOST_OBJECTS = 16384
-# types of fields in the wire format, and the sizes of those that NRI has none of
+# types of fields in the wire format, and the sizes of types that NRI does not use
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}
 
@@ -80,7 +80,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """The number that begins at a place, and where it ends."""
+    """The number at a position, and the position of its end."""
     found = 0
     for shift in range(0, 70, 7):
         if place >= len(message):

@@ -27,7 +27,7 @@ _HEADER = struct.Struct(">IIBB")
 _LONG_BYTES = 256 * 1024
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 REQUEST, RESPONSE, DATA = 1, 2, 3
-# Calls that are pending at once. A runtime makes one at a time; more than this is no runtime.
+# Calls in progress at once. A runtime makes one at a time; a peer with more is refused.
 MAX_CALLS = 256
 _MAX_TEXT = 1024
 
@@ -38,7 +38,7 @@ Handler = Callable[[bytes], bytes | Coroutine[None, None, bytes]]
 
 
 class Code(IntEnum):
-    """How a call ended: gRPC's codes, of which only these are used here."""
+    """The result of a call: the subset of gRPC's codes in use here."""
 
     OK = 0
     UNKNOWN = 2
@@ -64,7 +64,7 @@ message_decoder = partial(Decoder, _HEADER, 0, MAX_MESSAGE_BYTES, "message")
 
 
 def encode(number: int, kind: int, payload: bytes) -> bytes:
-    """The message as it is on the wire."""
+    """Encode the message for the wire."""
     return _HEADER.pack(len(payload), number, kind, 0) + payload
 
 

@@ -39,9 +39,9 @@ def _named(here: DeviceIDs, there: DeviceIDs) -> str:
 
 def _held(finding: Finding) -> str:
     if not finding.held_here and not finding.held_there:
-        return "pods hold none of them"
-    twice = f", {finding.held_twice} of them by both" if finding.held_twice else ""
-    return f"pods hold {finding.held_here} of them here and {finding.held_there} there{twice}"
+        return "none is in use"
+    twice = f", {finding.held_twice} in both" if finding.held_twice else ""
+    return f"{finding.held_here} in use here and {finding.held_there} there{twice}"
 
 
 def _remedy(offer: Offer, finding: Finding) -> str:
@@ -51,7 +51,7 @@ def _remedy(offer: Offer, finding: Finding) -> str:
     else:
         goes = min(offer, other, key=lambda each: (_FIRST_TO_GO.index(each.source), each.resource_name))
         drain = bool(finding.held_here)
-    first = f"drain the pods that hold devices of {goes.resource_name}, then " if drain else ""
+    first = f"drain the pods that use devices of {goes.resource_name}, then " if drain else ""
     return f"{first}{_switch_off(goes)}"
 
 

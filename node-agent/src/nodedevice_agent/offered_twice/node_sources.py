@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.kube.served import Source
 from nodedevice_agent.kubelet.observer import Observer
@@ -57,4 +58,4 @@ class NodeSources:
         for name, resource in served.resources.items():
             found = served.offered(name, self._now()) if served.has(name) else None
             if found is not None and found.pool is not None and found.state is EndpointState.RUNNING:
-                yield PoolOffer(name, found.pool, resource.holders.keys(), holders.cdi_ids(*found.key))
+                yield PoolOffer(name, found.pool, resource.use.holders.keys(), holders.cdi_ids(*found.key))

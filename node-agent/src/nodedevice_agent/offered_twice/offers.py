@@ -44,7 +44,7 @@ class PoolOffer(Struct, frozen=True):
 def offer_of(resource: Resource, *, is_kubelets: bool = False) -> Offer:
     """The devices of a device manager, the agent's or the kubelet's, without identities."""
     name, units = resource.name, _Units(resource)
-    source = Source.KUBELET if is_kubelets else Source.BUILT_IN if resource.is_built_in else Source.PLUGIN
+    source = Source.KUBELET if is_kubelets else Source.BUILT_IN if resource.presence.is_built_in else Source.PLUGIN
     scope = f"{source.name} {name}"
     return Offer(name, source, program_of(source, name), scope, resource.devices, units.is_offered, units.is_held)
 
@@ -160,14 +160,14 @@ class _Units:
         return self.is_held(device_id) or any(is_usable(self._resource, each) for each in self._of(device_id))
 
     def is_held(self, device_id: str) -> bool:
-        return any(each in self._resource.holders for each in self._of(device_id))
+        return any(each in self._resource.use.holders for each in self._of(device_id))
 
     def _of(self, device_id: str) -> Sequence[str]:
-        if device_id in self._resource.devices or device_id in self._resource.holders:
+        if device_id in self._resource.devices or device_id in self._resource.use.holders:
             return (device_id,)
         if self._by_base is None:
             self._by_base = {}
-            for each in {**self._resource.devices, **self._resource.holders}:
+            for each in {**self._resource.devices, **self._resource.use.holders}:
                 if (base := base_id(each)) != each:
                     self._by_base.setdefault(base, []).append(each)
         return self._by_base.get(device_id, ())

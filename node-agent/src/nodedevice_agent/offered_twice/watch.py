@@ -63,8 +63,9 @@ class OfferedTwice:
         self._sources = sources
         self._host = host
         self._on_change = on_change
-        self._is_changed = asyncio.Event()
-        self._conditions: dict[str, ConditionValue] = {}
+        # set by the publisher of a resource
+        self.is_changed = asyncio.Event()
+        self.conditions: dict[str, ConditionValue] = {}
         # until then the published conditions stay
         self.is_known = False
         self._kept = Kept()
@@ -72,27 +73,21 @@ class OfferedTwice:
         self._lists: dict[tuple[str, Source], _List] = {}
         self._answers: dict[AllocationKey, tuple[Allocation, list[Held]]] = {}
 
-    def changed(self) -> None:
-        self._is_changed.set()
-
-    def condition(self, resource_name: str) -> ConditionValue | None:
-        return self._conditions.get(resource_name)
-
     async def run(self) -> None:
         now = asyncio.get_running_loop().time
         known_at = now() + _LONGEST_START_SECONDS
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._due(now(), known_at)):
-                    await self._is_changed.wait()
+                    await self.is_changed.wait()
             await asyncio.sleep(_TOGETHER_SECONDS)
-            self._is_changed.clear()
+            self.is_changed.clear()
             started, are_known = now(), self._sources.are_known or now() >= known_at
             try:
                 findings = await self._compared()
             except Exception:
                 # the comparison stays due for the next run
-                self._is_changed.set()
+                self.is_changed.set()
                 raise
             self._set(findings, are_known=are_known)
             await asyncio.sleep(min(_REST * (now() - started), _LONGEST_PAUSE_SECONDS))
@@ -159,7 +154,7 @@ class OfferedTwice:
         found: dict[str, ConditionValue] = {
             name: ("True", Reason.OFFERED_TWICE, message(offers[name], each)) for name, each in findings.items()
         }
-        before, self._conditions = self._conditions, found
+        before, self.conditions = self.conditions, found
         has_begun, self.is_known = are_known and not self.is_known, self.is_known or are_known
         for name, each in findings.items():
             metrics.OFFERED_TWICE.labels(name).set(len({here for f in each for here, _ in f.devices}))

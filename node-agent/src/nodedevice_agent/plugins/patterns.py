@@ -28,14 +28,14 @@ def is_match(pattern: str, text: str) -> bool:
 
 
 def matched(part: str, name: str) -> Captures | None:
-    """What each wildcard of one path component matches in `name`; None when the component does not match."""
+    """The text that each wildcard of one path component matches in `name`; None without a match."""
     if name.startswith(".") and not part.startswith("."):
         return None
     return _captures(_pieces(part), name)
 
 
 class _Piece(Struct, frozen=True):
-    """What stands between two `*`. length: of what it matches, in characters."""
+    """The text between two `*`. length: of its matches, in characters."""
 
     regex: re.Pattern[str]
     length: int
@@ -80,7 +80,7 @@ def _pieces(pattern: str) -> tuple[_Piece, ...]:
 
 
 def _as_regex(wildcard: str) -> str:
-    """Of one character."""
+    """The pattern of one character."""
     if wildcard == "?":
         return "."
     inverted = wildcard.startswith("[!")

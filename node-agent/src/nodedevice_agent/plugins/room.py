@@ -1,6 +1,6 @@
-"""How many devices the built-in plugins of a node may list together: each resource, however small its list, is one of many.
+"""Limits how many devices the built-in plugins of a node list together, so that each resource can list some.
 
-A resource keeps what it lists, and the next one gets what is left; the least is for each of them, whatever the others have.
+A resource keeps its list, and the next one gets the rest; each has a guaranteed minimum.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ LEAST_DEVICES: Final = 64
 
 
 class Room:
-    """Of one node."""
+    """The room of one node."""
 
     def __init__(self) -> None:
         self._listed: dict[str, int] = {}
@@ -24,15 +24,15 @@ class Room:
         return max(LEAST_DEVICES, MAX_DEVICES_OF_ALL - taken)
 
     def note(self, resource_name: str, devices: int) -> None:
-        """So many it lists."""
+        """Record the number of listed devices."""
         self._listed[resource_name] = devices
 
     def forget(self, resource_name: str) -> None:
-        """Its plugin has ended."""
+        """Call after the plugin has ended."""
         self._listed.pop(resource_name, None)
 
     def problem(self, resource_name: str, most: int, key: str) -> str:
-        """Of a resource with more devices than it may list. key: what makes it have fewer."""
+        """The problem of a resource with more devices than it may list. key: the setting that reduces them."""
         listed = {name: count for name, count in [*self._listed.items()] if name != resource_name}
         largest = max(listed, key=lambda name: (listed[name], name), default="")
         others = f", or of {largest}, which lists {listed[largest]}" if largest else ""

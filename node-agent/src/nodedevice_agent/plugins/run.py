@@ -54,10 +54,11 @@ async def serve(
 
 
 class PluginRunner:
-    """Serves the built-in plugins; which ones may change at any time. run() until cancelled, apply() before it or meanwhile.
+    """Serves the built-in plugins; the set of plugins may change at any time.
 
+    Call run() until cancelled, and apply() before it or meanwhile.
     plugin_dir: where the device manager's kubelet.sock is or will be. state_dir: for files of the plugins.
-    sockets: those that are served, for a device manager in this process.
+    sockets: the served ones, for a device manager in this process.
     """
 
     def __init__(self, plugin_dir: Path, state_dir: Path) -> None:
@@ -71,7 +72,7 @@ class PluginRunner:
         self._changed = asyncio.Event()
 
     def apply(self, settings: PluginSettings) -> None:
-        """From now on exactly these. One whose settings are as before runs on."""
+        """Run exactly these plugins from now on. A plugin with unchanged settings continues."""
         self._wanted = {plugin.name: _Plugin(kind, plugin, settings.host_root) for kind, _, plugin in settings.each()}
         self._changed.set()
 
@@ -95,7 +96,7 @@ class PluginRunner:
                     await self._reconcile(group, watcher)
 
     async def _reconcile(self, group: asyncio.TaskGroup, watcher: FileWatcher) -> None:
-        # those that end first: a resource may pass from one plugin to another
+        # end plugins first: a resource may move from one plugin to another
         for name, running in list(self._running.items()):
             wanted = self._wanted.get(name)
             if wanted != running.plugin and not (wanted is not None and _takes(running, wanted)):
@@ -125,11 +126,11 @@ class _Running:
         self.room, self.sockets, self.common = runner.room, runner.sockets, runner.common
         self.task: asyncio.Task[None]
         self._plugin_dir = runner.plugin_dir
-        # for settings that continue those of the source
+        # for settings that continue the source's
         self._reconfigure: Callable[[Any], None] | None = None
 
     async def run(self) -> None:
-        """With the current settings; called again after each failure."""
+        """Run with the current settings; called again after each failure."""
         # imported here: an agent saves the memory, and the time at its start, of plugins that its node does not have
         await part(self.plugin.kind, "serve").run(self.plugin.settings, self)
 

@@ -52,7 +52,7 @@ def _settings_in(hint: Any) -> type[Plugin] | None:
     return next(filter(None, map(_settings_in, get_args(hint))), None)
 
 
-# by key; those that have a list of settings
+# by key; the kinds with a list of settings
 KINDS: Final[Mapping[str, type[Plugin]]] = {
     kind: found for kind, hint in ConfiguredPlugins.__annotations__.items() if (found := _settings_in(hint))
 }

@@ -1,7 +1,7 @@
-"""Device files that are no device of their own: any number of processes open one at once, each with a state of its own. Pure.
+"""Device files that do not represent a device: any number of processes can open one, each with a state of its own. Pure.
 
-They come with a device, such as /dev/vfio/vfio with each group of VFIO: two pods with the same one have two devices all the same.
-Paths are the kernel's, after links.
+They come with a device, such as /dev/vfio/vfio with each group of VFIO: two pods with the same one still have two devices. Paths
+are the kernel's, after links.
 """
 
 _INSTANCE = "each open file is an instance of its own"
@@ -38,7 +38,7 @@ SHARED_FILES = {
     "/dev/userfaultfd": _INSTANCE,
     "/dev/ntsync": _INSTANCE,
     "/dev/udmabuf": "each buffer belongs to the process that makes it",
-    "/dev/loop-control": "a control file: gives out loop devices, which are the devices",
+    "/dev/loop-control": "a control file: creates loop devices, which are the devices",
     "/dev/btrfs-control": "a control file of all file systems of a kind",
     "/dev/mapper/control": "a control file of all mapped devices",
     "/dev/zfs": "a control file of all file systems of a kind",
@@ -72,5 +72,5 @@ SHARED_DIRECTORIES = {"/dev/dma_heap/": "each buffer belongs to the process that
 
 
 def is_shared_file(path: str) -> bool:
-    """Whether it comes with devices, and is none. path: the kernel's, after links."""
+    """Whether the file only comes with devices. path: the kernel's, after links."""
     return path in SHARED_FILES or path.startswith(tuple(SHARED_DIRECTORIES))

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 CALLS_PER_SECOND = 100.0
 CALLS_AT_ONCE = 10
-# devices in an answer
+# devices in a response
 _MOST_IN_LOOP = 4096
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class _AlphaLister(alpha_pb2_grpc.PodResourcesListerServicer):
 
 
 async def _made(seen: Iterable[Seen | SeenResource], make: Callable[[], T]) -> T:
-    """The answer about these; a long one is made in a thread, as each device takes a microsecond or two."""
+    """Make the response about these; a long one in a thread, as each device takes a microsecond or two."""
     return await in_thread_if(sum(each.size for each in seen) > _MOST_IN_LOOP, make)
 
 

@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 
 
 class DeviceOnNode(Struct, frozen=True):
-    """One device, in the shown form, on one NUMA node; numa_node is None where the device has no topology."""
+    """One device, in the shown form, on one NUMA node; numa_node: None for a device without topology."""
 
     resource_name: str
     device_id: str
@@ -41,7 +41,7 @@ class PodDevices(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True):
-    """A pod, and what it held at that moment. size: how many devices that are."""
+    """A pod and its devices at that moment. size: the number of devices."""
 
     pod: Pod
     allocations: tuple[Allocation, ...]
@@ -70,7 +70,7 @@ def seen(manager: DeviceManager) -> list[Seen]:
 
 
 def pods(found: Iterable[Seen]) -> list[PodDevices]:
-    """In any thread."""
+    """Call it in any thread."""
     return [_view(each) for each in found]
 
 

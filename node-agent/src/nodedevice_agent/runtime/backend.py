@@ -14,14 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI, Reason
+from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
 from nodedevice_agent.delivery.contract import Delivery
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
-from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.runtime import (
     ContainerInstance,
     CreationSettings,
@@ -47,6 +46,7 @@ from nodedevice_agent.runtime.device_ownership import DeviceOwnership
 from nodedevice_agent.runtime.hooked_containers import HookedContainers
 from nodedevice_agent.runtime.injection import Decision, Grant, Injection, Refusal
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
+from nodedevice_agent.runtime.kubelet_pods import KubeletPods
 from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
 from nodedevice_agent.settings import AgentSettings
 
@@ -54,8 +54,6 @@ log = logging.getLogger(__name__)
 
 # Half of the second that a response may take; an allocation that takes longer is injected at the kubelet's next attempt.
 WAIT_SECONDS = 0.5
-# why a pod waits for a plugin that is not connected here
-_NOT_SERVED = (Reason.ENDPOINT_STOPPED, Reason.NOT_CONFIGURED)
 # more than there are containers with devices on most nodes; beyond, a message is logged twice
 _MAX_LOGGED = 256
 
@@ -81,10 +79,11 @@ class NriBackend(Delivery, RuntimeHandler):
         self._on_change = on_change
         self._kubelet = KubeletCheckpoint(reader)
         reader.subscribe(self._kubelet)
+        self._kubelet_pods = KubeletPods(host, self._kubelet, on_change)
         reader.subscribe(KubeletTakeover(host.manager, reader.directory.pod_resources))
         self._hooked = HookedContainers(host.manager, self._kubelet, settings.namespace, on_change)
         self._injection = Injection(
-            host.manager, self._kubelet, lambda: self._kubelet.problem, self._hooked.hooks, self._is_kubelets
+            host.manager, self._kubelet, lambda: self._kubelet.problem, self._hooked.hooks, self._kubelet_pods.has_made
         )
         self._delivery = delivery or values.Delivery()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
@@ -93,9 +92,6 @@ class NriBackend(Delivery, RuntimeHandler):
         self._ownership = DeviceOwnership(settings.device_ownership, settings.runtime_config)
         self._grace: asyncio.TimerHandle | None = None
         self._synchronized = asyncio.Event()
-        # a pod may wait for what the kubelet has allocated to it, and whether that is not read yet
-        self._may_be_kubelets = asyncio.Event()
-        self._is_asking = False
         # logged, by resource, without empty ones: pod UID and container name; and container ID
         self._not_injected: dict[str, set[tuple[str, str]]] = {}
         self._using_released: dict[str, set[str]] = {}
@@ -116,7 +112,7 @@ class NriBackend(Delivery, RuntimeHandler):
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(vital("ends of containers", self._watch_doubtful))
-                tasks.create_task(retried("pods of the kubelet", self._leave_all_to_kubelet))
+                tasks.create_task(retried("pods of the kubelet", self._kubelet_pods.leave_all))
                 tasks.create_task(retried("device numbers", self._numbers.run))
                 await self._plugin.run()
         finally:
@@ -131,22 +127,14 @@ class NriBackend(Delivery, RuntimeHandler):
         return self._status.condition is not None
 
     def resource_changed(self, resource_name: str) -> None:
-        """Pods that wait for a plugin which is not connected here may have been served by the kubelet."""
-        self._numbers.changed()
-        if any(pending.reason in _NOT_SERVED for pending in self._manager.pending(resource_name)):
-            self._may_be_kubelets.set()
-            self._is_asking = True
+        self._numbers.is_due.set()
+        if self._manager.allocator.pending:
+            self._kubelet_pods.resource_changed(resource_name)
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether it runs without that resource; not before it is known what it has of the kubelet."""
-        return not (self._is_asking and self._waits(pod_uid)) and self.events.not_injected(
-            pod_uid, container, resource_name
-        )
-
-    def _waits(self, pod_uid: str) -> bool:
-        """For a plugin that is not connected here."""
-        pending = self._manager.allocator.pending.get(pod_uid)
-        return pending is not None and pending.reason in _NOT_SERVED
+        is_asking = self._kubelet_pods.is_asking and self._kubelet_pods.waits(pod_uid)
+        return not is_asking and self.events.not_injected(pod_uid, container, resource_name)
 
     def resource_forgotten(self, resource_name: str) -> None:
         for known in (self._not_injected, self._using_released):
@@ -163,10 +151,9 @@ class NriBackend(Delivery, RuntimeHandler):
         metrics.CONTAINERS_WITHOUT.labels(name).set(len(without))
         using_released = self.events.using_released(name) if self._manager.containers.by_pod else ()
         self._log_using_released(name, using_released)
-        changed = self._numbers.of(name)
-        return (
-            None if condition is None else injectable(condition, now, using_released, changed, self._hooked.note(name))
-        )
+        changed = self._numbers.of(name) if self._numbers.found else ()
+        note = self._hooked.note(name) if self._hooked.hooks.all else ""
+        return None if condition is None else injectable(condition, now, using_released, changed, note)
 
     def _log_using_released(self, resource_name: str, found: Iterable[ContainerInstance]) -> None:
         by_id = {instance.id: instance for instance in found}
@@ -213,7 +200,7 @@ class NriBackend(Delivery, RuntimeHandler):
         self._host.settle()
         if self._asks_kubelet(sandbox, container):
             await self._kubelet.refresh()
-            self._leave_to_kubelet(sandbox.uid)
+            self._kubelet_pods.leave(sandbox.uid)
         decision = self._injection.decide(sandbox, container.name, container.env)
         if decision is None:
             return self._hooked.edits(sandbox, container, None)
@@ -282,14 +269,14 @@ class NriBackend(Delivery, RuntimeHandler):
             ) from exc
 
     def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
-        other = self._manager.other_holders.of(sandbox.uid, numbers)
+        other = self._manager.other_holders.of(sandbox.uid, numbers) if self._manager.are_devices_compared else None
         if other is None:
             return
         pod = self._manager.pod(other.pod_uid)
         holder = f"pod {pod.namespace}/{pod.name}" if pod is not None else f"the pod with UID {other.pod_uid}"
         raise InjectionRefused(
             f"container {container} would get {other.device_id} of {other.resource_name}, which {holder} holds: its device file is "
-            "given out a second time; take the file out of one of the two resources, or delete one of the pods"
+            "allocated a second time; remove the file from one of the two resources, or delete one of the pods"
         )
 
     async def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
@@ -312,7 +299,7 @@ class NriBackend(Delivery, RuntimeHandler):
         found = self._manager.containers.find(sandbox.uid, container.id)
         if found is not None and found.fingerprints:
             return
-        self._leave_to_kubelet(sandbox.uid)
+        self._kubelet_pods.leave(sandbox.uid)
         match self._injection.decide(sandbox, container.name):
             case Refusal() as refusal:
                 raise InjectionRefused(refusal.message)
@@ -322,10 +309,10 @@ class NriBackend(Delivery, RuntimeHandler):
     def container_started(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self.events.started(sandbox, container)
         self._host.settle()
-        self._numbers.changed()
+        self._numbers.is_due.set()
 
     def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        self._numbers.changed()
+        self._numbers.is_due.set()
         self.events.ended(sandbox.uid, container.id)
         self._host.settle()
 
@@ -340,47 +327,11 @@ class NriBackend(Delivery, RuntimeHandler):
         """Whether the answer depends on what the kubelet has. Of few containers: its file may change with each pod of the node."""
         held = self._manager.book.of_container(sandbox.uid, container.name)
         return (
-            self._waits(sandbox.uid)
+            (bool(self._manager.allocator.pending) and self._kubelet_pods.waits(sandbox.uid))
             or any(a.delivery == DELIVERY_KUBELET for a in held)
             or self._injection.asks_kubelet(sandbox, container.name)
             or self._hooked.asks_kubelet(sandbox, container)
         )
-
-    async def _leave_all_to_kubelet(self) -> NoReturn:
-        while True:
-            await self._may_be_kubelets.wait()
-            self._may_be_kubelets.clear()
-            try:
-                await self._kubelet.refresh()
-                for pod_uid in list(self._manager.allocator.pending):
-                    self._leave_to_kubelet(pod_uid)
-                if not self._may_be_kubelets.is_set():
-                    self._is_asking = False
-                    self._on_change()
-            except Exception:
-                # it is due as before when this is run again
-                self._may_be_kubelets.set()
-                raise
-
-    def _leave_to_kubelet(self, pod_uid: str) -> None:
-        """A pod waits for a plugin that is not connected here: what the kubelet has allocated to it, the kubelet injects."""
-        pending = self._manager.allocator.pending.get(pod_uid)
-        if pending is None or pending.reason not in _NOT_SERVED:
-            return
-        if self._manager.kubelet_allocated(pod_uid, self._met_by_kubelet(pod_uid), self._host.now()):
-            extra = {"pod_uid": pod_uid, "resource_name": pending.resource_name}
-            log.info("the kubelet has allocated what a pod waits for; leaving it to the kubelet", extra=extra)
-            self._host.settle()
-
-    def _met_by_kubelet(self, pod_uid: str) -> frozenset[tuple[str, str]]:
-        pod = self._manager.pod(pod_uid)
-        return self._kubelet.requests_met(pod_uid, None if pod is None else (pod.namespace, pod.name))
-
-    def _is_kubelets(self, allocation: Allocation) -> bool:
-        """Whether the kubelet has made it, and still has it: then it passes the response on to the container."""
-        if allocation.delivery != DELIVERY_KUBELET:
-            return False
-        return (allocation.container, allocation.resource_name) in self._met_by_kubelet(allocation.pod_uid)
 
     def _changed(self, is_changed: bool) -> None:
         """The connection or its grace period has begun or ended, and with it, perhaps, the condition has changed."""

@@ -45,7 +45,7 @@ class ContainerEvents:
     def sandbox_shown(self, sandbox: Sandbox, now: float) -> None:
         """A container is created in it: proof of a static pod, if it is one's."""
         for found in _static_pods([sandbox]):
-            self._manager.static_pod_shown(found, now)
+            self._manager.pod_events.static_pod_shown(found, now)
 
     def creating(self, pod_uid: str, container: str) -> None:
         """Its creation is requested: an earlier, unlisted instance has ended, or the kubelet would end it first."""
@@ -66,9 +66,11 @@ class ContainerEvents:
         self._containers.put(
             ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks, is_begun=False)
         )
-        for a in self._book.sharers(sandbox.uid, container.name):
-            # the devices are in use: a call that is still due for one of them must not be made any more
-            self._manager.pre_starts.cancel(a.key)
+        calls = self._manager.pre_starts
+        if calls.required or calls.undecided or calls.in_flight:
+            for a in self._book.sharers(sandbox.uid, container.name):
+                # the devices are in use: a call that is still due for one of them must not be made any more
+                calls.cancel(a.key)
 
     def adjusted(self, sandbox: Sandbox, container_id: str, devices: tuple[RuntimeDevice, ...]) -> None:
         """A container whose creation is allowed is being created with these device files."""
@@ -110,12 +112,12 @@ class ContainerEvents:
         for instance in self._containers.of_pod(sandbox.uid):
             if instance.sandbox_id == sandbox.id:
                 self.ended(sandbox.uid, instance.id)
-        self._manager.static_pod_removed(sandbox.uid)
+        self._manager.pod_events.static_pod_removed(sandbox.uid)
 
     def synchronized(self, sandboxes: Iterable[Sandbox], containers: Iterable[RunningContainer], now: float) -> None:
         """What the runtime can reach. A container that was alive and is not listed may live on: see UNLISTED_SECONDS."""
         sandboxes = tuple(sandboxes)
-        self._manager.static_pods_listed(_static_pods(sandboxes), now)
+        self._manager.pod_events.static_pods_listed(_static_pods(sandboxes), now)
         known = {instance.id: instance for instance in self._containers}
         pod_uids = {sandbox.id: sandbox.uid for sandbox in sandboxes}
         alive: list[ContainerInstance] = []
@@ -140,8 +142,8 @@ class ContainerEvents:
             self._after_end(instance)
         for pod_uid in sorted(self._book.by_pod):
             self._settle(pod_uid)
-        for pod_uid in sorted({uid for r in self._manager.resources.values() for uid in r.possible_holders}):
-            self._manager.possible_holder_ended(pod_uid)
+        for pod_uid in sorted({uid for r in self._manager.resources.values() for uid in r.use.possible_holders}):
+            self._manager.pod_events.possible_holder_ended(pod_uid)
         self._is_first = False
         if any(instance.devices for instance in (*gone, *self._containers)):
             self._manager.containers_changed()
@@ -200,7 +202,7 @@ class ContainerEvents:
 
     def _may_hold(self, pod_uid: str, resource_name: str) -> bool:
         resource = self._manager.resources.get(resource_name)
-        return resource is not None and pod_uid in resource.possible_holders
+        return resource is not None and pod_uid in resource.use.possible_holders
 
     def _is_known(self, pod_uid: str) -> bool:
         return self._manager.pod(pod_uid) is not None or pod_uid in self._book.by_pod
@@ -237,7 +239,7 @@ class ContainerEvents:
                 self._settle(gone.pod_uid)
             else:
                 self._require_pre_starts(gone.pod_uid, gone.container)
-        self._manager.possible_holder_ended(gone.pod_uid)
+        self._manager.pod_events.possible_holder_ended(gone.pod_uid)
 
     def _files_changed(
         self, pod_uid: str, before: tuple[RuntimeDevice, ...], devices: tuple[RuntimeDevice, ...]
@@ -251,7 +253,7 @@ class ContainerEvents:
         holding = sorted({allocation.container for allocation in self._book.of_pod(pod_uid)})
         if pod_uid in self._book.releasing:
             if self._containers.have_ended(pod_uid, holding):
-                self._manager.containers_ended(pod_uid)
+                self._manager.releasing.containers_ended(pod_uid)
             return
         for container in holding if self._is_first else ():
             # whether it has run since it was last prepared is unknown

@@ -128,7 +128,7 @@ class CreationHooks:
     def serves(self, hooked: Hooked, resource_name: str) -> bool:
         """Whether the hook's plugin does, by whatever name: known from the sockets of this process, or from its checkpoint."""
         resource = self._manager.resources.get(resource_name)
-        return resource is not None and hooked.is_scope(resource.scope)
+        return resource is not None and hooked.is_scope(resource.presence.scope)
 
     def concerned(self, allocations: Collection[Allocation]) -> Iterator[tuple[CreationHook, list[Allocation]]]:
         """Each hook whose plugin has some of these, and which."""
@@ -139,7 +139,7 @@ class CreationHooks:
     def response(self, allocation: Allocation) -> Response:
         """Of a plugin that has listed."""
         resource = self._manager.resources[allocation.resource_name]
-        parents = {resource.parent_of(device_id): device_id for device_id in allocation.device_ids}
+        parents = {resource.use.parent_of(device_id): device_id for device_id in allocation.device_ids}
         devices = []
         for parent, device_id in parents.items():
             details = resource.listed.parents.get(parent) or resource.reported(device_id)

@@ -25,7 +25,7 @@ _KINDS = {"c": "char", "b": "block"}
 
 
 class DeviceNumbers:
-    """run() until cancelled; changed(): devices or containers may have changed. on_change: called when `found` has.
+    """run() until cancelled. is_due: set when devices or containers may have changed. on_change: called when `found` has.
 
     found: files that are not their devices' any more.
     """
@@ -37,24 +37,21 @@ class DeviceNumbers:
         self._sysfs = sysfs
         self._stat = HostDeviceStat()
         self._reads = FileReads()
-        self._is_due = asyncio.Event()
-
-    def changed(self) -> None:
-        self._is_due.set()
+        self.is_due = asyncio.Event()
 
     def of(self, resource_name: str) -> tuple[GivenFile, ...]:
         return tuple(file for file in self.found if file.resource_name == resource_name)
 
     async def run(self) -> None:
         while True:
-            await self._is_due.wait()
+            await self.is_due.wait()
             await asyncio.sleep(_SETTLE_SECONDS)
-            self._is_due.clear()
+            self.is_due.clear()
             try:
                 await self._compare()
             except Exception:
                 # it is due as before when this is run again
-                self._is_due.set()
+                self.is_due.set()
                 raise
 
     async def _compare(self) -> None:

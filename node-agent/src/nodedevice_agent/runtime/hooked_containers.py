@@ -57,7 +57,7 @@ class HookedContainers:
 
     def _hooked(self, plugins: ConfiguredPlugins) -> Iterator[Hooked]:
         """Imports hooks of plugins that are configured, or whose devices were allocated before."""
-        known = {resource.scope for resource in self._manager.resources.values()}
+        known = {resource.presence.scope for resource in self._manager.resources.values()}
         for kind, settings in KINDS.items():
             configured = plugins.of(kind)
             scopes = {plugin.scope for plugin in configured} | {scope for scope in known if settings.is_scope(scope)}

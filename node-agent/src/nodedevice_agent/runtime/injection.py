@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 
 from msgspec import Struct
 from msgspec.structs import replace
-from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, DELIVERY_KUBELET, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.answers import problem
@@ -117,7 +117,7 @@ class Injection:
         """From here: not those that the kubelet delivers."""
         manager, found = self._manager, self._manager.book.of_container(pod_uid, container)
         ours = (a for a in found if not manager.resources[a.resource_name].is_attributed)
-        return [a for a in ours if not self._is_kubelets(a)]
+        return [a for a in ours if a.delivery != DELIVERY_KUBELET or not self._is_kubelets(a)]
 
     def _problem(self, pod_uid: str, container: str) -> str:
         resources = self._manager.book.resources
@@ -188,6 +188,8 @@ class Injection:
     def _pre_start(self, pod_uid: str, container: str) -> PendingPreStart | None:
         """The call that has to be answered before this container may start; None where there is none."""
         pre_starts = self._manager.pre_starts
+        if not pre_starts.required and not pre_starts.undecided:
+            return None
         for a in self._manager.book.sharers(pod_uid, container):
             # another's call matters only while it is in flight: the plugin may be resetting a device that both use
             if a.container == container or pre_starts.is_in_flight(a.key):
@@ -259,9 +261,9 @@ def _refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> R
         reason = pending.failure or "its device plugin has not responded yet"
         return Refusal(f"{about}: {reason}", is_temporary=pending.is_in_flight)
     for a in version.allocations:
-        if lost := once.lost_response(a):
-            return Refusal(f"container {container} cannot start again: {lost}")
         if a.response is None:
+            if lost := once.lost_response(a):
+                return Refusal(f"container {container} cannot start again: {lost}")
             return Refusal(
                 f"the response of the device plugin of {a.resource_name} for container {container} was lost with the checkpoint "
                 "or is outdated, and Allocate has not been answered again yet"

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading, Subscriber
 
 log = logging.getLogger(__name__)
@@ -56,4 +56,6 @@ class KubeletTakeover(Subscriber):
     def _moved(self) -> AbstractSet[str]:
         """Names of which the kubelet has given devices out, and that are served here."""
         known = self._manager.resources
-        return {name for name in self._allocated if name in known and known[name].state is EndpointState.RUNNING}
+        return {
+            name for name in self._allocated if name in known and known[name].presence.state is EndpointState.RUNNING
+        }

@@ -1,7 +1,7 @@
-"""Which changes of the advertised numbers are reported as Events of ordinary operation: those that a write of ours made.
+"""Chooses which changes of the advertised numbers become routine Events: only the changes that the operator's own write made.
 
-What the Node shows before the write is compared with what it is to show, so an operator that starts and finds all as it should be
-reports nothing. A repaired drift and the end of a conflict have Events of their own.
+Compares the Node before the write with the desired numbers, so an operator that starts on a correct Node reports nothing. A
+repaired drift and the end of a conflict have Events of their own.
 """
 
 from collections.abc import Iterator, Mapping, Set

@@ -1,25 +1,26 @@
-"""Which extended resources a Node should show, and what to write so that it does.
+"""Decides which extended resources a Node should show, and which apply brings it there.
 
-What one NodeDevice asks of its Node is decided by what its agent reports: whether to be advertised, and with how many devices. Who
-owns the name on that Node, and so whether it is advertised, is decided in ownership.
+The agent's report in a NodeDevice decides whether the resource should be advertised, and with how many devices. The module
+ownership decides who owns the name on that Node, and so whether it is advertised.
 
-advertised = allocated + reserved + available, in capacity and allocatable alike. All names of a Node that are ours go into one
-server-side apply under our own field manager; a name left out of it leaves the Node. So nothing may be decided before every
-NodeDevice of the Node is known. While an agent has been silent for too long, its free devices are not offered; the name stays, with
-what pods hold. The same holds while the agent reports that devices cannot reach containers; the name goes with the last pod.
+advertised = allocated + reserved + available, in capacity and allocatable alike. All names that the operator owns on a Node go into
+one server-side apply under its own field manager. A name missing from the apply is removed from the Node, so every NodeDevice of
+the Node must be known first. If an agent has been silent for too long, its free devices are withdrawn; the name stays with the
+number of allocated devices. The same applies while the agent reports that devices cannot reach containers; the name is removed
+after the last pod.
 
-A name is ours on a Node when it was advertised for this very Node before; a foreign change to it is undone. A name that another
-writer set before us, or keeps changing, is not written. One whose NodeDevice is gone keeps its number for some seconds: its agent
-recreates the object, and the number must not fall below what is in use meanwhile. Source: server-side apply's ownership rules,
-measured on nodes/status of Kubernetes 1.37.
+The operator owns a name on a Node if it advertised it for this Node (same uid) before; foreign changes to it are undone. A name
+that another writer set first, or keeps changing, is not written. A name whose NodeDevice was deleted keeps its number for some
+seconds: its agent recreates the object, and the number must not fall below the devices in use. Source: server-side apply's
+ownership rules, measured on nodes/status of Kubernetes 1.37.
 
 While the API server rejects the write of a Node, the status of its resources shows it: UpdateRefused for a name that was advertised
-there before, WriteRefused for one that never was. The ownership of a name must not be lost with the status that stores it, as a
-later operator takes back only what was ours.
+there before, WriteRefused for one that never was. The stored status must keep the ownership of a name: a later operator restores
+only names that it owned.
 
-A NodeDevice's numbers may contradict its own lists. The API rejects what it can count (see crds/); the rest is reported. Truncated
-lists prove nothing about what is left out. Devices in use are never taken to be fewer than the number: capacity must not
-fall below what is in use.
+A NodeDevice's numbers may contradict its own lists. The API rejects what it can count (see crds/); the rest is reported. A
+truncated list proves nothing about the devices missing from it. The larger count of devices in use wins: capacity must not fall
+below the devices in use.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,14 +52,14 @@ from nodedevice_operator.objects.node import NO_RESOURCE, NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition, is_real
 from nodedevice_operator.observability.events import Event
 
-# The Node shows what it should: all devices that can be had, or those in use.
+# The Node shows the right number: all allocatable devices, or only the devices in use.
 _SHOWN: Final = frozenset({names.Reason.ADVERTISED, names.Reason.FREE_WITHDRAWN, names.Reason.NOT_INJECTABLE})
-# By status.agent.servedBy, where it is not the agent.
+# By status.agent.servedBy, unless the agent serves the resource.
 _GIVEN_OUT_BY: Final = {
     names.SERVED_BY_KUBELET: names.Reason.SERVED_BY_KUBELET,
     names.SERVED_BY_DRA: names.Reason.SERVED_BY_DRA,
 }
-# Reasons of an Advertised that is False, of names that are ours: only such a name is taken back after contention.
+# Reasons of an Advertised that is False, of names that the operator owns: only these are restored after contention.
 _STILL_OURS: Final = frozenset({names.Reason.UPDATE_REFUSED, names.Reason.CHANGED_REPEATEDLY})
 _MOST_CONTRADICTIONS: Final = 3
 
@@ -82,9 +83,10 @@ def _why_left_out(record: NodeDeviceRecord) -> str | None:
 
 
 def desired_count(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
-    """How many devices the scheduler may count on: those allocated to or reserved for pods, and those that are free.
+    """The number of devices that the scheduler may count on: allocated, reserved and free ones.
 
-    Without the reserved ones the number would be less than what is bound, and a kubelet then fails a pod for good at admission.
+    Without the reserved ones it would be below the devices of bound pods, and the kubelet would then fail a pod for good.
+
     is_withdrawn: the agent that would allocate the free ones is gone, as far as can be known.
     """
     in_use = record.allocated + record.reserved
@@ -100,7 +102,7 @@ def is_withdrawn(record: NodeDeviceRecord, agent: AgentState) -> bool:
 
 
 def is_injectable(record: NodeDeviceRecord) -> bool:
-    """Unknown is no reason to withdraw: perhaps nothing injects devices into containers there, on purpose."""
+    """Unknown does not withdraw devices: the node may inject none on purpose."""
     return not record.is_condition(names.Condition.INJECTABLE, "False")
 
 
@@ -113,7 +115,7 @@ def plausible_available(record: NodeDeviceRecord) -> int:
 
 
 def contradictions(record: NodeDeviceRecord) -> tuple[str, ...]:
-    """The contradictions in a NodeDevice, a few sentences; () where there are none."""
+    """The contradictions in a NodeDevice, as sentences."""
     return tuple(islice(_contradictions(record), _MOST_CONTRADICTIONS))
 
 
@@ -146,7 +148,7 @@ def _listed_free(record: NodeDeviceRecord) -> int | None:
     if record.parts:
         others = sum(i not in record.parts and i not in record.devices for i in record.listed)
         return others + sum(max(parts.healthy - parts.allocated, 0) for parts in record.parts.values())
-    # `devices` holds those that are allocated or unhealthy
+    # `devices` holds the allocated and the unhealthy devices
     return len(record.listed) - len(record.devices)
 
 
@@ -159,7 +161,8 @@ class Apply:
 
 
 def is_loss(node: NodeRecord, apply: Apply) -> bool:
-    """Whether the Node shows fewer devices after it. Such a write goes before others: a pod could be bound to what is not there."""
+    """Whether the Node shows fewer devices after it. Such a write comes first: otherwise a pod could be bound to a missing
+    device."""
     ours = {name: seen.capacity or 0 for name, seen in node.resources.items() if seen.is_ours}
     return any(apply.numbers.get(name, 0) < number for name, number in ours.items())
 
@@ -230,7 +233,7 @@ def decide(
         changes = number_events(node, of_resource, known, apply.numbers, given_up)
     for decision in decisions:
         history = _remember(history, decision, now)
-    # what the kubelet counts now is its own from here on, whatever was ours before
+    # the kubelet owns the number that it counts now, even if the operator owned the name before
     parted = given_up | over | {each.resource for each in decisions if each.reason in names.NEVER_WRITTEN}
     history = replace(
         history,
@@ -305,7 +308,7 @@ def _stored(node: NodeRecord, record: NodeDeviceRecord, kind: str) -> StoredCond
 
 
 def _apply(kept: Mapping[str, OwnershipDecision], given_up: frozenset[str]) -> Apply | None:
-    """The apply that brings the Node to what was decided; None when the Node shows that already."""
+    """The apply that writes the decision to the Node; None if the Node shows it already."""
     if not given_up and not any(decision.differs for decision in kept.values()):
         return None
     is_forced = any(decision.needs_force for decision in kept.values())
@@ -349,7 +352,7 @@ def _status(node: NodeRecord, record: NodeDeviceRecord, decision: OwnershipDecis
 def statuses_when_rejected(
     node: NodeRecord, records: Iterable[NodeDeviceRecord], decision: CapacityDecision
 ) -> Mapping[str, ResourceStatus | None]:
-    """The status of each resource while `decision` cannot be carried out; None: what is stored of it holds."""
+    """The status of each resource while `decision` cannot be written; None keeps the stored status."""
     by_resource = {record.resource: record for record in records}
     return {
         resource: _rejected_status(node, by_resource[resource], status, decision)
@@ -358,7 +361,8 @@ def statuses_when_rejected(
 
 
 def as_before_rejection(record: NodeDeviceRecord) -> NodeDeviceRecord:
-    """`record` as it is decided on: a name that was advertised is still ours while its write is rejected or it is contended."""
+    """`record` as input of the decision: the operator still owns an advertised name while its write is rejected or it is
+    contended."""
     stored = record.conditions.get(names.Condition.ADVERTISED)
     if stored is None or stored.reason not in _STILL_OURS:
         return record
@@ -386,7 +390,7 @@ def _rejected_status(
 
 
 def _differs(node: NodeRecord, resource: str, status: ResourceStatus, decision: CapacityDecision) -> bool:
-    """Whether the Node shows another number than it would after the writes, whoever owns it."""
+    """Whether the Node shows another number than after the writes, regardless of the owner."""
     if decision.apply is None:
         return False
     seen = node.resources.get(resource, NO_RESOURCE)

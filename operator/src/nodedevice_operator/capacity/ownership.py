@@ -1,8 +1,9 @@
-"""Who owns an extended resource in a Node's status: us, us before, or another field manager; and the Events about that.
+"""Decides who owns an extended resource in a Node's status (the operator, now or before, or another field manager), with the
+Events.
 
 One resource at a time. The decision rests on who owns the value now (managedFields), on whether it was advertised for this Node
-before, and on how often it had to be restored. What was done to a Node so far is its history: an immutable value that is lost at a
-restart; what must outlive one is in the conditions of the NodeDevices.
+before, and on how often it had to be restored. The history of a Node holds the writes so far. It is immutable and lost at a
+restart; the conditions of the NodeDevices keep the facts that must survive one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,11 +42,11 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipConflict:
-    """A name that another field manager owns, and that is not written.
+    """A name that another field manager owns. The operator does not write it.
 
-    `retry_at` is None where the name was never ours: then only the removal of the foreign value ends the conflict. Otherwise it was
-    changed repeatedly, and is tried again at that time (monotonic seconds); `is_removal`: the change was to remove the
-    value, so that its absence ends nothing.
+    `retry_at` is None if the operator never owned the name: then only the removal of the foreign value ends the conflict. Otherwise
+    the name was changed repeatedly, and the operator retries at that time (monotonic seconds); `is_removal`: the change was to
+    remove the value, so that its absence ends nothing.
     """
 
     writer: str
@@ -91,7 +92,7 @@ class NodeHistory:
 
 
 def history_of(node_uid: str, before: NodeHistory | None) -> NodeHistory:
-    """The history to go on with: `before` where it is of the same Node, else an empty one."""
+    """Returns `before` if it belongs to the same Node, else an empty history."""
     if before is not None and before.uid == node_uid:
         return before
     return NodeHistory(node_uid, trusts_conditions=before is None)
@@ -124,7 +125,7 @@ def with_conflict(
 
 
 def with_conflicts(history: NodeHistory, decided: NodeHistory) -> NodeHistory:
-    """`history` with the conflicts that `decided` has besides: they exist whatever became of the write."""
+    """Adds the conflicts of `decided` to `history`: they exist even if the write fails."""
     for resource in decided.conflicts.keys() - history.conflicts.keys():
         history = with_conflict(history, resource, decided.conflicts[resource], decided.backoffs.get(resource))
     return history
@@ -137,16 +138,16 @@ def without_conflict(history: NodeHistory, resource: str) -> NodeHistory:
 
 
 def with_repair(history: NodeHistory, resource: str, writer: str, now: float) -> NodeHistory:
-    """`history` after a change of `resource` by `writer` was undone; what no longer counts is dropped."""
+    """Returns `history` after a change of `resource` by `writer` was undone; drops expired entries."""
     recent = (*history.recent_repairs(resource, now), Repair(writer, now))
     return replace(history, repairs={**history.repairs, resource: recent})
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredResource:
-    """One resource to advertise: how many, what the Node shows, and what is stored of it.
+    """One resource to advertise: the number, the Node's value, and the stored condition.
 
-    `stored_conflict` is the reason of the stored Conflict condition where that is True.
+    `stored_conflict` is the reason of the stored Conflict condition if its status is True.
     """
 
     resource: str
@@ -158,7 +159,7 @@ class DesiredResource:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A foreign change to a name that is ours: by which writer, and the value found (None: no value)."""
+    """A foreign change to a name of the operator: the writer and its value (None: removed)."""
 
     writer: str
     found: int | None
@@ -173,9 +174,9 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipDecision:
-    """What is done about one resource. `number` None: it is not in the apply.
+    """The action on one resource. `number` None: it is not in the apply.
 
-    differs: the Node does not show that number yet. needs_force: others own a part that must change. is_new: nobody has the name.
+    differs: the Node does not show that number yet. needs_force: others own a part that must change. is_new: the name has no owner.
     is_conflict_new: the conflict has not been reported yet.
     """
 
@@ -214,7 +215,7 @@ def decide_ownership(wanted: DesiredResource, history: NodeHistory, now: float) 
 
 
 def hold(resource: str, seen: ExtendedResource, reason: str) -> OwnershipDecision:
-    """Decide on a resource of which nothing is known now: what is ours stays as it is, whatever else is applied.
+    """Decides on a resource without current facts: a name of the operator keeps its value in the apply.
 
     An apply without it would remove it from the Node.
     """
@@ -279,7 +280,7 @@ def _current_conflict(wanted: DesiredResource, history: NodeHistory, now: float)
     if remembered is not None or not history.trusts_conditions:
         return remembered
     if wanted.stored_conflict == names.Reason.CHANGED_REPEATEDLY:
-        # what was changed is not stored: where there is no value, it was removed, and its absence ends nothing
+        # the kind of change is not stored: a missing value means that it was removed, and its absence does not end the conflict
         is_removal = not wanted.seen.is_present
         return OwnershipConflict(UNKNOWN_WRITER, retry_at=now + FIRST_BACKOFF_SECONDS, is_removal=is_removal)
     return None
@@ -292,7 +293,7 @@ def _is_over(conflict: OwnershipConflict, seen: ExtendedResource, now: float) ->
 
 
 def _was_ours(wanted: DesiredResource, history: NodeHistory) -> bool:
-    """Whether the name was ours on this Node before, so that it may be taken back by force."""
+    """Whether the operator owned the name on this Node before, so that it may restore the name by force."""
     seen, resource = wanted.seen, wanted.resource
     if seen.is_ours or resource in history.applied:
         return True
@@ -304,7 +305,7 @@ def _was_ours(wanted: DesiredResource, history: NodeHistory) -> bool:
 
 def _keep(wanted: DesiredResource, history: NodeHistory, now: float, has_ended: bool) -> OwnershipDecision:
     seen, number = wanted.seen, wanted.number
-    # after a conflict that has just ended there is no drift: the foreign value was left there on purpose
+    # after a conflict that has just ended the foreign value is not drift: it was left there on purpose
     drift = None if has_ended or wanted.resource in history.withdrawn else _drift(seen, number)
     if drift is not None:
         earlier = sum(repair.writer == drift.writer for repair in history.recent_repairs(wanted.resource, now))
@@ -323,17 +324,17 @@ def _keep(wanted: DesiredResource, history: NodeHistory, now: float, has_ended: 
 
 
 def _needs_force(seen: ExtendedResource, number: int) -> bool:
-    # an owner of the same value is no conflict: both own it then
+    # another owner of the same value does not conflict: both own it
     by_capacity = seen.capacity_strangers and seen.capacity != number
     by_allocatable = seen.allocatable_strangers and seen.allocatable != number
     return bool(by_capacity or by_allocatable)
 
 
 def _drift(seen: ExtendedResource, number: int) -> Drift | None:
-    """A foreign change to a name of ours, if any.
+    """A foreign change to a name of the operator, if any.
 
-    A kubelet copies capacity into allocatable, and may own the copy: while both agree nothing is wrong. Nor is it where the number
-    is right and only its owner is another, as after a manual reset of managedFields: it is taken back without an Event.
+    A kubelet copies capacity into allocatable, and may own the copy: that is fine while both agree. If the number is right and only
+    the owner differs, as after a manual reset of managedFields, the name is restored without an Event.
     """
     if not seen.is_capacity_ours and seen.capacity != number:
         return Drift(_writer(seen.capacity_strangers), seen.capacity)

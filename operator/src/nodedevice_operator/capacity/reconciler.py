@@ -1,7 +1,7 @@
-"""Writes what is decided about a Node's capacity: one server-side apply after the other until the Node shows it.
+"""Writes the decided capacity of a Node: one server-side apply after another until the Node shows it.
 
-After each apply the API server's answer replaces the record, and everything is decided again. One Node is written so often at once
-and a second; what exceeds that is decided again when it may be written, so the last state always arrives.
+The response to each apply replaces the record, and everything is decided again. The writes of one Node have a budget; a write
+beyond it waits and is then decided again, so the last state always arrives.
 """
 
 import logging
@@ -62,9 +62,9 @@ _LOGGED: Final = {
 
 @dataclass(slots=True)
 class CapacityMemory:
-    """What is remembered of a Node between two reconciles.
+    """The state of a Node between two reconciles.
 
-    history: what was carried out. rejections: failed reconciles in a row. contradictions: those reported, by NodeDevice.
+    history: the writes so far. rejections: failed reconciles in a row. contradictions: the reported ones, by NodeDevice.
     is_excess_reported: that there are too many NodeDevices. writes: its budget, from the first write on.
     """
 
@@ -77,9 +77,9 @@ class CapacityMemory:
 
 @dataclass(frozen=True, slots=True)
 class CapacityOutcome:
-    """The status of each resource (None: what is stored holds), and when to reconcile again (`due_at`, monotonic seconds).
+    """The status of each resource (None: the stored one holds), and when to reconcile again (`due_at`, monotonic seconds).
 
-    No statuses where the Node is gone, or another one. has_written: the Node was changed. is_late: it has still to be written, when
+    No statuses if the Node is gone or was replaced. has_written: the Node was changed. is_late: it has still to be written, when
     its budget allows it. rejection: why it could not be, in the API server's words.
     """
 
@@ -97,14 +97,14 @@ class CapacityApi(Requests):
     """Reads and writes capacity and allocatable of Nodes."""
 
     async def read_node(self, name: str) -> NodeRecord:
-        """The Node as it is now. Raises NotFound."""
+        """The current Node. Raises NotFound."""
         data = await self._client.request("GET", "nodes", f"{CORE}/nodes/{segment(name)}")
         return decode_record("GET", "nodes", data, NodeSchema, node_record)
 
     async def apply_capacity(self, node: NodeRecord, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
         """Apply exactly these extended resources to this version of the Node; return the Node after the write.
 
-        Server-side apply removes those of ours that are not in `numbers`.
+        Server-side apply removes the operator's resources that are not in `numbers`.
         Raises Conflict when the Node has changed since, or when others own a field that must change and force is False;
         Invalid when the Node has another uid.
         """
@@ -140,14 +140,14 @@ class CapacityReconciler:
             self._changed_at.setdefault(node, self.clock())
 
     def forget_changes(self) -> None:
-        """This operator begins to lead: changes under another leader are no delay of ours."""
+        """Resets the delay metrics when this operator begins to lead: it did not cause delays under another leader."""
         self._changed_at.clear()
 
     async def reconcile(self, node: str, memory: CapacityMemory, agent: AgentState) -> CapacityOutcome:
-        """Bring the Node to what its NodeDevices ask for. agent: whether the node's agent lives.
+        """Brings the Node to the state of its NodeDevices. agent: whether the node's agent lives.
 
-        Raises Conflict when the Node changes faster than it can be decided on, or another ApiError; what was written until then is
-        in `memory`.
+        Raises Conflict when the Node changes faster than it can be decided on, or another ApiError; `memory` holds the writes until
+        then.
         """
         # a change from here on is another change
         changed_at = self._changed_at.pop(node, None)
@@ -165,9 +165,9 @@ class CapacityReconciler:
         return outcome
 
     def rejected(self, name: str, memory: CapacityMemory, agent: AgentState, error: ApiError) -> CapacityOutcome:
-        """The outcome of a reconcile that failed with `error`: at first, what is stored of capacity holds.
+        """The outcome of a reconcile that failed with `error`: at first, the stored capacity conditions hold.
 
-        After several failures a name that others own is reported like one found when all can be written: it is theirs all the same.
+        After several failures a name that others own is reported as a conflict, as after a successful write.
         """
         memory.rejections += 1
         node = self.cache.nodes.get(name)
@@ -202,7 +202,7 @@ class CapacityReconciler:
         if left_out and node is not None and not memory.is_excess_reported:
             message = (
                 f"node {name} has {MOST_OF_NODE + left_out} NodeDevices, and the oldest {MOST_OF_NODE} are taken into account: "
-                "delete those that its agent does not need, and find out who made them"
+                "delete the ones that its agent does not need, and find out who made them"
             )
             log.warning("too many NodeDevices of one node", extra={"node": name, "left_out": left_out})
             about = about_node(node)
@@ -263,7 +263,7 @@ class CapacityReconciler:
         except NotFound:
             return False
         except Invalid:
-            # The uid: this name belongs to a new Node. Or a number is invalid. The Node as it is now shows which.
+            # Either the uid differs (a new Node has this name), or a number is invalid. Reading the Node shows which.
             await self._read_again(node)
             again = self.cache.nodes.get(node.name)
             if again is not None and again.uid == node.uid:

@@ -61,7 +61,7 @@ class LeftoversApi(Requests):
         return {pod.metadata.name: pod.spec.node_name for pod in decode_list(POD, data, PodSchema).items}
 
     async def node_devices(self) -> list[Leftover]:
-        """All NodeDevices. Raises NotFound where there is no such kind."""
+        """All NodeDevices. Raises NotFound if the CRD is not installed."""
         pages = self._pages(names.NODE_DEVICES, _NODE_DEVICES, Leftover)
         return [left async for page in pages for left in page]
 
@@ -71,7 +71,7 @@ class LeftoversApi(Requests):
         await existed(self._client.request("DELETE", names.NODE_DEVICES, _node_device_path(left), body=body))
 
     async def clear_status(self, left: Leftover) -> None:
-        """Remove its status. By a merge patch: an empty apply would leave a null that the API rejects."""
+        """Removes its status with a merge patch: an empty apply would leave a null that the API rejects."""
         query = {"fieldManager": _FIELD_MANAGER}
         what, path = f"{names.NODE_DEVICES}/status", f"{_node_device_path(left)}/status"
         await self._client.request("PATCH", what, path, query=query, body={"status": None}, content_type=MERGE_PATCH)

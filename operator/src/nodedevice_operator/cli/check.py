@@ -1,4 +1,4 @@
-"""`nodedevice-operator check`, which is `kubectl nodedevice check` now: for whoever has the old line in a script."""
+"""`nodedevice-operator check`, kept for scripts; its successor is `kubectl nodedevice check`."""
 
 import click
 

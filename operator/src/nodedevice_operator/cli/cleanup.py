@@ -1,10 +1,10 @@
-"""`nodedevice-operator cleanup`: remove what agents and operators have written. The chart runs it before an uninstall.
+"""`nodedevice-operator cleanup`: removes everything that agents and operators have written. The chart runs it before an uninstall.
 
-Of a Node it removes what belongs to the operator alone; nothing else of a Node is ever changed.
+It removes only the operator's own fields of a Node.
 
-What it will do, and on which cluster, is printed first; on a terminal it asks. The chart's workloads are deleted, then this command
-holds the Lease by which operators elect their leader, so that an operator elsewhere waits; every write passes the same fence as an
-operator's. Each step reads the current state: run again, it goes on where it stopped.
+It prints its plan and the cluster first, and asks on a terminal. It deletes the chart's workloads, then holds the operators' leader
+Lease, so that an operator elsewhere waits; every write passes the same fence as an operator's. Each step reads the current state,
+so a second run continues an interrupted one.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from nodedevice_operator.cli.objects import Objects
 
 _SECONDS: Final = 180.0
-# Renewed every few seconds, and not lost to a slow answer; no other process competes for it.
+# Renewed every few seconds, and not lost to a slow response; no other process competes for it.
 _TIMING: Final = Timing(20)
 # Slightly longer than any other operator's Lease may last.
 _LEAD_SECONDS: Final = LONGEST_LEASE_SECONDS + 5.0
@@ -100,7 +100,7 @@ class Cleanup:
         self._leases = _Leases(self.free, self.scope.namespace)
 
     async def run(self) -> None:
-        """Raises OperatorError; what was done by then is done."""
+        """Raises OperatorError; completed steps stay done."""
         await self._delete_workloads()
         election = Election(self._leases, self.fence, _TIMING, f"cleanup_{identity()}", lambda *_: None)
         task = asyncio.create_task(election.work())
@@ -134,7 +134,7 @@ class Cleanup:
             self._goes_on(f"pods are {self.progress.missing}: the Lease keeps operators from writing")
 
     def _goes_on(self, although: str) -> None:
-        """Report what was not waited for any longer; an API server that does not answer is another matter."""
+        """Prints that the command continues after a timed-out wait, and why."""
         click.echo(f"going on although {although if self.progress.missing else self.progress.trouble}")
 
     async def _lead(self) -> None:
@@ -162,7 +162,7 @@ class Cleanup:
         click.echo(f"Nodes: {len(wanted)} of {len(nodes)} had capacity, taint or labels of ours")
 
     async def _node(self, node: NodeRecord, wanted: Withdrawal) -> None:
-        """Remove it from one Node, whoever else writes it at the same time; a deleted Node is fine."""
+        """Removes it from one Node, retrying when others write the Node; accepts a deleted Node."""
         for attempt in range(_ATTEMPTS):
             try:
                 if attempt:
@@ -177,7 +177,7 @@ class Cleanup:
                 if now.is_tainted:
                     node = await self._node_labels.taint_node(node.name, node.uid, is_tainted=False)
                 for resource, owners in staying(now, node).items():
-                    click.echo(f"Node {node.name}: {resource} stays, as it is owned by {owners} too")
+                    click.echo(f"Node {node.name}: {resource} stays: also owned by {owners}")
                 break
             except NotFound:
                 return
@@ -295,15 +295,14 @@ async def _pods_left(leftovers: LeftoversApi, namespace: str) -> str:
 )
 @click.option("--timeout-seconds", type=click.FloatRange(1, 3600), default=_SECONDS, help="Time limit for all of it.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask. Required where nobody can be asked: stdin is no terminal.")
+@click.option("--yes", is_flag=True, help="Do not ask. Required if stdin is not a terminal.")
 def cleanup(
     kubeconfig: str | None, namespace: str | None, timeout_seconds: float, dry_run: bool, yes: bool, **options: Any
 ) -> None:
     """Remove everything that agents and operators have written, and print it.
 
-    Prints first which cluster it is about and what it will do, and asks. Deletes the workloads and holds the operators' Lease
-    meanwhile, so that nothing is written again. Stop an agent that runs as a process of its host yourself. Pods keep running,
-    with the devices they have.
+    Prints its plan and the cluster first, and asks. Deletes the workloads and holds the operators' Lease, so that nothing is
+    written again. Stop agents that run as host processes yourself. Pods keep running with their devices.
     """
     login = credentials.load(kubeconfig)
     scope = CleanupScope(namespace=namespace or login.settings.namespace or names.SYSTEM_NAMESPACE, **options)
@@ -316,7 +315,7 @@ def cleanup(
     for line in plan(scope, found):
         click.echo(f"  {line}")
     if dry_run:
-        click.echo("nothing was changed, as this is a dry run")
+        click.echo("dry run: nothing was changed")
         return
     if not yes:
         _ask()
@@ -328,22 +327,22 @@ def cleanup(
 
 
 def _ask() -> None:
-    """Whoever types it confirms it. Raises click.Abort where that is declined, click.UsageError where nobody can be asked."""
+    """Asks for confirmation. Raises click.Abort if declined, click.UsageError if stdin is not a terminal."""
     # outside of the event loop, in which Ctrl-C would not end it
     if not _is_terminal():
         raise click.UsageError(
-            "stdin is no terminal, so nobody can be asked: give --yes, or --dry-run for the plan alone"
+            "stdin is not a terminal, so the command cannot ask: pass --yes, or --dry-run to see the plan only"
         )
     click.confirm("Do all of this?", abort=True)
 
 
 def _is_terminal() -> bool:
-    # closed, it is None
+    # None if closed
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 async def _survey(login: Credentials, scope: CleanupScope, seconds: float) -> tuple[Survey, float]:
-    """What there is to remove, and how many seconds it took."""
+    """The objects to remove, and the seconds that the survey took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with command.connected(login) as client, command.within(seconds, command.report_wait) as progress:
@@ -359,7 +358,7 @@ async def _run(login: Credentials, scope: CleanupScope, seconds: float, spent: f
         command.within(seconds, command.report_wait, spent) as progress,
     ):
         await Cleanup(free, fenced, _objects(login), _objects(login, fence), fence, scope, progress).run()
-    click.echo("nothing of nodedevice is left, except what is reported above")
+    click.echo("nodedevice is removed, except for the objects reported above")
 
 
 def _objects(login: credentials.Credentials, fence: WriteFence | None = None) -> "Objects":

@@ -1,4 +1,4 @@
-"""What a cleanup is about: its scope, what it removes from a Node, and the plan that it prints before it changes anything. Pure."""
+"""The scope of a cleanup, the fields that it removes from a Node, and the plan that it prints first. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,9 +41,10 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What there is to remove. workloads: kind and name; pods: theirs, that have not ended.
+    """The objects to remove. workloads: kind and name; pods: their running pods.
 
-    marked: Nodes with something of ours. kept: NodeDevices that stay for their cordons. What may not be read counts as existing.
+    marked: Nodes with fields of the operator. kept: NodeDevices that stay for their cordons. Objects that may not be read count as
+    existing.
     """
 
     workloads: tuple[tuple[str, str], ...]

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def workloads_of(scope: CleanupScope) -> list[tuple[str, str]]:
-    """Kind and name of everything that would write again what is removed, or that Helm has not deleted."""
+    """Kind and name of the workloads that would write removed objects again, or that Helm has not deleted."""
     deployments = [(DEPLOYMENT, name) for name in (scope.deployment, *SCHEDULERS)]
     daemon_sets = [(DAEMON_SET, name) for name in scope.daemon_sets]
     return [*deployments, *daemon_sets, (POD, CHECK_POD)]
@@ -45,7 +45,7 @@ def is_kept(left: Leftover, scope: CleanupScope) -> bool:
 
 async def survey(client: Client, objects: "Objects", scope: CleanupScope, progress: Progress) -> Survey:
     """Read everything that the cleanup would remove. Raises ApiError."""
-    progress.step = "reading what there is to remove"
+    progress.step = "reading the objects to remove"
     cluster, leftovers = Cluster(client), LeftoversApi(client)
     policies, namespace = RequiredPluginsApi(client), scope.namespace
     found = [each for each in workloads_of(scope) if await _exists(progress, partial(objects.exists, *each, namespace))]

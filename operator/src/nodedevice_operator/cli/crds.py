@@ -1,8 +1,7 @@
 """`nodedevice-operator crds apply`: create or update the CRDs of this release. The chart runs it before an upgrade.
 
-Helm itself applies a chart's CRDs at install, whatever release the existing ones are of, and never at upgrade. They are written by
-server-side apply in Helm's name: Helm creates them first, and refuses to install a chart over definitions which another field
-manager has changed since.
+Helm applies a chart's CRDs at install, over CRDs of any release, and never at upgrade. The command uses server-side apply with
+Helm's field manager: Helm creates the CRDs, and refuses to install over changes of another field manager.
 """
 
 import asyncio
@@ -90,7 +89,7 @@ def _change(before: "Crd | None", after: "Crd") -> str:
 
 
 async def _missing(api: "CrdApi", name: str) -> str:
-    """What is still missing; "" when nothing is. Raises Invalid where it will never be served."""
+    """Names the missing part, or "". Raises Invalid if the API server will never serve the CRD."""
     found = await api.read(name)
     if found is None:
         return f"{name} was deleted meanwhile"
@@ -100,7 +99,7 @@ async def _missing(api: "CrdApi", name: str) -> str:
 
 
 def release(text: str) -> tuple[int, int, int, tuple[tuple[int, int, str], ...]] | None:
-    """The sort key of the release in this text, as semantic versioning orders them; None where it is not one."""
+    """The sort key of the release in this text, as semantic versioning orders them; None if it is not a release."""
     match = _RELEASE.fullmatch(text)
     if match is None:
         return None
@@ -110,6 +109,6 @@ def release(text: str) -> tuple[int, int, int, tuple[tuple[int, int, str], ...]]
 
 
 def is_older(ours: str, there: str) -> bool:
-    """Whether release `ours` is older than the existing `there`. A text that is no release counts as the oldest."""
+    """Whether release `ours` is older than the existing `there`. Any text but a release counts as the oldest."""
     stored, own = release(there), release(ours)
     return stored is not None and own is not None and own < stored

@@ -1,4 +1,4 @@
-"""The command `extender`: answers kube-scheduler, which finds a GPU with enough free parts that way, until a signal."""
+"""The command `extender`: serves kube-scheduler until a signal, so that it finds a GPU with enough free parts."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ _RESTART = 1
     multiple=True,
     callback=lambda _context, _option, given: list(given) or None,
     metavar="NAME",
-    help="Common or alternative name of a client that is answered; default: any of that authority. May be given several times.",
+    help="Common or alternative name of an allowed client; default: any client of that authority. Can be repeated.",
 )
 @click.option(
     "--metrics-authentication",
@@ -50,7 +50,7 @@ _RESTART = 1
 @click.option("--metrics-tls-certificate", help="PEM file of a certificate chain: HTTPS at --http-address.")
 @click.option("--metrics-tls-key", help="PEM file of its key.")
 @click.option(
-    "--leader-elect/--no-leader-elect", default=None, help="Answer only while holding a Lease (the default), or always."
+    "--leader-elect/--no-leader-elect", default=None, help="Serve only while holding a Lease (the default), or always."
 )
 @click.option("--namespace", help="Namespace of that Lease; without it the pod's own, or the kubeconfig's.")
 @click.option("--instance", help="Helm release whose label created objects get; default: none.")
@@ -66,7 +66,7 @@ _RESTART = 1
 @click.option("--log-level", type=click.Choice(get_args(logs.LogLevel)), help="Least level that is logged.")
 @click.option("--log-format", type=click.Choice(get_args(logs.LogFormat)), help="For people or for machines.")
 def extender(config_file: Path | None, **flags: Any) -> None:
-    """Answer kube-scheduler until SIGTERM or SIGINT: on which GPUs of which nodes the parts of a pod fit.
+    """Serve kube-scheduler until SIGTERM or SIGINT: which nodes and GPUs have room for the parts of a pod.
 
     Each option can be given as an environment variable too: --log-level as NODEDEVICE_LOG_LEVEL.
     """

@@ -75,8 +75,8 @@ def report_wait(trouble: str) -> None:
 class Progress:
     """The current step of a command, for the error when its time is over.
 
-    report: called with what is waited for, when the API server does not answer at first. missing: what `until` waits for, where the
-    API server answers; trouble: that, or why it does not answer.
+    report: called when the API server does not respond at first. missing: the thing that `until` waits for while the API server
+    responds; trouble: the same, or the error of the API server.
     """
 
     def __init__(self, report: Callable[[str], None] = lambda _: None) -> None:
@@ -98,7 +98,7 @@ class Progress:
         return done
 
     async def until(self, missing: Callable[[], Awaitable[str]]) -> None:
-        """Poll until `missing` returns ""; its last answer is reported if the time is over before."""
+        """Poll until `missing` returns ""; the error names its last return value if the time is over first."""
         while True:
             self.trouble = self.missing = await self.retrying(missing)
             if not self.missing:

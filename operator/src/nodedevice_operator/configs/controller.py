@@ -1,8 +1,7 @@
-"""Keeps the status of each NodeDeviceConfig: kopf's handlers say which ones exist, the agents' Leases what became of them.
+"""Keeps the status of each NodeDeviceConfig: kopf's handlers pass the objects, the agents' Leases report how agents applied them.
 
-All Leases are polled; those of agents that refuse a configuration are watched too, so that a refusal shows at once, and a watch
-brings no renewal of the others. All state is in memory. A write that fails is made again after the next poll. Only the leader
-writes.
+All Leases are polled. Leases of agents that refuse a configuration are also watched, so that a refusal shows at once; the watch
+skips the renewals of all others. All state is in memory. A failed write is retried after the next poll. Only the leader writes.
 """
 
 import asyncio
@@ -57,12 +56,12 @@ def refusing_leases(namespace: str) -> Kind[RefusingLease]:
 
 class ConfigsApi(Requests):
     async def probe(self) -> None:
-        """Raises NotFound without the kind, Forbidden where it may not be listed, other ApiErrors."""
+        """Lists one object. Raises NotFound if the CRD is missing, Forbidden without the right to list, other ApiErrors."""
         path = f"{OWN}/{names.NODE_DEVICE_CONFIGS}"
         await self._client.request("GET", names.NODE_DEVICE_CONFIGS, path, query={"limit": 1})
 
     async def write_status(self, name: str, uid: str, status: Mapping[str, Any]) -> None:
-        """Of just that object. Raises ApiError."""
+        """Writes the status of exactly that object (uid). Raises ApiError."""
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.NODE_DEVICE_CONFIG,
@@ -75,7 +74,7 @@ class ConfigsApi(Requests):
 
 @dataclass(slots=True)
 class _Known:
-    """status: as it is stored, as far as is known."""
+    """status: the stored status, as last seen."""
 
     uid: str
     generation: int
@@ -84,13 +83,13 @@ class _Known:
 
 @dataclass(eq=False)
 class ConfigController(Collector):
-    """work() for ever; a collector of metrics, called at every scrape; the other methods say what has changed."""
+    """Runs in work(), and is a metrics collector for each scrape; the other methods report changes."""
 
     api: ConfigsApi
     fence: WriteFence
     refusing: Store[tuple[str, str], RefusingLease]
     _known: dict[str, _Known] = field(default_factory=dict, init=False)
-    # by node, of those that report anything: the version of its Lease as polled last, and its report
+    # by node with a report: the version of its Lease at the last poll, and the report
     _polled: dict[str, tuple[int, str]] = field(default_factory=dict, init=False)
     _by_node: dict[str, Reports] = field(default_factory=dict, init=False)
     _texts: dict[str, str] = field(default_factory=dict, init=False)
@@ -117,7 +116,7 @@ class ConfigController(Collector):
             self._changed.set()
 
     def all_gone(self) -> None:
-        """Those that exist will be seen again."""
+        """Forgets all configurations; kopf passes the existing ones again."""
         self._known.clear()
 
     def leases_are(self, leases: Mapping[str, LeaseRecord]) -> None:
@@ -133,7 +132,7 @@ class ConfigController(Collector):
         self._changed.set()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """How many there are in which state; every replica knows that, by what is stored."""
+        """Counts configurations by state, on every replica, from their stored status."""
         family = GaugeMetricFamily(
             "nodedevice_operator_configs",
             "NodeDeviceConfigs by state; conflict: another one has a resource that it names; unused: it selects no node.",
@@ -166,7 +165,7 @@ class ConfigController(Collector):
                         await self._reconcile(name)
 
     def _read(self) -> None:
-        """Of each node the newer report: that of the poll, or that of the watch."""
+        """Keeps each node's newer report, from the poll or from the watch."""
         reports = dict(self._polled)
         for lease in self.refusing.values():
             watched = lease.resource_version, lease.configs

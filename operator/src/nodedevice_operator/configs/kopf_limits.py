@@ -1,4 +1,4 @@
-"""What kopf 1.45.2 cannot do here, and what is done instead, each with its reason.
+"""Limits of kopf 1.45.2, and the workaround and reason of each.
 
 - It keeps the last handled state, and the progress of handlers, in annotations of the object, and each replica would write them
   into objects of administrators. Here both stay in memory (InMemoryDiffs, NoProgress). So a handler that raises TemporaryError is
@@ -6,7 +6,7 @@
 - Its poster and its patches know no leader. Here each of its writes passes the write fence (open_session).
 - Handlers of deletions, daemons and timers need a finalizer: objects could not be deleted where the operator was uninstalled.
 - It notices a CRD that is installed later only with the right to watch all CRDs. Here it is started again (kopf_run.py).
-- It ends at HTTP 410, at an ERROR event other than 410, and at a line that is no JSON. Here it is started again.
+- It ends at HTTP 410, at an ERROR event other than 410, and at a line without valid JSON. Here it is started again.
 - It ends at a response of a proxy in place of the API server's, and at a rejected token. Here both are a broken connection, which
   it retries (open_session).
 - It opens a watch again without a pause when the API server ends it at once. Here watches have a budget (open_session).
@@ -75,7 +75,7 @@ class InMemoryDiffs(kopf.DiffBaseStorage):
 
 
 class NoProgress(kopf.ProgressStorage):
-    """Handlers here end at once: there is no progress to keep."""
+    """Keeps no progress: handlers here end at once."""
 
     def fetch(self, *, key: Any, body: kopf.Body) -> None:
         return None
@@ -218,7 +218,7 @@ def _retrying_responses() -> aiohttp.ClientMiddlewareType:
             failing.discard(path)
             return response
         if path not in failing:
-            log.warning("API server's answer cannot be used; retrying", extra={"path": path, "error": problem})
+            log.warning("API server's response cannot be used; retrying", extra={"path": path, "error": problem})
             failing.add(path)
         response.close()
         raise aiohttp.ClientConnectionError(problem)
@@ -238,13 +238,13 @@ async def _problem(response: aiohttp.ClientResponse, path: str) -> str:
     try:
         found = decode(await response.read(), dict[str, msgspec.Raw])
     except Undecodable as exc:
-        return f"it is no JSON object: {exc}"
+        return f"it is not a JSON object: {exc}"
     key = _KEYS.get(path, "kind")
     return "" if key in found else f"it has no {key}"
 
 
 class ShallowResponse(aiohttp.ClientResponse):
-    """A response whose JSON is no deeper than kopf can take. Text that is no JSON is the error that kopf expects."""
+    """A response that rejects JSON nested too deeply for kopf. Invalid JSON raises the error that kopf expects."""
 
     async def json(self, **options: Any) -> Any:
         return await super().json(**{**options, "loads": _loads})

@@ -31,7 +31,7 @@ _RELIST_SECONDS: Final = 1.5
 # How long kopf runs well until the same failure is logged again.
 _LONG_SECONDS: Final = 60.0
 _END_SECONDS: Final = 1.0
-# Our name among kopf's peers, of which there are none. By default it is the name of the user, and that of an image has none.
+# The identity for kopf's peering, which is off. kopf's default is the user name, which the user of an image lacks.
 _PEER: Final[Any] = "nodedevice-operator"
 _MISSING: Final = frozenset({403, 404})
 _REMEDY: Final = {
@@ -76,7 +76,7 @@ class KopfRun:
         try:
             await self.api.probe()
         except Unauthorized:
-            # ApiHealth logs it, as it is the same for all requests
+            # ApiHealth logs it once for all requests
             return False
         except (NotFound, Forbidden) as error:
             problem = _REMEDY[NotFound if isinstance(error, NotFound) else Forbidden]

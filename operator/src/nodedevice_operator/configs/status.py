@@ -17,7 +17,7 @@ _MOST_REFUSALS: Final = 8
 _LONGEST_REFUSAL: Final = 512
 _MOST_TAKEN: Final = 3
 _LONGEST_PLACE: Final = 200
-# nodes that are named of those that refuse
+# how many refusing nodes the message names
 _MOST_NODES: Final = 3
 
 
@@ -34,7 +34,7 @@ Reports = Mapping[str, _Report]
 
 
 def read_reports(text: str) -> Reports:
-    """Of a Lease's annotation; empty where it is no such report."""
+    """Decodes the annotation of a Lease; empty if it is invalid."""
     try:
         return decode(text, dict[str, _Report])
     except Undecodable:
@@ -78,7 +78,7 @@ def config_status(name: str, generation: int, by_node: Mapping[str, Reports]) ->
 
 
 def _accepted(found: ConfigStatus, named: Sequence[str], replaced: Sequence[str]) -> tuple[str, str, str]:
-    """named: some nodes of the most frequent refusal. replaced: resources that the agents' file names, too."""
+    """named: some nodes of the most frequent refusal. replaced: resources that the agents' file names as well."""
     if found.refused:
         more = f" and {found.refused - len(named)} more" if found.refused > len(named) else ""
         return "False", ConfigReason.REFUSED, f"{', '.join(named)}{more}: {found.refusals[0][0]}"
@@ -98,7 +98,7 @@ def _accepted(found: ConfigStatus, named: Sequence[str], replaced: Sequence[str]
 
 
 def _conflict(name: str, own: Mapping[str, _Report], by_node: Mapping[str, Reports]) -> tuple[str, str, str]:
-    """Another one has what it names, or it has what another one names: shown on both."""
+    """Whether two configurations name the same resource: the condition is on both, the winner and the loser."""
     lost = Counter((resource, other) for report in own.values() for resource, other in report.lost.items())
     won = Counter(
         (resource, other)
@@ -121,7 +121,7 @@ def _conflict(name: str, own: Mapping[str, _Report], by_node: Mapping[str, Repor
 
 
 def _devices_found(found: ConfigStatus, taken: Sequence[_Report]) -> tuple[str, str, str]:
-    """taken: the reports of the agents that have taken it. A node without a device is no mistake, all of them without it are."""
+    """taken: the reports of agents that use it. One node without a device is fine; False only if no node has one."""
     if not taken:
         reason = ConfigReason.PENDING if found.selected else ConfigReason.NO_NODES
         return "Unknown", reason, "no agent has taken it"
@@ -147,7 +147,7 @@ def _nodes(number: int) -> str:
 
 # -- Events ---------------------------------------------------------------------------------------------------------------
 
-# Reasons of what is on its way, or needs no attention.
+# Reasons without an Event: the change is under way, or needs no attention.
 _QUIET: Final = frozenset({ConfigReason.PENDING, ConfigReason.NO_NODES, ConfigReason.RESOURCE_WON, ConfigReason.FOUND})
 _BAD: Final = frozenset({ConfigReason.REFUSED, ConfigReason.RESOURCE_TAKEN, ConfigReason.NO_MATCH})
 
@@ -161,11 +161,11 @@ def results(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]
             yield "Warning" if reason in _BAD else "Normal", reason, each["message"]
 
 
-# -- as it is stored ------------------------------------------------------------------------------------------------------
+# -- in the API -----------------------------------------------------------------------------------------------------------
 
 
 def to_json(wanted: ConfigStatus, stored: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """For the API; equal to what is stored where nothing has changed. now: for conditions whose status changes."""
+    """The status for the API; equal to the stored one if nothing has changed. now: for conditions whose status changes."""
     return {
         "observedGeneration": wanted.generation,
         "nodes": {"selected": wanted.selected, "accepted": wanted.accepted, "refused": wanted.refused},
@@ -184,12 +184,12 @@ def to_json(wanted: ConfigStatus, stored: Mapping[str, Any], now: str) -> dict[s
     }
 
 
-# What becomes of a configuration, as one word each.
+# The states of a configuration.
 STATES: Final = ("accepted", "refused", "conflict", "pending", "unused")
 
 
 def state_of(generation: int, stored: Mapping[str, Any]) -> str:
-    """One of STATES, by the stored status: refused goes before conflict, where another one has a resource that it names."""
+    """One of STATES, by the stored status: refused goes before conflict (another configuration won one of its resources)."""
     if stored.get("observedGeneration") != generation:
         return "pending"
     conditions = stored.get("conditions")
@@ -208,7 +208,7 @@ def state_of(generation: int, stored: Mapping[str, Any]) -> str:
 
 
 def _since(stored: Mapping[str, Any], kind: str, status: str) -> str:
-    """When the stored condition got that status; empty where it has another one."""
+    """When the stored condition got that status; empty if its status differs."""
     conditions = stored.get("conditions")
     for each in conditions if isinstance(conditions, list) else ():
         if isinstance(each, dict) and (each.get("type"), each.get("status")) == (kind, status):

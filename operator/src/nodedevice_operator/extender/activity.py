@@ -1,7 +1,7 @@
-"""Whether this process answers kube-scheduler: it holds the Lease, and has read all that a leader before it may have bound.
+"""Decides whether this process serves kube-scheduler: it must hold the Lease, and have read all binds of the leader before it.
 
-A list that began before the Lease was ours may lack the last binds of the one before. So all bound pods and NodeDevices are listed
-again then, consistently, and nothing is answered before these lists are stored.
+A list that began before this process held the Lease may lack the last binds of the earlier leader. So it lists all bound pods and
+NodeDevices again, consistently, and serves requests only after these lists are stored.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Activity:
-    """`begin_term` is what an election calls when this process begins to lead."""
+    """The election calls `begin_term` when this process begins to lead."""
 
     def __init__(self, fence: WriteFence, informers: Sequence[Informer]) -> None:
         self._fence = fence
@@ -27,21 +27,21 @@ class Activity:
         self._begins = asyncio.Event()
 
     def begin_term(self, another_wrote: bool, _nobody_since: float = 0.0) -> None:
-        """This process leads; again, if nobody else has written since it last did."""
+        """Notes that this process leads. another_wrote: False if no other process has written since it last led."""
         if another_wrote:
             self._term += 1
             self._begins.set()
 
     def problem(self) -> str:
-        """Why it does not answer; empty where it does."""
+        """Why it does not serve requests; empty if it does."""
         if not self._fence.is_open:
-            return "this extender stands by: another one holds the Lease, or nobody does"
+            return "this extender stands by: it does not hold the Lease"
         if self._read_term != self._term:
-            return "this extender has just begun to lead, and reads which pods are bound"
+            return "this extender has just begun to lead, and is still listing the bound pods"
         return ""
 
     async def work(self) -> None:
-        """Read everything whenever a term begins, for ever."""
+        """Lists all pods and NodeDevices whenever a term begins."""
         while True:
             await self._begins.wait()
             self._begins.clear()

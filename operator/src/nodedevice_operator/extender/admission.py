@@ -26,7 +26,7 @@ _MOST_KNOWN: Final = 64
 
 
 class Admission(Generic[Connection]):
-    """Of one port. Known is an address from which a client has shown a certificate."""
+    """The waiting connections of one port. An address is known once a client there has shown a certificate."""
 
     def __init__(self, now: float) -> None:
         # least recently seen first
@@ -38,18 +38,18 @@ class Admission(Generic[Connection]):
         self._is_turn_of_known = True
 
     def arrive(self, connection: Connection, peer: str) -> Connection | None:
-        """It is accepted, and has sent nothing yet. Returns who gives way."""
+        """Adds an accepted connection that has sent nothing yet. Returns the one that gives way."""
         return self._silent.add(connection, peer)
 
     def speak(self, connection: Connection) -> Connection | None:
-        """Its first bytes have arrived: it waits for its turn. Returns who gives way."""
+        """Queues a connection whose first bytes have arrived. Returns the one that gives way."""
         peer = self._silent.remove(connection)
         return self._ready.add(connection, peer) if peer is not None else None
 
     def next(self, now: float) -> tuple[Connection, str] | None:
-        """The connection whose turn it is, and its address. It waits no longer: `begin` it, unless it is closed.
+        """Takes the next connection from the queue, with its address. Call `begin` next, unless it is closed.
 
-        None where none waits, or the next handshake would be too early.
+        None if no connection waits, or the next handshake would be too early.
         """
         if not self._ready or self._pace.wait_seconds(now) > 0.0:
             return None
@@ -59,12 +59,12 @@ class Admission(Generic[Connection]):
         return wanted or self._ready.pop(lambda _: True)
 
     def begin(self, connection: Connection, peer: str, now: float) -> Connection | None:
-        """Its handshake begins. Returns whose handshake gives way."""
+        """Notes that its handshake begins. Returns the handshake that gives way."""
         self._pace.take(now)
         return self._handshakes.add(connection, peer)
 
     def wait_seconds(self, now: float) -> float | None:
-        """Until the next handshake may begin; None where no connection waits for one."""
+        """Seconds until the next handshake may begin; None if no connection waits."""
         return self._pace.wait_seconds(now) if self._ready else None
 
     def prove(self, connection: Connection) -> None:

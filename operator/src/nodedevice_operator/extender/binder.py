@@ -1,7 +1,7 @@
-"""Binds a pod to a node with its parts: chooses them, promises them, and writes node and choice in one request.
+"""Binds a pod to a node with its parts: chooses the parts, promises them, and writes node and parts in one request.
 
-What the API server refuses is withdrawn. Where it is not known whether a bind was done, the promise stays until a watch shows the
-pod or, when no request can be on its way any more, a consistent read decides it: nothing is promised twice meanwhile.
+A refused bind withdraws the promise. After an unknown outcome the promise stays until a watch shows the pod, or a consistent read
+decides it once no request can still arrive. So no part is promised twice.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class Binder:
             self._under_way.discard(pod.uid)
 
     async def work(self) -> None:
-        """Decide, for ever, the binds that no watch has shown in time; and forget what is over, whether anybody asks or not."""
+        """Resolves binds that no watch has shown in time, and expires promises also without requests."""
         while True:
             await asyncio.sleep(_RESOLVE_SECONDS)
             self._fleet.expire(self._clock())
@@ -109,7 +109,7 @@ class Binder:
             self._metrics.bind_conflicts.inc()
             return assigned.reason
         self._fleet.promise(pod.uid, needs, pod.node, assigned, now)
-        # the watch may show it before its answer is here
+        # the watch may show the bind before its response arrives
         is_repeated = pod.uid in self._unseen
         self._unseen[pod.uid] = _Unseen(pod, now + UNSEEN_SECONDS)
         try:
@@ -120,7 +120,7 @@ class Binder:
         return ""
 
     async def _after_failure(self, pod: BindRequest, error: ApiError, is_repeated: bool) -> str:
-        """What to answer. is_repeated: an earlier bind of the pod may have been done although this one was not."""
+        """Returns why the bind failed; "" if it was done after all. is_repeated: an earlier bind of the pod may have succeeded."""
         log.warning("bind failed", extra={"pod": pod.key, "pod_uid": pod.uid, "node": pod.node, "error": str(error)})
         if isinstance(error, Conflict | NotFound):
             return await self._resolve(pod, is_decided=not is_repeated)
@@ -128,10 +128,10 @@ class Binder:
         if is_refused and not is_repeated:
             self._withdraw(pod)
             return f"cannot bind: {error}"
-        return f"cannot bind: {error}; the pod keeps its parts until it is known whether the API server has bound it"
+        return f"cannot bind: {error}; the parts stay reserved until the outcome is known"
 
     async def _resolve(self, pod: BindRequest, *, is_decided: bool) -> str:
-        """Read what became of a bind: empty if it was done. is_decided: no request can be on its way any more."""
+        """Reads the pod after a bind: "" if it is bound. is_decided: no request can still arrive."""
         try:
             uid, node = await self._pods.read(pod)
         except NotFound:
@@ -144,12 +144,12 @@ class Binder:
                 self._unseen[pod.uid] = replace(self._unseen[pod.uid], due=self._clock() + UNSEEN_SECONDS)
             return ""
         if uid == pod.uid and not node and not is_decided:
-            return "it is not known yet whether the API server has bound this pod"
+            return "the outcome of the bind of this pod is still unknown"
         if uid != pod.uid:
             self._unseen.pop(pod.uid, None)
-            # it may have been bound before, and its agent may have given it parts
+            # it may have been bound before, and its agent may have allocated parts to it
             self._fleet.pod_gone(pod.uid, self._clock())
-            return "the pod was deleted" + (", and another one has its name" if uid else "")
+            return "the pod was deleted" + (", and another pod has its name" if uid else "")
         self._withdraw(pod)
         return f"the pod is bound to node {node} already" if node else "the API server has not bound the pod"
 

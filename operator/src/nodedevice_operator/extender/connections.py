@@ -1,7 +1,7 @@
-"""Takes the connections of the extender's port, and closes those that cost more than they may; `admission` decides which.
+"""Accepts the connections of the extender's port, and closes the ones that cost too much; `admission` decides which.
 
-With TLS a client may be anybody until it has shown its certificate. asyncio's own servers take as many connections as there are
-descriptors, and wait for each handshake for a minute.
+With TLS every client is unknown until it has shown its certificate. asyncio's own servers accept connections until file descriptors
+run out, and wait a minute for each handshake.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 MOST: Final = 128
 # from accept to the client's certificate, once without a byte and once for the handshake
 HANDSHAKE_SECONDS: Final = 5.0
-# for the answer that says which names are allowed
+# for the response that lists the allowed names
 _REFUSAL_SECONDS: Final = 1.0
 # descriptors are used up: some are free again in a moment
 _PAUSE_SECONDS: Final = 0.5
@@ -35,7 +35,7 @@ _ESTABLISHED: Final = 1
 
 
 class Port(Protocol):
-    """What answers on the connections."""
+    """The HTTP server behind the connections."""
 
     def http(self) -> web.Server: ...
 
@@ -50,7 +50,7 @@ class Port(Protocol):
 
 
 class Connections:
-    """Those of one listening socket."""
+    """The connections of one listening socket."""
 
     def __init__(self, listening: socket.socket, port: Port, metrics: ExtenderMetrics, most: int = MOST) -> None:
         self._listening = listening
@@ -83,7 +83,7 @@ class Connections:
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
                 self._take(connection, str(address[0]))
-                # those that are connected have their turn before the next one
+                # established connections run before the next accept
                 await asyncio.sleep(0)
         finally:
             await self._end()
@@ -136,19 +136,19 @@ class Connections:
         now = loop.time()
         seconds = self._admission.wait_seconds(now)
         if seconds is not None and self._next is None:
-            # where the CPU is short, handshakes get half of it, and others the rest
+            # under CPU pressure handshakes get half of the CPU
             self._due = now + max(seconds, min(self._late, _MOST_LATE_SECONDS))
             self._next = loop.call_at(self._due, self._begin_next)
 
     def _begin_next(self) -> None:
-        """Begin one handshake. Those that are connected have their turn before the next one."""
+        """Begins one handshake. Established connections run before the next one."""
         self._next = None
         now = asyncio.get_running_loop().time()
         self._late = now - self._due
         while (chosen := self._admission.next(now)) is not None:
             connection, peer = chosen
             if not _is_open(connection):
-                # its client did not wait for an answer
+                # its client did not wait
                 self._close(connection)
                 continue
             self._forget_waiting(connection)
@@ -188,7 +188,7 @@ class Connections:
                 connection.close()
 
     async def _refuse(self, transport: asyncio.BaseTransport, peer: str) -> None:
-        """A certificate of that authority, and not of an allowed name: an answer, and it ends."""
+        """Closes a connection whose certificate is valid but has no allowed name, after time for one response."""
         assert isinstance(transport, asyncio.Transport)
         self._refused.add(transport)
         try:
@@ -209,7 +209,7 @@ class Connections:
         return len(connected) < self._most or not all(map(self._port.is_busy, connected))
 
     def _make_room(self, newest: asyncio.BaseTransport, peer: str) -> None:
-        """Close the oldest idle one where there are too many; the newest where all others have a request."""
+        """Closes the oldest idle connection if there are too many; the newest if all others have a request."""
         connected = self._connected()
         if len(connected) <= self._most:
             return
@@ -232,7 +232,7 @@ class Connections:
         self._close(connection)
 
     def _close(self, connection: socket.socket) -> None:
-        """One that waits; that of a handshake is closed by its task."""
+        """Closes a waiting connection; the task of a handshake closes its own."""
         if connection in self._waiting:
             self._forget_waiting(connection)
             self._admission.end(connection)
@@ -249,7 +249,7 @@ class Connections:
 
 
 def _is_open(connection: socket.socket) -> bool:
-    """Whether its client could read an answer."""
+    """Whether the client could still read a response."""
     with contextlib.suppress(OSError):
         return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED
     return True

@@ -28,7 +28,7 @@ _MOST_SCORE: Final = 10
 _NOTHING: Final[Assigned] = {}
 # Containers times nodes for which a filter plans before others have their turn: 128 times as many as take part of a millisecond.
 _CONTAINERS_A_TURN: Final = 256
-# nodes that are looked at for room that comes soon: each takes some 0.05 ms
+# nodes that are checked for room that comes soon: each takes some 0.05 ms
 _MOST_SOON: Final = 40
 # An agent makes its NodeDevice again within a second, or when it next reaches the API server; so long the Node keeps the number.
 _REMADE_SECONDS: Final = 35.0
@@ -81,7 +81,7 @@ class Fleet:
         if not self._views[resource]:
             del self._views[resource]
         if _has_parts(record):
-            # until its agent makes it again, the only node with parts must not look like one whose resource has none
+            # until its agent recreates it, the resource of the only node with parts must still count as one with parts
             self._parts_gone.append((now + _REMADE_SECONDS, resource))
         self._resources[node] = tuple(name for name in self._resources[node] if name != resource)
         if not self._resources[node]:
@@ -122,10 +122,9 @@ class Fleet:
     # -- what kube-scheduler asks --------------------------------------------------------------------------------------
 
     def filter(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Steps[Verdicts]:
-        """Which of the nodes have parts for the pod. It keeps those of the only one until its bind, for a while.
+        """Returns which of the nodes have parts for the pod. If only one fits, its parts are held for the pod for a while.
 
-        Others have their turn at each `yield`, another request for the pod or its bind among them: what has changed meanwhile is
-        found at the bind.
+        Other requests run at each `yield`, even for the same pod. The bind detects changes made in between.
         """
         self.expire(now)
         self._drop(uid)
@@ -147,7 +146,7 @@ class Fleet:
     def score(
         self, uid: str, needs: PodNeeds, nodes: Sequence[str], policy: Literal["binpack", "spread"], now: float
     ) -> list[tuple[str, int]]:
-        """How good each node is, 0 to 10: the best one alone has 10. The pod keeps its parts until its bind, for a while."""
+        """Scores each node from 0 to 10: only the best one has 10. Its parts are held for the pod for a while."""
         self.expire(now)
         self._drop(uid)
         ranks = self._ranks(needs, nodes, is_spread=policy == "spread")
@@ -163,7 +162,8 @@ class Fleet:
         return [(node, _MOST_SCORE if node == best else scores[ranks[node]]) for node in nodes]
 
     def assign(self, uid: str, needs: PodNeeds, node: str, now: float) -> Assigned | NotFitting:
-        """Which parts the pod gets on that node, promised to nobody else. The same again while an earlier bind is not decided."""
+        """The parts for the pod on that node, without parts promised to other pods. Repeats the choice of a bind with unknown
+        outcome."""
         self.expire(now)
         if (promise := self._promised(uid)) is not None:
             return promise.assigned if promise.node == node else NotFitting(bound_elsewhere(promise))
@@ -174,7 +174,7 @@ class Fleet:
     # -- promises -------------------------------------------------------------------------------------------------------
 
     def promise(self, uid: str, needs: PodNeeds, node: str, assigned: Assigned, now: float) -> None:
-        """The pod gets these parts, unless its bind fails."""
+        """Promises these parts to the pod until its bind fails."""
         held = self._tentative.remove(uid)
         if (before := self._promises.by_uid.get(uid)) is None or before.is_gone:
             self._promises.remove(uid)
@@ -187,23 +187,24 @@ class Fleet:
             self._refresh(held)
 
     def confirm(self, uid: str) -> None:
-        """The API has the binding."""
+        """Notes that the API has the binding."""
         if (promise := self._promises.by_uid.get(uid)) is not None:
             promise.is_confirmed = True
 
     def withdraw(self, uid: str) -> None:
-        """The API does not have the binding, and will not. A pod that the API has shown on a node stays."""
+        """Withdraws the promise of a bind that the API does not have and will not get. Keeps a pod that the API showed on a
+        node."""
         promise = self._promises.by_uid.get(uid)
         if promise is not None and promise.pod is None and not promise.is_gone:
             self._promises.remove(uid)
             self._refresh(promise.node)
 
     def promised_units(self) -> dict[str, int]:
-        """By resource name: the parts that pods are promised and no status lists yet. Safe to call in another thread."""
+        """By resource name: the parts promised to pods that no status lists yet. Safe to call in another thread."""
         return {name: units for name, units in self._promises.units().items() if self._with_parts[name] > 0}
 
     def view(self, resource: str, node: str) -> View | None:
-        """What a pod could get of a resource on a node."""
+        """The parts of a resource on a node that a pod could get."""
         return self._views.get(resource, {}).get(node)
 
     # -- preemption -----------------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ class Fleet:
         return True
 
     def pods_on(self, node: str) -> list[BoundPod]:
-        """Pods that the API shows on the node and that hold parts there, or are to get some. Static pods are none of them."""
+        """The node's bound pods that hold parts, or wait for promised ones; without static pods."""
         held = {uid for name in self._resources.get(node, ()) for uid in self._views[name][node].record.holders}
         known = {promise.uid: promise for promise in self._promises.open_on(node)}
         known |= {uid: promise for uid in held if (promise := self._promises.by_uid.get(uid)) is not None}
@@ -234,7 +235,7 @@ class Fleet:
         return [pod for pod in pods if pod is not None and not pod.static_uid]
 
     def parts_of(self, pod: BoundPod) -> dict[tuple[str, str], int]:
-        """By resource and parent: what the pod holds, or is assigned where no status lists it."""
+        """By resource and parent: the parts that the pod holds; the assigned parts if no status lists them."""
         found: dict[tuple[str, str], int] = {}
         for resource, containers in pod.needs.of:
             view = self._views.get(resource, {}).get(pod.node)
@@ -273,7 +274,7 @@ class Fleet:
         return fitting
 
     def _soon(self, needs: PodNeeds, failed: Mapping[str, str]) -> Steps[str]:
-        """A node, of those that failed, where parts that are enough for the pod become free without another event in the API."""
+        """A failed node where enough parts for the pod become free without another event in the API; "" without one."""
         nodes = {node: None for node in (*self._leaving.nodes(), *self._tentative.nodes()) if node in failed}
         for node in islice(nodes, _MOST_SOON):
             yield
@@ -293,7 +294,7 @@ class Fleet:
                     continue
                 one_left, one_free = view.rank(whole)
                 if one_left < 0:
-                    # one where it fits no more comes last
+                    # a node without room comes last
                     ranks[node] = _WORST
                 else:
                     ranks[node] = (
@@ -319,7 +320,7 @@ class Fleet:
         return assigned
 
     def _too_many(self, needs: PodNeeds) -> str:
-        """Why a pod is not planned for at all: each container takes some microseconds on each node, and others wait meanwhile."""
+        """Why a pod has too many containers to plan: each takes some microseconds on each node, and other requests wait."""
         for resource, containers in needs.of:
             if len(containers) > MOST_CONTAINERS and self._with_parts[resource] > 0:
                 return f"{len(containers)} containers of the pod ask for {resource}; {MOST_CONTAINERS} may"
@@ -352,7 +353,7 @@ class Fleet:
                 yield from _claim(tentative.needs, tentative.assigned, record.resource)
 
     def _count_parts(self, resource: str, nodes: int) -> None:
-        """So many more have parts of it. Of what nobody has no name stays: whoever has a node's token may invent names."""
+        """Adds to the number of nodes with parts. A name without nodes is dropped: with a node's token one may invent names."""
         if total := self._with_parts[resource] + nodes:
             self._with_parts[resource] = total
         else:
@@ -370,12 +371,12 @@ class Fleet:
         self._refresh(node)
 
     def _drop(self, uid: str) -> None:
-        """End what the pod holds tentatively."""
+        """Drops the parts held for the pod."""
         if node := self._tentative.remove(uid):
             self._refresh(node)
 
     def expire(self, now: float) -> None:
-        """Forget what is over."""
+        """Drops expired promises, holds and departures."""
         self._leaving.expire(now)
         while self._parts_gone and self._parts_gone[0][0] <= now:
             self._count_parts(self._parts_gone.popleft()[1], -1)
@@ -386,7 +387,7 @@ class Fleet:
 
 
 def _has_parts(record: NodeParts) -> bool:
-    """Whether it has; it may, as long as no agent has reported it."""
+    """Whether its devices have parts, or may have: no agent has reported them yet."""
     return record.rules is not None or not record.has_status
 
 

@@ -36,7 +36,7 @@ class LeaseFollower:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def round(self) -> None:
-        """Read the Lease once. Where it cannot be read nothing changes: our own cannot be renewed then, either."""
+        """Reads the Lease once. A failed read changes nothing: the process cannot renew its own Lease then, either."""
         try:
             holder = (await self._leases.read()).holder
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""Pods that end, or have ended: what they hold is free soon. kube-scheduler watches no NodeDevices, and does not learn when."""
+"""Pods that end, or have ended: their parts are free soon. kube-scheduler does not watch NodeDevices, so it does not learn when."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ LEAVING_SECONDS: Final = 60.0
 
 
 class Leaving:
-    """By node, each pod for a while. Times are monotonic seconds."""
+    """The pods of each node, for a while. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._since: dict[str, dict[str, float]] = {}
@@ -21,7 +21,7 @@ class Leaving:
         self._due.append((now + LEAVING_SECONDS, node, uid))
 
     def on(self, node: str) -> frozenset[str]:
-        """UIDs of those on the node."""
+        """UIDs of the leaving pods on the node."""
         return frozenset(self._since.get(node, ()))
 
     def nodes(self) -> Iterator[str]:

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from nodedevice_operator import __version__
 from nodedevice_operator.informers.store import Stores
 
-# A fleet has a handful of resources with parts; whoever may write NodeDevices could make up others.
+# A fleet has a handful of resources with parts; any writer of NodeDevices could invent more.
 _MOST_RESOURCES: Final = 100
 
 
@@ -37,14 +37,14 @@ class ExtenderMetrics:
         )
         self.seconds = prometheus_client.Histogram(
             "nodedevice_extender_request_seconds",
-            "Time from the head of a request to its answer; of bind with the API server's part.",
+            "Time from the head of a request to its response; for bind including the API server's part.",
             ["verb"],
             buckets=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 5.0),
             registry=self.registry,
         )
         self.rejected = counter(
             "nodedevice_extender_rejected_connections_total",
-            "Connections closed before a request was answered, by reason: crowded (its address has most connections without a "
+            "Connections closed before a response, by reason: crowded (its address has most connections without a "
             "certificate), late (no certificate within 5 s), handshake (no TLS, or no certificate of the authority), name "
             "(its certificate has no allowed name), busy (each connection has a request).",
             ["reason"],
@@ -58,13 +58,11 @@ class ExtenderMetrics:
             "Write requests sent to the API server, by kind and outcome: ok, or the kind of error.",
             ["kind", "verb", "outcome"],
         )
-        self.active = gauge(
-            "nodedevice_extender_active", "1 while this process answers kube-scheduler; 0 on a standby."
-        )
+        self.active = gauge("nodedevice_extender_active", "1 while this process serves kube-scheduler; 0 on a standby.")
         self.unseen = gauge("nodedevice_extender_unseen_binds", "Binds that were sent and that no watch has shown yet.")
 
     def watch(self, stores: Stores, promised: Callable[[], Mapping[str, int]]) -> None:
-        """Count what is stored at every scrape. promised: units by resource name."""
+        """Adds gauges of the stores, computed at every scrape. promised: units by resource name."""
         self.registry.register(_FleetCollector(stores, promised))
 
 

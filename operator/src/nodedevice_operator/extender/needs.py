@@ -1,4 +1,4 @@
-"""What containers of a pod take of physical devices: units, and percent of the multiprocessors."""
+"""Parts of physical devices that containers of a pod need: units, and percent of the multiprocessors."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,14 +11,14 @@ ALL_PERCENT: Final = 100
 
 
 def container_percent(parts: int, annotated: int | None, sm_percent: int) -> int:
-    """Of a physical device's multiprocessors, for a container with so many parts of it; 0: no limit."""
+    """Percent of a physical device's multiprocessors for a container with `parts` of it; 0: no limit."""
     return annotated if annotated is not None else min(ALL_PERCENT, sm_percent * parts)
 
 
 def planned(
     containers: tuple[Need, ...], rules: PartRules, annotated: int | None, sm_percent: int | None
 ) -> tuple[Need, ...]:
-    """The same with percent. sm_percent: for each part without an annotation; None where multiprocessors are not limited."""
+    """Adds percent to the needs. sm_percent: for each part without an annotation; None if multiprocessors are not limited."""
     if sm_percent is None:
         return containers
     is_single = rules.placement is Placement.SAME_PARENT
@@ -29,7 +29,7 @@ def planned(
 
 
 def taken(containers: Iterable[Need], assigned: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """By parent: the parts that the pod has then, those that containers reuse of init containers counted once."""
+    """By parent: the parts of the pod; parts that containers reuse from init containers count once."""
     reusable: dict[str, int] = {}
     found: dict[str, int] = {}
     for each in containers:

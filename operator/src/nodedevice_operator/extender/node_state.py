@@ -1,7 +1,7 @@
-"""What a pod could get of one resource on one node, and in words why it could not.
+"""The parts of one resource on one node that a pod could get, or a sentence why not.
 
-Free is what the node's status shows as available, without what pods are promised that this status does not list. A pod of which it
-is not known which parts it gets is taken off every physical device that has room for it.
+Free parts are the available ones in the node's status, less the promised ones that the status does not list. A pod whose parts are
+unknown is subtracted from every physical device that has room for it.
 """
 
 from bisect import bisect_left
@@ -31,7 +31,7 @@ _CHOSEN_THERE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a pod is to get that the status does not list. assigned: None where its node chooses."""
+    """Parts promised to a pod that the status does not list. assigned: None if the node chooses them."""
 
     containers: tuple[Need, ...]
     sm_percent: int | None = None
@@ -40,9 +40,9 @@ class Claim:
 
 @dataclass(slots=True)
 class View:
-    """free: by parent; one entry for all where any parts will do. percent: what is left of each parent's multiprocessors, None
-    where they are not limited. promised: parents of which pods are to have percent that they do not have yet. plain: the most parts
-    of one parent, where a container needs nothing else; -1 where that is not all.
+    """free: by parent; one entry for all if any parts will do. percent: the remaining percent of each parent's multiprocessors;
+    None if they are not limited. promised: parents with promised percent. plain: the most parts of one parent, if a container needs
+    nothing else; else -1.
     problem: why no pod gets parts there.
     """
 
@@ -74,7 +74,7 @@ class View:
         return found
 
     def plan(self, containers: tuple[Need, ...], sm_percent: int | None) -> dict[str, Parts] | str:
-        """By container: what it would get, nothing where any parts will do; or why not."""
+        """By container: its parts, none if any parts will do; or why the pod does not fit."""
         if self.problem or self.record.rules is None:
             return self.problem or {}
         needs = planned(containers, self.rules, sm_percent, self.record.sm_percent)
@@ -85,8 +85,8 @@ class View:
         return {need.container: parts for need, parts in zip(needs, found, strict=True) if parts}
 
     def rank(self, whole: int) -> tuple[int, int]:
-        """For sorting by fullness, of a pod with so many parts: what stays free on the physical device that is chosen, and what
-        is free on all of the node. Negative where it does not fit.
+        """The sort key by fullness for a pod with `whole` parts: parts left on the chosen physical device, parts free on the node.
+        Negative if it does not fit.
         """
         sizes, total = self.sizes, self.total
         place = len(sizes)
@@ -106,7 +106,7 @@ class View:
 
 
 def view_of(record: NodeParts, claims: Iterable[Claim], annotated: Mapping[str, int | None]) -> View:
-    """What a pod could get. annotated: by pod UID, the percent of its annotation, of all holders that are known."""
+    """Computes the free parts. annotated: by pod UID, the percent of its annotation, of all known holders."""
     if not record.has_status:
         return View(record, problem=f"the node's agent has not reported {record.resource} yet")
     if record.rules is None:
@@ -145,7 +145,7 @@ def _percent_left(record: NodeParts, annotated: Mapping[str, int | None]) -> dic
 def _take_assigned(
     record: NodeParts, free: dict[str, int], percent: dict[str, int] | None, claims: Sequence[Claim]
 ) -> list[Claim]:
-    """Take off what pods are assigned. Returns those whose node may choose other parts, as the assigned ones are not to be had."""
+    """Subtracts assigned parts. Returns the claims whose node may choose other parts, as the assigned ones are not free."""
     rules = record.rules or _NO_RULES
     wanted: list[tuple[Claim, Assigned, dict[str, int]]] = []
     loose: list[Claim] = []
@@ -177,14 +177,14 @@ def _take_assigned(
 
 
 def _percent_taken(claim: Claim, assigned: Assigned, sm_percent: int | None) -> Iterator[tuple[str, int]]:
-    """By container: parent and percent. The containers of other pods have to do without all of it."""
+    """By container: parent and percent; all of it is unavailable to other pods."""
     for each in claim.containers:
         for parent, parts in assigned[each.container].items():
             yield parent, 0 if sm_percent is None else container_percent(parts, claim.sm_percent, sm_percent)
 
 
 def _percent_at_once(claim: Claim, assigned: Assigned, sm_percent: int | None) -> dict[str, int]:
-    """By parent: the most that the pod itself has to have; what an init container had is free for the next."""
+    """By parent: the most percent that the pod needs at once; each init container frees its share for the next."""
     needs: dict[str, list[Need]] = {}
     for each in claim.containers:
         for parent, share in _percent_taken(replace(claim, containers=(each,)), assigned, sm_percent):
@@ -193,7 +193,7 @@ def _percent_at_once(claim: Claim, assigned: Assigned, sm_percent: int | None) -
 
 
 def _take_anywhere(record: NodeParts, free: dict[str, int], percent: dict[str, int] | None, claim: Claim) -> None:
-    """Take a pod off each physical device that has room for one of its containers."""
+    """Subtracts a pod from each physical device that has room for one of its containers."""
     is_single = (record.rules or _NO_RULES).placement is Placement.SAME_PARENT
     least = min(each.count for each in claim.containers) if is_single else 1
     whole = at_once(claim.containers) if is_single else len(claim.containers)

@@ -15,14 +15,14 @@ _BINDING: Final = "pods/binding"
 
 
 class PodsApi:
-    """timeout_seconds: after which the API server gives up a bind: what it has not done by then it does not do later."""
+    """timeout_seconds: the API server's limit for a bind; it does not bind later."""
 
     def __init__(self, client: Client, timeout_seconds: int) -> None:
         self._client = client
         self._query = {"timeout": f"{timeout_seconds}s"}
 
     async def bind(self, pod: BindRequest, assigned: assigned_parts.Assigned) -> None:
-        """Set the node of exactly that pod, and its parts beside it, in one write. Raises ApiError."""
+        """Sets node and parts of exactly that pod (uid) in one write. Raises ApiError."""
         metadata: dict[str, object] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         if assigned:
             metadata["annotations"] = {names.ASSIGNED_PARTS_ANNOTATION: assigned_parts.encode(pod.uid, assigned)}
@@ -36,10 +36,10 @@ class PodsApi:
         return found.metadata.uid, found.spec.node_name
 
     async def needs(self, pod: BindRequest) -> PodNeeds:
-        """What it needs. Raises NotFound where another pod has its name, or another ApiError."""
+        """Reads the pod's needs. Raises NotFound if another pod has its name, or another ApiError."""
         found = await self._get(pod)
         if found.metadata.uid != pod.uid:
-            raise NotFound("GET", "pods", "the pod was deleted, and another one has its name", 404)
+            raise NotFound("GET", "pods", "the pod was deleted, and another pod has its name", 404)
         return pod_needs(found)
 
     async def _get(self, pod: BindRequest) -> BoundPodSchema:

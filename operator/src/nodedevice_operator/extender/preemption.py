@@ -1,7 +1,7 @@
-"""Chooses which pods end on a node so that another one gets parts there: kube-scheduler's victims, and more where these do not do.
+"""Chooses which pods to preempt for parts on a node: kube-scheduler's victims, and more if these do not suffice.
 
 kube-scheduler counts the Node's sum: the victims that it proposes may leave room on several physical devices, and on none enough.
-It knows nothing of disruption budgets here; kube-scheduler has counted those that its own victims violate.
+The extender ignores disruption budgets; kube-scheduler has counted the budgets that its own victims violate.
 Source: pkg/scheduler/framework/preemption/preemption.go, callExtenders @ v1.37.1.
 """
 
@@ -13,13 +13,14 @@ from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 
-# For further victims of one request: a quarter of a second at 80 pods a node. Nodes that need some after that are no candidates.
+# Plans for further victims of one request: a quarter of a second at 80 pods a node. Later nodes that need further victims are
+# dropped.
 MOST_PLANS: Final = 1000
 
 
 @dataclass(slots=True)
 class _Search:
-    """Of one node. plans: how many may still be made."""
+    """The search for victims. plans: how many it may still try."""
 
     fleet: Fleet
     uid: str
@@ -32,7 +33,7 @@ class _Search:
         return self.fleet.fits_without(self.needs, node, frozenset((self.uid, *gone)))
 
     def more(self, node: str, given: Sequence[str], pods: Sequence[BoundPod]) -> Steps[list[BoundPod] | None]:
-        """The fewest further victims; among as many, those of the lowest priority. None where all of them are not enough."""
+        """The fewest further victims, then of the lowest priority. None if even all pods are not enough."""
         if not pods or not (yield from self.fits(node, [*given, *_uids(pods)])):
             return None
         found: list[list[BoundPod]] = []
@@ -42,7 +43,7 @@ class _Search:
         return min(found, key=_cost, default=None)
 
     def _shortest(self, node: str, given: Sequence[str], pods: Sequence[BoundPod]) -> Steps[list[BoundPod] | None]:
-        """Of the first pods in that order as many as it takes, without those that it does not take; None where none will do."""
+        """The shortest sufficient prefix of `pods`, without the unnecessary ones; None if all are not enough."""
         low, high = 1, len(pods)
         if not (yield from self.fits(node, [*given, *_uids(pods)])):
             return None
@@ -63,10 +64,10 @@ class _Search:
 def choose(
     fleet: Fleet, uid: str, needs: PodNeeds, priority: int, victims: dict[str, list[str]], plans: int = MOST_PLANS
 ) -> Steps[dict[str, list[str]]]:
-    """By node the UIDs of the pods that have to end for the pod, most important first; without nodes where that is no help.
+    """Returns the UIDs of the victims by node, most important first; without nodes where preemption does not help.
 
-    victims: what kube-scheduler proposes by node, most important first. All of them stay: it needs them for what it counts.
-    Further ones have a lower priority than the pod. A node that fits as it is, with no victim, is no candidate.
+    victims: kube-scheduler's proposal by node, most important first. All of them stay: it needs them for other resources. Further
+    victims have a lower priority than the pod. A node that fits without victims is left out.
     """
     search, found = _Search(fleet, uid, needs, plans), dict[str, list[str]]()
     for node, given in victims.items():
@@ -83,7 +84,7 @@ def choose(
 
 
 def _orders(fleet: Fleet, pods: Sequence[BoundPod]) -> Iterator[list[BoundPod]]:
-    """Of all pods, and of those on each physical device, as the others do not help a pod that needs one: orders in which to try."""
+    """Orders to try: all pods, then the pods of each physical device, as others do not help a pod that needs one device."""
     everywhere = {pod.uid: fleet.parts_of(pod) for pod in pods}
     sizes = [{uid: sum(parts.values()) for uid, parts in everywhere.items()}]
     for device in sorted({device for parts in everywhere.values() for device in parts}):
@@ -101,7 +102,7 @@ def _cost(pods: Sequence[BoundPod]) -> tuple[int, int, int, list[str]]:
 
 
 def _merged(fleet: Fleet, node: str, given: Sequence[str], more: Sequence[BoundPod]) -> list[str]:
-    """In kube-scheduler's order: it reads the highest priority from the first. Given ones keep their order."""
+    """Merges in kube-scheduler's order: it reads the highest priority from the first. `given` keeps its order."""
     known = {pod.uid: pod.priority for pod in fleet.pods_on(node)}
     merged = list(given)
     for pod in sorted(more, key=lambda each: (-each.priority, each.uid)):

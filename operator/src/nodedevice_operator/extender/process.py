@@ -37,7 +37,7 @@ from nodedevice_operator.vital import vital
 log = logging.getLogger(__name__)
 
 _BEAT_SECONDS: Final = 1.0
-# Longer than nearly every bind takes; whoever takes over need not wait for longer ones.
+# Longer than nearly every bind takes; the next leader need not wait for longer ones.
 _SETTLE_SECONDS: Final = 0.3
 
 
@@ -45,7 +45,7 @@ class Extender:
     """All parts of one process, and how they are connected."""
 
     def __init__(self, settings: ExtenderSettings) -> None:
-        """Starts nothing. Raises CredentialsError when there is nothing to log in with."""
+        """Starts nothing. Raises CredentialsError without credentials."""
         self._settings = settings
         self._login = login = credentials.load(settings.kubeconfig)
         self._metrics = metrics = ExtenderMetrics()

@@ -17,9 +17,9 @@ GONE_SECONDS: Final = 10.0
 
 @dataclass(slots=True)
 class Promise:
-    """made: the parts it was made with. pod: as the API has it, None while no watch has shown it.
+    """made: the promised parts. pod: the pod in the API; None while no watch has shown it.
 
-    is_confirmed: the API has answered that it has the binding. listed: resources of which a status has listed the pod.
+    is_confirmed: the API server has confirmed the bind. listed: resources whose status has listed the pod.
     is_gone: its pod is gone from the API.
     """
 
@@ -34,12 +34,12 @@ class Promise:
 
     @property
     def assigned(self) -> Assigned:
-        """By resource, container and parent; what the API has counts."""
+        """By resource, container and parent; the API's version wins."""
         return self.made if self.pod is None else self.pod.assigned
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether it is not known if the API has the binding."""
+        """Whether the outcome of the bind is unknown."""
         return self.pod is None and not self.is_confirmed and not self.is_gone
 
     @property
@@ -48,7 +48,7 @@ class Promise:
         return len(self.listed) >= len(self.needs.of)
 
     def is_as_known(self, pod: BoundPod) -> bool:
-        """Whether a pod that the API shows changes nothing of what its node has left: it is known there, with these parts."""
+        """Whether the pod in the API has the promised node and parts, so that its node's free parts do not change."""
         if self.is_gone or self.node != pod.node or self.needs != pod.needs:
             return False
         if self.pod is None:
@@ -63,7 +63,7 @@ def _shared(resources: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Promises:
-    """By pod UID. A promise that no status counts yet, or not for each resource, is open on its node."""
+    """Promises by pod UID. A promise is open on its node until statuses count all its resources."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, Promise] = {}
@@ -71,7 +71,7 @@ class Promises:
         self._gone: deque[tuple[float, str]] = deque()
 
     def open_on(self, node: str) -> Iterator[Promise]:
-        """Those that statuses do not count, or not yet for each resource."""
+        """Promises that statuses do not yet count for every resource."""
         return (self.by_uid[uid] for uid in self._open.get(node, ()))
 
     def put(self, promise: Promise) -> None:
@@ -86,7 +86,7 @@ class Promises:
         return found
 
     def listed(self, uid: str, node: str, resource: str) -> None:
-        """A status of that node lists the pod: the status counts it from now on."""
+        """Notes that a status of that node lists the pod, and so counts it."""
         found = self.by_uid.get(uid)
         if found is None or found.node != node or resource in found.listed:
             return
@@ -97,7 +97,7 @@ class Promises:
                 del self.by_uid[uid]
 
     def gone(self, uid: str, now: float) -> Promise | None:
-        """Its pod is gone from the API. Kept for a while where no status has listed it."""
+        """Notes that its pod is gone. Keeps the promise for a while if no status has listed the pod."""
         found = self.by_uid.get(uid)
         if found is None or found.is_gone:
             return None
@@ -108,7 +108,7 @@ class Promises:
         return found
 
     def expired(self, now: float) -> list[Promise]:
-        """Remove those of pods that have been gone for long enough."""
+        """Removes promises of pods that have been gone for long enough."""
         found = []
         while self._gone and self._gone[0][0] <= now:
             uid = self._gone.popleft()[1]

@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 # 5,000 nodes by name are 0.2 MB; 5,000 whole Nodes, for a scheduler that is not nodeCacheCapable, some 40 times as much
 MOST_REQUEST_BYTES: Final = 16 * 1024 * 1024
 _BODY_SECONDS: Final = 10.0
-# of a connection on which no request comes; longer than the 90 s after which kube-scheduler closes it itself
+# of a connection without a request; longer than the 90 s after which kube-scheduler closes it itself
 _IDLE_SECONDS: Final = 120.0
-# for the rest of a request that was answered before it was read, so that its sender reads the answer
+# to drain a request after an early response, so that its sender reads the response
 _LINGERING_SECONDS: Final = 1.0
-# of a bind that is under way when the process ends
+# for binds that are under way when the process ends
 _SHUTDOWN_SECONDS: Final = 1.0
-# those that connect while a request is worked on
+# connections that arrive while the process serves a request
 _BACKLOG: Final = 1024
 _JSON: Final = "application/json"
 _HELP: Final = (
@@ -43,7 +43,7 @@ _HELP: Final = (
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether it is no client's doing: aiohttp logs a traceback for each that is gone, or sends no HTTP."""
+    """Whether clients did not cause it: aiohttp logs a traceback for each that disconnects or sends invalid HTTP."""
     return not (record.exc_info and isinstance(record.exc_info[1], (ConnectionError, HttpProcessingError)))
 
 
@@ -56,16 +56,16 @@ class _TooLong(Exception):
 
 
 class NotActive(Exception):
-    """This process does not answer for the fleet now; the text says why."""
+    """This process does not serve requests now; the text says why."""
 
 
-# The answer to the bytes of a request, and its outcome for the metrics. Raises BadRequest or NotActive.
+# Takes the body of a request; returns the body of the response, and its outcome for the metrics. Raises BadRequest or NotActive.
 Verb = Callable[[bytes], Awaitable[tuple[bytes, str]]]
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Files in PEM, all of them or none. names: of which a client's certificate must have one; none: any of that authority."""
+    """Files in PEM, all of them or none. names: allowed names of client certificates; empty allows all of that authority."""
 
     certificate: str = ""
     key: str = ""
@@ -74,7 +74,7 @@ class Tls:
 
 
 class Server:
-    """Answers from `start` until `close`."""
+    """The HTTP server, between `start` and `close`."""
 
     def __init__(
         self, address: tuple[str, int], tls: Tls | None, verbs: Mapping[str, Verb], metrics: ExtenderMetrics
@@ -93,11 +93,11 @@ class Server:
         self._runner = web.ServerRunner(self._http, shutdown_timeout=_SHUTDOWN_SECONDS)
         self._socket: socket.socket | None = None
         self._certificate: ServerCertificate | None = None
-        # of requests that are being answered
+        # connections with a request under way
         self._busy: set[asyncio.BaseTransport] = set()
 
     async def start(self) -> tuple[str, int]:
-        """Listen; the address in use. `work` answers.
+        """Listens; returns the address in use. `work` serves the requests.
 
         Raises OperatorSettingsError when the address or a certificate cannot be used.
         """
@@ -121,12 +121,12 @@ class Server:
         return str(found), int(port)
 
     async def work(self) -> None:
-        """Take connections and answer, with the certificates as they are in the files, for ever."""
+        """Accepts connections and serves them, with the current certificates of the files, until cancelled."""
         assert self._socket is not None
         await Connections(self._socket, self, self._metrics).work()
 
     async def close(self) -> None:
-        """End, with a moment for what is under way."""
+        """Stops, after a moment for requests under way."""
         await self._runner.cleanup()
         if self._socket is not None:
             self._socket.close()
@@ -166,12 +166,12 @@ class Server:
         self._metrics.seconds.labels(verb=verb).observe(time.monotonic() - began)
         response = web.Response(status=status, body=body, content_type=_JSON if status == 200 else "text/plain")
         if status in (web.HTTPRequestEntityTooLarge.status_code, web.HTTPRequestTimeout.status_code):
-            # what is still to come is not read
+            # the rest of the request is not read
             response.force_close()
         return response
 
     def _refusal(self, request: web.BaseRequest, verb: str) -> web.Response | None:
-        """Why it is not answered, whatever it holds."""
+        """The response to a request that is refused without its body."""
         if self._tls is not None and request.transport is not None and not self.is_allowed(request.transport):
             names = ", ".join(sorted(self._tls.names))
             return _text(403, f"the client certificate has none of the names that are allowed (clientNames): {names}")
@@ -205,7 +205,7 @@ class Server:
 
 
 async def _body(request: web.BaseRequest) -> bytes:
-    """All of it. Raises _TooLong as soon as it is longer than it may be."""
+    """Reads the body. Raises _TooLong as soon as it exceeds the limit."""
     data = bytearray()
     if (request.content_length or 0) <= MOST_REQUEST_BYTES:
         async for chunk in request.content.iter_any():
@@ -220,7 +220,7 @@ async def _body(request: web.BaseRequest) -> bytes:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there; without a host at all addresses of IPv4 and, where the machine has it, of IPv6."""
+    """A listening socket; without a host on all addresses of IPv4 and, if available, IPv6."""
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -234,7 +234,7 @@ def certificate_names(certificate: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _problem(exc: OSError) -> str:
-    """In the system's words, without the address that Python adds."""
+    """The system's message, without the address that Python adds."""
     return os.strerror(exc.errno) if exc.errno and exc.errno > 0 else str(exc)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the extender: flag, then environment variable, then configuration file, then default, as those of the operator."""
+"""Settings of the extender: flag, then environment variable, then configuration file, then default, like the operator's."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,12 +69,12 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """Host and port of address. Raises OperatorSettingsError where it is not host:port."""
+        """Host and port of address. Raises OperatorSettingsError if it is not host:port."""
         return _parsed("address", self.address)
 
     @property
     def http_endpoint(self) -> tuple[str, int]:
-        """Host and port of http_address. Raises OperatorSettingsError where it is not host:port."""
+        """Host and port of http_address. Raises OperatorSettingsError if it is not host:port."""
         return _parsed("httpAddress", self.http_address)
 
     @property
@@ -86,7 +86,7 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def followed(self) -> tuple[str, str] | None:
-        """Namespace and name of follow_lease; None where it is empty."""
+        """Namespace and name of follow_lease; None if it is empty."""
         namespace, _, name = self.follow_lease.partition("/")
         return (namespace, name) if name else None
 
@@ -132,11 +132,11 @@ def _check(settings: ExtenderSettings) -> None:
     if not any(files) and not _is_loopback(host):
         raise OperatorSettingsError(
             "address",
-            f"{settings.address!r} can be reached from other machines, and whoever reaches it can bind pods: "
+            f"{settings.address!r} can be reached from other machines, and any client there can bind pods: "
             "set tlsCertificate, tlsKey and clientCa, or use 127.0.0.1",
         )
     if settings.namespace is not None and not NAMESPACE.fullmatch(settings.namespace):
-        problem = f"{settings.namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
+        problem = f"{settings.namespace!r} is not a namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
         raise OperatorSettingsError("namespace", problem)
     check_instance(settings.instance)
     _check_followed(settings)

@@ -1,8 +1,8 @@
-"""What is computed in steps, so that whoever answers others does so between them. Pure."""
+"""Long computations as generators, so that other requests run between their steps. Pure."""
 
 from collections.abc import Generator
 from typing import TypeVar
 
 T = TypeVar("T")
-# Others have their turn at each `yield`.
+# Other requests run at each `yield`.
 Steps = Generator[None, None, T]

@@ -27,7 +27,7 @@ _BOUNDS: Final[Bounds[NodeParts]] = Bounds(NodeParts.without_lists, most_bytes=M
 
 
 class _Observed(Store[K, R]):
-    """A store that shows what is stored and removed, whether a watch or a list brought it."""
+    """A store that reports stored and removed records, from watches and lists."""
 
     def __init__(
         self, stored: Callable[[R], None], removed: Callable[[R], None], bounds: Bounds[Any] | None = None

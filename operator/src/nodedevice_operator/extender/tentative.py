@@ -1,4 +1,4 @@
-"""What pods will probably get, each from its filter to its bind: others do not get it meanwhile."""
+"""Provisional reservations of parts, from the filter of a pod to its bind."""
 
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -15,7 +15,7 @@ TENTATIVE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Tentative:
-    """Of one pod, on one node."""
+    """The provisional parts of one pod on one node."""
 
     uid: str
     node: str
@@ -24,7 +24,7 @@ class Tentative:
 
 
 class Tentatives:
-    """By pod UID, one of each pod. Times are monotonic seconds."""
+    """At most one reservation for each pod UID. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, tuple[Tentative, float]] = {}
@@ -35,18 +35,18 @@ class Tentatives:
         return self._on.get(node, {}).values()
 
     def nodes(self) -> Iterator[str]:
-        """Those on which there is any."""
+        """Nodes with a reservation."""
         return iter(self._on)
 
     def put(self, tentative: Tentative, now: float) -> None:
-        """For a while. Its pod has no other."""
+        """Adds a reservation for a while. The pod must not have another one."""
         due = now + TENTATIVE_SECONDS
         self._by_uid[tentative.uid] = tentative, due
         self._on.setdefault(tentative.node, {})[tentative.uid] = tentative
         self._due.append((due, tentative.uid))
 
     def remove(self, uid: str) -> str:
-        """On which node it was; "" where the pod has none."""
+        """Removes the pod's reservation. Returns its node, or ""."""
         found = self._by_uid.pop(uid, None)
         if found is None:
             return ""
@@ -57,7 +57,7 @@ class Tentatives:
         return node
 
     def expired(self, now: float) -> list[Tentative]:
-        """Remove those whose time is over."""
+        """Removes the expired reservations."""
         found = []
         while self._due and self._due[0][0] <= now:
             uid = self._due.popleft()[1]

@@ -1,4 +1,4 @@
-"""What kube-scheduler asks, from a request's bytes to those of its answer: filter, prioritize, bind, preempt. The fleet decides."""
+"""The verbs filter, prioritize, bind and preempt of kube-scheduler, from request bytes to response bytes. The fleet decides."""
 
 import asyncio
 import time
@@ -33,11 +33,11 @@ T = TypeVar("T")
 OK: Final = "ok"
 NO_FIT: Final = "no_fit"
 LATER: Final = "later"
-_NOT_YET: Final = "{0}; it is tried again, as pods that leave node {1} make room there"
+_NOT_YET: Final = "{0}; retrying, as pods that leave node {1} make room"
 
 
 class Verbs:
-    """Each raises BadRequest for a request that is none, and NotActive on a standby."""
+    """Each verb raises BadRequest for a malformed request, and NotActive on a standby."""
 
     def __init__(self, fleet: Fleet, binder: Binder, activity: Activity, policy: Policy) -> None:
         self._fleet = fleet
@@ -50,7 +50,7 @@ class Verbs:
         return {"filter": self.filter, "prioritize": self.prioritize, "bind": self.bind, "preempt": self.preempt}
 
     async def filter(self, body: bytes) -> tuple[bytes, str]:
-        """On which of the nodes there are parts for the pod, and why not on the others."""
+        """Returns the nodes that have parts for the pod, and why others do not."""
         self._check()
         request = decode(body, FilterRequest)
         uid, needs = _pod(request)
@@ -63,7 +63,7 @@ class Verbs:
         return encode(answer), OK if found.fitting else NO_FIT
 
     async def prioritize(self, body: bytes) -> tuple[bytes, str]:
-        """How well the pod fits on each of the nodes, all of which filter has let through."""
+        """Scores how well the pod fits on each of the nodes that passed filter."""
         self._check()
         request = decode(body, FilterRequest)
         uid, needs = _pod(request)

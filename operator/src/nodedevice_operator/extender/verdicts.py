@@ -1,4 +1,4 @@
-"""Answers about nodes: where a pod fits, and in words why not elsewhere."""
+"""Results of a filter: nodes where a pod fits, and sentences why not elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,9 +8,10 @@ from nodedevice_operator.extender.promises import Promise
 
 @dataclass(slots=True)
 class Verdicts:
-    """Of a filter: nodes that fit, and by node why others do not. unresolvable: a preemption there would not help.
+    """Nodes that fit, and by node why others do not.
 
-    soon: where none fits, a node that fits once pods that end, or are promised parts elsewhere, have left it; "" without one.
+    unresolvable: preemption there would not help. soon: if none fits, a node that fits once its ending pods, and pods with
+    tentative parts, have left; else "".
     """
 
     fitting: list[str] = field(default_factory=list)
@@ -25,14 +26,14 @@ class NotFitting:
 
 
 def only(promise: Promise, nodes: Sequence[str]) -> Verdicts:
-    """Of a pod that is promised its parts: the node of its promise, if it is one of these."""
+    """The result for a pod with promised parts: the node of its promise, if it is one of these."""
     reason = bound_elsewhere(promise)
     others = {node: reason for node in nodes if node != promise.node}
     return Verdicts([node for node in nodes if node == promise.node], unresolvable=others)
 
 
 def bound_elsewhere(promise: Promise) -> str:
-    """Why no other node than that of its promise will do."""
+    """Why the pod may only go to the node of its promise."""
     if promise.is_unresolved:
-        return f"it is not known yet whether the API server has bound the pod to node {promise.node}"
+        return f"the outcome of the pod's bind to node {promise.node} is still unknown"
     return f"the pod is bound to node {promise.node}"

@@ -1,6 +1,6 @@
-"""What kube-scheduler sends to an extender and reads from it. Go's field names, decoded once.
+"""The requests of kube-scheduler to an extender, and the responses. Go's field names, decoded once.
 
-Source: k8s.io/kube-scheduler/extender/v1 types.go @ v1.37.1. Fields that are not needed are skipped; an answer holds no other ones.
+Source: k8s.io/kube-scheduler/extender/v1 types.go @ v1.37.1. Unneeded fields are left out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class BadRequest(ValueError):
-    """A request that cannot be answered; the text says what is wrong with it."""
+    """A malformed request; the text names the problem."""
 
 
 class _Metadata(Struct, gc=False):
@@ -30,9 +30,10 @@ class _NodeList(Struct, gc=False):
 
 
 class FilterRequest(Struct, rename="pascal", gc=False):
-    """Of filter and prioritize. Nodes come by name from a scheduler whose extender is nodeCacheCapable, whole from others.
+    """The request of filter and prioritize. kube-scheduler sends nodes by name if the extender is nodeCacheCapable, else as
+    objects.
 
-    pod: as the API has it, decoded by whoever needs it.
+    pod: the API object, decoded on demand.
     """
 
     pod: Raw
@@ -40,7 +41,7 @@ class FilterRequest(Struct, rename="pascal", gc=False):
     node_names: list[str] | None = None
 
     def named(self) -> dict[str, Raw | None]:
-        """The nodes by name, in their order; with the objects where they came. Raises BadRequest."""
+        """The nodes by name, in their order, with the objects if sent. Raises BadRequest."""
         if self.node_names is not None:
             return dict.fromkeys(self.node_names)
         if self.nodes is None:
@@ -49,7 +50,7 @@ class FilterRequest(Struct, rename="pascal", gc=False):
 
 
 class BindRequest(Struct, rename="pascal", gc=False):
-    """Of bind: which pod is to be bound to which node."""
+    """The request of bind: the pod and its node."""
 
     name: str = msgspec.field(name="PodName")
     namespace: str = msgspec.field(name="PodNamespace")
@@ -106,7 +107,7 @@ class PreemptRequest(Struct, rename="pascal", gc=False):
 
 
 class PreemptAnswer(Struct, rename="pascal", gc=False):
-    """Always by UID. A node that is left out is no candidate."""
+    """The response of preempt, always by UID. A node that is left out is not a candidate."""
 
     node_name_to_meta_victims: dict[str, MetaVictims]
 
@@ -121,9 +122,9 @@ class FilterAnswer(Struct, rename="pascal", omit_defaults=True, gc=False):
 
 
 class NotYet(Struct, rename="pascal", gc=False):
-    """The answer to a filter that a scheduler repeats by itself, after a second and then less and less often; at most 10 s apart.
+    """The response to a filter that the scheduler then retries by itself, after a second and with growing pauses of up to 10 s.
 
-    Source: pkg/scheduler/schedule_one.go: an error of an extender is no verdict on the pod, which goes to the backoff queue.
+    Source: pkg/scheduler/schedule_one.go: after an error of an extender the pod goes to the backoff queue.
     """
 
     error: str

@@ -1,9 +1,8 @@
 """Keeps the stores equal to what the API server has: each kind is listed whole in pages, then followed from that list's version.
 
 No object is ever held as JSON: a line of a watch is decoded once, into the few fields that are needed, and becomes a record. A
-watch that is cut goes on from the last version; one whose version is too old begins with a new list, which finds what is gone, so
-nothing is lost whatever happened in between. Where the API server's versions went back, as after a restore from a backup, a list
-replaces all that is known. Writes nothing.
+broken watch continues from the last version; if that is too old, a new list finds the deleted objects, so no change is lost. If the
+API server's versions went back, as after a restore from a backup, a list replaces all records. Writes nothing.
 """
 
 import asyncio
@@ -64,7 +63,7 @@ class Informer:
             await asyncio.sleep(pause)
 
     async def refresh(self) -> None:
-        """List all beside the watch that is open, so that everything is known that was written before the call."""
+        """Lists all objects while the watch stays open, so that the store has every write from before the call."""
         restores = self._cache.restores
         await retrying(
             self._list,
@@ -77,7 +76,7 @@ class Informer:
             self._state.relist(time.monotonic())
 
     async def _step(self) -> float:
-        """Send the request that is due, and report what came of it; how long to wait before the next, in seconds."""
+        """Sends the due request and notes its result; returns the seconds to wait before the next."""
         state = self._state
         if self._restores != self._cache.restores:
             # a list of another kind has shown it
@@ -106,7 +105,7 @@ class Informer:
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
         known = self._cache.newest
-        # with the bounds of a store, not all of it at once; what is in the store in that version is not held twice meanwhile
+        # bounded like a store; records that the store has in the same version are not copied
         listed = self._store.empty()
         stored = set[str]()
         undecoded: frozenset[Any] = frozenset()
@@ -120,7 +119,7 @@ class Informer:
                 if held is not None:
                     stored.add(held.uid)
                 elif not self._store.is_complete and self._store.put(record):
-                    # nobody concludes anything from a part of the first list, and held twice it would be most of the memory
+                    # safe for the first list: readers wait until it is complete, and a second copy would be most of the memory
                     stored.add(record.uid)
                 else:
                     listed.put(record)
@@ -140,16 +139,16 @@ class Informer:
         if self._cache.is_complete:
             self._cache.synced.set()
             if not was_complete:
-                # these records stay: looking through all of them again and again would hold up the loop for a tenth of a second
+                # these records stay: each collection over all of them would block the loop for a tenth of a second
                 gc.collect()
                 gc.freeze()
-            # until every list was complete no node was reconciled, so all are to be
+            # no node was reconciled before all lists were complete: enqueue all
             for node in changed if was_complete else self._cache.names_of_nodes():
                 self._cache.on_list(node)
         return version
 
     def _log_failed_list(self, failure: ApiError) -> None:
-        """Once: what is forbidden, and an API server that is unreachable, is logged by kube.health."""
+        """Logs a failed list once. kube.health logs forbidden requests and an unreachable API server."""
         if self._is_failure_logged or isinstance(failure, Forbidden | Unreachable):
             return
         self._is_failure_logged = True
@@ -222,7 +221,7 @@ class Informer:
         return int(version)
 
     def _store_object(self, form: Any, *, is_end: bool, record: Any = None) -> None:
-        """record: of that object, where it is made already."""
+        """record: the object's record, if it exists already."""
         try:
             record = record or self._kind.record(form)
         except VALUE_ERRORS as exc:

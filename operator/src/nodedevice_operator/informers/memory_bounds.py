@@ -1,7 +1,7 @@
-"""How much is kept of the NodeDevices of one node, whatever its token has written. Decides; stores nothing.
+"""Limits the memory for the NodeDevices of one node. Decides; stores nothing.
 
-Whoever has the token of one node may write objects of any size and number. Of each there is a record of a few hundred bytes. Lists
-are kept of so many bytes in all, and so many objects count.
+The token of one node can write objects of any size and number. Each object has a record of a few hundred bytes. The lists of all
+records, and the number of objects that count, are limited.
 """
 
 from bisect import bisect_left
@@ -22,7 +22,7 @@ MOST_OF_NODE: Final = 512
 
 
 class Weighed(Protocol):
-    """What bounds ask of a record: how much memory its lists take (bytes), and what sorts the oldest first."""
+    """A record with bounds: the memory of its lists (bytes), and a sort key, oldest first."""
 
     @property
     def weight(self) -> int: ...
@@ -35,7 +35,7 @@ W = TypeVar("W", bound=Weighed)
 
 @dataclass(frozen=True, slots=True)
 class Bounds(Generic[W]):
-    """Of one node. without_lists: makes a record without what it weighs."""
+    """The bounds for one node. without_lists: returns the record without its lists."""
 
     without_lists: Callable[[W], W]
     most_bytes: int = MOST_BYTES_OF_NODE
@@ -45,14 +45,14 @@ class Bounds(Generic[W]):
         return record.age < than.age
 
     def oldest(self, of_node: Iterable[W]) -> list[W]:
-        """Those that count."""
+        """The records that count."""
         return nsmallest(self.most_objects, of_node, key=_AGE)
 
 
 class Newest:
     """Ages of one node's records that have lists, to find the newest without a walk over all.
 
-    Made where these take too much memory: each that comes next does so again.
+    Created when the lists exceed the limit, and kept, as each later record exceeds it again.
     """
 
     def __init__(self, of_node: Iterable[Weighed]) -> None:
@@ -75,7 +75,7 @@ _AGE: Final = attrgetter("age")
 
 
 def without_lists(record: NodeDeviceRecord) -> NodeDeviceRecord:
-    """Its numbers and the state of its conditions, as if the agent had omitted all else."""
+    """Keeps numbers and conditions, as if the agent had omitted all lists."""
     return replace(
         record,
         devices={},

@@ -22,7 +22,7 @@ from nodedevice_operator.kube.lists import KINDS, Cluster, Kind
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 10.0
-# After an outage a watch may wait some time before it reconnects; that is no reason to exit.
+# After an outage a watch may wait some time before it reconnects; the process must not exit for that.
 _RECOVERY_SECONDS: Final = 30.0
 
 
@@ -60,7 +60,7 @@ class Watchdog:
                 log.debug("staleness check failed", extra={"error": str(error)})
 
     async def _check(self) -> None:
-        """List all, wait, and check that all of it was delivered. Raises StaleWatch, or ApiError where it cannot be listed."""
+        """Lists all, waits, and checks that watches delivered all of it. Raises StaleWatch, or ApiError if the list fails."""
         began = time.monotonic()
         undelivered = [found for kind in self.kinds for found in await self._undelivered(kind)]
         if not undelivered:

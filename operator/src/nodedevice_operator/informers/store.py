@@ -1,8 +1,8 @@
-"""What is known of the cluster: slim records, filled by lists and watches, newest first, and the handlers of what changes.
+"""The cached state of the cluster: slim records, filled by lists and watches, and the handlers of changes.
 
-Each kind is a store. A record older than the one held is ignored, so the echo of our own write never looks like a change,
-and neither does an event that was overtaken. A store is complete once a whole list has gone into it: before that nothing
-may be concluded from what is absent. An object that exists and cannot be decoded is invalid: what was known of it stays.
+Each kind is a store. A record older than the stored one is ignored, so neither the echo of an own write nor a late event counts as
+a change. A store is complete once a whole list has gone into it: before that an absent record proves nothing. An object that exists
+and cannot be decoded is invalid: its last record stays.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
-# Answers to our own writes may come after the news that the object is gone; so many of the gone are remembered.
+# Responses to own writes may arrive after the deletion of the object; so many deleted UIDs are remembered.
 _REMEMBERED_GONE: Final = 4096
 
 K = TypeVar("K", bound=Hashable)
@@ -38,7 +38,7 @@ class Record(Protocol):
 
 R = TypeVar("R", bound=Record)
 
-# Called with the node that an object is about, and the record before and after the change; None: there is none.
+# Called with the node of an object, and its record before and after the change (None: absent).
 UpdateHandler = Callable[[str, R | None, R | None], None]
 
 # So many keys of one node are a tuple, a fifth of a dictionary, which each new key copies.
@@ -60,7 +60,7 @@ class Store(Generic[K, R]):
         # for reading only
         self.by_key: dict[K, R] = {}
         self._by_node: dict[str, tuple[K, ...] | dict[K, None]] = {}
-        # of each node, with bounds: what its records weigh, and those that count where there are too many
+        # by node, with bounds: the weight of its records, and the records that count if there are too many
         self._weights: dict[str, int] = {}
         self._newest: dict[str, Newest] = {}
         self._oldest: dict[str, list[K]] = {}
@@ -73,11 +73,11 @@ class Store(Generic[K, R]):
         return Store(self._bounds)
 
     def on_update(self, handler: UpdateHandler[R]) -> None:
-        """Call `handler` at each change that a watch brings, not at those of a list."""
+        """Calls `handler` at each change from a watch, not from a list."""
         self._handlers.append(handler)
 
     def update(self, record: R) -> None:
-        """Store a watched object, and call the handlers if that changed what is known."""
+        """Stores a watched object, and calls the handlers if the record changed."""
         before = self.by_key.get(record.key)
         if self.put(record):
             self._notify(record.node, before, self.by_key[record.key])
@@ -85,7 +85,7 @@ class Store(Generic[K, R]):
                 self._notify(before.node, before, None)
 
     def delete(self, key: K, uid: str, node: str) -> None:
-        """Remove an object whose deletion a watch shows, and call the handlers if it was known."""
+        """Removes an object that a watch shows as deleted, and calls the handlers if it was stored."""
         before = self.by_key.get(key)
         if self.remove(key, uid):
             self._notify(node, before, None)
@@ -102,13 +102,13 @@ class Store(Generic[K, R]):
         return list(self.by_key.values())
 
     def same(self, record: R) -> R | None:
-        """The record that is held, where it is the same version of the same object."""
+        """The stored record, if it is the same version of the same object."""
         held = self.by_key.get(record.key)
         is_same = held is not None and held.resource_version == record.resource_version and held == record
         return held if is_same else None
 
     def of_uids(self, uids: Container[str]) -> list[R]:
-        """Records of objects of these."""
+        """Records with one of these UIDs."""
         return [record for record in self.by_key.values() if record.uid in uids]
 
     def of_node(self, node: str) -> list[R]:
@@ -125,7 +125,7 @@ class Store(Generic[K, R]):
         return [record for node in self._by_node for record in self.of_node(node)]
 
     async def counting_in_steps(self) -> AsyncIterator[list[R]]:
-        """The same as of now, some at a time: the loop gets to others in between."""
+        """A snapshot of `counting`, in chunks: other tasks run in between."""
         found = self.counting()
         for first in range(0, len(found), _STEP):
             yield found[first : first + _STEP]
@@ -158,7 +158,7 @@ class Store(Generic[K, R]):
         return frozenset(self._by_node)
 
     def put(self, record: R) -> bool:
-        """Store a record unless a newer one is held; whether that changed what is known."""
+        """Stores a record unless a newer one is stored; returns whether the record changed."""
         key: K = record.key
         held = self.by_key.get(key)
         if record.uid in self._gone or (held is not None and record.resource_version <= held.resource_version):
@@ -177,21 +177,21 @@ class Store(Generic[K, R]):
         return was_invalid or held is None or held != self.by_key[key]
 
     def mark_invalid(self, key: K) -> bool:
-        """The object of that key exists and cannot be decoded; whether that was not known."""
+        """Notes that the object of that key exists and cannot be decoded; returns whether that is new."""
         is_new = key not in self._invalid
         self._invalid.add(key)
         return is_new
 
     def is_invalid(self, key: K) -> bool:
-        """Whether that object exists and cannot be decoded, so that nothing may be concluded from what is known of it."""
+        """Whether that object exists and cannot be decoded, so that its record proves nothing."""
         return key in self._invalid
 
     def is_gone(self, uid: str) -> bool:
-        """Whether the object of that uid was removed, as far as that is remembered."""
+        """Whether the object of that uid is among the last removed ones."""
         return uid in self._gone
 
     def remove(self, key: K, uid: str) -> bool:
-        """Forget the object of that uid; whether it was known."""
+        """Removes the object of that uid; returns whether it was stored."""
         self._gone[uid] = None
         if len(self._gone) > _REMEMBERED_GONE:
             del self._gone[next(iter(self._gone))]
@@ -211,15 +211,15 @@ class Store(Generic[K, R]):
         undecoded: Collection[K | None] = (),
         stored: Container[str] = (),
     ) -> frozenset[str]:
-        """Store a whole list, as of that version; the nodes about which anything changed.
+        """Stores a whole list of that version; returns the nodes with changes.
 
-        What the list lacks is gone, unless it is newer than the list. undecoded: keys of objects in it that cannot be decoded; with
-        None among them it may be any, and then nothing is gone. stored: UIDs of objects in it that are held already.
+        Records that the list lacks are removed, unless they are newer than the list. undecoded: keys of its objects that cannot be
+        decoded; None stands for an unknown key, and then nothing is removed. stored: UIDs of its objects that are stored already.
         """
         named = {key for key in undecoded if key is not None}
         is_all_named = len(named) == len(undecoded)
         invalid = named if is_all_named else self._invalid | named
-        # what could not be decoded and can be now: reconciles have waited for it, whether it differs or not
+        # objects that can be decoded again: reconciles have waited for them, even if they are unchanged
         changed = {self.by_key[key].node for key in self._invalid - invalid if key in self.by_key}
         self._invalid = invalid
         # not keys, which would be as many new objects: there are a hundred thousand pods
@@ -243,14 +243,15 @@ class Store(Generic[K, R]):
         return frozenset(changed)
 
     def expire(self) -> None:
-        """Versions went back: whatever is listed next is newer than all that is held, and what is gone may exist again."""
+        """Accepts older versions after a restore: the next list counts as newer than all records, and removed UIDs may exist
+        again."""
         self._gone.clear()
         for key in self.by_key:
             held: Any = self.by_key[key]
             self.by_key[key] = replace(held, resource_version=0)
 
     def _weigh(self, record: Any, held: Any) -> None:
-        """Keep within the bounds, after that record was stored. held: in whose place."""
+        """Keeps within the bounds after that record was stored. held: the record that it replaced."""
         assert self._bounds is not None
         node, most = record.node, self._bounds.most_bytes
         weight = self._weights.get(node, 0) + record.weight - (held.weight if held is not None else 0)
@@ -312,7 +313,7 @@ class Store(Generic[K, R]):
 
 
 class Stores:
-    """The stores of the kinds that a program watches, by plural, and how new what they hold is. labels: the kinds in words."""
+    """The stores of the kinds that a program watches, by plural, and their newest version. labels: the kinds in words."""
 
     def __init__(self, stores: Mapping[str, Store[Any, Any]], labels: Sequence[str]) -> None:
         self.stores = stores

@@ -1,6 +1,6 @@
 """Requests to the API server: fenced, counted, and reported to ApiHealth.
 
-Each feature owns its requests: a class beside it, on Requests.
+Each feature owns its requests, in a subclass of Requests.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ USER_AGENT: Final = "nodedevice-operator"
 CONCURRENT_REQUESTS: Final = 160
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 15.0
-# The API server sends a bookmark each minute when there is nothing else; silence beyond that is a dead connection.
+# The API server sends a bookmark each minute; a longer silence means a dead connection.
 _SILENCE_SECONDS: Final = 90.0
 _WATCH: Final = {"watch": "true", "allowWatchBookmarks": "true"}
 
@@ -123,9 +123,9 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, kind: str, path: str, query: Mapping[str, str | int]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """A watch of that kind that is open, as its lines.
+        """Opens a watch of that kind and yields its lines.
 
-        Raises ApiError where it cannot be opened, and WatchInterrupted where it is cut, as load balancers do.
+        Raises ApiError if it cannot be opened, and WatchInterrupted if it breaks, as by a load balancer.
         """
         request = Request("GET", target(path, {**query, **_WATCH}), (("Accept", JSON),))
         try:

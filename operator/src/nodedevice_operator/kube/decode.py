@@ -1,7 +1,7 @@
-"""Decodes responses of the API server, or of something before it, into their schemas; an unexpected form is an error of ours.
+"""Decodes responses of the API server, or of a proxy before it, into their schemas; an unexpected form raises an operator error.
 
-An object in a list that cannot be decoded does not affect the others. It is logged, once, and decoded without its status if that
-helps: then only its owner is known, and what the cluster shows of it stays as it is. Sends nothing.
+An object in a list that cannot be decoded does not affect the others. It is logged once, and decoded without its status if that
+helps: then only its owner is known, and the operator changes nothing for it. Sends nothing.
 """
 
 import logging
@@ -18,9 +18,9 @@ from nodedevice_operator.objects.meta import ListMetadata, ListSchema, Schema
 
 log = logging.getLogger(__name__)
 
-# What a record's constructor raises for an invalid value in an object, such as a resource version that is no number.
+# What a record's constructor raises for an invalid value in an object, such as a resource version that is not a number.
 VALUE_ERRORS: Final = (ValueError, ArithmeticError)
-# An object among those of its kind: its name, or namespace and name; None if not even that can be decoded.
+# The key of an object within its kind: its name, or namespace and name; None if not even that can be decoded.
 Key: TypeAlias = str | tuple[str, str] | None
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def decode_record(verb: str, what: str, data: bytes, form: type[T], make: Callab
 def decode_page(
     what: str, data: bytes, page: Any, schema: type[Any], *, needs_status: bool
 ) -> tuple[Any, frozenset[Key]]:
-    """A page of a list of objects of that schema, and the keys of those that cannot be decoded; each is logged.
+    """A page of a list of objects of that schema, and the keys of the undecodable ones; each is logged.
 
     needs_status: an object is of no use without its status. Raises InvalidResponse if it is not a page.
     """
@@ -81,7 +81,7 @@ def decode_page(
 
 
 def decode_list(what: str, data: bytes, schema: type[T]) -> ListSchema[T]:
-    """A list, or a page of one, without what cannot be decoded, which is logged. Raises InvalidResponse if it is no list."""
+    """The items of a list or a page; undecodable ones are logged and left out. Raises InvalidResponse if it is not a list."""
     form = ListSchema[schema]  # type: ignore[valid-type]  # a form that is made of a value
     page: ListSchema[T] = decode_page(what, data, form, schema, needs_status=True)[0]
     return page
@@ -118,5 +118,5 @@ def _key(raw: msgspec.Raw) -> Key:
 
 
 def key_of(name: str, namespace: str = "") -> Key:
-    """Which object that is, among those of its kind."""
+    """The key of the object within its kind."""
     return (namespace, name) if namespace else name or None

@@ -24,12 +24,12 @@ _UNSERVED: Final = frozenset({502, 503, 504})
 _BUSY: Final = 429
 # An API server under load refuses some requests of a kind and accepts others: that is logged at most this often.
 _BUSY_LOG_SECONDS: Final = 60.0
-# A refused request is retried within half a minute if it is still needed: an older refusal is no current problem, although nothing
-# has shown yet that the request would be allowed.
+# A refused request is retried within half a minute if it is still needed: an older refusal is not a current problem, although
+# nothing has shown yet that the request would be allowed.
 _REFUSAL_SECONDS: Final = 90.0
 
 _Request = tuple[str, str]
-# Of what is only shown: without them the program is as ready as ever.
+# Requests for display only: the program is ready without them.
 SLICES: Final = "resourceslices"
 _ONLY_SHOWN: Final = frozenset({SLICES})
 
@@ -70,7 +70,7 @@ class ApiHealth:
     def failed(self, error: ApiError) -> None:
         """Report a failure. An error response about the object itself shows that the API server is reachable.
 
-        So does the answer to another request while this one waited for its own in vain: the API server is slow.
+        So does a response to another request while this one timed out: the API server is slow.
         """
         if isinstance(error, NoAnswer) and self.clock() - self._answered_at < error.seconds:
             self._log_slow(error)
@@ -98,7 +98,7 @@ class ApiHealth:
         if now - self._slow_logged_at >= _BUSY_LOG_SECONDS:
             self._slow_logged_at = now
             fields = {"verb": error.verb, "what": error.what, "error": error.problem}
-            log.warning("API server answers slowly; retrying", extra=fields)
+            log.warning("API server responds slowly; retrying", extra=fields)
 
     def _log_forbidden(self, error: ApiError) -> None:
         request = (error.verb, error.what)
@@ -153,7 +153,7 @@ def _without(refused: Mapping[_Request, float], request: _Request) -> Mapping[_R
 
 @dataclass(eq=False)
 class Health:
-    """The two questions a kubelet asks, answered beside /metrics: does it hang, and has it seen all it must see."""
+    """Serves the kubelet's probes, with /metrics: whether the process hangs, and whether its lists are complete."""
 
     api: ApiHealth
     waits_for: Callable[[], tuple[str, ...]]
@@ -163,7 +163,7 @@ class Health:
     def serve(
         self, address: tuple[str, int], registry: CollectorRegistry, protection: Protection = OPEN
     ) -> tuple[str, int]:
-        """Begin to answer at /healthz and /readyz, until the process ends; the address in use.
+        """Serves /healthz and /readyz until the process ends; returns the address in use.
 
         Raises OperatorSettingsError when the address cannot be used.
         """
@@ -176,13 +176,13 @@ class Health:
         return str(host), int(port)
 
     def _live(self) -> tuple[bool, str]:
-        """Whether to go on living, and what is wrong. A restart does not bring an API server back, so that is no reason."""
+        """Liveness, and the problems. An unreachable API server does not fail it: a restart would not help."""
         hang = self.heartbeat.problem()
         if hang:
             return False, f"not ok\n{hang}"
         return True, "\n".join(("ok", *self.api.problems(), *tasks.problems()))
 
     def _ready(self) -> tuple[bool, str]:
-        """Whether every list was seen and the API server answers, and what is missing."""
+        """Readiness: every list is complete and the API server responds; and the missing parts."""
         missing = (*self.api.problems(but=_ONLY_SHOWN), *self.waits_for())
         return not missing, "\n".join(("not ok", *missing)) if missing else "ok"

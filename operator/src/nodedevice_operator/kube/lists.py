@@ -36,9 +36,8 @@ R = TypeVar("R")
 class Kind(Generic[R]):
     """A kind that is watched. `name` is its plural, `base` the path of its group and version.
 
-    needs_status: an object whose status cannot be decoded is not taken in without it. A Node without its status would look like one
-    that has lost all its capacity; what is known of it stays instead. selector, labels: of the fields and labels of those objects
-    that are watched.
+    needs_status: an object with an undecodable status is not stored. A Node without its status would seem to have lost all its
+    capacity; its last record stays instead. selector, labels: field and label selectors of the watch.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Kind(Generic[R]):
 
     @property
     def query(self) -> dict[str, str]:
-        """Of each list and watch."""
+        """The query parameters of each list and watch."""
         selectors = {"fieldSelector": self.selector, "labelSelector": self.labels}
         return {key: value for key, value in selectors.items() if value}
 

@@ -23,7 +23,7 @@ PAGE: Final = 250  # objects, at most
 _PAGE_BYTES: Final = 2 * 1024 * 1024
 _MOST_PAGE_BYTES: Final = 2 * _PAGE_BYTES
 _FEWER: Final = 8
-# What is longer is decoded in a thread: a page takes a tenth of a second and more, in which a leader could renew nothing.
+# Longer responses are decoded in a thread: a page takes a tenth of a second or more, in which a leader could not renew.
 MOST_IN_LOOP: Final = 64 * 1024
 # 5,000 Leases are 3 to 4 MB
 _MOST_WHOLE_BYTES: Final = 8 * _PAGE_BYTES
@@ -38,7 +38,7 @@ class Requests:
         self._client = client
 
     async def read_pod(self, namespace: str, name: str) -> PodRecord:
-        """Which pod has that name now, and where it runs. Raises NotFound, also for what no pod can be called."""
+        """The pod that has that name now, and its node. Raises NotFound, also for an invalid name."""
         if not (_LABEL.fullmatch(namespace) and _POD_NAME.fullmatch(name)):
             # not even asked for: to a path a dot or two are more than a name
             raise NotFound("GET", "pods", "no pod can have that name", 404)
@@ -48,7 +48,7 @@ class Requests:
     async def _pages(
         self, what: str, path: str, schema: type[T], query: Mapping[str, str] | None = None
     ) -> AsyncIterator[list[T]]:
-        """Items of a list, page by page, all as of one moment; without those that cannot be decoded. query: of the first page."""
+        """Items of a list, page by page, all of one version; without undecodable ones. query: for the first page."""
 
         def read(data: bytes) -> tuple[list[T], str]:
             page = decode_list(what, data, schema)
@@ -65,10 +65,11 @@ class Requests:
         query: Mapping[str, str],
         accept: str = JSON,
     ) -> AsyncIterator[T]:
-        """A list page by page, each of a bounded length: whoever may write big objects must not fill the memory with one page.
+        """Reads a list page by page, each of a bounded length: big objects must not fill the memory in one page.
 
-        A longer page is asked for again with fewer objects. read: a page, and the token of the next one, "" after the last.
-        A list of version 0 comes whole, from the API server's cache; one that is too long for that is read in pages, as of now.
+        A longer page is requested again with fewer objects. read: decodes a page, and returns the token of the next one, "" after
+        the last. A list of version 0 comes whole from the API server's cache; if it is too long, it is read in pages of the current
+        version.
         """
         asked: dict[str, str | int] = {**query}
         limit = PAGE
@@ -91,10 +92,10 @@ class Requests:
             del data, page
             if not token:
                 return
-            # a version beside a continue token is refused
+            # the API server rejects a version together with a continue token
             asked = {**query, "continue": token}
             asked.pop("resourceVersion", None)
-            # whoever waits goes first
+            # waiting requests go first
             await asyncio.sleep(0)
 
     async def _apply(

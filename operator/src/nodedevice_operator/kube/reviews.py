@@ -14,7 +14,7 @@ class _ReviewSchema(Schema):
 
 
 class Reviews:
-    """Its client has no fence: an operator that stands by is asked for metrics, too."""
+    """Its client has no fence: a standby serves metrics as well."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

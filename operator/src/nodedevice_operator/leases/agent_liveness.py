@@ -40,9 +40,9 @@ _SMALLEST_OUTAGE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """What AgentReady shows of an agent: `status` True or Unknown, and why.
+    """The AgentReady condition of an agent: `status` True or Unknown, and why.
 
-    is_withdrawn: its free devices are not offered any more, only those that pods hold.
+    is_withdrawn: its free devices are withdrawn, only allocated ones count.
     """
 
     status: str
@@ -119,11 +119,11 @@ class LeaseTable:
         nodes: frozenset[str],
         stored: Mapping[str, StoredAgent] | None = None,
     ) -> "LeaseTable":
-        """The table after a whole, successful list: one that shows nothing older than was known, or a consistent one.
+        """The table after a whole, successful list: not older than the last, or a consistent one.
 
-        nodes: those with NodeDevices; only of these anything is concluded.
-        stored: what the API stores of agents whose Lease we never saw. A restart of the operator is no sign of life of an agent,
-        and a Lease that does not exist now may have existed before.
+        nodes: nodes with NodeDevices; others are not judged.
+        stored: the stored state of agents whose Lease was never seen. A restart of the operator does not prove that an agent lives,
+        and a missing Lease may have existed before.
         """
         gap = now - self.listed_at if self.listed_at is not None else 0.0
         uncounted = gap if gap > _LONGEST_GAP_SECONDS else 0.0
@@ -133,7 +133,7 @@ class LeaseTable:
         # a Lease that never existed cannot expire
         seen |= {name: replace(before[name], is_gone=True) for name in (before.keys() - found.keys()) & nodes}
         for name in seen.keys() - nodes:
-            # its Node is gone, or not there yet: what comes under this name starts without a past
+            # its Node is gone, or does not exist yet: the next Node of this name starts without history
             seen[name] = replace(seen[name], silent_since=None, is_withdrawn=False)
         return self._judged(seen, now, nodes)
 
@@ -156,7 +156,7 @@ class LeaseTable:
         return frozenset(n for n in self.leases.keys() | before.leases.keys() if self.state(n) != before.state(n))
 
     def _judged(self, seen: dict[str, _SeenLease], now: float, nodes: frozenset[str]) -> "LeaseTable":
-        """The table with the agents that fell silent now, those that did so together, and those whose grace is over."""
+        """Marks the agents that fell silent now, the ones that did so together, and the ones whose grace is over."""
         for name in seen.keys() & nodes:
             lease = seen[name]
             if lease.silent_since is None and now - lease.changed_at > lease.duration_seconds:
@@ -166,7 +166,7 @@ class LeaseTable:
         outage = silent_together(silent, len(undecided))
         for name in silent:
             if name in outage:
-                # the grace of those that stay silent begins when the outage is over
+                # the grace of agents that stay silent begins when the outage is over
                 seen[name] = replace(seen[name], grace_from=now)
             elif now - seen[name].grace_from >= self.grace_seconds:
                 seen[name] = replace(seen[name], is_withdrawn=True)
@@ -189,7 +189,7 @@ def silent_together(silent_since: Mapping[str, float], agents: int) -> frozenset
 
 
 def _from_stored(stored: StoredAgent, lease: LeaseRecord | None, now: float) -> _SeenLease:
-    """A Lease in our first list, or missing from it, with what is stored of its agent."""
+    """A Lease in the first list, or missing from it, with the stored state of its agent."""
     lease = lease or LeaseRecord("", names.AGENT_LEASE_SECONDS)
     silent_since = None if stored.is_alive else now
     return _SeenLease(
@@ -225,9 +225,9 @@ _EXPIRED: Final = frozenset({Reason.LEASE_EXPIRED, Reason.LEASES_EXPIRED_TOGETHE
 
 
 def stored_state(records: Iterable[NodeDeviceRecord]) -> AgentState | None:
-    """State of a node's agent as its NodeDevices store it; a silent one wins. None where nothing is stored.
+    """The state of a node's agent in its NodeDevices' conditions; a silent one wins.
 
-    Whether free devices are withdrawn is not in it: that is stored for each resource by itself.
+    None without conditions. It lacks whether free devices are withdrawn: each resource stores that itself.
     """
     found: AgentState | None = None
     for record in records:
@@ -238,7 +238,7 @@ def stored_state(records: Iterable[NodeDeviceRecord]) -> AgentState | None:
 
 
 def stored_agents(records: Iterable[NodeDeviceRecord]) -> dict[str, StoredAgent]:
-    """What is stored of agents that have, or had, a Lease, by node; silence wins."""
+    """The stored state of agents that have, or had, a Lease, by node; silence wins."""
     found: dict[str, StoredAgent] = {}
     for record in records:
         stored, advertised = record.conditions.get(Condition.AGENT_READY), record.conditions.get(Condition.ADVERTISED)

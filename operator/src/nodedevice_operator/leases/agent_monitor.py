@@ -1,9 +1,9 @@
-"""Lists the agents' Leases from time to time, enqueues each node whose agent came or went, and reports what agents write on them.
+"""Polls the agents' Leases, enqueues each node whose agent came or went, and reports the agents' annotations.
 
-A whole list each time, from the API server's watch cache: a watch would bring every renewal of every agent. Where that shows an
-older state than was known, a consistent list decides: it shows older versions only after a restore. The first list is made when all
-NodeDevices are known, as what is stored in them about their agents outlives a restart of the operator. It holds until a list
-succeeds: a failed request proves nothing about the agents.
+Each poll is a whole list from the API server's watch cache: a watch would deliver every renewal of every agent. If the list is
+older than the last, a consistent list decides: it is older only after a restore. The first list waits for all NodeDevices, as their
+stored conditions about agents survive a restart of the operator. These hold until a list succeeds: a failed request proves nothing
+about the agents.
 """
 
 import asyncio
@@ -81,13 +81,13 @@ class AgentMonitor:
     grace_seconds: float = GRACE_SECONDS
     interval_seconds: float = INTERVAL_SECONDS
     clock: Callable[[], float] = time.monotonic
-    # called after each poll with what was found, by node
+    # called after each poll with the Leases by node
     on_poll: Callable[[Mapping[str, LeaseRecord]], object] = field(default_factory=lambda: dict, init=False)
     # whether a list was tried: capacity need not wait until one succeeds
     has_listed: bool = field(default=False, init=False)
     # by node without a Lease: after how many polls
     _missing: dict[str, int] = field(default_factory=dict, init=False)
-    # by node, where there are any: the refusals on its agent's Lease at the last poll
+    # by node with refusals: the refusals on its agent's Lease at the last poll
     _refusals: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
     _poll_soon: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     # the budget of polls that are brought forward, from the first one on
@@ -99,18 +99,17 @@ class AgentMonitor:
         self._table = LeaseTable(self.grace_seconds)
 
     def state(self, node: str) -> AgentState:
-        """State of that node's agent; where no Lease is known, the next poll comes soon."""
+        """The state of that node's agent; without a known Lease, it brings the next poll forward."""
         return self._state(node, self.cache.node_devices.of_node(node))
 
     def state_for(self, record: NodeDeviceRecord) -> AgentState:
-        """The same for one NodeDevice. Where only stored conditions are known of the agent, its own conditions count."""
+        """The same for one NodeDevice. While no Lease is known, the NodeDevice's own conditions count."""
         own = [record] if Condition.AGENT_READY in record.conditions else self.cache.node_devices.of_node(record.node)
         return self._state(record.node, own)
 
     def on_update(self, node: str, _: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
-        """A NodeDevice changed: if its agent was silent, poll its Lease soon; once for each time that it would be polled anyway.
-
-        Whoever has the token of one node can change its NodeDevices without end, and renew nothing.
+        """Polls soon when a NodeDevice of a silent agent changed, at most once per interval: the token of one node could change
+        NodeDevices without end, and renew nothing.
         """
         if now is None or self._table.state(node).status == "True":
             return
@@ -134,7 +133,7 @@ class AgentMonitor:
                 await self._pause(self._interval())
 
     async def _poll(self) -> None:
-        """Raises ApiError; then nothing is concluded."""
+        """Raises ApiError, and then keeps the table."""
         found = await self.api.list_leases()
         if self._table.is_newer_than(found):
             found = await self.api.list_leases(is_consistent=True)
@@ -156,7 +155,7 @@ class AgentMonitor:
         self._brought_forward = {node: at for node, at in self._brought_forward.items() if node in nodes}
 
     def _begin(self) -> None:
-        """Enqueue every node: until now none was reconciled, and from now on what is stored counts, or what was listed."""
+        """Enqueues every node: none was reconciled before. From now on the listed, or else the stored, state counts."""
         self.has_listed = True
         for node in self.cache.names_of_nodes():
             self.queue.enqueue(node)
@@ -205,7 +204,7 @@ class AgentMonitor:
             self.recorder.post(Event(about, NORMAL, EventReason.AGENTS_SILENT_ENDED, message))
 
     def _report_refusals(self, found: Mapping[str, LeaseRecord], *, is_first: bool) -> None:
-        """Report new refusals. Those of before the first poll have been reported."""
+        """Reports new refusals. The ones at the first poll were reported before."""
         known = self._refusals
         self._refusals = {}
         for name, lease in found.items():

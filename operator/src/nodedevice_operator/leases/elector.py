@@ -1,10 +1,10 @@
-"""Takes part in the election: acquires and renews the Lease, and keeps the write fence open while that allows it.
+"""Takes part in the election: acquires and renews the Lease, and keeps the write fence open while the Lease is held.
 
 Works in rounds: a standby reads the Lease, the leader renews it. A round that fails changes nothing; only the deadline comes
 nearer. Losing the Lease ends no process: caches stay warm, and only writes wait.
 
-A renewal that has no answer for a while is sent once more, on another connection: both replace the same version, so that one of
-them is done at most.
+A renewal without a response for a while is sent once more, on another connection: both replace the same version, so at most one of
+them succeeds.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _LOST_RACE_SECONDS: Final = 0.05
 
 def identity() -> str:
     """A name for this process: a pod that restarts is another candidate."""
-    # a Lease takes no octets that are no UTF-8, which a machine's name may have
+    # a Lease must be UTF-8; a machine's name may contain other bytes
     return f"{clean(socket.gethostname())}_{os.getpid()}_{secrets.token_hex(4)}"
 
 
@@ -64,7 +64,7 @@ class LeaderLeases:
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
 
     async def read(self, seconds: float | None = None) -> Lease:
-        """The Lease as it is; one without a version if it does not exist. seconds: to wait for the answer. Raises ApiError."""
+        """Reads the Lease; without a version if it does not exist. seconds: the request's timeout. Raises ApiError."""
         try:
             data = await self._client.request("GET", _WHAT, self._path, seconds=seconds)
         except NotFound:
@@ -72,9 +72,9 @@ class LeaderLeases:
         return _from_wire("GET", data)
 
     async def write(self, lease: Lease, seconds: float | None = None) -> Lease:
-        """Replace exactly the version that `lease` carries, or create it; the Lease as it is then. seconds: to wait for the answer.
+        """Replaces exactly the version of `lease`, or creates it; returns the stored Lease. seconds: the request's timeout.
 
-        Raises Conflict, Invalid or NotFound when it is no longer that one, or another ApiError.
+        Raises Conflict, Invalid or NotFound if the version changed, or another ApiError.
         """
         data = await self._client.request("PUT", _WHAT, self._path, body=self._to_wire(lease), seconds=seconds)
         return _from_wire("PUT", data)
@@ -95,8 +95,8 @@ def _from_wire(verb: str, data: bytes) -> Lease:
 class Election:
     """One candidate of the election.
 
-    timing: of the setting. on_lead: called whenever this process begins to write, with whether another may have written before, and
-    since when probably nobody has (by the clock). is_candidate: whether it takes part from the start.
+    timing: from the setting. on_lead: called whenever this process begins to write, with whether another process may have written
+    before, and since when probably none has (by the clock). is_candidate: whether it takes part from the start.
     """
 
     leases: LeaderLeases
@@ -127,18 +127,18 @@ class Election:
             await asyncio.sleep(pause)
 
     def take_part(self) -> None:
-        """Be a candidate from now on."""
+        """Takes part from now on."""
         self._may_lead.set()
 
     async def stand_aside(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
-        """Be no candidate until `take_part`, and release the Lease as `end` does."""
+        """Pauses until `take_part`, and releases the Lease as `end` does."""
         self._may_lead.clear()
         await self._release(until_quiet)
 
     async def end(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
         """Stop writing, and release the Lease when no write is pending; if one still is, the Lease expires by itself.
 
-        until_quiet: waits a moment for pending writes; whether there are none.
+        until_quiet: waits a moment for pending writes; returns whether all have ended.
         """
         self._has_ended = True
         await self._release(until_quiet)
@@ -202,9 +202,10 @@ class Election:
         self.fence.open_until(candidate.may_write_until)
 
     async def _write(self, lease: Lease, timing: Timing) -> tuple[Lease, float]:
-        """Write it, with a second try where the first has no answer: what is stored then, and when the try that did it was sent.
+        """Writes the Lease, with a second try if the first has no response; returns the stored Lease, and when the successful try
+        was sent.
 
-        Raises ApiError when neither did, the one with an answer before the other.
+        Raises ApiError if both fail; an error with a response goes first.
         """
 
         async def send() -> tuple[Lease, float]:
@@ -223,7 +224,7 @@ class Election:
             await asyncio.gather(*tries, return_exceptions=True)
 
     async def _timed(self, ask: Callable[[float], Awaitable[Lease]]) -> Lease:
-        """Ask, and wait for the answer as long as a Lease lasts now; keep how long it took. Raises ApiError."""
+        """Sends the request with the Lease's duration as timeout, and notes how long it took. Raises ApiError."""
         began = self.clock()
         try:
             return await ask(self._pace.timing.lease_seconds)
@@ -231,7 +232,7 @@ class Election:
             self._pace = self._pace.answered(self.clock() - began)
 
     def _stand_by(self) -> None:
-        """Another candidate holds the Lease."""
+        """Stands by, as another candidate holds the Lease."""
         self._become(self._candidate.stopped())
         self._led = False
         assert self._candidate.seen is not None
@@ -247,7 +248,7 @@ class Election:
 
 
 async def _first_of(tries: set[asyncio.Task[tuple[Lease, float]]]) -> tuple[Lease, float]:
-    """What the first of them that succeeds returns. Raises the ApiError of one that was answered, else of any."""
+    """The result of the first successful task. Raises an ApiError with a response, else any."""
     failure: ApiError | None = None
     for finished in asyncio.as_completed(tries):
         try:

@@ -1,11 +1,11 @@
-"""Which of several operators may write: the one that holds a Lease, and only while it is sure to hold it.
+"""Decides which of several operators may write: the holder of a Lease, and only while it is sure to hold it.
 
 The holder renews the Lease. Another candidate takes it when it has not seen it change for as long as the holder stated, or at once
 when its holder has released it. Each candidate measures ages by its own monotonic clock, from when it saw a change, so no two
 clocks are compared. Resource versions decide between two candidates that write at the same moment.
 
-A claim may be stored without an answer, and others believe what is stored. So the holder stops writing in time for the Lease that
-it is about to send, before it sends it.
+A claim may be stored although its response is lost, and others trust the stored Lease. So the holder adopts the deadline of a new
+claim before it sends the claim.
 """
 
 import math
@@ -21,18 +21,17 @@ SHORTEST_LEASE_SECONDS: Final = 2
 _LONGEST_WHEN_SLOW_SECONDS: Final = 20
 # Two tries of a renewal, a quarter of the Lease each, and a fifth more.
 _LEASES_IN_ANSWERS: Final = 5
-# Who holds a Lease that was deleted, where others may have taken it before that.
+# The holder of a deleted Lease that others may have taken before.
 _ANYBODY: Final = "unknown"
-# The slowest of so many answers counts: one is awaited each quarter of the Lease.
+# The slowest of so many responses counts: one is due each quarter of the Lease.
 _REMEMBERED_ANSWERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long the Lease lasts for others; all other times are fractions of that.
-
-    The holder stops writing a quarter of the time before another may begin: by then a write that was sent has arrived. A renewal
-    begins after a quarter, and is tried once more where a quarter later it has no answer.
+    """The duration of the Lease; all other times are fractions of it. The holder stops writing a quarter of it before another may
+    begin: a write under way arrives in that time. A renewal begins after a quarter, and is sent once more if it has no response a
+    quarter later.
     """
 
     lease_seconds: int
@@ -48,7 +47,7 @@ class Timing:
 
     @property
     def second_try_seconds(self) -> float:
-        """For how long a renewal waits for its answer alone."""
+        """How long a renewal waits for its response before the second try."""
         return self.lease_seconds / 4
 
     @property
@@ -59,12 +58,12 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long our Lease is to last: as set, and longer while the API server answers slowly.
+    """The duration of the own Lease: as set, and longer while the API server responds slowly.
 
-    A longer one costs the takeover after a crash, a shorter one the lead whenever a renewal takes as long as both its tries may. So
-    it is short where answers take milliseconds, and others read in the Lease itself how long it lasts.
+    A long Lease delays the takeover after a crash; a short one is lost when both tries of a renewal are slow. So it is short while
+    responses take milliseconds. Others read the duration from the Lease.
 
-    base: as set. answers: seconds that the last answers took.
+    base: as set. answers: seconds that the last responses took.
     """
 
     base: Timing
@@ -77,15 +76,15 @@ class Pace:
         return Timing(max(self.base.lease_seconds, min(asked, _LONGEST_WHEN_SLOW_SECONDS)))
 
     def answered(self, seconds: float) -> "Pace":
-        """After an answer, or after so many seconds without one."""
+        """Adds the time of a response, or of a timeout."""
         return replace(self, answers=(*self.answers, seconds)[-_REMEMBERED_ANSWERS:])
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One operator, the Lease as it last saw it, and since when that is unchanged. Times are monotonic seconds.
+    """One operator, the Lease that it last saw, and since when that is unchanged. Times are monotonic seconds.
 
-    timing: of its last claim. may_write_until: when its write fence closes. is_current: whether what is stored is `seen`, as far
+    timing: of its last claim. may_write_until: when its write fence closes. is_current: whether `seen` is the stored Lease, as far
     as it knows.
     """
 
@@ -98,7 +97,7 @@ class Candidate:
 
     @property
     def holds(self) -> bool:
-        """Whether the Lease names us; whether we may still write is a matter of the deadline."""
+        """Whether the Lease names this operator. It may write only before its deadline."""
         return self.seen is not None and self.seen.holder == self.identity
 
     @property
@@ -124,13 +123,13 @@ class Candidate:
         return replace(self, seen=lease, unchanged_since=now)
 
     def _of_a_deleted_one(self, before: Lease, now: float) -> Lease:
-        """Who holds a Lease that was deleted: we, while we may write; else anybody, for as long as any setting allows."""
+        """The holder of a deleted Lease: this operator while it may write; else unknown, for the longest possible duration."""
         if self.may_write(now) or before.holder == _ANYBODY:
             return replace(before, version="")
         return replace(before, holder=_ANYBODY, version="", duration_seconds=LONGEST_LEASE_SECONDS)
 
     def wait_seconds(self, now: float) -> float:
-        """How long until we may write the Lease: 0 if it is ours, nobody's, or has expired."""
+        """Seconds until this operator may write the Lease: 0 if it holds it, or the Lease is free or expired."""
         if self.seen is None or self.holds or not self.seen.holder:
             return 0.0
         return max(0.0, self.unchanged_since + self._stated_seconds(self.seen) - now)
@@ -139,7 +138,7 @@ class Candidate:
         return min(lease.duration_seconds or self.timing.lease_seconds, LONGEST_LEASE_SECONDS)
 
     def claiming(self, timing: Timing, now: float) -> "Candidate":
-        """Before a claim of that timing is sent: it may be stored from now on, and its answer may never come."""
+        """The state before a claim is sent: it may be stored from now on, even if the response is lost."""
         return replace(self, timing=timing, may_write_until=min(self.may_write_until, now + timing.deadline_seconds))
 
     def claim(self, now_text: str) -> Lease:
@@ -155,12 +154,12 @@ class Candidate:
         )
 
     def claimed(self, written: Lease, sent_at: float, now: float) -> "Candidate":
-        """After the answer to a claim, which is stored as `written`. It counts from when it was sent."""
+        """The state after a response to a claim, stored as `written`. The deadline counts from the time of sending."""
         until = sent_at + self.timing.deadline_seconds
         return replace(self.saw(written, now), may_write_until=until, is_current=True)
 
     def unsure(self) -> "Candidate":
-        """After a claim that failed, or has no answer: it is not known what is stored."""
+        """The state after a claim that failed or has no response: the stored Lease is unknown."""
         return replace(self, is_current=False)
 
     def stopped(self) -> "Candidate":

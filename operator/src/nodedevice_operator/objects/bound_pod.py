@@ -1,7 +1,4 @@
-"""A pod that is bound to a node and has not ended: what it needs there, and the parts that it was assigned.
-
-What a pod needs is decoded from its spec, in the order in which its containers get it.
-"""
+"""A bound pod that has not ended: its needs, and its assigned parts. The needs come from its spec, in the order of allocation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,7 +45,7 @@ class _Annotated(ObjectMetadata):
 
 
 class BoundPodSchema(Schema):
-    """A pod, bound or not: whatever its needs and its assignment depend on."""
+    """The fields of a pod, bound or not, that its needs and its assignment depend on."""
 
     metadata: _Annotated
     spec: _BoundPodSpec = msgspec.field(default_factory=_BoundPodSpec)
@@ -58,7 +55,7 @@ class BoundPodSchema(Schema):
 class PodNeeds:
     """By resource name: the containers that request it, in the kubelet's order.
 
-    sm_percent: what the pod's annotation sets, None without one. problem: why that annotation is invalid, as a sentence.
+    sm_percent: the value of the pod's annotation, None without one. problem: why that annotation is invalid, as a sentence.
     """
 
     of: tuple[tuple[str, tuple[Need, ...]], ...] = ()
@@ -66,7 +63,7 @@ class PodNeeds:
     problem: str = ""
 
     def containers(self, resource: str) -> tuple[Need, ...]:
-        """Those that request the resource; none where the pod does not."""
+        """The containers that request the resource."""
         return next((containers for name, containers in self.of if name == resource), ())
 
 
@@ -77,7 +74,7 @@ _need = shared(Need)
 
 
 def pod_needs(obj: BoundPodSchema) -> PodNeeds:
-    """What the pod needs of extended resources. A limit that is no whole number counts as none, as the agent has it."""
+    """The pod's needs of extended resources. A limit that is not a whole number is ignored, as in the agent."""
     found: dict[str, list[Need]] = {}
     for container in obj.spec.init_containers or ():
         _add(found, container, is_init=container.restart_policy != _SIDECAR)

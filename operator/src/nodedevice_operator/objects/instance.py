@@ -1,7 +1,7 @@
-"""Metadata by which an object shows which installation has created it. Pure.
+"""Metadata that names the installation that created an object. Pure.
 
-Argo CD may track objects by the same label. It would delete an object that has the label and is in none of its manifests, unless
-annotations forbid it: https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/
+Argo CD may track objects by the same label. It would delete labelled objects that its manifests lack, unless annotations forbid it:
+https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/
 """
 
 from collections.abc import Mapping

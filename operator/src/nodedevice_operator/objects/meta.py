@@ -10,14 +10,14 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import Raw, Struct, field
 from nodedevice_api import names
 
-# A field manager as it stands in managedFields. Ours counts only where it came by server-side apply: another operation
+# A field manager in managedFields. The operator's counts only with server-side apply: another operation
 # under the same name is another owner to the API server.
 OURS: Final = names.OPERATOR_FIELD_MANAGER
 STATUS: Final = "status"
 
-# Whatever many objects share is kept once, which is how thousands of nodes fit into memory: names, reasons, whole conditions. Past
-# so many values of a kind the oldest are not worth remembering, and one of more than so many characters is no common one: whoever
-# may write an object could fill the memory with those of objects that are long gone.
+# Values that many objects share are kept once, so that thousands of nodes fit into memory: names, reasons, whole conditions. The
+# number of values of a kind and their length are limited: a writer of objects could otherwise fill the memory with values of
+# deleted objects.
 _MOST_SHARED: Final = 4096
 _LONGEST_SHARED: Final = 1024
 _CHARACTERS_OF_VALUE: Final = 16
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def shared(make: Callable[..., T]) -> Callable[..., T]:
-    """The same, but for equal arguments it returns the same object, where that is small. Its arguments can be hashed."""
+    """Wraps a constructor so that equal, small arguments return the same object. Arguments must be hashable."""
     remembered = lru_cache(_MOST_SHARED)(make)
 
     def made(*args: Hashable) -> T:

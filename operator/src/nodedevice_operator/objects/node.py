@@ -115,7 +115,7 @@ def _strangers(value: int | None, owners: frozenset[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class TaintAndLabels:
-    """The operator's taint and labels of a Node, as they are or as they should be."""
+    """The operator's taint and labels of a Node, actual or desired."""
 
     is_tainted: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -184,7 +184,7 @@ def node_record(obj: NodeSchema) -> NodeRecord:
 
 
 def is_our_label(label: str) -> bool:
-    """Whether a label of a Node is one of those that the operator writes."""
+    """Whether the operator writes that label of a Node."""
     return label.startswith(LABEL_PREFIX) and label.endswith((TOTAL, HEALTHY))
 
 

@@ -29,8 +29,10 @@ class ParentParts:
 
 @dataclass(frozen=True, slots=True)
 class PodHolding:
-    """What a pod holds of one parent. index: of the parent. shared: parts of each of several containers, which may overlap, as
-    containers reuse those of init containers; empty for a single one.
+    """The parts of one parent that a pod holds.
+
+    index: of the parent. shared: the parts of each of several containers, which may overlap, as containers reuse parts of init
+    containers; empty for one container.
     """
 
     index: int
@@ -45,10 +47,11 @@ class PodHolding:
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """rules: None where the devices of the resource have no parts. sm_percent: percent of a parent's multiprocessors for each part
-    without an annotation; None where they are not limited. holders: by pod UID, those of ended pods too. refused: UIDs of pods that
-    never get theirs. has_status: whether its agent has reported anything. created: when, in the API's own form. weight: how much
-    memory its parents and holders take, about, in bytes.
+    """rules: None if the devices of the resource have no parts.
+
+    sm_percent: percent of a parent's multiprocessors for each part without an annotation; None if they are not limited. holders: by
+    pod UID, also of ended pods. refused: UIDs of pods whose allocation failed for good. has_status: whether its agent has reported.
+    created: the API's timestamp. weight: the approximate memory of its parents and holders, in bytes.
     """
 
     name: str
@@ -76,13 +79,13 @@ class NodeParts:
         return self.created, self.name
 
     def without_lists(self) -> "NodeParts":
-        """As if nothing was reported: no pod fits."""
+        """The record without reported values: no pod fits."""
         return replace(
             self, rules=None, sm_percent=None, parents=(), holders={}, refused=frozenset(), has_status=False, weight=0
         )
 
     def without(self, uids: frozenset[str]) -> "NodeParts":
-        """As it would be once these pods hold nothing. Parts that are not healthy stay unavailable."""
+        """The record after these pods end. Unhealthy parts stay unavailable."""
         freed = Counter[int]()
         for uid in uids & self.holders.keys():
             freed.update({held.index: held.parts for held in self.holders[uid]})
@@ -134,7 +137,7 @@ def _weight(made: NodeParts) -> int:
 
 
 def _rules(status: PartRulesStatus) -> PartRules:
-    """Words of a later release count as none."""
+    """Unknown words, as of a later release, count as the defaults."""
     return _part_rules(
         _word(Placement, status.placement, Placement.ANY),
         _word(Choice, status.choice, Choice.BINPACK),
@@ -162,7 +165,7 @@ def _of_pod(held: Iterable[HeldParts], index: Mapping[str, int]) -> list[PodHold
 
 
 def _together(held: list[HeldParts]) -> tuple[int, tuple[int, ...]]:
-    """Parts, each counted once; and those of each container."""
+    """The number of distinct parts, and the parts of each container."""
     if len(held) == 1:
         return held[0].parts, ()
     by_container = tuple(each.parts for each in held)

@@ -1,6 +1,6 @@
-"""NodeDevice: the record of the fields that the operator decides by.
+"""NodeDevice: the record of the fields that the operator uses.
 
-Two records are equal when they mean the same, whatever their resource versions.
+Two records with equal fields are equal even if their resource versions differ.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,7 @@ from nodedevice_operator.objects.meta import shared
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema, is_only_shown
 from nodedevice_operator.objects.status_writers import editors, is_of_agent
 
-# Reasons for which an agent has ended a resource at once: nobody waits for its plugin to come back.
+# Reasons for which an agent ends a resource at once, without waiting for its plugin to return.
 _ENDED: Final = frozenset({names.Reason.NOT_CONFIGURED, names.Reason.PLACE_TAKEN})
 # Reasons of Ready False with which no device is missing that a pod holds.
 _INTENDED: Final = frozenset({names.Reason.NO_DEVICES, names.Reason.ALL_CORDONED, names.Reason.NOT_CONFIGURED})
@@ -59,17 +59,17 @@ class DeviceRecord:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a pod that holds it has lost it: reported unhealthy, or unplugged while its plugin lists other devices or none.
+        """Whether its pod has lost it: reported unhealthy, or unplugged while its plugin lists other devices or none.
 
-        A plugin that has listed no device since it registered may still be looking for them. A device whose driver was released on
-        request has not failed.
+        A plugin without any list since its registration may still be scanning. A device whose driver was released on request has
+        not failed.
         """
         return self.health == "Unhealthy" and self.reason not in _NOT_FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedShare:
-    """What a claim says of a device, as a PodDevice shows it: which share it has, and by which extended resource the pod asked."""
+    """A claim's details of a device, for PodDevices: its share, and the extended resource that the pod requested."""
 
     id: str
     share_id: str
@@ -78,9 +78,10 @@ class ClaimedShare:
 
 @dataclass(frozen=True, slots=True)
 class AllocationRecord:
-    """The devices of the resource that one container holds, of DRA by one claim. not_injected: it runs without these devices.
+    """The devices of the resource that one container holds; with DRA, through one claim. not_injected: it runs without these
+    devices.
 
-    device_ids: without those of parts. claim: its name; shares: where it says more of them.
+    device_ids: whole devices, not parts. claim: its name; shares: details of shared devices.
     """
 
     namespace: str
@@ -97,7 +98,7 @@ class AllocationRecord:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """IDs of the devices, physical ones for parts: those of the list of devices."""
+        """IDs as in the list of devices: parts have the ID of their physical device."""
         return (*self.device_ids, *(held.parent for held in self.parts)) if self.parts else self.device_ids
 
     @property
@@ -108,7 +109,7 @@ class AllocationRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredCondition:
-    """A condition as it is stored. `since` is the API's own text: it is written back, never computed with."""
+    """A stored condition. `since` is the API's own text: written back, never computed with."""
 
     status: str
     reason: str
@@ -119,16 +120,16 @@ class StoredCondition:
 
 @dataclass(frozen=True, slots=True)
 class NodeDeviceRecord:
-    """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
+    """A NodeDevice. `has_status` is False until its agent has written a status, even if others have written into it.
 
-    created, endpoint_since: when, in the API's own form. cordons: how many there are; cordoned_ids: of which devices, unless there
-    are too many; cordoned_by: and by whom, where that is noted.
-    delivery: how devices reach containers there. served_by: who gives the devices out, as its agent says; driver, pool: of DRA.
-    lost_cordons: device IDs of cordons of an object before it that it does not have; where there are many, the first.
+    created, endpoint_since: the API's timestamps. cordons: their number; cordoned_ids: their devices, unless there are too many;
+    cordoned_by: who set them, if noted.
+    delivery: how devices reach containers there. served_by: who allocates the devices, as its agent reports; driver, pool: of DRA.
+    lost_cordons: device IDs of cordons that a deleted predecessor had and it lacks; the first ones of many.
     edited_by: other field managers that have written status fields of the agent or the operator.
-    parts: by ID of the physical device; empty where the devices have no parts. largest_available: the most that are available on
-    one of them, where the Node is to show only those besides the allocated ones; else None.
-    weight: how much memory its lists take, about, in bytes; 0 for one that is kept without them.
+    parts: by ID of the physical device; empty without parts. largest_available: the most available parts of one device, if the Node
+    shows only these and the allocated ones; else None.
+    weight: the approximate memory of its lists, in bytes; 0 without lists.
     """
 
     name: str
@@ -171,7 +172,7 @@ class NodeDeviceRecord:
 
     @property
     def is_only_shown(self) -> bool:
-        """Whether nothing is done about it. Each feature that acts on NodeDevices asks this."""
+        """Whether the operator only shows it. Each feature that acts on NodeDevices checks this."""
         return is_only_shown(self.served_by, self.resource)
 
     @property
@@ -195,24 +196,21 @@ class NodeDeviceRecord:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing would be lost with it: it is gone, and nobody holds, waits for or cordons a device."""
-        # a cordon of a DRA driver's devices never has an effect, whoever serves the name one day
+        """Whether it can be deleted without loss: it is gone, and has no allocations, waiting pods or cordons."""
+        # cordons of a DRA driver's devices have no effect
         is_cordoned = (self.cordons or self.lost_cordons) and self.served_by != names.SERVED_BY_DRA
         is_needed = self.allocations or self.allocations_omitted or self.waiting or is_cordoned
         return self.is_gone and not is_needed
 
     @property
     def ended(self) -> str:
-        """Why its agent has ended it at once, as when nothing configures it any more; "" where it has not.
-
-        What pods hold of it stays theirs.
-        """
+        """Why its agent has ended it at once, such as a removed configuration; "" otherwise. Pods keep their devices of it."""
         registered = self.conditions.get(names.Condition.REGISTERED)
         return registered.reason if registered is not None and registered.reason in _ENDED else ""
 
     @property
     def is_over(self) -> bool:
-        """Whether it is to be deleted at once: it was ended, is unused, and its Node does not show it, or not from here."""
+        """Whether to delete it at once: it was ended, is unused, and the operator no longer advertises it."""
         advertised = self.conditions.get(names.Condition.ADVERTISED)
         is_withdrawn = self.is_only_shown or (advertised is not None and advertised.reason in _ENDED)
         return is_withdrawn and bool(self.ended) and self.is_unused
@@ -230,7 +228,7 @@ class NodeDeviceRecord:
         return stored is not None and stored.status == status
 
     def unhealthy(self) -> frozenset[str]:
-        """IDs; none where its agent has ended it: then nobody knows how the devices are that pods hold."""
+        """IDs of unhealthy devices; none if its agent has ended it, as the health of held devices is then unknown."""
         if self.ended:
             return _NOBODY
         return frozenset(device_id for device_id, device in self.devices.items() if device.health == "Unhealthy")
@@ -259,7 +257,7 @@ _same_ids: Callable[..., tuple[str, ...]] = shared(lambda *ids: ids)
 
 
 def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
-    """Record of a NodeDevice; of its devices, those that are allocated or not healthy."""
+    """The record of a NodeDevice, with its allocated or unhealthy devices only."""
     meta, status = obj.metadata, obj.status
     held = {device_id for allocation in status.allocations for device_id in allocation.device_ids}
     held |= {parts.parent for allocation in status.allocations for parts in allocation.parts}
@@ -314,7 +312,7 @@ def _largest_available(status: NodeDeviceStatus) -> int | None:
 
 
 def _weight(obj: NodeDeviceSchema) -> int:
-    """Of the lists in a record of this, decoded."""
+    """The approximate memory of the lists in its record."""
     status = obj.status
     held = [device_id for allocation in status.allocations for device_id in allocation.device_ids]
     held += [text for each in status.allocations for parts in each.parts for text in (parts.parent, parts.numbers)]

@@ -38,9 +38,9 @@ class NodeDeviceSchema(Schema):
 
 
 def is_only_shown(served_by: str, resource: str) -> bool:
-    """Whether nothing comes of it but what is shown: no capacity, policy, eviction, taint, label, place for a pod, or cordon.
+    """Whether the operator only shows it: no capacity, policy, eviction, taint, label, assigned part, or cordon.
 
-    Others give the devices out, or no Node can have a resource of that name, whoever does.
+    Others allocate its devices, or a Node cannot have a resource of that name.
     """
     return served_by in names.ONLY_SHOWN or not _may_be_capacity(resource)
 

@@ -1,4 +1,4 @@
-"""PodDevice: an object as the operator decodes it, its content as written, and the record by which a stored one is compared."""
+"""PodDevice: the decoded object, the content to write, and the record for comparing stored ones."""
 
 import hashlib
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
-"""ResourceSlice of a DRA driver that is not of one node: the record of what is counted of it.
+"""The record of a DRA driver's ResourceSlice that belongs to several nodes, for counting.
 
-Source: resource.k8s.io/v1 ResourceSlice; `nodeName` is empty where `allNodes`, `nodeSelector` or `perDeviceNodeSelection` says
-which nodes reach the devices.
+Source: resource.k8s.io/v1 ResourceSlice; `nodeName` is empty if `allNodes`, `nodeSelector` or `perDeviceNodeSelection` selects the
+nodes.
 """
 
 from collections.abc import Iterable, Mapping

@@ -52,7 +52,7 @@ def _is_edit(fields: msgspec.Raw) -> bool:
 
 
 def _owned(fields: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
-    """The owned fields of the status; none where they cannot be decoded."""
+    """The owned fields of the status; none if they cannot be decoded."""
     try:
         return decode(fields, StatusFields).status
     except Undecodable:

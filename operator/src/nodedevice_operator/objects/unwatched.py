@@ -55,7 +55,7 @@ class PodSchema(Schema):
 class PodRecord:
     """A pod: its uid, its node ("" while it is not bound), and whether it is ending.
 
-    asks_for: resource names in its containers' limits, without those of which it asks for 0.
+    asks_for: resource names in its containers' limits above 0.
     """
 
     uid: str
@@ -102,10 +102,10 @@ class LeaseSchema(Schema):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """An agent's Lease. `renewed` is the API's own text; it only matters whether it changes. version: its resource version.
+    """An agent's Lease. `renewed` is the API's own text; only its changes matter. version: its resource version.
 
-    refusals: registrations of device plugins that the agent refused lately, one sentence each. configs: what it reports of the
-    NodeDeviceConfigs that select its node, as it wrote it.
+    refusals: recently refused registrations of device plugins, one sentence each. configs: the agent's report about the
+    NodeDeviceConfigs that select its node, undecoded.
     """
 
     renewed: str

@@ -30,18 +30,18 @@ class Aggregate(Protocol):
         """The node that it is about."""
 
     def sentence(self) -> str:
-        """The message of the Event; "" where there is nothing to report any more."""
+        """The message of the Event; "" if the changes cancelled out."""
 
     def bounded(self) -> Self:
-        """The same, small enough that thousands can wait."""
+        """A copy small enough that thousands can wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceAggregate:
     """Devices of one resource on one node with the same transition; `reasons` are those of the unhealthy ones.
 
-    of_pod: for the pod that holds them, all of them. unnamed: how many more there are that the NodeDevice only counts.
-    became: the transition, as the sentence ends. by: who cordoned them, where that is noted.
+    of_pod: the Event is for the pod that holds all of them. unnamed: how many more the NodeDevice only counts.
+    became: the transition, for the end of the sentence. by: who cordoned them, if noted.
     """
 
     resource: str
@@ -57,18 +57,18 @@ class DeviceAggregate:
         """How many and some of them, such as `2 devices (gpu-0, gpu-1) of vendor.com/gpu on node-a unhealthy (Overheated)`."""
         what = f"{_devices(sorted(self.device_ids), self.unnamed)} of {self.resource} on {self.node}"
         why = f" ({', '.join(sorted(self.reasons))})" if self.reasons else ""
-        kept = "; held by this pod until it ends" if self.of_pod and self.became == UNHEALTHY else ""
+        kept = "; in use by this pod until it ends" if self.of_pod and self.became == UNHEALTHY else ""
         return f"{what} {self.became}{self._author()}{why}{kept}"
 
     def _author(self) -> str:
-        # nothing says who uncordoned them
+        # who uncordoned them is unknown
         by = some(sorted(self.by))
         if self.became == UNCORDONED:
             return f" (cordoned by {by})" if by else ""
         return f" by {by}" if by else ""
 
     def bounded(self) -> Self:
-        """The same with fewer device IDs: the others are only counted."""
+        """A copy with fewer device IDs: the others are only counted."""
         if len(self.device_ids) <= _MOST_DEVICES:
             return self
         return replace(
@@ -80,7 +80,7 @@ class DeviceAggregate:
         )
 
     def with_more(self, other: "DeviceAggregate") -> "DeviceAggregate":
-        """Both as one."""
+        """Merges both."""
         return replace(
             self,
             device_ids=self.device_ids | other.device_ids,
@@ -90,15 +90,14 @@ class DeviceAggregate:
         )
 
     def may_share(self, other: "DeviceAggregate") -> bool:
-        """Whether some device may be in both: where some are only counted, any."""
+        """Whether some device may be in both; always if one has devices without ID."""
         return bool(self.unnamed or other.unnamed or self.device_ids & other.device_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class NumberAggregate:
-    """How many devices of one resource the Node advertised before, and does now; None: the name was not, or is no longer, on it.
-
-    why: the reason where it is not what the agent reports, one word.
+    """How many devices of one resource the Node advertised before, and advertises now; None: the Node lacked, or lacks, the name.
+    why: the reason in one word, if the number differs from the agent's report.
     """
 
     resource: str
@@ -108,7 +107,7 @@ class NumberAggregate:
     why: str = ""
 
     def sentence(self) -> str:
-        """Such as `vendor.com/gpu on node-a: 7 devices advertised, 8 before`; "" where the number is what it was."""
+        """Such as `vendor.com/gpu on node-a: 7 devices advertised, 8 before`; "" if the number is unchanged."""
         if self.before == self.after:
             return ""
         why = f" ({self.why})" if self.why else ""
@@ -119,11 +118,11 @@ class NumberAggregate:
         return f"{self.resource} on {self.node}: {self.after} {noun} advertised{before}{why}"
 
     def bounded(self) -> Self:
-        """It is small."""
+        """Returns itself: it is small."""
         return self
 
     def with_later(self, other: "NumberAggregate") -> "NumberAggregate":
-        """From before the one to after the other."""
+        """Merges both: the number before this one and after `other`."""
         return replace(self, after=other.after, why=other.why)
 
 

@@ -25,7 +25,7 @@ NEEDS_ATTENTION: Final = frozenset(
     }
 )
 
-# Reasons of conditions that Events have, too.
+# Reasons of conditions that are also reasons of Events.
 OF_CONDITIONS: Final = NEEDS_ATTENTION | {
     names.Reason.ENDPOINT_RUNNING,
     names.Reason.ENDPOINT_STOPPED,
@@ -111,8 +111,8 @@ OPPOSITES: Final = {
     EventReason.DEVICES_CORDONED: EventReason.DEVICES_UNCORDONED,
     EventReason.DEVICES_UNCORDONED: EventReason.DEVICES_CORDONED,
 }
-# Of ordinary operation: in a fleet that changes as a whole they are counted together, and never keep others waiting.
-# With what they say of many nodes.
+# Routine reasons, with their text for many nodes: in a fleet that changes as a whole they are counted together, and never delay
+# others.
 ROUTINE: Final = {
     EventReason.CAPACITY_ADVERTISED: "advertised",
     EventReason.CAPACITY_CHANGED: "the number of advertised devices changed",
@@ -123,7 +123,7 @@ ROUTINE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The object an Event is on. Cluster-scoped objects have namespace "". node: which it belongs to, where that is known."""
+    """The object an Event is on. Cluster-scoped objects have namespace "". node: its node, if known."""
 
     api_version: str
     kind: str
@@ -137,8 +137,8 @@ class About:
 class Event:
     """One Event to post. on_node: its pod must run on that node, and is read first to verify that.
 
-    aggregate: what it counts, so that a similar one a moment later is merged with it. is_ongoing: it reports a state that goes
-    on, and that a new process finds again; it is not repeated while such an Event exists.
+    aggregate: its count, so that a similar Event a moment later is merged with it. is_ongoing: it reports a lasting state that a
+    new process finds again; it is not repeated while such an Event exists.
     """
 
     about: About
@@ -151,7 +151,7 @@ class Event:
 
     @property
     def node(self) -> str:
-        """The node whose agent, or whose devices, it is due to; "" for what is about none."""
+        """The node whose agent or devices caused it; "" without a node."""
         return self.on_node or self.about.node
 
 
@@ -174,13 +174,13 @@ def about_pod(namespace: str, name: str, uid: str, node: str = "") -> About:
 
 
 def bounded(event: Event) -> Event:
-    """The same with a message that the API server takes, and few device IDs, so that thousands of Events can wait."""
+    """A copy with a message of valid length, and few device IDs, so that thousands of Events can wait."""
     aggregate = event.aggregate and event.aggregate.bounded()
     return replace(event, message=event.message[:LONGEST_MESSAGE], aggregate=aggregate)
 
 
 def merged(first: Event, second: Event) -> Event:
-    """One Event in place of two that count the same on the same object; its message is "" where the second undoes the first."""
+    """Merges two Events with the same count on the same object; the message is "" if the second undoes the first."""
     match first.aggregate, second.aggregate:
         case DeviceAggregate() as devices, DeviceAggregate() as more:
             aggregate = devices.with_more(more)
@@ -191,7 +191,7 @@ def merged(first: Event, second: Event) -> Event:
 
 
 def may_reverse(first: Event, second: Event) -> bool:
-    """Whether the second may be about a device of the first, of which it reports the opposite."""
+    """Whether the second may report the opposite of the first for one of its devices."""
     match first.aggregate, second.aggregate:
         case DeviceAggregate() as devices, DeviceAggregate() as others:
             return devices.may_share(others)
@@ -205,17 +205,17 @@ def advertised(about: About, aggregate: NumberAggregate) -> Event:
 
 
 def gathered_as(reason: str) -> str:
-    """The reason under which Events gather: how many are advertised at first, and then, is one number."""
+    """The reason under which Events gather: the first advertised number and its changes gather together."""
     return EventReason.CAPACITY_CHANGED if reason == EventReason.CAPACITY_ADVERTISED else reason
 
 
 def of_many_nodes(reason: str, resource: str, nodes: int) -> Event:
-    """One routine Event in place of those of so many nodes, on the kind, which all of them have in common."""
+    """One routine Event for many nodes, on the CRD."""
     where = "1 more node" if nodes == 1 else f"{nodes} more nodes"
     return Event(_KIND, NORMAL, reason, f"{resource}: {ROUTINE[reason]} on {where}")
 
 
 def of_too_many(type_: str, reason: str, events: int) -> Event:
-    """One Event, on the kind, in place of so many that came faster than they can be posted."""
+    """One Event on the CRD for many that came faster than they can be posted."""
     what = "1 more Event" if events == 1 else f"{events} more Events"
     return Event(_KIND, type_, reason, f"{what} with this reason, on other objects: too many at a time to post each")

@@ -1,4 +1,4 @@
-"""A bounded queue whose origins take turns: one that has much to report keeps nobody else's waiting."""
+"""A bounded queue whose origins take turns, so that a busy origin does not delay others."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -9,9 +9,9 @@ _NOBODY: Final = ""
 
 
 class FairQueue(Generic[T]):
-    """What each origin has put is handed out in its order, and the origins one after the other.
+    """Items of each origin keep their order, and the origins take turns.
 
-    most: how many may wait in all. Where there are more, the oldest of the origin with the most gives way.
+    most: how many may wait in all. Beyond that, the oldest item of the origin with the most items is dropped.
     """
 
     def __init__(self, most: int) -> None:

@@ -58,7 +58,7 @@ class InventoryCollector:
         )
         yield _family(
             "nodedevice_operator_allocated_devices",
-            "Devices allocated to pods, by the pods' namespace; those that an over-long NodeDevice omits are not counted.",
+            "Devices allocated to pods, by the pods' namespace; devices that an over-long NodeDevice omits are not counted.",
             ("namespace", "resource_name"),
             _largest(counts.held),
         )
@@ -99,7 +99,7 @@ class InventoryCollector:
 
 
 class _Counts:
-    """What is counted of all NodeDevices, by labels; not_ready and unhealthy have one series for each node with a problem."""
+    """Counts over all NodeDevices, by labels; not_ready and unhealthy have one series for each node with a problem."""
 
     def __init__(self, records: list[NodeDeviceRecord]) -> None:
         self.node_devices: Series = Counter()
@@ -110,7 +110,7 @@ class _Counts:
         self.served: Series = Counter()
         self.conflicts: Series = Counter()
         self.cordons: Series = Counter()
-        # a driver may name its pools as it likes, and many: those of resources that pods name come first
+        # a driver may have many pools of any name: resources that pods name come first
         of_dra = {record.resource for record in records if record.served_by == names.SERVED_BY_DRA}
         resources = [*sorted({record.resource for record in records} - of_dra), *sorted(of_dra)]
         names_of = {name: name if place < MOST_RESOURCES else OTHER for place, name in enumerate(resources)}
@@ -137,12 +137,12 @@ class _Counts:
 
 
 def _served_by(record: NodeDeviceRecord) -> str:
-    """A word of ours: what an agent says could be any."""
+    """A known word: an agent could report any."""
     return record.served_by if record.served_by in _SERVED_BY else OTHER
 
 
 def _held(record: NodeDeviceRecord) -> Iterator[tuple[str, int]]:
-    """Devices by namespace. Of DRA pods share a device, and a container has one by several claims: it counts once."""
+    """Devices by namespace. With DRA pods share a device, and a container may have one through several claims: it counts once."""
     current = [allocation for allocation in record.allocations if not allocation.is_releasing]
     if record.served_by != names.SERVED_BY_DRA:
         yield from ((allocation.namespace, allocation.count) for allocation in current)
@@ -155,7 +155,7 @@ def _held(record: NodeDeviceRecord) -> Iterator[tuple[str, int]]:
 
 
 def _largest(held: Series) -> Series:
-    """The pairs with most devices; those of the others are counted by resource."""
+    """The pairs with most devices; all others are counted by resource."""
     ordered = sorted(held.items(), key=lambda item: (-item[1], item[0]))
     kept: Series = Counter(dict(ordered[:MOST_HOLDERS]))
     for (_, name), number in ordered[MOST_HOLDERS:]:

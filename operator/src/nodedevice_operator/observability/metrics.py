@@ -68,7 +68,7 @@ class Metrics:
         )
         self.policy_names = gauge(
             "nodedevice_operator_required_plugins_names",
-            "Resource names in the policy that makes pods wait for their node's agent; 0 where it is incomplete, or off.",
+            "Resource names in the policy that makes pods wait for their node's agent; 0 if it is incomplete, or off.",
         )
         self.leader = gauge("nodedevice_operator_leader", "1 while this process may write.")
 

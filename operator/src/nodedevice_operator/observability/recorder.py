@@ -1,19 +1,18 @@
-"""Posts Kubernetes Events in the background: an Event that cannot be posted is lost, counted, and delays nothing.
+"""Posts Kubernetes Events in the background. A failed Event is dropped and counted, and delays nothing.
 
-What many devices of a node go through within a second is one Event with their number. The same Event again, some minutes later,
-raises the count of the first. A flood is posted at a bounded rate, and gathers meanwhile. The last Event about a device shows its
-last state: one that reverses what is still being gathered has that posted first.
+Equal transitions of a node's devices within a second become one Event with their number. The same Event some minutes later raises
+the count of the first. A flood is posted at a bounded rate, and gathers meanwhile. The last Event about a device shows its last
+state: a reversal posts the gathering Event first.
 
 An ongoing state may have been reported by an earlier process. Such an Event is named after its content: the API server keeps it
 for an hour, and until then rejects a second one of that name.
 
-Routine Events, such as that a number changed, gather for longer and have a rate of their own. What exceeds it, as when a whole
-fleet is installed or loses its agents, is counted by resource, and posted once a minute as one Event for all of those nodes. So are
-others, by their reason, when more wait than can be kept: the oldest are counted. Nodes take turns: what one agent reports, however
-much, keeps no other node's Events waiting. Of one node a few hundred are posted one by one, and then one a second; the rest is
-counted as well.
+Routine Events, such as that a number changed, gather for longer and have a rate of their own. Beyond that rate, as when a whole
+fleet is installed or loses its agents, they are counted by resource, and posted once a minute as one Event for all nodes. If too
+many other Events wait, the oldest are counted by reason. Nodes take turns, so the Events of one agent never delay another node's.
+For one node a few hundred are posted one by one, and then one a second; the rest is counted as well.
 
-While another operator leads, it posts the same Events. The newest are kept here, for the time in which nobody led.
+While another operator leads, it posts the same Events. A standby keeps the newest, for the gap without a leader.
 """
 
 import asyncio
@@ -56,14 +55,14 @@ from nodedevice_operator.observability.transitions import transitions
 
 log = logging.getLogger(__name__)
 
-# In an outage the newest are kept up to this many: what they report is still true then.
+# In an outage the newest are kept up to this many: they are still true then.
 _MOST_WAITING: Final = 1000
 _ATTEMPTS: Final = 4
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 # So long an Event waits for more of the same kind about one object: devices that fail together rarely do so in one message.
 _GATHER_SECONDS: Final = 1.0
-# Numbers follow devices that may come and go several times meanwhile, and nobody has to act on them.
+# Numbers follow devices that may come and go several times meanwhile, and need no action.
 _GATHER_NUMBERS_SECONDS: Final = 5.0
 _ROUTINE_PER_SECOND: Final = 2.0
 _ROUTINE_BURST: Final = 50
@@ -75,10 +74,10 @@ _MOST_SERIES: Final = 1000
 # An Event costs the API server a write to a store that keeps it for an hour.
 _PER_SECOND: Final = 20.0
 _BURST: Final = 100
-# Of one node: its agent's token may write what is reported without end. Hundreds of device plugins that end at once are reported.
+# For one node: its agent's token could cause Events without end. Hundreds of device plugins that end at once are still reported.
 _PER_SECOND_OF_NODE: Final = 1.0
 _BURST_OF_NODE: Final = 300
-# nodes whose rate is remembered, those that reported last
+# the rate of so many nodes is kept, the last reporting ones
 _MOST_NODES: Final = 1000
 # A flood drops thousands: they are counted one by one, and logged together.
 _DROPPED_LOG_SECONDS: Final = 60.0
@@ -99,7 +98,7 @@ class EventsApi(Requests):
         await self._client.request("POST", "events", _path(event), body=_encode(event, suffix))
 
     async def repeat_event(self, event: Event, suffix: str, count: int) -> None:
-        """Set the count of an Event that was posted with that suffix, as it has happened again. Raises NotFound."""
+        """Raises the count of an Event that was posted with that suffix. Raises NotFound."""
         path = f"{_path(event)}/{segment(_name(event, suffix))}"
         body = {"count": count, "lastTimestamp": now_text()}
         await self._client.request("PATCH", "events", path, body=body, content_type=MERGE_PATCH)
@@ -165,7 +164,7 @@ class EventRecorder:
         self._summed: dict[tuple[str, str], int] = {}
         # Events that were not ours to post, each with when it came up, by the clock of the fence
         self._standby: deque[tuple[float, Event]] = deque(maxlen=_MOST_STANDBY)
-        # those that came up before them, and were to be posted when it was closed already
+        # earlier Events that were about to be posted when the fence had closed
         self._too_late: deque[tuple[float, Event]] = deque(maxlen=_MOST_STANDBY)
 
     def on_update(self, _: str, before: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
@@ -184,7 +183,7 @@ class EventRecorder:
             self._gather(event, event.aggregate)
 
     def take_over(self, since: float) -> None:
-        """Post what came up since that moment of the fence's clock, in which nobody led; forget what is older."""
+        """Posts the Events since that moment of the fence's clock, when there was no leader; drops older ones."""
         too_late = [event for moment, event in self._too_late if moment >= since]
         events = [event for moment, event in self._standby if moment >= since]
         self._too_late.clear()

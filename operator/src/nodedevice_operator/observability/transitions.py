@@ -35,7 +35,7 @@ _ENDPOINTS: Final = {
     "Stopped": (
         WARNING,
         names.Reason.ENDPOINT_STOPPED,
-        "the device plugin has stopped, or does not answer; its devices are kept for now",
+        "the device plugin has stopped, or does not respond; its devices are kept for now",
     ),
     "Gone": (WARNING, names.Reason.ENDPOINT_GONE, "the device plugin did not come back in time"),
 }
@@ -111,11 +111,11 @@ def _edited(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
 
 
 def _cordons(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
-    """What an administrator took out of service, and back; where there are too many to name them, how many."""
+    """Reports cordoned and uncordoned devices; only their number if there are too many."""
     if new.is_only_shown:
         return  # the cordons have no effect; conditions say so
     if new.knows_cordons and old.knows_cordons:
-        # those of an object before it are set again by the operator, which reports that
+        # the operator restores the cordons of a predecessor, and reports that itself
         added, removed = new.cordoned_ids - old.cordoned_ids - old.lost_cordons, old.cordoned_ids - new.cordoned_ids
         more = fewer = 0
     else:
@@ -152,13 +152,13 @@ def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
 
 
 def _failed(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
-    """Devices known to have become unhealthy. Where `old` omits unhealthy ones, an unlisted one may have been unhealthy before."""
+    """Devices known to have become unhealthy. If `old` omits unhealthy ones, an unlisted one may have been unhealthy before."""
     found = new.unhealthy() - old.unhealthy()
     return found & frozenset(old.listed) if old.unlisted_unhealthy else found
 
 
 def _recovered(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
-    """Devices known to have recovered. One that is no longer listed has not, unless the list omits only healthy ones."""
+    """Devices known to have recovered. An unlisted device has not, unless the list omits only healthy ones."""
     found = old.unhealthy() - new.unhealthy()
     is_rest_healthy = new.devices_omitted and not new.unlisted_unhealthy and new.total >= old.total
     return found if is_rest_healthy else found & frozenset(new.listed)
@@ -205,7 +205,7 @@ def _waiting(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
         if waiting.namespace and waiting.name and _transition(waiting) not in known:
             about = about_pod(waiting.namespace, waiting.name, waiting.pod_uid)
             why = f" ({waiting.message})" if waiting.message else ""
-            verb = "cannot get" if waiting.final else "waits for"
+            verb = "cannot get" if waiting.final else "is pending without"
             message = f"container {waiting.container} {verb} {new.resource} on {new.node}: {waiting.reason}{why}"
             yield Event(about, WARNING, EventReason.DEVICES_WAITING, message, on_node=new.node)
 

@@ -1,4 +1,4 @@
-"""Writes the operator's conditions of a node's NodeDevices, where they are not stored like that yet."""
+"""Writes the operator's conditions of a node's NodeDevices if the stored ones differ."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ _WRONG_NAME: Final = ResourceStatus(False, Reason.WRONG_NAME)
 
 @dataclass(slots=True)
 class ConditionsMemory:
-    """What is remembered of a node. node_missing_since: when a NodeDevice was first seen without its Node (monotonic seconds)."""
+    """The state of a node. node_missing_since: when a NodeDevice was first seen without its Node (monotonic seconds)."""
 
     node_missing_since: float | None = None
 
@@ -50,7 +50,8 @@ class ConditionsApi(Requests):
     async def apply_conditions(
         self, record: NodeDeviceRecord, conditions: Mapping[str, StoredCondition]
     ) -> NodeDeviceRecord:
-        """Write all the operator's conditions of this NodeDevice; return the object after the write. Nobody else owns these types.
+        """Write all the operator's conditions of this NodeDevice; return the object after the write. Only the operator owns these
+        types.
 
         Raises NotFound when it is gone, also when another object has its name by now.
         """
@@ -128,7 +129,7 @@ class ConditionsReconciler:
     def _due(
         self, record: NodeDeviceRecord, memory: ConditionsMemory, capacity: CapacityOutcome
     ) -> tuple[bool, ResourceStatus | None]:
-        """Whether its conditions can be decided now, and by which status; by None those about its capacity stay."""
+        """Returns (ready, status); a status of None keeps the capacity conditions."""
         if not is_real(record):
             return True, _WRONG_NAME
         if not self._has_node(record):
@@ -168,7 +169,7 @@ class ConditionsReconciler:
         self._store(written)
 
     def _store(self, written: NodeDeviceRecord) -> None:
-        """Store the answer to a write. It may hold a change by the agent, whose own watch event will be too old by then."""
+        """Stores the response to a write. It may contain a change by the agent, whose own watch event will then be too old."""
         store = self.cache.node_devices
         before = store.get(written.key)
         if before is None or _without_ours(before) != _without_ours(written):

@@ -59,7 +59,7 @@ _NOT_SHOWN: Final = {
     ),
     Reason.SERVED_BY_KUBELET: "{node} does not show this resource, which its kubelet serves",
     Reason.SERVED_BY_DRA: (
-        "the DRA driver has no ResourceSlice of {node} any more, so that the scheduler gives none of its devices out: check the "
+        "the DRA driver has no ResourceSlice of {node} any more, so the scheduler allocates none of its devices: check the "
         "driver's pod there"
     ),
     Reason.NAME_RESERVED: "{resource} cannot be a resource of {node}: {problem}; it is only shown here",
@@ -68,13 +68,13 @@ _NOT_SHOWN: Final = {
     Reason.PLACE_TAKEN: "another resource name of {node} has its place, and no device is allocated",
     Reason.NOT_INJECTABLE: "devices cannot reach containers of {node}: see Injectable",
     Reason.WRONG_NAME: "{resource} of {node} belongs in the NodeDevice {right_name}; this one is ignored: delete it",
-    Reason.NODE_MISSING: "there is no {node} with the uid of this object's owner",
+    Reason.NODE_MISSING: "{node} with the uid of this object's owner does not exist",
     Reason.POLICY_PENDING: (
         "the policy that makes its pods wait for the agent is not in force yet; see the operator's log"
     ),
     Reason.TOO_MANY_NAMES: (
         f"the policy that makes its pods wait for the agent has no room for it: {MOST_NAMES_OF_NODE} names of a node and "
-        f"{MOST_CHARACTERS:,} characters in all, the oldest NodeDevices first; delete those that nobody needs"
+        f"{MOST_CHARACTERS:,} characters in all, the oldest NodeDevices first; delete unneeded ones"
     ),
     Reason.NAME_EXCLUDED: (
         "requiredPlugins.names keeps {resource} out of the policy that makes its pods wait for the agent: add it there"
@@ -86,7 +86,7 @@ _NOT_SHOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DesiredCondition:
-    """What a condition should be. not_before: when the object that it is about was created; its transition cannot be earlier."""
+    """A desired condition. not_before: when its object was created; the transition cannot be earlier."""
 
     status: str
     reason: str
@@ -102,11 +102,11 @@ def desired(
     lacks_policies: bool | None = False,
     rejection: str = "",
 ) -> Mapping[str, DesiredCondition]:
-    """The operator's conditions of `record` as they should be, by type. Nothing volatile: each change of a number would be a write.
+    """The desired conditions of `record`, by type. Messages have no volatile numbers: each change would be a write.
 
-    status: None where the stored Advertised and Conflict hold; the record must have both then.
-    lacks_policies: whether the API server cannot make pods wait for their node's agent; None where that is not known yet.
-    rejection: why the write of the Node is rejected, in the API server's words; used where the status is about that.
+    status: None keeps the stored Advertised and Conflict; the record must have both then.
+    lacks_policies: whether the API server cannot make pods wait for their node's agent; None if unknown yet.
+    rejection: the API server's message for a rejected write of the Node; used if the status reports one.
     """
     if status is None:
         advertised, conflict = _as_stored(record, Condition.ADVERTISED), _as_stored(record, Condition.CONFLICT)
@@ -124,25 +124,25 @@ def desired(
 
 
 def can_stay(record: NodeDeviceRecord) -> bool:
-    """Whether conditions about its capacity are stored, so that they can hold."""
+    """Whether conditions about its capacity are stored, so that they can be kept."""
     return Condition.ADVERTISED in record.conditions and Condition.CONFLICT in record.conditions
 
 
 def changed(record: NodeDeviceRecord, wanted: Mapping[str, DesiredCondition], now: str) -> dict[str, StoredCondition]:
-    """All the operator's conditions by type, when any of them is not stored like that; {} when there is nothing to write.
+    """All the operator's conditions by type if any differs from the stored one, else {}.
 
-    now: the time in the API's own form, for those whose status changes.
+    now: the API's timestamp, for conditions whose status changes.
     """
     values = {kind: _value(record, kind, wanted[kind], now) for kind in names.OPERATOR_CONDITIONS}
     return {} if values.items() <= record.conditions.items() else values
 
 
 def agent_events(record: NodeDeviceRecord, written: Mapping[str, DesiredCondition]) -> Iterator[Event]:
-    """Events about the agent: how `written` differs from what is stored in `record`.
+    """Events about the agent: the differences between `written` and the stored conditions of `record`.
 
     The stored condition decides, so that a restart, or another operator, reports nothing twice. Many agents that fall silent
-    together are one Event elsewhere, and none here. A new agent is no return: it had no Lease until then (LeaseMissing), while
-    the Lease of one that is gone has expired (LeaseExpired).
+    together get one Event elsewhere, and none here. A new agent (LeaseMissing) does not count as a return; only an agent whose
+    Lease expired (LeaseExpired) does.
     """
     agent, advertised = record.conditions.get(Condition.AGENT_READY), record.conditions.get(Condition.ADVERTISED)
     if agent is None or advertised is None:
@@ -204,7 +204,7 @@ def _rejected(record: NodeDeviceRecord, status: ResourceStatus, rejection: str) 
 
 
 def _without_numbers(message: str) -> list[str]:
-    """Its words, but those that may differ between two tries for the same reason: an address with its port, a time, an ID."""
+    """The words of a message without volatile ones (an address with its port, a time, an ID), to compare two tries."""
     return [word for word in message.split() if not any(map(str.isdigit, word))]
 
 
@@ -212,7 +212,7 @@ def _is_unguarded(record: NodeDeviceRecord, lacks_policies: bool | None) -> bool
     if record.delivery != names.DELIVERY_NRI:
         return False
     if lacks_policies is None:
-        # as it is stored: it is found out soon, and until then the condition is not written back and forth
+        # keep the stored one until discovery has finished, so that the condition does not flap
         stored = record.conditions.get(Condition.ADVERTISED)
         return stored is not None and stored.message.endswith(_UNGUARDED)
     return lacks_policies
@@ -226,7 +226,7 @@ def _conflict(record: NodeDeviceRecord, status: ResourceStatus) -> DesiredCondit
         return DesiredCondition("True", status.conflict_reason, message)
     remedy = f"stop it, then remove {record.resource} from Node {record.node}'s status; it is advertised at once then"
     if status.conflict_reason == Reason.CHANGED_REPEATEDLY:
-        remedy = "stop it; after a pause of ten minutes at most the operator takes the name back"
+        remedy = "stop it; after a pause of ten minutes at most the operator restores the name"
     elif status.conflict_with == _KUBELET:
         remedy = (
             "the kubelet keeps it for five minutes after its device plugin has stopped; "
@@ -259,7 +259,7 @@ def _ready(
     for cause in missing:
         if cause is not None:
             return _like(cause, "False")
-    # pods get devices, and not all is as it should be
+    # pods get devices, but something needs attention
     attention = unhealthy or (registered if registered.reason in NEEDS_ATTENTION else None)
     if attention is not None:
         return _like(attention, "True")
@@ -275,13 +275,13 @@ def _all_cordoned(record: NodeDeviceRecord) -> DesiredCondition:
 
 
 def _uninjected(record: NodeDeviceRecord) -> StoredCondition | None:
-    """The condition Injectable, where devices are advertised that reach no container, on an administrator's request."""
+    """The condition Injectable, if devices are advertised without injection at an administrator's request."""
     injectable = record.conditions.get(Condition.INJECTABLE)
     return injectable if injectable is not None and injectable.reason == Reason.RUNTIME_NONE else None
 
 
 def _failed(record: NodeDeviceRecord, kind: str) -> StoredCondition | None:
-    """The agent's condition of that type, where it is False."""
+    """The agent's condition of that type, if it is False."""
     return record.conditions[kind] if record.is_condition(kind, "False") else None
 
 

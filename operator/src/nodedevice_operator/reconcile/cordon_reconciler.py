@@ -1,7 +1,7 @@
-"""Sets cordons again that were set on an object before: what an agent remembers goes into spec.cordonedDevices of the new one.
+"""Restores cordons of a recreated NodeDevice: the agent's remembered ones go into spec.cordonedDevices of the new object.
 
-Under a field manager of its own, and each once in an object: one that is missing afterwards was removed by an administrator, who is
-faster than an agent that is away. What others have set stays as it is. The policy nodedevice-operator-cordons allows no more.
+It uses its own field manager, and sets each cordon once in an object: if one is missing later, an administrator removed it while
+the agent was away. Cordons of others stay unchanged. The policy nodedevice-operator-cordons allows no more.
 """
 
 import re
@@ -31,7 +31,7 @@ from nodedevice_operator.reconcile.turn import Turn
 # of all cordons of a NodeDevice, as in crds/
 MOST_BYTES: Final = 128 * 1024
 _LONGER_STORED: Final = re.compile(r"[<>&\x00-\x1f]")
-# id; and reason, by and at where they are noted
+# id; optionally reason, by and at
 Cordon = dict[str, str]
 
 
@@ -68,7 +68,7 @@ class _Status(Schema):
 
 
 class CordonsSchema(Schema):
-    """What of a NodeDevice is about cordons."""
+    """The fields of a NodeDevice about cordons."""
 
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -77,7 +77,7 @@ class CordonsSchema(Schema):
 
 @dataclass(slots=True)
 class CordonsMemory:
-    """What is remembered of a node. restored: device IDs whose cordons were set again, by UID of the NodeDevice."""
+    """The state of a node. restored: device IDs whose cordons were restored, by UID of the NodeDevice."""
 
     restored: dict[str, set[str]] = field(default_factory=dict)
 
@@ -117,7 +117,7 @@ class CordonReconciler:
     recorder: EventRecorder
 
     async def reconcile(self, node: str, memory: CordonsMemory, turn: Turn) -> list[ApiError]:
-        """Set what is missing; return the failures, one for each NodeDevice."""
+        """Sets missing cordons; returns the failures, one for each NodeDevice."""
         of_node = self.cache.node_devices.of_node(node)
         records = [r for r in of_node if r.has_status and is_real(r) and not r.is_only_shown]
         memory.restored = {r.uid: memory.restored[r.uid] for r in records if r.uid in memory.restored}
@@ -141,7 +141,7 @@ class CordonReconciler:
         return failures
 
     async def _restore(self, record: NodeDeviceRecord, due: frozenset[str]) -> frozenset[str]:
-        """Device IDs for whose cordons the object has no room now; their agent honours them all the same."""
+        """Restores cordons; returns the device IDs whose cordons do not fit now. Their agent still honours them."""
         found = await self.api.read_cordons(record)
         own, missing = to_restore(found, due)
         without_room = due.intersection(c["id"] for c in found.status.remembered_cordons if c not in missing)
@@ -156,7 +156,7 @@ class CordonReconciler:
 
 
 def to_restore(found: CordonsSchema, due: frozenset[str]) -> tuple[list[Cordon], list[Cordon]]:
-    """The cordons that our manager has set in this object, which each apply has to repeat; and missing ones, as many as fit."""
+    """The cordons of the operator's manager in this object, which each apply repeats; and the missing ones, as many as fit."""
     ours = frozenset(i for entry in found.metadata.managed_fields for i in _owned_ids(entry))
     stored = {cordon["id"]: cordon for cordon in found.spec.cordoned_devices}
     own = [cordon for device_id, cordon in stored.items() if device_id in ours]
@@ -166,7 +166,7 @@ def to_restore(found: CordonsSchema, due: frozenset[str]) -> tuple[list[Cordon],
 
 
 def _size(cordon: Cordon) -> int:
-    """As the rule of the kind has it: as it is stored."""
+    """The stored size, as the rule of the CRD counts it."""
     texts = [cordon.get(key, "") for key in ("id", "reason", "by")]
     return 64 + sum(len(text.encode(errors="replace")) + 5 * len(_LONGER_STORED.findall(text)) for text in texts)
 

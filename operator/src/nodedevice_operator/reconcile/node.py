@@ -32,7 +32,7 @@ _SLICE_SECONDS: Final = 0.2
 
 @dataclass(slots=True)
 class NodeMemory:
-    """What is remembered of a node between two reconciles. is_new: this operator has not reconciled it since it leads."""
+    """The state of a node between two reconciles. is_new: this operator has not reconciled it since it leads."""
 
     budget: Budget
     is_new: bool = True
@@ -71,8 +71,8 @@ class NodeReconciler:
     def take_over(self, another_wrote: bool, nobody_since: float) -> None:
         """Begin to lead, for the first time or again.
 
-        another_wrote: the results of another operator are in the API. Start as after a restart, with every node: first those that
-        changed since `nobody_since`, by the fence's clock. Otherwise go on: what was to be done is still in the queue.
+        another_wrote: another operator wrote to the API meanwhile. Then it starts as after a restart, with every node: first the
+        nodes that changed since `nobody_since`, by the fence's clock. Otherwise it continues with the queue.
         """
         if another_wrote:
             self._memories.clear()
@@ -81,9 +81,9 @@ class NodeReconciler:
             self.queue.resume()
 
     async def reconcile(self, node: str) -> float | None:
-        """Bring one node to the state that its NodeDevices ask for; return in how many seconds to reconcile it again, if so.
+        """Brings one node to the state of its NodeDevices; returns in how many seconds to reconcile it again, if needed.
 
-        Raises ApiError when something could not be done; what was done until then stays, and what is due later is enqueued.
+        Raises ApiError if a step fails; earlier steps stay done, and later ones are enqueued.
         """
         is_ready = self.cache.is_complete and self.agents.has_listed
         if not is_ready or self.cache.nodes.is_invalid(node):
@@ -115,7 +115,7 @@ class NodeReconciler:
             waits.append(capacity.due_at - self.clock())
         seconds = min((seconds for seconds in waits if seconds is not None), default=None)
         if failures:
-            # they are retried with growing delays; what is due at a time does not wait for that
+            # failures are retried with growing delays; timed work does not wait for that
             if seconds is not None:
                 self.queue.enqueue_after(node, seconds)
             raise failures[0]

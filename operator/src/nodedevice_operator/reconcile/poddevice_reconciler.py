@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class PodDeviceMemory:
-    """What is remembered of the pods of one node between two reconciles.
+    """The state of the pods of one node between two reconciles.
 
-    gone: pod UIDs that get no PodDevice, as they are gone or run elsewhere. refused: pod UIDs whose allocation was reported as
-    refused. announced: pod UIDs and resources whose allocation was reported on the pod.
+    gone: pod UIDs that get no PodDevice: deleted, or on another node. refused: pod UIDs whose allocation was reported as refused.
+    announced: pod UIDs and resources whose allocation was reported on the pod.
     """
 
     has_reconciled: bool = False
@@ -68,7 +68,7 @@ class PodDevicesApi(Requests):
 
 
 def encode(wanted: DesiredPodDevice, uid: str | None, instance: str = "") -> dict[str, Any]:
-    """The body of an apply. uid: the object must have it; None where there must be no object yet."""
+    """The body of an apply. uid: the object's; None to create it."""
     content = wanted.content
     return {
         "apiVersion": names.API_VERSION,
@@ -127,7 +127,7 @@ class PodDeviceReconciler:
             raise failures[0]
 
     def _usable(self, node: str) -> tuple[list[NodeDeviceRecord], bool]:
-        """NodeDevices that are about that node as it is now, and whether all are: only then may PodDevices be deleted."""
+        """NodeDevices of the current Node, and whether all belong to it: only then may PodDevices be deleted."""
         records = [record for record in self.cache.node_devices.of_node(node) if is_real(record)]
         current = self.cache.nodes.get(node)
         if current is None:
@@ -214,7 +214,7 @@ class PodDeviceReconciler:
                 self.recorder.post(Event(about, WARNING, EventReason.ALLOCATION_REFUSED, message, is_ongoing=True))
 
     def _announce(self, wanted: DesiredPodDevice, memory: PodDeviceMemory) -> None:
-        """Report on the pod what was allocated to it, each resource once."""
+        """Reports the pod's allocation in an Event on the pod, once for each resource."""
         new = [resource for resource, _ in wanted.held if (wanted.pod_uid, resource) not in memory.announced]
         if not new:
             return

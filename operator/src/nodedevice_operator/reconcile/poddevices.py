@@ -17,14 +17,14 @@ from nodedevice_api.poddevice import HeldDevice, HeldResource, HoldingContainer
 from nodedevice_operator.objects.nodedevice import AllocationRecord, ClaimedShare, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import Content, PodDeviceRecord
 
-# Limits of the schema: a PodDevice with more would be rejected at every retry. The flat columns, 4096 at most, count what is not
-# listed.
+# Limits of the schema: a PodDevice with more would be rejected at every retry. The flat columns, 4096 at most, count unlisted
+# devices.
 _LONGEST_LINE: Final = 4000
 _MOST_CONTAINERS: Final = 256
 _MOST_RESOURCES: Final = 64
 _MOST_DEVICES: Final = 1024
 _MOST_PARTS: Final = 131_072
-# Of one resource, in a line for people; of more devices the first ones and their number.
+# Devices of one resource in a line for people; beyond that the first ones and the number.
 _MOST_IN_LINE: Final = 32
 _FIRST_IN_LINE: Final = 4
 _HEALTHY: Final = "Healthy"
@@ -79,7 +79,7 @@ def plan(
 ) -> Plan:
     """Compare the desired PodDevices with the existing ones.
 
-    existing: PodDevices by key, whatever their node. of_node: those that name this node.
+    existing: PodDevices by key, of all nodes. of_node: the ones that name this node.
     may_delete: False while some NodeDevice of the node has no status yet.
     """
     create: list[tuple[DesiredPodDevice, PodDeviceRecord | None]] = []
@@ -97,7 +97,7 @@ def plan(
 
 
 def sentence(want: DesiredPodDevice, resources: Iterable[str]) -> str:
-    """What is allocated to the pod of those resources, such as `example.com/gpu: gpu-0, gpu-1 on node-a`."""
+    """The pod's allocated devices of those resources, such as `example.com/gpu: gpu-0, gpu-1 on node-a`."""
     chosen = frozenset(resources)
     parts = [f"{resource}: {', '.join(ids)}" for resource, ids in want.held if resource in chosen]
     return _cut(f"{'; '.join(parts)} on {want.content.node}", 900)
@@ -124,7 +124,7 @@ def _desired(
 
 
 def _containers(held: list[tuple[NodeDeviceRecord, AllocationRecord]]) -> tuple[HoldingContainer, ...]:
-    """What each holds, sorted; of a resource all that it has by several claims is one entry."""
+    """The containers with their resources, sorted; devices of one resource through several claims are one entry."""
     devices: dict[tuple[str, str], set[HeldDevice]] = defaultdict(set)
     for record, allocation in held:
         devices[allocation.container, record.resource].update(_devices(record, allocation))
@@ -137,7 +137,7 @@ def _containers(held: list[tuple[NodeDeviceRecord, AllocationRecord]]) -> tuple[
 
 
 def _devices(record: NodeDeviceRecord, allocation: AllocationRecord) -> Iterator[HeldDevice]:
-    """By a claim, a device once for each of its shares."""
+    """The devices of an allocation; with a claim, once for each share."""
     shares: dict[str, list[ClaimedShare]] = defaultdict(list)
     for share in allocation.shares:
         shares[share.id].append(share)
@@ -180,7 +180,7 @@ def _device(record: NodeDeviceRecord, device_id: str, parts: int = 0) -> HeldDev
 
 
 def _total(record: NodeDeviceRecord, parent: str) -> int:
-    """How many parts that device has; 0 where the NodeDevice does not show it."""
+    """How many parts that device has; 0 if the NodeDevice does not show it."""
     found = record.parts.get(parent)
     return found.total if found is not None else 0
 
@@ -208,7 +208,7 @@ def _health(containers: tuple[HoldingContainer, ...], held: list[tuple[NodeDevic
         for health, ids in broken.items()
         for each in _few([f"{device_id} {health}" for device_id in sorted(ids)], len(ids), f"devices {health}")
     ]
-    # An agent names what is not healthy first.
+    # An agent lists unhealthy devices first.
     unknown = sum(allocation.omitted for record, allocation in held if record.ended or record.unlisted_unhealthy)
     rest = [f"{unknown} more {_UNKNOWN}"] if unknown else []
     return ", ".join(sorted(found) + rest) or _HEALTHY

@@ -16,13 +16,13 @@ from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 REQUESTS_PER_SECOND: Final = 10.0
 # one for each NodeDevice that counts
 REQUESTS_AT_ONCE: Final = MOST_OF_NODE
-# what is waited for before it goes on: a request at a time would be as many reconciles
+# the budget to wait for before it continues, so that a reconcile does not send one request at a time
 _AT_LEAST: Final = 10
 
 
 @dataclass(slots=True)
 class Budget:
-    """Of one node. clock: monotonic seconds."""
+    """The budget of one node. clock: monotonic seconds."""
 
     clock: Callable[[], float] = time.monotonic
     _bucket: TokenBucket = field(init=False)
@@ -41,7 +41,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Turn:
-    """One reconcile's. must_end: whether the node has to be reconciled from the beginning by now."""
+    """The budget of one reconcile. must_end: whether the node must be reconciled from the beginning."""
 
     budget: Budget
     must_end: Callable[[], bool]
@@ -59,5 +59,5 @@ class Turn:
         self.budget.spend()
 
     def wait_seconds(self) -> float | None:
-        """In how many seconds to go on with what was left undone, if so."""
+        """In how many seconds to continue with the remaining work, if any."""
         return self.budget.wait_seconds() if self._is_cut else None

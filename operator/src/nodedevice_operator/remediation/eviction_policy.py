@@ -25,7 +25,7 @@ BURST: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidate:
-    """A pod and what is wrong with its devices, one sentence."""
+    """A pod, and the problem of its devices in one sentence."""
 
     namespace: str
     name: str
@@ -36,7 +36,7 @@ class EvictionCandidate:
 
 @dataclass(slots=True)
 class PendingEviction:
-    """What is remembered of a candidate. next_at None: nothing more is to be done."""
+    """The state of a candidate. next_at None: it is done."""
 
     since: float
     next_at: float | None
@@ -83,7 +83,7 @@ def policy_of(resource: str, policies: Mapping[str, Policy]) -> Policy:
 
 
 def candidates(records: Iterable[NodeDeviceRecord], policies: Mapping[str, Policy]) -> dict[str, EvictionCandidate]:
-    """Pods to evict, by UID, whatever was tried before."""
+    """Pods to evict, by UID, regardless of earlier tries."""
     found: dict[str, EvictionCandidate] = {}
     for record in records:
         if record.is_only_shown or policy_of(record.resource, policies) != "evict":

@@ -1,10 +1,8 @@
-"""Deletes NodeDevices whose device plugin has been gone for an hour: a plugin that registers ever new names leaves nothing behind.
+"""Deletes NodeDevices whose device plugin has been gone for an hour, so that a plugin with ever new names leaves nothing behind.
 
-And at once those that their agent has ended, as nothing configures them any more or another name has their place, when they are
-withdrawn from their Node: an object that goes sooner would look like one that was deleted by hand, whose number stays for a moment.
-
-Not those with allocations, waiting pods or cordons. A policy of the chart holds the operator to that, but for the
-hour: expressions in the API server have no clock.
+NodeDevices that their agent has ended are deleted once they are withdrawn from their Node: earlier the deletion would seem manual,
+and the Node would keep the number for a moment. NodeDevices with allocations, waiting pods or cordons stay. A policy of the chart
+enforces all but the hour: expressions in the API server have no clock.
 """
 
 import asyncio
@@ -64,14 +62,14 @@ class GoneNodeDevices:
     _found: asyncio.Event = field(default_factory=asyncio.Event)
 
     def reconciled(self, node: str) -> None:
-        """A node was reconciled: what is over there is deleted now, without a wait for the next round."""
+        """Deletes ended NodeDevices of a reconciled node now, without waiting for the next round."""
         over = [record.name for record in self.cache.node_devices.of_node(node) if record.is_over]
         if over:
             self._over.update(dict.fromkeys(over))
             self._found.set()
 
     async def work(self) -> None:
-        """Delete what is due, wait, and so on, for ever."""
+        """Deletes due NodeDevices, in rounds."""
         loop = asyncio.get_running_loop()
         while True:
             if await self._try(self.cache.node_devices.values()):
@@ -108,7 +106,7 @@ class GoneNodeDevices:
         await self._delete(self.cache.node_devices.values())
 
     async def _delete(self, records: Iterable[NodeDeviceRecord]) -> None:
-        """What is due of them, each by itself. Raises ApiError where one could not be deleted."""
+        """Deletes the due ones, each by itself. Raises ApiError if one could not be deleted."""
         problem: ApiError | None = None
         now = self.clock()
         hour, by_kubelet = _text(now - GONE_SECONDS), _text(now - BY_KUBELET_SECONDS)
@@ -129,7 +127,7 @@ class GoneNodeDevices:
                 is_dra = record.served_by == names.SERVED_BY_DRA
                 why = _WHY.get(record.ended, _NO_SLICES if is_dra else "its device plugin is gone")
                 extra = {"nodedevice": record.name, "since": record.endpoint_since, "reason": why}
-                log.info("NodeDevice deleted: nobody uses it", extra=extra)
+                log.info("unused NodeDevice deleted", extra=extra)
         if problem is not None:
             raise problem
 

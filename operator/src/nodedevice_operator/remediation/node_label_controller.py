@@ -1,7 +1,7 @@
-"""Writes the taint and the labels that Nodes should have, and removes those that are switched off.
+"""Writes the desired taint and labels of Nodes, and removes the ones that are switched off.
 
-Taints are one list to the API, with many writers: it is read again and written with the version that was read. Labels are ours one
-by one. A Node that an admission policy protects is left as it is for a while, and delays no other.
+The API has one list of taints for many writers: it is read again and written with the version that was read. The operator owns
+single labels. A Node that an admission policy protects is left alone for a while, and does not delay others.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class NodeLabelsApi(Requests):
     """Writes the taint and the labels of Nodes."""
 
     async def label_node(self, node: NodeRecord, labels: Mapping[str, str | None]) -> NodeRecord:
-        """Set these labels of this version of the Node, and remove those that are None; return the Node after the write.
+        """Sets these labels of this version of the Node, and removes labels with None; returns the Node after the write.
 
         Raises Conflict when another client has written the Node since, and NotFound.
         """

@@ -14,7 +14,7 @@ _LONGEST_SLUG: Final = 55
 
 
 def desired_labels(records: Iterable[NodeDeviceRecord], *, taint: bool, labels: bool) -> TaintAndLabels:
-    """Taint and labels of a Node with these NodeDevices. taint, labels: what is switched on; the rest is to be removed."""
+    """Taint and labels of a Node with these NodeDevices. taint, labels: whether each is switched on; if not, it is removed."""
     found = [record for record in records if record.has_status and not record.is_only_shown]
     numbers = {
         f"{LABEL_PREFIX}{_slug(record.resource)}{ending}": str(number)
@@ -33,7 +33,7 @@ def label_changes(seen: TaintAndLabels, desired: TaintAndLabels) -> dict[str, st
 
 
 def _slug(resource: str) -> str:
-    """`vendor.com/gpu` as part of a label's name; with a hash where it had to be cut, so that no two are equal."""
+    """`vendor.com/gpu` as part of a label's name; with a hash if it had to be cut, so that labels stay distinct."""
     plain = resource.replace("/", ".")
     if len(plain) <= _LONGEST_SLUG:
         return plain

@@ -5,7 +5,7 @@ remedy, and delays no capacity; a transient failure delays it for a few tries, a
 lasts.
 
 Only pods without a node are listed, page by page, so what runs in the cluster is never listed. They are patched with nothing: an
-empty patch is an update all the same, to which admission policies are applied; what they change is all that it changes.
+empty patch is still an update, so admission policies apply and make the only change.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class UnboundPodsApi(Requests):
 
 @dataclass(eq=False)
 class PodAnnotator:
-    """Remembers the names whose pods are annotated, and annotates those of the others."""
+    """Tracks the names whose pods are annotated, and annotates the pods of all others."""
 
     api: UnboundPodsApi
     _: KW_ONLY
@@ -154,7 +154,7 @@ def _trouble(error: ApiError, resources: frozenset[str], pod: PodRecord | None =
         resources,
         pod,
         is_transient=not (is_forbidden or is_invalid),
-        # pods were listed: only the patch of that pod was not answered
+        # pods were listed: only the patch of that pod failed
         is_unreachable=pod is None and isinstance(error, Unreachable),
         retry_after_seconds=error.retry_after_seconds,
     )

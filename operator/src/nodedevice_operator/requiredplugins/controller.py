@@ -1,9 +1,9 @@
 """Keeps the policy of required plugins: a name is in it before its capacity is advertised, and until no node needs it.
 
-Before that, pods that already wait for it are annotated too (annotate_pods). Foreign changes and deletions are watched, and undone;
-the third within a minute is reported, and stays for a while.
-Where the API server has no such policies, or the policy is switched off, nothing waits for it, and the log names what else makes
-pods wait; where it has none, so does the condition Advertised.
+Before that, pods that already wait for it are annotated too (annotate_pods). It watches foreign changes and deletions, and undoes
+them; the third within a minute is reported, and stays for a while. If the API server has no such policies, or the policy is
+switched off, capacity does not wait for it, and the log names the alternative. Without such policies the condition Advertised names
+it as well.
 """
 
 import asyncio
@@ -75,11 +75,11 @@ class RequiredPluginsController:
 
     @property
     def lacks_policies(self) -> bool | None:
-        """Whether the API server has no such policies; None where that is not known yet."""
+        """Whether the API server has no such policies; None if unknown yet."""
         return None if self._watch.state is PolicyState.UNKNOWN else self._watch.state is PolicyState.NOT_SERVED
 
     def unguarded(self, records: Iterable[NodeDeviceRecord]) -> Mapping[str, str]:
-        """Resources among these whose pods the API server does not make wait, and why: not yet, or not at all."""
+        """Resources of `records` whose pods the API server does not make wait (not yet, or not at all), and why."""
         if self._watch.state in (PolicyState.OFF, PolicyState.NOT_SERVED):
             return {}
         return {
@@ -100,7 +100,7 @@ class RequiredPluginsController:
         self._wake.set()
 
     async def work(self) -> None:
-        """Bring the policy to what the NodeDevices ask for, again and again."""
+        """Keeps the policy equal to the needs of the NodeDevices."""
         if self._watch.state is PolicyState.OFF:
             log.info(
                 "required-plugins policy is off: pods wait for their node's agent only where the runtime requires it",
@@ -109,7 +109,7 @@ class RequiredPluginsController:
         while True:
             is_kept = self._watch.state in (PolicyState.UNKNOWN, PolicyState.KEPT)
             pause = await self._reconcile() if is_kept else _POLL_SECONDS
-            # names that come one after the other, as of a node that writes without end, become one reconcile
+            # names in quick succession, as from a node that writes without end, share one reconcile
             await asyncio.sleep(min(pause, _TOGETHER_SECONDS))
             try:
                 async with asyncio.timeout(pause):
@@ -123,13 +123,13 @@ class RequiredPluginsController:
         await self._watch.watch(kind)
 
     async def _reconcile(self) -> float:
-        """Do what is due; return in how many seconds to reconcile again."""
+        """Reconciles the policy; returns in how many seconds to reconcile again."""
         if not self.cache.is_complete or not self._watch.is_complete:
             return _SOON_SECONDS  # nothing can be concluded before everything was read once
         await self._select()
         try:
             retry_in = await self._write()
-            # what is stored stays in force while a newer policy cannot be written
+            # the stored policy stays in force while a newer one cannot be written
             self._update_since()
             pause = min(retry_in, await self._annotate())
         except NotLeading:
@@ -145,7 +145,7 @@ class RequiredPluginsController:
         candidates: list[NodeDeviceRecord] = []
         async for step in self.cache.node_devices.counting_in_steps():
             candidates += [record for record in step if policy.is_candidate(record, nodes.get(record.node))]
-        # after a start, those of the operator before
+        # after a start, the names of the stored policy
         known = before if before.names else PolicyNames(tuple(policy.guarded_by(self._stored())))
         self._selection = policy.select(candidates, self.patterns, known, self.clock())
         if self._selection.left_out and not before.left_out:
@@ -153,7 +153,7 @@ class RequiredPluginsController:
             log.warning("resource names are left out of the policy and not advertised", extra={"resource_names": some})
 
     async def _write(self) -> float:
-        """Bring what is stored to the selected names; return in how many seconds to reconcile again. Raises NotLeading."""
+        """Writes the selected names; returns in how many seconds to reconcile again. Raises NotLeading."""
         stored = self._stored()
         steps = policy.plan(self._selection.names, stored) if self.fence.is_open else {}
         paused = {kind: self._paused_seconds(kind) for kind, spec in steps.items() if self._is_repair(kind, spec)}
@@ -177,11 +177,11 @@ class RequiredPluginsController:
         return min([_POLL_SECONDS, *filter(None, paused.values())])
 
     def _is_repair(self, kind: str, spec: Spec | None) -> bool:
-        """Whether exactly that was written already."""
+        """Whether exactly that spec was written before."""
         return kind in self._accepted and self._accepted[kind][0] == spec
 
     def _paused_seconds(self, kind: str) -> float:
-        """For how long what others made of that object stays, as they do it again and again."""
+        """How long a foreign change of that object stays, as others keep repeating it."""
         now = self.clock()
         before = self._contention.get(kind, Contention())
         self._contention[kind] = after = before.undone(now)
@@ -236,7 +236,8 @@ class RequiredPluginsController:
         return since is not None and self.clock() - since >= policy.SETTLE_SECONDS
 
     def _stored(self) -> Stored:
-        """The stored specs. One that the API server made of ours is as it was sent: a default that is unknown here must stay."""
+        """The stored specs. A spec unchanged since the operator's write counts as the sent one, so that defaults of the API server
+        stay."""
         sent = {kind: ours for kind, (ours, made) in self._accepted.items() if self._watch.specs.get(kind) == made}
         return {**self._watch.specs, **sent}
 
@@ -257,7 +258,7 @@ class RequiredPluginsController:
             self.queue.enqueue(node)
 
     def _enqueue_all(self) -> None:
-        """Whether the API server has such policies is part of a condition of each NodeDevice."""
+        """Enqueues all nodes: a condition of each NodeDevice shows whether the API server has such policies."""
         for node in self.cache.names_of_nodes():
             self.queue.enqueue(node)
 

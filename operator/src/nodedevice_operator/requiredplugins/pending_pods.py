@@ -16,8 +16,8 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.requiredplugins.policy import is_annotated
 
-# A user may write 256 KiB of annotations into a pod, and create many pods: longer annotations are not read. Passing such a pod
-# through admission again does no harm where it has ours.
+# A user may write 256 KiB of annotations into a pod, and create many pods: longer annotations are not read. Passing an annotated
+# pod through admission again is harmless.
 _LONGEST_READ: Final = 1024
 
 _FIRST_DELAY_SECONDS: Final = 0.5
@@ -28,9 +28,11 @@ _MOST_FAILURES: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class AnnotationFailure:
-    """Why a pod is not annotated; without a pod, why none could be listed. resources: those concerned, and maybe others.
+    """Why a pod is not annotated; without a pod, why the list failed.
 
-    is_transient: whether a retry may work. is_unreachable: whether the API server does not answer at all, which may last any time.
+    resources: the affected ones, and maybe others. is_transient: whether a retry may work. is_unreachable: whether the API server
+    does not respond, possibly for long.
+
     retry_after_seconds: how long the API server asks to wait.
     """
 

@@ -1,8 +1,8 @@
 """The policy that makes a pod wait for its node's agent: a MutatingAdmissionPolicy with the managed resource names as literals.
 
-A pod that asks for one of them gets the annotation by which the runtime (NRI's default validator) starts no container of it while
-the plugin `nodedevice` is not connected. The names stand in the policy itself: a parameter object that is missing would refuse
-every pod of the cluster. Builds the specs of the two objects and plans the writes; sends nothing.
+A pod that asks for one of them gets an annotation: the runtime (NRI's default validator) then starts its containers only while the
+plugin `nodedevice` is connected. The policy itself contains the names: a missing parameter object would refuse every pod of the
+cluster. Builds the specs of the two objects and plans the writes; sends nothing.
 
 Source: NRI v0.12 plugins/default-validator and pkg/plugin/annotations.go; MutatingAdmissionPolicy v1, measured on Kubernetes 1.37.
 """
@@ -55,13 +55,13 @@ _OURS_IN_BLOCK: Final = rf"(^|\n)- +{_OURS} *(\n|$)"
 _LITERALS: Final = re.compile(r"r in \[([^\]]*)\]")
 
 Spec = Mapping[str, Any]
-# the two objects by kind (their plural), as they are stored: their specs, None for one that does not exist
+# the stored specs of the two objects by kind (their plural); None if the object does not exist
 Stored = Mapping[str, Spec | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Of a node with more names than places: those that have one, those that have lost theirs, and when the next may (seconds)."""
+    """The places of a node with too many names: placed names, names that lost their place, and the time of the next exchange."""
 
     placed: frozenset[str]
     lost: frozenset[str] = frozenset()
@@ -70,7 +70,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class PolicyNames:
-    """names: those that the policy must hold, sorted. left_out: names that it must not hold, and why. shares: by node."""
+    """names: the names for the policy, sorted. left_out: excluded names, and why. shares: by node."""
 
     names: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def select(
 ) -> PolicyNames:
     """Select the names of these NodeDevices. One node cannot fill the policy, nor one domain the places of a node.
 
-    patterns: names that an administrator allows. before: the last selection; after a start the names that are stored. now: seconds.
+    patterns: names that an administrator allows. before: the last selection; after a start the stored names. now: seconds.
     """
     allowed = re.compile("|".join(".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns))
     by_node: dict[str, list[NodeDeviceRecord]] = defaultdict(list)
@@ -120,10 +120,10 @@ def select(
 
 
 def _share(records: Iterable[NodeDeviceRecord], before: Share, now: float) -> Share:
-    """Who has the places of a node with too many names: those that had them; free ones go round by domain.
+    """Assigns the places of a node with too many names: holders keep them; free places go round by domain.
 
-    A domain with fewer then gets the place of an unneeded name, at most one a minute. A name that has lost its place takes none
-    from others, so that two never alternate.
+    A domain with fewer places then gets the place of an unneeded name, at most one a minute. A name that has lost its place cannot
+    take another's, so that two never alternate.
     """
     by_age = {record.resource: record for record in sorted(records, key=lambda record: record.age)}
     placed = [name for name in by_age if name in before.placed][:MOST_NAMES_OF_NODE]
@@ -161,7 +161,7 @@ def plan(names: tuple[str, ...], stored: Stored) -> dict[str, Spec | None]:
 
 
 def guarded_by(stored: Stored) -> frozenset[str]:
-    """Resource names that these objects guard, where they are exactly what we would write; none otherwise."""
+    """Resource names that these objects guard, if they equal the operator's own specs; none otherwise."""
     policy = stored.get(POLICIES)
     if policy is None or stored.get(BINDINGS) != binding_spec():
         return frozenset()

@@ -1,8 +1,8 @@
 """The stored state of the policy and its binding: whether the API server has such objects at all, and their specs.
 
 Each is read and then watched by its name, the only one that RBAC allows (creation cannot be limited so), so that a foreign change
-or deletion is known at once. The controller puts in here what it wrote. An API server that has no such policies is asked again now
-and then: it may be upgraded.
+or deletion shows at once. The controller stores its own writes here. Discovery is repeated on an API server without such policies:
+it may be upgraded.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ PERMISSIONS: Final = {"remedy": "see requiredPlugins in docs/security.md"}
 _DISCOVERY_SECONDS: Final = 300.0
 _FIRST_DELAY_SECONDS: Final = 0.5
 _LONGEST_DELAY_SECONDS: Final = 30.0
-# what is read to know whether there are such policies
+# the resource name of discovery requests
 _DISCOVERY: Final = "apis"
 _ROOT: Final = f"/apis/{API_VERSION}"
 _BY_NAME: Final = f"metadata.name={NAME}"
@@ -53,12 +53,12 @@ class RequiredPluginsApi(Requests):
         self._instance = instance
 
     async def served(self) -> frozenset[str]:
-        """Plurals that the API server serves in the group and version of these objects. Raises NotFound where it knows neither."""
+        """Plurals that the API server serves in the group and version of these objects. Raises NotFound if it serves neither."""
         data = await self._client.request("GET", "apis", _ROOT)
         return frozenset(found.name for found in decode("GET", "apis", data, ResourceList).resources)
 
     async def read(self, kind: str) -> tuple[Spec | None, str]:
-        """Spec of the object, None where it does not exist, and the version from which a watch goes on."""
+        """The object's spec (None if it does not exist), and the version to watch from."""
         data = await self._client.request("GET", kind, f"{_ROOT}/{kind}", query={"fieldSelector": _BY_NAME})
         page = decode("GET", kind, data, ListSchema[_PolicyObject])
         return (page.items[0].spec if page.items else None), page.metadata.resource_version
@@ -86,7 +86,7 @@ class RequiredPluginsApi(Requests):
         return decode("PATCH", kind, data, _PolicyObject).spec
 
     async def exists(self, kind: str) -> bool:
-        """Whether there is one of our name, in an API server that has such objects at all."""
+        """Whether the object exists."""
         try:
             await self._client.request("GET", kind, f"{_ROOT}/{kind}/{NAME}")
         except NotFound:
@@ -125,10 +125,9 @@ class PolicyState(Enum):
 
 
 class PolicyWatch:
-    """The stored state. `watch` runs for ever, once for each of the two objects.
+    """The stored state. `watch` runs once for each of the two objects.
 
-    changed: called when one of them was read. upgraded: called when the API server turns out to have no such policies, and when it
-    has them after all.
+    changed: called when one of them was read. upgraded: called when discovery finds no such policies, and when it finds them later.
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class PolicyWatch:
             await asyncio.sleep(seconds)
 
     async def _read(self, kind: str) -> str:
-        """Read that object; return the version from which a watch goes on. Raises ApiError, logged once until it works again."""
+        """Reads that object; returns the version to watch from. Raises ApiError, logged once until it works again."""
         try:
             spec, version = await self._api.read(kind)
         except ApiError as error:
@@ -182,7 +181,7 @@ class PolicyWatch:
         self._changed()
 
     async def _is_served(self) -> bool:
-        """Whether the API server has such policies; asked until it answers, and logged once where it has not."""
+        """Whether the API server has such policies; retries until it responds, and logs their absence once."""
         if self.state in (PolicyState.OFF, PolicyState.KEPT):
             return self.state is PolicyState.KEPT
         served = await self._discover()
@@ -197,7 +196,7 @@ class PolicyWatch:
         return served
 
     async def _discover(self) -> bool:
-        # every error: an API server that has just started forbids what it has not read the roles for yet
+        # every error: an API server that has just started forbids requests until it has read the roles
         served = await retrying(
             self._served,
             ApiError,
@@ -214,9 +213,10 @@ class PolicyWatch:
             return frozenset()
 
     def _read_failed(self, kind: str, error: ApiError, *, was_read: bool) -> None:
-        """Log a failed read, once. was_read: an earlier one worked, so what is stored still counts.
+        """Log a failed read, once.
 
-        An API server that is unreachable or busy, or rejects the credentials, is logged by ApiHealth.
+        was_read: an earlier read worked, so the stored spec still counts. ApiHealth logs an unreachable or busy API server, and
+        rejected credentials.
         """
         # a 500 is about this one request
         is_away = isinstance(error, Unreachable) or (isinstance(error, Unavailable) and error.status != 500)

@@ -28,7 +28,7 @@ def test_it_is_asked_again(
         try:
             operator.start()
             wait_until(lambda: all(rule.is_over for rule in rules), "both are asked for until they are answered")
-            said = operator.lines("API server's answer cannot be used; retrying")
+            said = operator.lines("API server's response cannot be used; retrying")
             assert sorted(line["path"] for line in said) == ["/api", "/apis"]
             operator.verify_running()
             operator.verify_no_traceback()

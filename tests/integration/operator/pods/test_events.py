@@ -20,7 +20,7 @@ def test_waiting_pods_get_one_event_per_reason(node: PlayedNode, pods: Pods) -> 
 
     node.publish(healthy=4, waiting=[waits("NotEnoughDevices", "0 of 2 are free")])
     (first,) = node.wait_events("DevicesWaiting", about="pod-a", namespace=pods.namespace)
-    assert first == f"container main waits for {GPU} on {node.name}: NotEnoughDevices (0 of 2 are free)"
+    assert first == f"container main is pending without {GPU} on {node.name}: NotEnoughDevices (0 of 2 are free)"
     node.publish(healthy=4, waiting=[waits("NotEnoughDevices", "1 of 2 are free")])
     node.publish(healthy=4, waiting=[waits("AllocateFailed", "the device plugin refused")])
     matching = node.wait_events("DevicesWaiting", 2, about="pod-a", namespace=pods.namespace)
@@ -56,7 +56,7 @@ def test_the_pod_that_holds_a_broken_device_gets_an_event_too(node: PlayedNode, 
     node.publish(healthy=3, broken=1, allocations=held)
     matching = node.wait_events("DeviceUnhealthy", about="pod-a", namespace=pods.namespace)
     assert matching == [
-        f"1 device (gpu-3) of {GPU} on {node.name} unhealthy (ReportedUnhealthy); held by this pod until it ends"
+        f"1 device (gpu-3) of {GPU} on {node.name} unhealthy (ReportedUnhealthy); in use by this pod until it ends"
     ]
     node.publish(healthy=4, allocations=held)
     matching = node.wait_events("DeviceRecovered", about="pod-a", namespace=pods.namespace)

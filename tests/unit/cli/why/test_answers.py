@@ -118,7 +118,7 @@ def of_nodes(details: list[str]) -> Explanation:
 def test_three_details_are_shown_and_programs_get_all(number: int, rest: str) -> None:
     found = of_nodes([f"d{at}" for at in range(number)])
     details = "".join(f"   n{at}: d{at}\n" for at in range(3))
-    assert f"[NodeCordoned]\n{details}{rest}   When its maintenance is over:\n" in shown(found)
+    assert f"[NodeCordoned]\n{details}{rest}   After its maintenance, uncordon it:\n" in shown(found)
     assert len(answer.data(found, lambda _: None)["causes"][0]["where"]) == number
 
 
@@ -126,8 +126,8 @@ def test_three_details_are_shown_and_programs_get_all(number: int, rest: str) ->
     ("number", "names"), [(5, "n0, n1, n2, n3, n4"), (6, "n0, n1, n2, n3, n4 and 1 more"), (1, "n0")]
 )
 def test_nodes_of_which_the_same_is_true_share_a_line(number: int, names: str) -> None:
-    assert f"[NodeCordoned]\n   {names}: so\n   When" in shown(of_nodes(["so"] * number))
-    assert f"[NodeCordoned]\n   {names}\n   When" in shown(of_nodes([""] * number))
+    assert f"[NodeCordoned]\n   {names}: so\n   After" in shown(of_nodes(["so"] * number))
+    assert f"[NodeCordoned]\n   {names}\n   After" in shown(of_nodes([""] * number))
 
 
 def test_programs_get_what_could_not_be_read() -> None:

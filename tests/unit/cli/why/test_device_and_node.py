@@ -20,7 +20,7 @@ def test_a_list_that_is_cut_is_shown_by_its_numbers() -> None:
     )
     facts = replace(base(), node_devices=(cut,))
     details = [each.obstacles[0].detail for each in of_node.explain(of_one(facts)).findings]
-    assert details == ["2 of 9 cordoned", "3 of 9 broken", "4 of 9 held"]
+    assert details == ["2 of 9 cordoned", "3 of 9 unhealthy", "4 of 9 in use"]
 
 
 # -- of one device ------------------------------------------------------------------------------------------------------------
@@ -50,14 +50,14 @@ def test_one_device() -> None:
     assert found.subject == f"device gpu-1 of {GPU} on node node-a"
     assert found.notes == ("Healthy for 4 min.",)
     assert state(base()) == ("is free.", False, ())
-    assert state(base(), "x") == ("is not listed, as healthy and free devices of long lists are not.", False, ())
+    assert state(base(), "x") == ("is not listed: long lists omit healthy, free devices.", False, ())
 
 
 def test_one_device_that_is_broken() -> None:
     facts = with_device(base(), health="", since="", message="it is odd", attributes={"b": "2", "a": "1"})
     found = explained(facts)
     assert found.notes == ("it is odd", "Its health is not known.", "a 1, b 2")
-    assert state(facts) == ("is held by no pod, and is not free.", True, ("DevicesBroken",))
+    assert state(facts) == ("is not in use, and is not free.", True, ("DevicesBroken",))
     remedy = "Read the log of its device plugin, and repair or replace the device"
     fields = {"device": "gpu-1", "device_options": "--device all", "device_remedy": remedy}
     assert found.findings[0].obstacles == (Obstacle("DevicesBroken", "node-a", GPU, "gpu-1 (unhealthy)", "", fields),)
@@ -113,7 +113,7 @@ def test_one_device_that_is_held() -> None:
     held = tuple(Allocation("team", name, name, "main", device_ids=("gpu-1",)) for name in ("b", "a", "b"))
     facts = of_node_a(base(), lambda found: replace(found, allocations=held))
     assert holders_of(facts.node_devices[0]).keys() == {"gpu-1"}
-    assert state(facts) == ("is held by team/a, team/b.", True, ("DevicesHeld",))
+    assert state(facts) == ("is in use by team/a, team/b.", True, ("DevicesHeld",))
 
 
 @pytest.mark.parametrize(("free", "codes"), [(1, ()), (0, ("DevicesHeld",))])
@@ -142,12 +142,12 @@ def test_one_node() -> None:
     found = of_node.explain(of_one(base()))
     assert (found.subject, found.state, found.is_stopped) == (
         "node node-a",
-        "has 1 resource, of which 0 are Ready.",
+        "has 1 resource; 0 are Ready.",
         False,
     )
     assert found.notes == (f"{GPU}: 4 of 4 free.",)
     ready = of_node.explain(of_one(with_condition("Ready", "True", "x")(base())))
-    assert ready.state == "has 1 resource, of which 1 is Ready."
+    assert ready.state == "has 1 resource; 1 is Ready."
     nothing = of_node.explain(replace(of_one(base()), node_devices=()))
     assert nothing.state == "has no devices: no plugin has registered there, or no agent runs."
     unseen = of_node.explain(of_one(base(), unread=(Unread(NODE_DEVICES, "no"),)))
@@ -160,7 +160,7 @@ def test_numbers_of_one_node() -> None:
     held = of_node_a(
         facts, lambda found: replace(found, allocated=1, releasing=1, available=0, cordons=(Cordon("gpu-0"),))
     )
-    assert of_node.explain(of_one(held)).notes == (f"{GPU}: 0 of 4 free, 2 held, gpu-0 cordoned, gpu-1 broken.",)
+    assert of_node.explain(of_one(held)).notes == (f"{GPU}: 0 of 4 free, 2 in use, gpu-0 cordoned, gpu-1 unhealthy.",)
     other = with_device(base(), health="Unhealthy", reason="InOtherUse", taints=(Taint("k", "", "NoSchedule"),))
     assert of_node.explain(of_one(other)).notes == (f"{GPU}: 4 of 4 free, gpu-1 in other use, gpu-1 tainted.",)
 

@@ -21,7 +21,7 @@ from tests.unit.cli.why.clusters import GPU, OLD, asking, base, bound, each_foun
 from tests.unit.cli.why.situations import BOUND, UNBOUND, Change
 
 _UNREAD: Final = (Unread("configmaps", "no"),)
-_ASKED: Final = f"asks for 2 {GPU}, 1 {clusters.NIC} and claim train-port"
+_ASKED: Final = f"requests 2 {GPU}, 1 {clusters.NIC} and claim train-port"
 
 
 def codes(facts: Facts) -> list[str]:
@@ -116,7 +116,7 @@ def test_a_pod_runs_where_each_of_its_containers_does(phase: str, states: list[s
     first = Container("first", is_init=True, state="terminated")
     containers = (first, *(Container(f"c{at}", state=state) for at, state in enumerate(states)))
     found = pods.explain(replace(pod_with(bound(), phase=phase, containers=containers), unread=_UNREAD))
-    state = f"is bound to node-a and asks for claim train-port. It has gpu-0, gpu-1 ({GPU})."
+    state = f"is bound to node-a and requests claim train-port. It has gpu-0, gpu-1 ({GPU})."
     assert (found.state, found.findings) == (f"{state} It runs." if runs else state, ())
     assert (found.is_stopped, found.unread) == (not runs, _UNREAD)
 
@@ -280,8 +280,8 @@ def test_which_names_may_be_meant(asked: str, hint: str) -> None:
 
 # -- nodes --------------------------------------------------------------------------------------------------------------------
 
-_LACKS: Final = "1 further node lacks what it asks for."
-_COULD: Final = "Of what is known here, node-a, node-b could take it."
+_LACKS: Final = "1 further node lacks what it requests."
+_COULD: Final = "No obstacle is known on node-a, node-b."
 
 
 @pytest.mark.parametrize(
@@ -343,6 +343,6 @@ def test_labels_of_nodes_that_may_not_be_read_are_not_guessed() -> None:
     facts = replace(facts, nodes=(), unread=(Unread(NODES, "no"),))
     cordoned = of_node_a(facts, lambda found: replace(found, cordons=(Cordon("*"),), available=0))
     assert codes(cordoned) == []
-    assert pods.explain(cordoned).notes == ("Of what is known here, node-b could take it.",)
+    assert pods.explain(cordoned).notes == ("No obstacle is known on node-b.",)
     both = each_found(cordoned, lambda found: replace(found, cordons=(Cordon("*"),), available=0))
     assert [each.nodes for each in pods.explain(both).findings] == [("node-a", "node-b")]

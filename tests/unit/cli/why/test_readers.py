@@ -45,7 +45,7 @@ def test_a_pod_that_one_node_could_take_waits_for_what_is_not_known(run: Run) ->
     found = asked(run, "pod", "late")
     assert codes(found) == []
     assert found["isStopped"]
-    assert found["notes"] == ["Of what is known here, node-b could take it."]
+    assert found["notes"] == ["No obstacle is known on node-b."]
     # whatever it waits for, it needs somebody
     assert run("why", "pod", "late").status == 1
 
@@ -101,7 +101,7 @@ def test_a_waiting_pod_is_known_by_its_event_to_who_may_not_see_devices(run: Run
     forbid(server, "nodedevices", "nodes")
     server.objects[PODS].append(pod("stuck", phase="Pending"))
     server.objects[EVENTS] = [
-        event("DevicesWaiting", "container main waits for example.com/gpu on node-a: AllocateFailed", "stuck")
+        event("DevicesWaiting", "container main is pending without example.com/gpu on node-a: AllocateFailed", "stuck")
     ]
     found = asked(run, "pod", "stuck")
     assert codes(found) == ["WaitsOnNode"]
@@ -137,7 +137,7 @@ def test_what_would_stop_a_refused_pod_besides_is_named(run: Run, server: FakeAp
     found = asked(run, "pod", "web")
     assert codes(found)[:2] == ["QuotaExceeded", "NodeCordoned"]
     assert "ClaimNotMade" not in codes(found)
-    assert found["state"].endswith("It would ask for 1 example.com/gpu and claim t.")
+    assert found["state"].endswith("It would request 1 example.com/gpu and claim t.")
 
 
 def test_a_name_that_is_nearly_right(run: Run) -> None:
@@ -151,7 +151,7 @@ def test_a_pod_that_runs_is_no_reason_to_do_anything(run: Run, server: FakeApiSe
     ran = run("why", "pod", "pod/try")
     assert (ran.status, ran.out.splitlines()[0]) == (
         0,
-        "pod default/try is bound to node-a and asks for 1 example.com/gpu. It has gpu-0. It runs.",
+        "pod default/try is bound to node-a and requests 1 example.com/gpu. It has gpu-0. It runs.",
     )
 
 
@@ -174,9 +174,9 @@ def test_each_right_is_asked_for_once(run: Run, server: FakeApiServer) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("gpu-0",), "device gpu-0 of example.com/gpu on node node-a is held by default/try."),
-        (("gpu-1",), "device gpu-1 of example.com/gpu on node node-a is held by no pod, and is not free."),
-        (("gpu-2",), "device gpu-2 of example.com/gpu on node node-a is held by no pod, and is not free."),
+        (("gpu-0",), "device gpu-0 of example.com/gpu on node node-a is in use by default/try."),
+        (("gpu-1",), "device gpu-1 of example.com/gpu on node node-a is not in use, and is not free."),
+        (("gpu-2",), "device gpu-2 of example.com/gpu on node node-a is not in use, and is not free."),
     ],
 )
 def test_a_device(run: Run, words: tuple[str, ...], line: str) -> None:
@@ -216,7 +216,7 @@ def test_a_node(run: Run) -> None:
     found = asked(run, "node", "node-a")
     # one device is cordoned, one broken, one held: only together they leave none
     assert codes(found) == ["DevicesCordoned", "DevicesBroken", "DevicesHeld"]
-    assert found["notes"] == ["example.com/gpu: 0 of 3 free, 1 held, gpu-1 cordoned, gpu-2 broken."]
+    assert found["notes"] == ["example.com/gpu: 0 of 3 free, 1 in use, gpu-1 cordoned, gpu-2 unhealthy."]
     assert codes(asked(run, "node", "node-b")) == []
     assert run("why", "node", "node-b").status == 0
 
@@ -241,7 +241,7 @@ def test_a_pool_of_which_the_scheduler_gives_out_nothing_is_named(
 
 def test_a_node_that_is_none(run: Run) -> None:
     ran = run("why", "node", "node-z")
-    assert (ran.status, ran.err) == (2, "error: there is no node node-z; kubectl get nodes has all names\n")
+    assert (ran.status, ran.err) == (2, "error: node node-z does not exist; kubectl get nodes has all names\n")
 
 
 # -- what can be asked --------------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_a_node_that_is_none(run: Run) -> None:
 
 @pytest.mark.parametrize("kind", ["pod", "pods", "po"])
 def test_a_pod_as_kubectl_names_it(run: Run, kind: str) -> None:
-    assert run("why", "pod", f"{kind}/late").out.startswith("pod default/late waits for a node")
+    assert run("why", "pod", f"{kind}/late").out.startswith("pod default/late is pending")
 
 
 def test_a_namespace_is_no_part_of_a_name(run: Run) -> None:
@@ -263,7 +263,7 @@ def test_a_namespace_is_no_part_of_a_name(run: Run) -> None:
 )
 def test_in_which_namespace_a_pod_is(run: Run, arguments: tuple[str, ...], namespace: str) -> None:
     ran = run("why", "pod", "zzz", *arguments)
-    problem = f"error: there is no pod zzz in namespace {namespace}; "
+    problem = f"error: pod zzz does not exist in namespace {namespace}; "
     assert ran.err == f"{problem}kubectl get pods --all-namespaces has all names\n"
 
 
@@ -289,15 +289,13 @@ def test_a_node_without_devices(run: Run, server: FakeApiServer) -> None:
 def test_devices_of_a_node_that_is_gone(run: Run, server: FakeApiServer) -> None:
     server.objects[NODES] = []
     gone = run("why", "node", "node-b").out
-    assert gone.startswith(
-        "node node-b has 1 resource, of which 1 is Ready.\n\n1. Node node-b does not exist.  [NodeMissing]\n"
-    )
+    assert gone.startswith("node node-b has 1 resource; 1 is Ready.\n\n1. Node node-b does not exist.  [NodeMissing]\n")
     assert run("why", "device", "node-b", "gpu-0").out.startswith(f"device gpu-0 of {GPU} on node node-b is free.\n")
 
 
 def test_a_device_of_a_node_that_may_not_be_read(run: Run, server: FakeApiServer) -> None:
     forbid(server, "node-a")
-    assert run("why", "device", "node-a", "gpu-0").out.startswith(f"device gpu-0 of {GPU} on node node-a is held by ")
+    assert run("why", "device", "node-a", "gpu-0").out.startswith(f"device gpu-0 of {GPU} on node node-a is in use by ")
     forbid(server, "nodedevices")
     ran = run("why", "device", "node-a", "gpu-0")
     assert ran.err == "error: you may not see the devices of node-a; the role nodedevice-fleet-view may\n"

@@ -45,7 +45,7 @@ def test_a_refusal_that_is_over_is_none(run: Run, server: FakeApiServer) -> None
     server.objects[EVENTS] = [event("FailedCreate", _QUOTA, "web-7d9c5f", "ReplicaSet")]
     ran = run("why", "pod", "web")
     remedy = "did you mean web-7d9c5f-x7k2p?"
-    assert (ran.status, ran.err) == (2, f"error: there is no pod web in namespace default; {remedy}\n")
+    assert (ran.status, ran.err) == (2, f"error: pod web does not exist in namespace default; {remedy}\n")
 
 
 def test_a_refusal_of_another_whose_name_begins_so_is_none(run: Run, server: FakeApiServer) -> None:
@@ -167,18 +167,18 @@ def test_the_agents_leases_are_found_in_another_namespace(run: Run, server: Fake
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (("device", "node-a", "gpu-0"), "It is free when that pod has ended"),
+        (("device", "node-a", "gpu-0"), "It is free after its pod has ended"),
         (("device", "node-a", "gpu-1"), "kubectl nodedevice uncordon node-a --resource example.com/gpu --device gpu-1"),
         (("device", "node-a", "gpu-2"), "Reset the GPU or reboot its node"),
         (("node", "node-a"), "kubectl nodedevice uncordon node-a"),
         (("node", "node-z"), "kubectl get nodes"),
-        (("device", "node-z", "gpu-0"), "there is no node node-z; kubectl get nodes"),
+        (("device", "node-z", "gpu-0"), "node node-z does not exist; kubectl get nodes"),
     ],
 )
 def test_a_node_and_a_device_end_in_a_remedy(run: Run, words: tuple[str, ...], remedy: str) -> None:
     ran = run("why", *words)
     assert remedy in ran.out + ran.err
-    assert " asks for " not in ran.out
+    assert " requests " not in ran.out
     assert "It gets devices" not in ran.out
 
 
@@ -186,8 +186,8 @@ def test_a_node_that_is_held_speaks_of_the_node(run: Run, server: FakeApiServer)
     held = node_device("node-b", devices=[device("gpu-0")], available=0, allocated=1, allocations=[allocation()])
     server.objects[f"{OURS}/nodedevices"] = [held]
     out = run("why", "node", "node-b").out
-    assert f"1. Pods hold all of {GPU} on node node-b.  [DevicesHeld]\n" in out
-    assert "They are free when these pods have ended" in out
+    assert f"1. All devices of {GPU} are in use on node node-b.  [DevicesHeld]\n" in out
+    assert "They are free after these pods have ended" in out
 
 
 def test_a_pod_of_a_node_that_does_not_exist(run: Run, server: FakeApiServer) -> None:

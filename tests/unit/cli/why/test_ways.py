@@ -227,7 +227,7 @@ def test_a_claim_that_was_prepared_at_last_is_no_trouble() -> None:
 def test_pods_that_ask_for_nothing_are_explained_as_far_as_they_go() -> None:
     plain = pod_with(clusters.base(), containers=(Container("main"),), claims=())
     found = pods.explain(plain)
-    assert (found.findings, found.state) == ((), "waits for a node and asks for no device.")
+    assert (found.findings, found.state) == ((), "is pending and requests no device.")
     one = each_node(plain, lambda node: replace(node, unschedulable=node.meta.name == "node-a"))
     assert codes(one) == []
     every = each_node(plain, lambda node: replace(node, unschedulable=True))
@@ -261,7 +261,7 @@ def test_a_remembered_cordon_counts() -> None:
 
 def test_a_pod_with_a_nominated_node_says_so() -> None:
     found = pods.explain(pod_with(clusters.base(), nominated_node="node-a"))
-    assert "The scheduler has ended pods on node-a to make room for it." in found.notes
+    assert "The scheduler preempted pods on node-a for it." in found.notes
 
 
 def test_nodes_that_a_pod_does_not_want_are_no_reason() -> None:

@@ -71,7 +71,7 @@ def test_accepts_whatever_a_plugin_can_register(resource_name: str, device_ids: 
     if not device_ids:
         return
     pod = Pod("uid", "default", "one", (Container("main", limits={resource_name: len(listed.devices)}),))
-    manager.pods_synced([pod], 0.0)
+    manager.pod_events.synced([pod], 0.0)
     for effect in manager.settle(0.0):
         if isinstance(effect, CallAllocate):
             manager.allocated(effect.ticket, AllocateResponse(b"", ContainerEdits()), 0.0)

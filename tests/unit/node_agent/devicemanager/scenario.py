@@ -6,6 +6,7 @@ Answers of plugins are events too: the test gives them, in the order it wants, o
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
+from operator import attrgetter
 from typing import Any, Self
 
 from msgspec import structs, to_builtins
@@ -92,8 +93,8 @@ def device_ids(count: int) -> list[str]:
 
 
 def happen(manager: DeviceManager, event: str, *args: Any, now: float) -> list[Effect]:
-    """An event of the manager by its name, settled."""
-    handle = getattr(manager, event)
+    """An event of the manager, or of a part of it, by its name, settled."""
+    handle = attrgetter(event)(manager)
     handle(*args, *([now] if "now" in signature(handle).parameters else []))
     return manager.settle(now)
 
@@ -121,7 +122,7 @@ class Scenario:
 
     def cordon(self, name: str, device_ids: Iterable[str], uid: str = "object") -> list[Effect]:
         """These are the administrator's cordons in the object of that UID, all of them."""
-        return self.happens("cordoned", name, uid, dict.fromkeys(device_ids, Cordon()))
+        return self.happens("table.cordoned", name, uid, dict.fromkeys(device_ids, Cordon()))
 
     def happens(self, event: str, *args: Any) -> list[Effect]:
         """Any event of the manager by its name, now."""
@@ -146,10 +147,10 @@ class Scenario:
         return self.connect(name, endpoint, options) + self.lists(devices, name, endpoint)
 
     def disconnect(self, name: str = GPU, endpoint: int = 1) -> list[Effect]:
-        return self.happens("disconnected", name, endpoint)
+        return self.happens("table.disconnected", name, endpoint)
 
     def see(self, *pods: Pod) -> list[Effect]:
-        return [effect for seen in pods for effect in self.happens("pod_seen", seen)]
+        return [effect for seen in pods for effect in self.happens("pod_events.seen", seen)]
 
     def run(self, *pods: Pod) -> Self:
         """These pods arrive, and every plugin call succeeds."""
@@ -157,7 +158,7 @@ class Scenario:
         return self
 
     def gone(self, uid: str) -> list[Effect]:
-        return self.happens("pod_gone", uid)
+        return self.happens("pod_events.gone", uid)
 
     def passes(self, seconds: float) -> list[Effect]:
         """Time passes; tick() is called at the deadlines of the manager alone."""

@@ -60,7 +60,7 @@ class TestDuringACall:
         scenario.lists([])
         assert calls(scenario.answer(call)) == []
         assert (scenario.held(), scenario.reasons()) == ({}, {"p": "NotEnoughDevices"})
-        assert scenario.manager.resources[GPU].reserved == {}
+        assert scenario.manager.resources[GPU].use.reserved == {}
 
     @pytest.mark.kubelet("behaviour 48")
     def test_the_plugin_disconnects(self) -> None:
@@ -195,10 +195,10 @@ class TestBackoff:
 
     def test_pods_are_listed_while_a_lost_response_is_asked_for_again(self) -> None:
         scenario = Scenario(Checkpoint((held_by("p", "d0", response=None),), {GPU: ()}))
-        scenario.happens("pods_synced", [pod("p", gpu=1)])
+        scenario.happens("pod_events.synced", [pod("p", gpu=1)])
         (call,) = calls(scenario.plugin(1))
         scenario.fail(call)
-        assert calls(scenario.happens("pods_synced", [pod("p", gpu=1)])) == []
+        assert calls(scenario.happens("pod_events.synced", [pod("p", gpu=1)])) == []
         assert len(calls(scenario.passes(1))) == 1
 
     def test_another_that_failed_earlier_is_retried(self) -> None:

@@ -124,8 +124,8 @@ def test_a_device_stays_out_of_service_without_its_object() -> None:
 
 def test_the_notes_are_shown_and_what_is_shown_is_read() -> None:
     scenario = Scenario.with_plugin(2)
-    scenario.happens("cordoned", GPU, "u1", {**FAN, "*": NOTHING})
-    scenario.happens("cordoned", GPU, "u2", {})
+    scenario.happens("table.cordoned", GPU, "u1", {**FAN, "*": NOTHING})
+    scenario.happens("table.cordoned", GPU, "u2", {})
     shown = status(scenario, {}, "now")["rememberedCordons"]
     assert shown == [{"id": "*"}, {"id": "d0", "reason": "fan", "by": "alice", "at": NOON}]
     assert cordons_of(observed_status({"rememberedCordons": shown}).remembered_cordons) == {**FAN, "*": NOTHING}
@@ -133,20 +133,20 @@ def test_the_notes_are_shown_and_what_is_shown_is_read() -> None:
 
 def test_who_cordoned_it_is_shown_of_each_device() -> None:
     scenario = Scenario.with_plugin(3)
-    scenario.happens("cordoned", GPU, "u1", {**FAN, "d1": NOTHING})
+    scenario.happens("table.cordoned", GPU, "u1", {**FAN, "d1": NOTHING})
     shown = status(scenario, {}, "now")["devices"]
     assert [(d.get("cordonedSince"), d.get("cordonedBy")) for d in shown] == [
         ("now", "alice"),
         ("now", None),
         (None, None),
     ]
-    scenario.happens("cordoned", GPU, "u2", {"*": Cordon(by="bob")})
+    scenario.happens("table.cordoned", GPU, "u2", {"*": Cordon(by="bob")})
     assert [d["cordonedBy"] for d in status(scenario, {}, "now")["devices"]] == ["alice", "bob", "bob"]
 
 
 def test_another_note_is_saved_and_published() -> None:
     scenario = cordoned()
-    effects = scenario.happens("cordoned", GPU, "u1", FAN)
+    effects = scenario.happens("table.cordoned", GPU, "u1", FAN)
     assert effects == [SaveCheckpoint(durable=False), Publish(GPU)]
     assert scenario.manager.checkpoint().cordons == {GPU: SET}
 
@@ -198,8 +198,8 @@ def test_is_recovered_with_a_lost_checkpoint() -> None:
 def test_cordons_that_may_have_changed_are_waited_for(waits: bool) -> None:
     scenario = Scenario.with_plugin(2, waits_for_cordons=waits)
     scenario.cordon(GPU, ["d0"])
-    scenario.manager.cordons_outdated(GPU)
-    scenario.manager.cordons_outdated("example.com/unknown")
+    scenario.manager.table.cordons_outdated(GPU)
+    scenario.manager.table.cordons_outdated("example.com/unknown")
     asked = calls(scenario.see(pod("p", gpu=1)))
     if waits:
         assert (asked, scenario.reasons()) == ([], {"p": "CordonsNotSynced"})
@@ -265,13 +265,13 @@ def test_parts_of_a_cordoned_device_are_cordoned_whatever_other_ids_they_have() 
 
 def test_who_cordoned_an_instance_is_named() -> None:
     scenario = Scenario.with_plugin([Device("m1", parent="a"), Device("m2", parent="a")])
-    scenario.happens("cordoned", GPU, "u1", {"m1": Cordon(by="alice")})
+    scenario.happens("table.cordoned", GPU, "u1", {"m1": Cordon(by="alice")})
     assert [view.cordoned_by for view in scenario.snapshot().devices] == ["alice", ""]
 
 
 def test_who_cordoned_no_device_is_named() -> None:
     scenario = Scenario.with_plugin(2)
-    scenario.happens("cordoned", GPU, "u1", {"d7": Cordon(by="alice"), "d8": NOTHING})
+    scenario.happens("table.cordoned", GPU, "u1", {"d7": Cordon(by="alice"), "d8": NOTHING})
     [registered] = [c for c in status(scenario, {}, "now")["conditions"] if c["type"] == "Registered"]
     assert registered["message"] == (
         "spec.cordonedDevices has IDs that the device plugin does not list: d7 (by alice), d8; correct or remove them"
@@ -348,7 +348,7 @@ class TestParts:
 
     def test_who_cordoned_the_physical_device_is_shown(self) -> None:
         scenario = Scenario.with_plugin(parts(a=2, b=1))
-        scenario.happens("cordoned", GPU, "u1", {"a": Cordon(by="alice"), "b-0": Cordon(by="bob")})
+        scenario.happens("table.cordoned", GPU, "u1", {"a": Cordon(by="alice"), "b-0": Cordon(by="bob")})
         assert [d.get("cordonedBy") for d in status(scenario, {}, "now")["devices"]] == ["alice", None]
 
     def test_instances_of_a_physical_device(self) -> None:
@@ -357,5 +357,5 @@ class TestParts:
         now = scenario.snapshot()
         assert (now.cordoned, now.available, now.unknown_cordons) == (1, 1, ())
         assert [device.id for device in now.devices if device.cordoned] == ["MIG-1"]
-        scenario.happens("cordoned", GPU, "u1", {"GPU-a": Cordon(by="alice")})
+        scenario.happens("table.cordoned", GPU, "u1", {"GPU-a": Cordon(by="alice")})
         assert [d.get("cordonedBy") for d in status(scenario, {}, "now")["devices"]] == ["alice", None]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.deadlines import Deadlines
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario
 

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
 
@@ -20,7 +21,7 @@ def change(flapping: FlapDamping, health: bool, at: float, device_id: str = "d0"
 
 def after(*times: float, limits: FlapDampingLimits = DEFAULT) -> FlapDamping:
     """One device, whose health has changed at these times."""
-    flapping = FlapDamping(limits)
+    flapping = FlapDamping(limits, "r", Deadlines())
     for index, time in enumerate(times):
         change(flapping, SICK if index % 2 == 0 else WELL, time)
     return flapping
@@ -50,7 +51,7 @@ class TestCounting:
         assert "d0" in flapping.damped
 
     def test_a_device_that_stays_as_it_is_has_no_change_whatever_others_do(self) -> None:
-        flapping = FlapDamping(DEFAULT)
+        flapping = FlapDamping(DEFAULT, "r", Deadlines())
         for at, health in enumerate([SICK, WELL, SICK, WELL]):
             before, now = (accept([Device("d0", each), Device("d1", SICK)]) for each in (not health, health))
             flapping.record(before, now, at)
@@ -64,7 +65,7 @@ class TestCounting:
         assert "d0" not in flapping.damped
 
     def test_both_directions_count(self) -> None:
-        flapping = FlapDamping(DEFAULT)
+        flapping = FlapDamping(DEFAULT, "r", Deadlines())
         for at, health in enumerate([WELL, SICK, WELL]):
             change(flapping, health, at)
         assert set(flapping.damped) == {"d0"}
@@ -75,7 +76,7 @@ class TestCounting:
         assert set(flapping.damped) == set()
 
     def test_new_and_unchanged_devices_are_no_changes(self) -> None:
-        flapping = FlapDamping(DEFAULT)
+        flapping = FlapDamping(DEFAULT, "r", Deadlines())
         well, sick = accept([Device("d0")]), accept([Device("d0", SICK)])
         flapping.record(NO_DEVICES, well, 0)
         flapping.record(well, well, 1)
@@ -93,7 +94,7 @@ class TestCounting:
         ],
     )
     def test_a_device_that_leaves_the_list_or_comes_back_changes(self, lists: list[int], is_damped: bool) -> None:
-        flapping, before = FlapDamping(DEFAULT), NO_DEVICES
+        flapping, before = FlapDamping(DEFAULT, "r", Deadlines()), NO_DEVICES
         for at, count in enumerate(lists):
             now = accept(Device(f"d{index}") for index in range(count))
             flapping.record(before, now, at)
@@ -106,7 +107,7 @@ class TestCounting:
         assert set(flapping.damped) == {"d0"}
 
     def test_ever_new_devices_are_forgotten(self) -> None:
-        flapping = FlapDamping(DEFAULT)
+        flapping = FlapDamping(DEFAULT, "r", Deadlines())
         lists = [accept(Device(f"{at}-{index}") for index in range(4)) for at in range(500)]
         for at, (this, that) in enumerate(itertools.pairwise(lists)):
             # back and forth, within the window
@@ -125,7 +126,7 @@ class TestCounting:
         assert (set(flapping.damped), flapping.next_deadline()) == ({"d0"}, 61)
 
     def test_old_changes_are_forgotten(self) -> None:
-        flapping = FlapDamping(DEFAULT)
+        flapping = FlapDamping(DEFAULT, "r", Deadlines())
         for index in range(1000):
             change(flapping, SICK, index, f"d{index}")
         assert len(flapping._recent) <= 11
@@ -174,7 +175,7 @@ def test_the_message_changes_rarely() -> None:
 
 
 def test_with_damped_devices_that_are_absent_a_list_keeps_its_errors() -> None:
-    flapping, here, gone = FlapDamping(DEFAULT), accept([Device("d0")]), NO_DEVICES
+    flapping, here, gone = FlapDamping(DEFAULT, "r", Deadlines()), accept([Device("d0")]), NO_DEVICES
     for at in range(4):
         before, now = (here, gone) if at % 2 == 0 else (gone, here)
         flapping.record(before, now, at)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.flap_damping import MOST_AT_ONCE, FlapDampingLimits
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.podresources.view import allocatable, seen_resources
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, SICK, WELL, Scenario, calls, device_ids, pod, published

@@ -221,8 +221,8 @@ class TestNumbersThatPassOn:
 
     def test_its_own_device_is_still_its_own(self) -> None:
         scenario = self.running()
-        assert scenario.manager.resources[NIC].holders == {"line": "p"}
-        assert "line" not in scenario.manager.resources[NIC].held_back
+        assert scenario.manager.resources[NIC].use.holders == {"line": "p"}
+        assert "line" not in scenario.manager.resources[NIC].use.held_back
 
 
 def test_a_name_of_the_kernels_that_has_passed_to_anothers_device() -> None:

@@ -83,7 +83,7 @@ def test_what_was_shared_is_shared_when_it_is_gone() -> None:
 def test_one_that_was_cordoned_alone_is_not_shared_elsewhere() -> None:
     scenario = Scenario()
     offers(scenario, GPU, A)
-    scenario.happens("cordoned", GPU, "object", {"a": Cordon()})
+    scenario.happens("table.cordoned", GPU, "object", {"a": Cordon()})
     for _ in range(2):
         scenario.lists([])
     offers(scenario, NIC, SHARED_B)

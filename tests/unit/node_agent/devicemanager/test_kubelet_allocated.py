@@ -19,21 +19,21 @@ def test_it_waits_no_longer() -> None:
         scenario = left(state)
         scenario.see(pod("p", gpu=1))
         assert scenario.reasons() == {"p": "EndpointStopped"}
-        assert published(scenario.happens("kubelet_allocated", "p", MAIN_GPU)) == {GPU}
+        assert published(scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU)) == {GPU}
         assert scenario.reasons() == {}
 
 
 def test_what_the_kubelet_has_not_is_waited_for_on() -> None:
     scenario = left()
     scenario.see(pod("p", container("main", gpu=1), container("other", gpu=1)))
-    scenario.happens("kubelet_allocated", "p", MAIN_GPU | {("main", NIC)})
+    scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU | {("main", NIC)})
     assert [(w.container, w.reason) for w in scenario.manager.pending(GPU)] == [("other", "EndpointStopped")]
 
 
 def test_the_other_resources_are_allocated_here() -> None:
     scenario = left()
     scenario.see(pod("p", gpu=1, nic=1))
-    scenario.answer_all(scenario.happens("kubelet_allocated", "p", MAIN_GPU))
+    scenario.answer_all(scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU))
     assert scenario.held(NIC) == {"p/main": ("n0",)}
 
 
@@ -41,8 +41,8 @@ def test_the_plugins_return_gives_it_no_second_device() -> None:
     scenario = left()
     seen = pod("p", gpu=1)
     scenario.see(seen)
-    scenario.happens("kubelet_allocated", "p", MAIN_GPU)
-    effects = [*scenario.plugin(2, endpoint=3), *scenario.happens("pods_synced", [seen])]
+    scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU)
+    effects = [*scenario.plugin(2, endpoint=3), *scenario.happens("pod_events.synced", [seen])]
     assert not calls(effects)
     assert scenario.snapshot().available == 2
     scenario.gone("p")
@@ -53,14 +53,14 @@ def test_the_plugins_return_gives_it_no_second_device() -> None:
 def test_a_resource_that_is_served_here_is_not_the_kubelets() -> None:
     scenario = Scenario.with_plugin(0)
     scenario.see(pod("p", gpu=1))
-    assert scenario.happens("kubelet_allocated", "p", MAIN_GPU) == []
+    assert scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU) == []
     assert scenario.reasons() == {"p": "NotEnoughDevices"}
 
 
 def test_what_is_allocated_here_stays() -> None:
     scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
     scenario.disconnect()
-    assert scenario.happens("kubelet_allocated", "p", MAIN_GPU) == []
+    assert scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU) == []
     assert scenario.held() == {"p/main": ("d0",)}
     assert [request.resource_name for request in scenario.manager.pods["p"].device_requests] == [GPU]
 
@@ -71,7 +71,7 @@ def test_a_static_pod_that_comes_again_waits_again() -> None:
     for _ in range(2):
         scenario.see(pod("p", gpu=1))
         assert scenario.reasons() == {"p": "EndpointStopped"}
-        scenario.happens("kubelet_allocated", "p", MAIN_GPU)
+        scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU)
         scenario.gone("p")
 
 
@@ -79,5 +79,5 @@ def test_its_pods_keep_no_resource_that_is_gone() -> None:
     scenario = left("Gone")
     scenario.see(pod("p", gpu=1))
     assert not scenario.manager.forget(GPU)
-    scenario.happens("kubelet_allocated", "p", MAIN_GPU)
+    scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU)
     assert scenario.manager.forget(GPU)

@@ -109,7 +109,7 @@ def test_what_a_device_says_of_itself_counts(more: dict[str, Any]) -> None:
 def test_how_many_another_plugin_may_list() -> None:
     scenario = Scenario.with_plugin(60)
     scenario.connect(NIC, 2)
-    limit = scenario.manager.list_limit
+    limit = scenario.manager.table.list_limit
     assert limit.most_devices(NIC, 2) == MOST - 60
     with patch.multiple(list_limit, MAX_DEVICES_OF_DOMAIN=80):
         assert limit.most_devices(NIC, 2) == 80 - 60

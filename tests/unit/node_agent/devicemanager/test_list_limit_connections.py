@@ -12,7 +12,7 @@ from tests.unit.node_agent.devicemanager.small_limit import small_limit as small
 def test_a_newer_connection_may_list_as_many_as_if_there_were_no_older_one() -> None:
     scenario = Scenario.with_plugin(60)
     scenario.connect(endpoint=2)
-    limit = scenario.manager.list_limit
+    limit = scenario.manager.table.list_limit
     assert [limit.most_devices(GPU, 1), limit.most_devices(GPU, 2), limit.most_devices(NIC, 3)] == [MOST, MOST, 0]
 
 
@@ -128,7 +128,7 @@ def test_no_more_is_kept_of_any_connections(steps: list[tuple[str, int, str, int
         elif what == "end":
             scenario.disconnect(name, number)
         elif what == "hang":
-            scenario.manager.disconnected(name, number, scenario.now, is_silent=True)
+            scenario.manager.table.disconnected(name, number, scenario.now, is_silent=True)
         else:
             scenario.lists(device_ids(count), name, number)
         resources = scenario.manager.resources.values()

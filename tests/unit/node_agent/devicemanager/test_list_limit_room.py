@@ -40,7 +40,7 @@ def test_a_refused_list_is_read_again_once_there_is_room() -> None:
     assert not taken(scenario.lists(device_ids(41), waiting, 3))
     # too little room yet; then enough; and it is asked for once
     assert not taken(scenario.lists(device_ids(30), GPU))
-    is_awaited = scenario.manager.is_list_awaited
+    is_awaited = scenario.manager.table.is_list_awaited
     assert not is_awaited(waiting, 3)
     assert taken(scenario.lists(device_ids(29), NIC, 2)) == [TakeList(waiting, 3)]
     assert [is_awaited(waiting, 3), is_awaited(NIC, 2), is_awaited("example.com/unknown", 1)] == [True, False, False]
@@ -69,7 +69,7 @@ def test_what_ends_makes_room() -> None:
             Device(name, attributes=(("a", "v" * 9000),)) for name in device_ids(10)
         ),
         "the end of the plugin": lambda scenario: scenario.disconnect(),
-        "a lost place": lambda scenario: scenario.happens("displaced", [GPU], NIC),
+        "a lost place": lambda scenario: scenario.happens("table.displaced", [GPU], NIC),
     }
     for end, act in ends.items():
         scenario = Scenario.with_plugin(60)
@@ -97,7 +97,7 @@ def test_of_a_long_list_of_a_plugin_that_is_gone_only_claimed_devices_are_kept(m
 def test_so_it_is_where_the_plugin_did_not_answer_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices_module, "MAX_KEPT_OF_GONE", 8)
     scenario = Scenario.with_plugin(40)
-    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
+    scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=True)
     assert len(scenario.manager.resources[GPU].devices) == 40
     scenario.disconnect()
     assert (len(scenario.manager.resources[GPU].devices), scenario.snapshot().total) == (0, 40)
@@ -105,7 +105,7 @@ def test_so_it_is_where_the_plugin_did_not_answer_before(monkeypatch: pytest.Mon
 
 def test_lists_of_a_plugin_that_does_not_answer_count_until_it_ends() -> None:
     scenario = Scenario.with_plugin(60)
-    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
+    scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=True)
     scenario.plugin(60, NIC, 2)
     assert is_refused(scenario, NIC)
     # what it lists meanwhile counts once it answers
@@ -118,7 +118,7 @@ def test_lists_of_a_plugin_that_does_not_answer_count_until_it_ends() -> None:
     scenario.connect(GPU, 1)
     assert (scenario.snapshot(GPU).total, scenario.snapshot(GPU).available) == (50, 50)
     # long after its grace period, too
-    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
+    scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=True)
     scenario.passes(300)
     scenario.lists(device_ids(60), NIC, 2)
     assert is_refused(scenario, NIC)
@@ -168,7 +168,7 @@ def test_refused_lists_are_looked_at_only_where_another_takes_less(monkeypatch: 
 
 def test_a_resource_is_not_forgotten_while_its_plugin_may_answer_and_then_leaves_its_room() -> None:
     scenario = Scenario.with_plugin(60)
-    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
+    scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=True)
     scenario.passes(300)
     scenario.plugin(60, NIC, 2)
     assert not scenario.manager.forget(GPU)
@@ -184,7 +184,7 @@ def test_a_resource_is_not_forgotten_while_its_plugin_may_answer_and_then_leaves
 
 def test_of_domains_that_are_gone_nothing_is_kept() -> None:
     scenario = Scenario.with_plugin(1)
-    limit = scenario.manager.list_limit
+    limit = scenario.manager.table.list_limit
     before = {*limit._sums}, {*limit._sizes}
     for number in range(3):
         name = f"d{number}.example.com/x"
@@ -223,7 +223,7 @@ def test_the_end_of_an_older_connection_makes_room_though_nothing_else_changes()
     [
         pytest.param(lambda scenario: scenario.passes(300), id="its grace period ends"),
         pytest.param(
-            lambda scenario: scenario.happens("configured", lambda name, scope: False), id="it is not configured"
+            lambda scenario: scenario.happens("table.configured", lambda name, scope: False), id="it is not configured"
         ),
     ],
 )

@@ -9,7 +9,7 @@ from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCh
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_api.parts import PartRules
@@ -112,7 +112,7 @@ class TestLostCheckpoint:
         parts = accept([Device("g-0", parent="g")], part_rules=PartRules())
         scenario.happens("listed", GPU, 1, parts)
         assert calls(scenario.happens("recovered", knows(held_by("p", "g-0", response=None)))) == []
-        (call,) = calls(scenario.happens("pods_synced", [pod("p", gpu=1)]))
+        (call,) = calls(scenario.happens("pod_events.synced", [pod("p", gpu=1)]))
         assert (call.device_ids, call.pod_uid, call.container) == (("g-0",), "p", "main")
 
     @pytest.mark.parametrize("fails_first", [False, True], ids=["in flight", "failed"])
@@ -120,8 +120,8 @@ class TestLostCheckpoint:
         scenario, call = called_again(waits_for_runtime=True)
         if fails_first:
             scenario.fail(call)
-        scenario.happens("pods_synced", [pod("p", gpu=1, config_hash=HASH)])
-        (again,) = calls(scenario.happens("static_pod_shown", StaticPod(HASH, "default", "p")))
+        scenario.happens("pod_events.synced", [pod("p", gpu=1, config_hash=HASH)])
+        (again,) = calls(scenario.happens("pod_events.static_pod_shown", StaticPod(HASH, "default", "p")))
         # the response to the first call changes nothing any more
         scenario.fail(call)
         assert calls(scenario.passes(30)) == []

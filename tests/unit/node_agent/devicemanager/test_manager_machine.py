@@ -22,7 +22,7 @@ from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 
 from tests.examples import examples
@@ -94,11 +94,11 @@ class ManagerMachine(RuleBasedStateMachine):
         if event in ("allocated", "preferred"):
             self.only_usable_devices_are_allocated(before)
         assert effects == happen(self.twin, event, *args, now=self.now), "equal inputs, unequal effects"
-        if event == "pods_synced":
+        if event == "pod_events.synced":
             self.published = {}
             effects = [*effects, *map(Publish, self.manager.resources)]
         self.carry_out(effects)
-        if event in ("pod_seen", "pod_gone", "pods_synced") and self.manager.book.releasing:
+        if event in ("pod_events.seen", "pod_events.gone", "pod_events.synced") and self.manager.book.releasing:
             # a release is published a moment later
             self.now += RELEASING_SETTLE_SECONDS
             self.happens("tick")
@@ -147,7 +147,7 @@ class ManagerMachine(RuleBasedStateMachine):
         if not self.endpoints:
             return
         endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
-        self.happens("disconnected", self.endpoints.pop(endpoint), endpoint)
+        self.happens("table.disconnected", self.endpoints.pop(endpoint), endpoint)
 
     @rule(names=st.sets(st.sampled_from(NAMES)), returning=st.sets(st.sampled_from(NAMES)))
     def the_configuration_changes(self, names: set[str], returning: set[str]) -> None:
@@ -157,7 +157,7 @@ class ManagerMachine(RuleBasedStateMachine):
             return name in names
 
         for manager in (self.manager, self.twin):
-            manager.configured(is_configured, self.now, sorted(returning & names))
+            manager.table.configured(is_configured, self.now, sorted(returning & names))
         effects = self.manager.settle(self.now)
         assert effects == self.twin.settle(self.now)
         self.carry_out(effects)
@@ -175,7 +175,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.cordon(name, self.cordons[name])
 
     def cordon(self, name: str, device_ids: Iterable[str]) -> None:
-        self.happens("cordoned", name, "object", dict.fromkeys(device_ids, Cordon()))
+        self.happens("table.cordoned", name, "object", dict.fromkeys(device_ids, Cordon()))
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class ManagerMachine(RuleBasedStateMachine):
             # a uid is never used twice
             self.ended += 1
             self.pods[uid] = Pod(f"{uid}-{self.ended}", "default", uid, tuple(made))
-        self.happens("pod_seen", self.pods[uid])
+        self.happens("pod_events.seen", self.pods[uid])
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data(), how=st.sampled_from(["terminating", "over", "gone"]))
@@ -196,25 +196,25 @@ class ManagerMachine(RuleBasedStateMachine):
         pod = self.pods[name]
         if how == "terminating":
             self.pods[name] = Pod(pod.uid, pod.namespace, pod.name, pod.containers, is_terminating=True)
-            self.happens("pod_seen", self.pods[name])
+            self.happens("pod_events.seen", self.pods[name])
             return
         self.ends_in_the_api(name, how)
 
     def ends_in_the_api(self, name: str, how: str) -> None:
         pod = self.pods.pop(name)
         if how == "over":
-            self.happens("pod_seen", Pod(pod.uid, pod.namespace, pod.name, pod.containers, has_ended=True))
+            self.happens("pod_events.seen", Pod(pod.uid, pod.namespace, pod.name, pod.containers, has_ended=True))
         else:
-            self.happens("pod_gone", pod.uid)
+            self.happens("pod_events.gone", pod.uid)
 
     @rule()
     def all_pods_are_listed(self) -> None:
-        self.happens("pods_synced", [self.pods[name] for name in sorted(self.pods)])
+        self.happens("pod_events.synced", [self.pods[name] for name in sorted(self.pods)])
 
     @rule()
     def containers_end(self) -> None:
         for uid in sorted(self.manager.book.by_pod):
-            self.happens("containers_ended", uid)
+            self.happens("releasing.containers_ended", uid)
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -307,8 +307,8 @@ class ManagerMachine(RuleBasedStateMachine):
             for allocation in self.manager.book.of_resource(name):
                 for device_id in allocation.device_ids:
                     assert holders.setdefault(device_id, allocation.pod_uid) == allocation.pod_uid
-            assert holders == resource.holders
-            for device_id, uid in resource.reserved.items():
+            assert holders == resource.use.holders
+            for device_id, uid in resource.use.reserved.items():
                 assert holders.get(device_id, uid) == uid, "reserved by one pod and held by another"
 
     @invariant()
@@ -316,10 +316,14 @@ class ManagerMachine(RuleBasedStateMachine):
         manager = self.manager
         times = []
         for resource in manager.resources.values():
-            times += [resource.grace_ends_at, resource.settle_until, resource.flap_damping.next_deadline()]
+            times += [
+                resource.presence.grace_ends_at,
+                resource.presence.settle_until,
+                resource.flap_damping.next_deadline(),
+            ]
         for calls in (manager.allocator.pending, manager._reallocations.failures, manager.pre_starts.failures):
             times += [pending.retry_at for pending in calls.values()]
-        times += [*manager._releasing._publish_at.values(), manager._preference._deadline]
+        times += [*manager.releasing._publish_at.values(), manager.table.preference._deadline]
         assert manager.next_deadline() == min((at for at in times if at is not None), default=None)
 
     @invariant()
@@ -347,9 +351,13 @@ class ManagerMachine(RuleBasedStateMachine):
         for name in self.manager.resources:
             now = snapshot(self.manager, name)
             resource = self.manager.resources[name]
-            ids = {*resource.devices, *resource.holders}
+            ids = {*resource.devices, *resource.use.holders}
             assert now.total == len(ids)
-            shown = ids if resource.is_live else {i for i in ids if i in resource.holders or i in resource.cordoned_ids}
+            shown = (
+                ids
+                if resource.is_live
+                else {i for i in ids if i in resource.use.holders or i in resource.use.cordoned_ids}
+            )
             assert [view.id for view in now.devices] == sorted(shown)
             first = status_of(now, {}, "2026-01-05T00:00:00Z")
             assert crd_rules.problems(first) == []
@@ -366,8 +374,8 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_not_configured_has_no_free_device_and_no_deadline(self) -> None:
         for resource in self.manager.resources.values():
-            if resource.is_not_configured:
-                assert (resource.state, resource.grace_ends_at) == (EndpointState.GONE, None)
+            if resource.presence.is_not_configured:
+                assert (resource.presence.state, resource.presence.grace_ends_at) == (EndpointState.GONE, None)
                 assert availability.free(resource) == ()
 
     @invariant()
@@ -378,7 +386,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def reservations_belong_to_pods_in_progress(self) -> None:
         for resource in self.manager.resources.values():
-            assert set(resource.reserved.values()) <= set(self.manager.allocator.in_progress)
+            assert set(resource.use.reserved.values()) <= set(self.manager.allocator.in_progress)
 
     @invariant()
     def no_pod_that_could_be_served_is_pending(self) -> None:

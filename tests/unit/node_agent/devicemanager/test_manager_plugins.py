@@ -4,7 +4,7 @@ import pytest
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_api.device_ids import shown_id
 
@@ -315,7 +315,7 @@ class TestForget:
         scenario.disconnect()
         scenario.passes(GRACE_SECONDS)
         scenario.gone("a")
-        scenario.happens("containers_ended", "a")
+        scenario.happens("releasing.containers_ended", "a")
         assert scenario.manager.forget(GPU)
         assert (scenario.manager.next_deadline(), scenario.passes(60)) == (None, [])
 

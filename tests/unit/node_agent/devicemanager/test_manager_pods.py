@@ -87,7 +87,7 @@ def test_a_pod_says_why_its_plugin_serves_nothing(is_silent: bool | None, why: s
     if is_silent is None:
         scenario = scenario.restarted()
     else:
-        scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=is_silent)
+        scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=is_silent)
     scenario.see(pod("p", gpu=1))
     (pending,) = scenario.manager.pending(GPU)
     assert pending.message == f"the device plugin of {GPU} {why}"

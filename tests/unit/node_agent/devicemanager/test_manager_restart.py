@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 
@@ -92,7 +92,7 @@ class TestFromCheckpoint:
     @pytest.mark.kubelet("behaviour 67", "scenario 91")
     def test_devices_of_a_pod_that_is_gone_meanwhile_are_released(self) -> None:
         scenario = restarted_with_one_pod()
-        effects = scenario.happens("pods_synced", [])
+        effects = scenario.happens("pod_events.synced", [])
         assert (published(effects), is_saved(effects, durable=False)) == ({GPU}, True)
         assert scenario.held() == {}
 
@@ -100,7 +100,7 @@ class TestFromCheckpoint:
     def test_a_pending_pod_is_pending_again(self) -> None:
         scenario = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1), pod("q", gpu=1)).restarted()
         scenario.plugin(["d0"])
-        scenario.happens("pods_synced", [pod("p", gpu=1), pod("q", gpu=1)])
+        scenario.happens("pod_events.synced", [pod("p", gpu=1), pod("q", gpu=1)])
         assert scenario.reasons() == {"q": "NotEnoughDevices"}
 
     def test_nothing_is_allocated_before_the_cordons_are_synced_again(self) -> None:
@@ -112,9 +112,9 @@ class TestFromCheckpoint:
 
     def test_a_pod_that_ended_meanwhile_keeps_its_devices_until_the_runtime_reports(self) -> None:
         scenario = restarted_with_one_pod(waits_for_runtime=True)
-        scenario.happens("pods_synced", [])
+        scenario.happens("pod_events.synced", [])
         assert scenario.snapshot().releasing == 1
-        scenario.happens("containers_ended", "p")
+        scenario.happens("releasing.containers_ended", "p")
         assert scenario.held() == {}
 
     def test_since_when_devices_are_held_stays(self) -> None:
@@ -124,25 +124,28 @@ class TestFromCheckpoint:
         again = scenario.restarted()
         again.wall_clock = NOON + 60
         again.plugin(3)
-        again.happens("pods_synced", [pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=1)])
+        again.happens("pod_events.synced", [pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=1)])
         assert since(again) == {"p": NOON, "q": NOON + 7, "r": 0}
 
     def test_since_when_stays_with_a_static_pods_other_uid(self) -> None:
         scenario = Scenario(Checkpoint((replace(held_by("p", "d0"), since=NOON),)), waits_for_runtime=True)
-        scenario.happens("pods_synced", [pod("p", gpu=1, config_hash=HASH)])
-        scenario.happens("static_pods_listed", [STATIC_POD])
+        scenario.happens("pod_events.synced", [pod("p", gpu=1, config_hash=HASH)])
+        scenario.happens("pod_events.static_pods_listed", [STATIC_POD])
         assert since(scenario) == {HASH: NOON}
 
     @pytest.mark.parametrize("is_shown_first", [False, True])
     def test_a_static_pod_that_was_stored_under_its_mirror_pods_uid(self, is_shown_first: bool) -> None:
         scenario = restarted_with_one_pod(waits_for_runtime=True)
-        events = [("pods_synced", [pod("p", gpu=1, config_hash=HASH)]), ("static_pods_listed", [STATIC_POD])]
+        events = [
+            ("pod_events.synced", [pod("p", gpu=1, config_hash=HASH)]),
+            ("pod_events.static_pods_listed", [STATIC_POD]),
+        ]
         for event, found in reversed(events) if is_shown_first else events:
             scenario.happens(event, found)
             assert scenario.snapshot().releasing == 0
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
         # the kubelet makes the mirror pod again when somebody deletes it
-        scenario.happens("pods_synced", [replace(pod("p2", gpu=1, config_hash=HASH), name="p")])
+        scenario.happens("pod_events.synced", [replace(pod("p2", gpu=1, config_hash=HASH), name="p")])
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
         scenario.gone("p")
         assert scenario.snapshot().releasing == 0

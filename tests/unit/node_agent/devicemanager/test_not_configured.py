@@ -6,7 +6,7 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.answers import problem
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 
 from tests.unit.node_agent.devicemanager.scenario import (
@@ -29,7 +29,7 @@ RUNNING, EXPIRED = (EndpointState.RUNNING, False), (EndpointState.GONE, False)
 
 def configure(scenario: Scenario, *names: str) -> list[Any]:
     """From now on these are configured. Returns the effects."""
-    return scenario.happens("configured", lambda name, scope: name in names)
+    return scenario.happens("table.configured", lambda name, scope: name in names)
 
 
 def serves(scenario: Scenario, devices: int = 2, endpoint: int = 1, options: PluginOptions = BUILT_IN) -> None:
@@ -118,7 +118,7 @@ class TestItsEnd:
     def test_the_scope_is_asked_for_too(self) -> None:
         """A resource of GPUs may have any name."""
         scenario = with_built_in()
-        scenario.happens("configured", lambda name, scope: scope == BUILT_IN.scope)
+        scenario.happens("table.configured", lambda name, scope: scope == BUILT_IN.scope)
         scenario.disconnect()
         assert state(scenario) == STOPPED
 
@@ -176,7 +176,7 @@ class TestItsReplacement:
     def changed(self, options: PluginOptions = BUILT_IN, *returning: str) -> Scenario:
         scenario = Scenario()
         serves(scenario, options=options)
-        scenario.manager.configured(lambda name, scope: True, scenario.now, returning)
+        scenario.manager.table.configured(lambda name, scope: True, scenario.now, returning)
         return scenario
 
     def test_the_last_numbers_stay_until_it_lists(self) -> None:
@@ -210,7 +210,7 @@ class TestItsReplacement:
     def test_one_that_is_away_already_is_not_waited_for_again(self) -> None:
         scenario = self.changed()
         scenario.disconnect()
-        scenario.manager.configured(lambda name, scope: True, scenario.now, [GPU])
+        scenario.manager.table.configured(lambda name, scope: True, scenario.now, [GPU])
         assert not is_settling(scenario.manager, GPU)
         serves(scenario, endpoint=2)
         scenario.disconnect(endpoint=2)

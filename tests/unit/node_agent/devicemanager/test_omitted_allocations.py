@@ -19,7 +19,7 @@ def recovered(*pods: Pod, devices: int = 4) -> Scenario:
     scenario = Scenario(is_recovering=True)
     scenario.plugin(devices)
     scenario.happens("recovered", KNOWN)
-    scenario.answer_all(scenario.happens("pods_synced", list(pods or PODS)))
+    scenario.answer_all(scenario.happens("pod_events.synced", list(pods or PODS)))
     return scenario
 
 
@@ -60,7 +60,7 @@ def test_all_is_given_out_when_such_pods_are_gone(end: str) -> None:
         case "over":
             effects = scenario.see(pod("omitted", gpu=2, has_ended=True))
         case _:
-            effects = scenario.happens("pods_synced", [pod("shown", gpu=1), pod("new", gpu=2)])
+            effects = scenario.happens("pod_events.synced", [pod("shown", gpu=1), pod("new", gpu=2)])
     assert SaveCheckpoint(durable=False) in effects
     scenario.answer_all(effects)
     assert scenario.held() == {"shown/main": ("d0",), "new/main": ("d1", "d2")}
@@ -82,7 +82,7 @@ def test_a_pod_with_a_part_of_its_devices_may_hold_the_others() -> None:
 def test_a_restart_holds_it_back_as_well() -> None:
     scenario = recovered().restarted()
     scenario.plugin(4)
-    scenario.happens("pods_synced", PODS)
+    scenario.happens("pod_events.synced", PODS)
     assert calls(scenario.see(pod("new", gpu=1))) == []
     scenario.answer_all(scenario.gone("omitted"))
     assert "new/main" in scenario.held()
@@ -95,7 +95,7 @@ class TestWithRuntime:
         scenario.plugin(4)
         scenario.happens("recovered", KNOWN)
         scenario.sync(("omitted", self.running()))
-        scenario.happens("pods_synced", PODS)
+        scenario.happens("pod_events.synced", PODS)
         return scenario
 
     def running(self) -> RunningContainer:
@@ -119,7 +119,7 @@ class TestWithRuntime:
         scenario = RuntimeScenario(is_recovering=True)
         scenario.plugin(4)
         scenario.happens("recovered", KNOWN)
-        scenario.happens("pods_synced", PODS)
+        scenario.happens("pod_events.synced", PODS)
         scenario.see(pod("new", gpu=1))
         scenario.gone("omitted")
         assert "new/main" not in scenario.held()

@@ -2,8 +2,10 @@
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Container
-from nodedevice_agent.devicemanager.resources.known_identities import KnownIdentities
+from nodedevice_agent.devicemanager.resources.devices import accept
+from nodedevice_agent.devicemanager.resources.identities import DeviceIdentities
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
+from nodedevice_agent.devicemanager.resources.use import DeviceUse
 from nodedevice_agent.identity import Identity
 from nodedevice_api.names import Reason
 
@@ -164,15 +166,15 @@ class TestPreference:
         scenario = Scenario()
         offers(scenario, GPU, device("a", "c1:1"))
         offers(scenario, NIC, device("b", "c1:1"))
-        scenario.happens("ranked", {GPU: 0, NIC: -10}, [])
+        scenario.happens("table.ranked", {GPU: 0, NIC: -10}, [])
         assert free(scenario) == ["b"]
-        scenario.happens("ranked", {GPU: -20, NIC: -10}, [])
+        scenario.happens("table.ranked", {GPU: -20, NIC: -10}, [])
         assert free(scenario) == ["a"]
 
     def test_a_preferred_plugin_is_awaited_at_a_start(self) -> None:
         """Else the pod would have the device as b here, and as a where the plugins list in the other order."""
         scenario = Scenario()
-        scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        scenario.happens("table.ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
         offers(scenario, NIC, device("b", "c1:1"), device("c", "c1:2"))
         scenario.run(pod("q", nic=1))
         assert scenario.held(NIC) == {}
@@ -183,7 +185,7 @@ class TestPreference:
 
     def test_one_that_has_failed_is_awaited_for_a_moment(self) -> None:
         scenario = Scenario()
-        scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        scenario.happens("table.ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
         offers(scenario, NIC, device("b", "c1:1"))
         scenario.see(pod("q", nic=1))
         scenario.answer_all(scenario.passes(LONGEST_SECONDS))
@@ -192,7 +194,7 @@ class TestPreference:
     def test_a_holders_plugin_is_awaited_as_well(self) -> None:
         """A name of the kernel's that a pod holds may be another device by then, which this one would give out."""
         scenario = Scenario()
-        scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        scenario.happens("table.ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
         offers(scenario, GPU, device("a", "c1:1"))
         scenario.run(pod("p", gpu=1))
         assert scenario.held() == {}
@@ -204,7 +206,7 @@ class TestPreference:
     def test_also_by_one_that_is_not_awaited_itself(self) -> None:
         """Such as a simulated resource, which registers when it can."""
         scenario = Scenario()
-        scenario.happens("ranked", {}, [GPU])
+        scenario.happens("table.ranked", {}, [GPU])
         scenario.plugin(["x"], NIC, 2, own(NIC))
         assert not scenario.manager.resources[NIC].is_ready
         scenario.connect(GPU, 1, own(GPU))
@@ -213,7 +215,7 @@ class TestPreference:
 
     def test_other_peoples_plugins_await_nobody(self) -> None:
         scenario = Scenario()
-        scenario.happens("ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        scenario.happens("table.ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
         scenario.plugin(["x"], "org.test/x", 7)
         assert scenario.manager.resources["org.test/x"].is_ready
 
@@ -244,12 +246,13 @@ def test_a_plugin_of_somebody_else_that_takes_the_name_of_a_held_device() -> Non
     scenario.plugin(["a"], GPU, 7)
     offers(scenario, NIC, device("b", "c1:1"))
     assert "b" not in free(scenario)
-    assert scenario.restarted().manager.resources[GPU].identity_of("a") is not None
+    assert scenario.restarted().manager.resources[GPU].identities.of("a") is not None
 
 
 def test_what_was_held_alone_before_a_restart_is_so_whatever_else_is_remembered() -> None:
-    known = KnownIdentities({"a": "p", "b": "q"})
+    listed = accept([device("a", "c188:0", shared=True), device("b", "c188:1", shared=True)])
+    known = DeviceIdentities(DeviceUse(listed, holders={"a": "p", "b": "q"}))
     known.remember({"a": Identity(("c188:0",), False)})
     known.remember({"b": Identity(("c188:1",), True)})
-    assert known.of("a", device("a", "c188:0", shared=True)) == Identity(("c188:0",), False)
-    assert known.of("b", device("b", "c188:1", shared=True)) == Identity(("c188:1",), True)
+    assert known.of("a") == Identity(("c188:0",), False)
+    assert known.of("b") == Identity(("c188:1",), True)

@@ -109,7 +109,7 @@ class PartsMachine(RuleBasedStateMachine):
 
     @rule(ids=CORDONS)
     def an_administrator_cordons(self, ids: Iterable[str]) -> None:
-        self.happens("cordoned", GPU, "object", dict.fromkeys(ids, Cordon()))
+        self.happens("table.cordoned", GPU, "object", dict.fromkeys(ids, Cordon()))
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 
@@ -143,10 +143,10 @@ class PartsMachine(RuleBasedStateMachine):
             self.assigned[pod_uid] = {} if is_copied else of_container
             self.pods[uid] = Pod(pod_uid, "default", uid, tuple(made), assigned_parts=text)
             if others is None and not is_copied and self.meets(made, parents):
-                self.happens("pod_seen", self.pods[uid])
+                self.happens("pod_events.seen", self.pods[uid])
                 self.gets_what_is_assigned(pod_uid)
                 return
-        self.happens("pod_seen", self.pods[uid])
+        self.happens("pod_events.seen", self.pods[uid])
 
     def meets(self, containers: Sequence[Container], parents: Sequence[str]) -> bool:
         """Whether each container can have all its parts of the one device that is assigned, whoever else waits."""
@@ -170,8 +170,8 @@ class PartsMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_pod_ends(self, data: st.DataObject) -> None:
         pod = self.pods.pop(data.draw(st.sampled_from(sorted(self.pods))))
-        self.happens("pod_gone", pod.uid)
-        self.happens("containers_ended", pod.uid)
+        self.happens("pod_events.gone", pod.uid)
+        self.happens("releasing.containers_ended", pod.uid)
 
     # -- answers ----------------------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class PartsMachine(RuleBasedStateMachine):
         assert {a.key: a.device_ids for a in self.manager.book} == held
         if lists_first:
             self.the_plugin_registers()
-        self.happens("pods_synced", [self.pods[name] for name in sorted(self.pods)])
+        self.happens("pod_events.synced", [self.pods[name] for name in sorted(self.pods)])
         if not lists_first:
             self.the_plugin_registers()
 
@@ -226,7 +226,7 @@ class PartsMachine(RuleBasedStateMachine):
                 assert holders.setdefault(device_id, a.pod_uid) == a.pod_uid
             if kinds.get((a.pod_uid, a.container)) in (ContainerKind.APP, ContainerKind.SIDECAR):
                 stay.update(a.device_ids)
-        assert holders == self.manager.resources[GPU].holders
+        assert holders == self.manager.resources[GPU].use.holders
         assert max(stay.values(), default=0) <= 1
 
     @invariant()
@@ -246,16 +246,18 @@ class PartsMachine(RuleBasedStateMachine):
         now, resource = snapshot(self.manager, GPU), self.manager.resources[GPU]
         if not resource.is_live:
             return
-        held = Counter(map(parent_of, resource.holders))
+        held = Counter(map(parent_of, resource.use.holders))
         free = Counter(
-            parent_of(i) for i in resource.devices if i not in resource.holders and availability.is_usable(resource, i)
+            parent_of(i)
+            for i in resource.devices
+            if i not in resource.use.holders and availability.is_usable(resource, i)
         )
         shown = {device.id: device.parts for device in now.devices if device.parts is not None}
         assert {p: parts.allocated for p, parts in shown.items() if parts.allocated} == dict(held)
         assert {p: parts.available for p, parts in shown.items() if parts.available} == dict(free)
         assert sum(parts.total for parts in shown.values()) == now.total
         assert sum(parts.available for parts in shown.values()) == now.available
-        assert now.cordoned == sum(map(resource.is_cordoned, {*resource.devices, *resource.holders}))
+        assert now.cordoned == sum(map(resource.use.is_cordoned, {*resource.devices, *resource.use.holders}))
         assert now.available + now.allocated + now.releasing <= now.total
 
     @invariant()
@@ -265,7 +267,7 @@ class PartsMachine(RuleBasedStateMachine):
 
     @invariant()
     def reservations_belong_to_pods_in_progress(self) -> None:
-        reserved = self.manager.resources[GPU].reserved
+        reserved = self.manager.resources[GPU].use.reserved
         assert set(reserved.values()) <= set(self.manager.allocator.in_progress)
 
     @invariant()

@@ -152,7 +152,7 @@ def test_a_plugin_that_ends_lets_the_other_have_it() -> None:
     shared(scenario, "a")
     assert UNITS in published(scenario.disconnect())
     assert scenario.snapshot(UNITS).available == 4
-    assert scenario.manager.resources[GPU].held_back == {}
+    assert scenario.manager.resources[GPU].use.held_back == {}
 
 
 def test_a_device_that_has_only_one_use_does_not_stop_the_look_at_the_others() -> None:
@@ -173,7 +173,7 @@ def test_a_whole_device_that_is_used_as_instances_says_so() -> None:
     scenario = whole(Device("m1", parent="a"))
     scenario.plugin([A], NIC, 2)
     (view,) = scenario.snapshot(NIC).devices
-    assert view.message.startswith("a is used as instances: it can be allocated here when no pod holds it so")
+    assert view.message.startswith("a is used as instances: it can be allocated here when no pod uses it so")
 
 
 def test_each_that_is_held_says_by_which_resource() -> None:
@@ -363,7 +363,7 @@ def test_what_was_decided_before_is_what_is_decided_again(lists: list[tuple[str,
         devices += [Device("p0", parent="p0")] if count > 1 else []
         endpoint = "abc".index(name) + 1 + 10 * is_other
         scenario.lists(devices, resource_name, endpoint)
-        before = {each.name: {**each.held_back} for each in scenario.manager.resources.values()}
+        before = {each.name: {**each.use.held_back} for each in scenario.manager.resources.values()}
         scenario.manager._physical._seen.clear()
         scenario.manager._physical.hold_back()
-        assert {each.name: {**each.held_back} for each in scenario.manager.resources.values()} == before
+        assert {each.name: {**each.use.held_back} for each in scenario.manager.resources.values()} == before

@@ -10,7 +10,7 @@ from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.devicemanager.resources import devices
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
 from tests.unit.node_agent.devicemanager.scenario import Scenario, pod, status
@@ -51,7 +51,7 @@ def exchange(scenario: Scenario, name: str) -> str:
     """The name registers. Returns which one has lost its place."""
     loser = find(scenario, name)
     scenario.manager.places.exchanged(loser, name, scenario.now)
-    scenario.happens("displaced", [loser], name)
+    scenario.happens("table.displaced", [loser], name)
     scenario.plugin(1, name, endpoint=1000)
     return loser
 
@@ -97,7 +97,7 @@ class TestRoom:
         assert placed([f"{FEW}/a", f"{FEW}/b", f"{MANY}/r0"]) == {f"{FEW}/a", f"{MANY}/r0"}
         # nobody has got one by that
         assert placed([f"{FEW}/b"]) == {f"{FEW}/b"}
-        scenario.happens("displaced", [f"{MANY}/r0"], f"{FEW}/a")
+        scenario.happens("table.displaced", [f"{MANY}/r0"], f"{FEW}/a")
         assert placed([f"{MANY}/r0", f"{MANY}/r1"]) == {f"{MANY}/r1"}
 
 
@@ -109,11 +109,15 @@ class TestExchange:
     def test_it_is_gone_without_a_grace_period_and_says_whose_its_place_is(self) -> None:
         scenario = full()
         loser = f"{MANY}/r255"
-        effects = scenario.happens("displaced", [loser], f"{FEW}/new")
+        effects = scenario.happens("table.displaced", [loser], f"{FEW}/new")
         assert effects == [SaveCheckpoint(durable=False), Publish(loser)]
         resource = scenario.manager.resources[loser]
-        assert (resource.state, resource.grace_ends_at, resource.listed.devices) == (EndpointState.GONE, None, {})
-        assert resource.is_not_configured
+        assert (resource.presence.state, resource.presence.grace_ends_at, resource.listed.devices) == (
+            EndpointState.GONE,
+            None,
+            {},
+        )
+        assert resource.presence.is_not_configured
         (registered,) = (c for c in status(scenario, {}, NOW, name=loser)["conditions"] if c["type"] == "Registered")
         assert (registered["status"], registered["reason"]) == ("False", "PlaceTaken")
         assert f"{FEW}/new has its place" in registered["message"]
@@ -125,7 +129,7 @@ class TestExchange:
     def test_one_that_registers_all_the_same_is_like_any_other(self) -> None:
         scenario = full()
         loser = f"{MANY}/r255"
-        scenario.happens("displaced", [loser], f"{FEW}/new")
+        scenario.happens("table.displaced", [loser], f"{FEW}/new")
         scenario.plugin(1, loser, endpoint=1000)
         seen = scenario.snapshot(loser)
         assert (seen.state, seen.lost_to, seen.is_not_configured) == (EndpointState.RUNNING, None, False)
@@ -134,13 +138,13 @@ class TestExchange:
     def test_nor_is_its_plugin_waited_for_where_that_does_not_answer(self) -> None:
         scenario = full()
         loser = f"{MANY}/r255"
-        scenario.manager.disconnected(loser, 256, scenario.now, is_silent=True)
-        scenario.happens("displaced", [loser], f"{FEW}/new")
+        scenario.manager.table.disconnected(loser, 256, scenario.now, is_silent=True)
+        scenario.happens("table.displaced", [loser], f"{FEW}/new")
         assert scenario.manager.forget(loser)
 
     def test_a_pod_that_asks_for_it_meanwhile_learns_what_to_do(self) -> None:
         scenario = full()
-        scenario.happens("displaced", [f"{MANY}/r255"], f"{FEW}/new")
+        scenario.happens("table.displaced", [f"{MANY}/r255"], f"{FEW}/new")
         scenario.see(pod("u", Container("c", limits={f"{MANY}/r255": 1})))
         (waiting,) = scenario.manager.pending(f"{MANY}/r255")
         assert (waiting.reason, waiting.message.rpartition(": ")[2]) == ("PlaceTaken", "delete the pod")
@@ -184,16 +188,18 @@ class TestExchange:
     @pytest.mark.parametrize(
         "needs",
         [
-            pytest.param(lambda scenario, name: scenario.manager.resources[name].holders.update(d0="u"), id="held"),
+            pytest.param(lambda scenario, name: scenario.manager.resources[name].use.holders.update(d0="u"), id="held"),
             pytest.param(
-                lambda scenario, name: scenario.manager.resources[name].reserved.update(d0="u"), id="reserved"
+                lambda scenario, name: scenario.manager.resources[name].use.reserved.update(d0="u"), id="reserved"
             ),
             pytest.param(
                 lambda scenario, name: scenario.see(pod("u", Container("c", limits={name: 9}))), id="asked for"
             ),
             pytest.param(lambda scenario, name: scenario.cordon(name, ["d0"]), id="cordoned"),
             pytest.param(
-                lambda scenario, name: setattr(scenario.manager.resources[name], "possible_holders", frozenset({"u"})),
+                lambda scenario, name: setattr(
+                    scenario.manager.resources[name].use, "possible_holders", frozenset({"u"})
+                ),
                 id="perhaps held",
             ),
         ],
@@ -287,7 +293,7 @@ class TestRefusal:
 
 
 def displaced(scenario: Scenario) -> Iterable[str]:
-    return (name for name, resource in scenario.manager.resources.items() if resource.lost_to is not None)
+    return (name for name, resource in scenario.manager.resources.items() if resource.presence.lost_to is not None)
 
 
 class TestFromBeforeThereWasABound:
@@ -295,7 +301,7 @@ class TestFromBeforeThereWasABound:
         scenario = node(*names(MANY, MAX_NAMES + 2))
         scenario.cordon(f"{MANY}/r257", ["d0"])
         assert scenario.manager.places.beyond() == [f"{MANY}/r256", f"{MANY}/r255"]
-        scenario.happens("displaced", scenario.manager.places.beyond(), "")
+        scenario.happens("table.displaced", scenario.manager.places.beyond(), "")
         assert [*displaced(scenario)] == [f"{MANY}/r255", f"{MANY}/r256"]
 
     def test_a_domain_with_few_keeps_its_own_however_new_they_are(self) -> None:
@@ -346,7 +352,7 @@ def test_of_a_long_list_that_is_gone_what_is_left_out_is_counted(monkeypatch: py
 
 def test_places_of_several_sources_count_the_names_of_all_and_the_first_may_take_any() -> None:
     one, two, three = node(f"{MANY}/a"), node(f"{MANY}/a", f"{FEW}/b"), node(f"{FEW}/c")
-    two.manager.resources[f"{MANY}/a"].holders["d0"] = "uid"
+    two.manager.resources[f"{MANY}/a"].use.holders["d0"] = "uid"
     given_up: list[tuple[str, list[str], str]] = []
 
     def displace(who: str) -> places.Displace:

@@ -21,7 +21,7 @@ def test_pods_that_come_at_once_have_their_turns_in_events_of_their_own(monkeypa
     monkeypatch.setattr(allocator, "_MOST_LOOKS", 600)
     scenario = Scenario.with_plugin(100)
     pods = [pod(f"p{number}", gpu=1) for number in range(10)]
-    scenario.answer_all(scenario.happens("pods_synced", pods))
+    scenario.answer_all(scenario.happens("pod_events.synced", pods))
     assert [*scenario.held()] == ["p0/main", "p1/main"]
     for count in (4, 6, 8, 10):
         assert scenario.manager.next_deadline() == scenario.now
@@ -46,7 +46,7 @@ def test_an_event_looks_at_so_many_devices(
         effects = scenario.lists(100)
     else:
         scenario = Scenario.with_plugin(100)
-        effects = scenario.happens("pods_synced", pods)
+        effects = scenario.happens("pod_events.synced", pods)
     assert len(calls(effects)) == served
 
 
@@ -72,7 +72,7 @@ def test_who_waits_is_tried_once_for_all_that_a_list_of_pods_frees(monkeypatch: 
         return shortage(current)
 
     monkeypatch.setattr(PodAllocation, "shortage", noted)
-    scenario.happens("pods_synced", [pod("c", gpu=2), waiting])
+    scenario.happens("pod_events.synced", [pod("c", gpu=2), waiting])
     assert tried == ["waits"]
 
 
@@ -106,7 +106,7 @@ def test_where_no_device_has_a_node_nobody_asks_for_them(monkeypatch: pytest.Mon
 def test_a_pod_that_goes_before_its_turn_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "_MOST_LOOKS", 1)
     scenario = Scenario.with_plugin(2)
-    scenario.answer_all(scenario.happens("pods_synced", [pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=1)]))
+    scenario.answer_all(scenario.happens("pod_events.synced", [pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=1)]))
     scenario.gone("q")
     scenario.answer_all(scenario.happens("tick"))
     assert [*scenario.held()] == ["p/main", "r/main"]
@@ -117,7 +117,7 @@ def test_what_a_list_of_pods_frees_goes_to_who_waits_longest() -> None:
     for ended in ([], [pod("old", gpu=1, has_ended=True)]):
         scenario = Scenario.with_plugin(1).run(pod("old", gpu=1))
         scenario.run(pod("waits", gpu=1))
-        scenario.answer_all(scenario.happens("pods_synced", [*ended, pod("waits", gpu=1), pod("new", gpu=1)]))
+        scenario.answer_all(scenario.happens("pod_events.synced", [*ended, pod("waits", gpu=1), pod("new", gpu=1)]))
         assert [*scenario.held()] == ["waits/main"]
 
 
@@ -126,6 +126,6 @@ def test_only_devices_of_resources_that_a_pod_asks_for_count(monkeypatch: pytest
     scenario = Scenario.with_plugin(100, nics=[f"n{number}" for number in range(1000)])
     unknown = Container("other", limits={"example.com/unknown": 1})
     pods = [pod(f"p{number}", container(gpu=1), unknown) for number in range(5)]
-    effects = scenario.happens("pods_synced", pods)
+    effects = scenario.happens("pod_events.synced", pods)
     assert len(calls(effects)) == 3
     assert len([effect for effect in effects if isinstance(effect, UnknownResource)]) == 3

@@ -22,7 +22,7 @@ def resources(*names: str, live: tuple[str, ...] = ()) -> dict[str, Resource]:
 
 
 def waiting(found: dict[str, Resource]) -> list[str]:
-    return [name for name, resource in found.items() if resource.awaits_others]
+    return [name for name, resource in found.items() if resource.presence.awaits_others]
 
 
 def test_priorities_come_before_names_and_none_before_all() -> None:

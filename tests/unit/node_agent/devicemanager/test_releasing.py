@@ -29,7 +29,7 @@ class TestEnd:
         elif how == "gone":
             effects = scenario.gone("p")
         else:
-            effects = scenario.happens("pods_synced", [pod("q", gpu=1)])
+            effects = scenario.happens("pod_events.synced", [pod("q", gpu=1)])
         assert is_saved(effects, durable=False)
         assert published(effects) >= {GPU}
         scenario.answer_all(effects)
@@ -84,15 +84,15 @@ class TestReleasing:
         seen = scenario.snapshot()
         assert (seen.allocated, seen.releasing, seen.available) == (0, 1, 0)
         assert scenario.reasons() == {"q": "NotEnoughDevices"}
-        effects = scenario.happens("containers_ended", "p")
+        effects = scenario.happens("releasing.containers_ended", "p")
         assert is_saved(effects, durable=False)
         scenario.answer_all(effects)
         assert (scenario.held(), scenario.snapshot().releasing) == ({"q/main": ("d0",)}, 0)
 
     def test_the_end_of_containers_of_a_running_pod_frees_nothing(self) -> None:
         scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("p", gpu=1))
-        assert scenario.happens("containers_ended", "p") == []
-        assert scenario.happens("containers_ended", "stranger") == []
+        assert scenario.happens("releasing.containers_ended", "p") == []
+        assert scenario.happens("releasing.containers_ended", "stranger") == []
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_a_repeated_report_is_published_once(self) -> None:
@@ -107,7 +107,7 @@ class TestReleasing:
         """The API often reports the end slightly earlier than the runtime: the state in between is not published."""
         scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("p", gpu=1))
         assert published(scenario.gone("p")) == set()
-        assert published(scenario.happens("containers_ended", "p")) == {GPU}
+        assert published(scenario.happens("releasing.containers_ended", "p")) == {GPU}
 
     def test_a_pod_that_requests_them_is_published_at_once(self) -> None:
         """The released devices become reserved: the Node's number does not change."""
@@ -150,4 +150,4 @@ def test_a_pod_that_is_in_the_api_again_is_shown_as_holding() -> None:
 
 def test_all_that_a_list_of_pods_ends_is_shown() -> None:
     scenario = Scenario.with_plugin(1, nics=["n0"]).run(pod("gone", gpu=1), pod("ended", nic=1))
-    assert published(scenario.happens("pods_synced", [pod("ended", nic=1, has_ended=True)])) == {GPU, NIC}
+    assert published(scenario.happens("pod_events.synced", [pod("ended", nic=1, has_ended=True)])) == {GPU, NIC}

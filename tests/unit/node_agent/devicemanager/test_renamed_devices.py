@@ -14,7 +14,7 @@ class TestCordons:
         scenario = Scenario()
         offers(scenario, GPU, device("a", "c1:1"))
         offers(scenario, NIC, device("b", "c1:1"), device("c", "c1:2"))
-        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
+        scenario.happens("table.cordoned", NIC, "object", {"b": Cordon()})
         assert free(scenario) == ["c"]
         assert "is cordoned there" in scenario.snapshot().devices[0].message
         scenario.disconnect(NIC, 2)
@@ -22,25 +22,25 @@ class TestCordons:
         after = scenario.restarted()
         offers(after, GPU, device("a", "c1:1"))
         assert free(after) == []
-        after.happens("cordoned", NIC, "object", {})
+        after.happens("table.cordoned", NIC, "object", {})
         assert free(after) == ["a"]
 
     def test_a_resource_that_is_gone_is_known_as_long_as_it_says_what_is_cordoned(self) -> None:
         scenario = Scenario()
         offers(scenario, NIC, device("b", "c1:1"))
-        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
+        scenario.happens("table.cordoned", NIC, "object", {"b": Cordon()})
         scenario.disconnect(NIC, 2)
         scenario.passes(3600)
         assert not scenario.manager.forget(NIC)
         offers(scenario, GPU, device("a", "c1:1"))
-        scenario.happens("cordoned", NIC, "object", {})
+        scenario.happens("table.cordoned", NIC, "object", {})
         assert free(scenario) == ["a"]
         assert scenario.manager.forget(NIC)
 
     def test_with_all_of_its_resource(self) -> None:
         scenario = Scenario()
         offers(scenario, NIC, device("b", "c1:1"))
-        scenario.happens("cordoned", NIC, "object", {"*": Cordon()})
+        scenario.happens("table.cordoned", NIC, "object", {"*": Cordon()})
         offers(scenario, GPU, device("a", "c1:1"))
         assert free(scenario) == []
 
@@ -49,9 +49,9 @@ class TestCordons:
         offers(scenario, GPU, device("a", "c1:1"))
         scenario.run(pod("p", gpu=1))
         offers(scenario, NIC, device("b", "c1:1"))
-        scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
+        scenario.happens("table.cordoned", NIC, "object", {"b": Cordon()})
         assert scenario.held() == {"p/main": ("a",)}
-        assert scenario.manager.resources[GPU].held_back == {}
+        assert scenario.manager.resources[GPU].use.held_back == {}
 
 
 class TestAliases:
@@ -70,7 +70,7 @@ class TestAliases:
     def test_a_cordon_of_an_old_id_goes_on(self) -> None:
         scenario = Scenario()
         offers(scenario, GPU, device("serial", "c188:0"))
-        scenario.happens("cordoned", GPU, "object", {"serial": Cordon()})
+        scenario.happens("table.cordoned", GPU, "object", {"serial": Cordon()})
         scenario.lists([device("port", "c188:0", aliases=("serial",))])
         assert free(scenario) == []
         assert scenario.snapshot().cordoned == 1

@@ -92,17 +92,17 @@ class RestartMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_plugin_goes(self, data: st.DataObject) -> None:
         endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
-        self.happens("disconnected", self.endpoints.pop(endpoint), endpoint)
+        self.happens("table.disconnected", self.endpoints.pop(endpoint), endpoint)
 
     @rule(name=st.sampled_from(NAMES))
     def all_plugins_of_a_resource_go(self, name: str) -> None:
         for endpoint in [endpoint for endpoint, found in self.endpoints.items() if found == name]:
-            self.happens("disconnected", self.endpoints.pop(endpoint), endpoint)
+            self.happens("table.disconnected", self.endpoints.pop(endpoint), endpoint)
 
     @rule()
     def a_pod_comes(self) -> None:
         container = Container("main", ContainerKind.APP, {NAMES[0]: 1})
-        self.happens("pod_seen", Pod("pod-a", "default", "pod-a", (container,)))
+        self.happens("pod_events.seen", Pod("pod-a", "default", "pod-a", (container,)))
 
     @rule(seconds=st.sampled_from([1.0, SETTLE_SECONDS - 1.0, SETTLE_SECONDS, 400.0]))
     def time_passes(self, seconds: float) -> None:

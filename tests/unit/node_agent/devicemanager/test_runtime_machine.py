@@ -321,7 +321,9 @@ class RuntimeMachine(ManagerMachine):
     def a_containers_devices_belong_to_its_pod(self) -> None:
         for process in self.possibly_running():
             for name, device_id in process.has:
-                holder = self.manager.resources[name].holders.get(device_id) if not self.manager.is_recovering else None
+                holder = (
+                    self.manager.resources[name].use.holders.get(device_id) if not self.manager.is_recovering else None
+                )
                 assert holder in (None, process.sandbox.uid)
                 assert holder is not None or self.manager.is_recovering, f"{device_id} is free while {process} has it"
 

@@ -44,15 +44,15 @@ def expected(scenario: Scenario) -> dict[tuple[str, str], tuple[str, str]]:
 
 def _claims(resources: Sequence[Resource]) -> Iterator[Claim]:
     for resource in resources:
-        for device_id, identity in resource.claimed_identities().items():
+        for device_id, identity in resource.identities.claimed().items():
             is_listed = resource.reported(device_id) is not None
             yield Claim((resource.name, device_id), identity, resource.scoped_parent(device_id), is_listed)
 
 
 def _offers(resources: Sequence[Resource]) -> Iterator[Claim]:
     for resource in resources:
-        for device, ids in resource.kinds.values():
-            for device_id in resource.free_of(ids):
+        for device, ids in resource.identities.said.kinds.values():
+            for device_id in resource.use.free_of(ids):
                 identity = Identity(device.identity, device.is_shared)
                 yield Claim((resource.name, device_id), identity, resource.scoped_parent(device_id))
 
@@ -97,7 +97,7 @@ def test_the_same_is_held_back_as_by_comparing_all(changes: list[tuple[str, str,
         found = {
             (resource.name, device_id): (use.resource_name, use.device_id)
             for resource in scenario.manager.resources.values()
-            for device_id, use in resource.held_back.items()
+            for device_id, use in resource.use.held_back.items()
         }
         assert found.keys() == expected(scenario).keys()
 

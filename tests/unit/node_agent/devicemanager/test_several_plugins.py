@@ -49,7 +49,7 @@ def test_one_that_answers_again_with_the_list_of_another_is_shown() -> None:
     scenario = Scenario()
     connect(scenario, 1, "a.sock")
     connect(scenario, 2, "b.sock")
-    scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
+    scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=True)
     assert registered(scenario)["reason"] == "EndpointRunning"
     scenario.manager.connected(GPU, 1, PluginOptions(), scenario.now, "/plugins/a.sock")
     effects = scenario.manager.settle(scenario.now)

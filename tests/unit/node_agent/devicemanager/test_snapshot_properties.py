@@ -64,21 +64,24 @@ def test_it_equals_the_simple_computation(
 
 def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) -> None:
     resource = scenario.manager.resources[GPU]
-    ids = sorted({*resource.devices, *resource.holders})
-    healthy, cordoned = {i for i in ids if availability.is_healthy(resource, i)}, set(filter(resource.is_cordoned, ids))
+    ids = sorted({*resource.devices, *resource.use.holders})
+    healthy, cordoned = (
+        {i for i in ids if availability.is_healthy(resource, i)},
+        set(filter(resource.use.is_cordoned, ids)),
+    )
     usable = healthy - cordoned
     assert (seen.total, seen.healthy, seen.cordoned) == (len(ids), len(healthy), len(cordoned))
-    assert seen.available == len(usable - resource.holders.keys())
+    assert seen.available == len(usable - resource.use.holders.keys())
     assert availability.free_count(resource) == len(availability.free(resource))
-    named = [i for i in ids if len(ids) <= whole or i not in healthy or i in cordoned or i in resource.holders]
+    named = [i for i in ids if len(ids) <= whole or i not in healthy or i in cordoned or i in resource.use.holders]
     if not resource.is_live:
-        named = [i for i in ids if i in resource.cordoned_ids or i in resource.holders]
-    noteworthy = {i for i in resource.cordoned_ids if i in resource.devices}
+        named = [i for i in ids if i in resource.use.cordoned_ids or i in resource.use.holders]
+    noteworthy = {i for i in resource.use.cordoned_ids if i in resource.devices}
     if resource.is_live:
         # Of those that are not healthy no more than the bound are looked at.
         not_healthy = [i for i in ids if i not in healthy][:most]
-        noteworthy |= {*named} if len(ids) <= whole or "*" in resource.cordoned_ids else {*not_healthy}
-    named = [i for i in named if i in noteworthy or i in resource.holders]
+        noteworthy |= {*named} if len(ids) <= whole or "*" in resource.use.cordoned_ids else {*not_healthy}
+    named = [i for i in named if i in noteworthy or i in resource.use.holders]
     assert [(view.id, view.healthy, view.present, view.cordoned) for view in seen.devices] == [
         (i, i in healthy, i in resource.devices, i in cordoned) for i in first_of(named, noteworthy, most)
     ]

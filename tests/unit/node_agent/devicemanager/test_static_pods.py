@@ -108,7 +108,7 @@ class TestAttacks:
             case "over":
                 scenario.run(replace(evil, has_ended=True))
             case _:
-                scenario.happens("pods_synced", [mirror_pod("mirror")])
+                scenario.happens("pod_events.synced", [mirror_pod("mirror")])
         scenario.run(later)
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
         assert scenario.snapshot().releasing == 0
@@ -171,23 +171,23 @@ class TestStaticPod:
         scenario = with_static_pod(1).rebooted()
         scenario.plugin(1)
         scenario.sync()
-        scenario.happens("pods_synced", [mirror_pod("mirror"), pod("other", gpu=1)])
+        scenario.happens("pod_events.synced", [mirror_pod("mirror"), pod("other", gpu=1)])
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
         assert shown_uids(scenario) == ["mirror"]
 
     def test_a_checkpoint_without_its_name_is_completed(self) -> None:
         checkpoint = structs.replace(with_static_pod(1).manager.checkpoint(), static_pods=())
         scenario = RuntimeScenario(checkpoint)
-        scenario.happens("pods_synced", [mirror_pod("mirror")])
-        effects = scenario.happens("static_pods_listed", [StaticPod(HASH, "default", "static")])
+        scenario.happens("pod_events.synced", [mirror_pod("mirror")])
+        effects = scenario.happens("pod_events.static_pods_listed", [StaticPod(HASH, "default", "static")])
         assert is_saved(effects, durable=False)
         assert scenario.snapshot().releasing == 0
         assert scenario.manager.checkpoint().static_pods == (StaticPod(HASH, "default", "static"),)
 
     def test_what_was_recovered_for_its_mirror_pod_is_saved_as_its_own(self) -> None:
         scenario = RuntimeScenario(Checkpoint((held_by("mirror", "d0"),)))
-        scenario.happens("static_pods_listed", [StaticPod(HASH, "default", "static")])
-        effects = scenario.happens("pods_synced", [mirror_pod("mirror"), pod("other")])
+        scenario.happens("pod_events.static_pods_listed", [StaticPod(HASH, "default", "static")])
+        effects = scenario.happens("pod_events.synced", [mirror_pod("mirror"), pod("other")])
         assert (is_saved(effects, durable=False), is_saved(effects, durable=True)) == (True, False)
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
 
@@ -286,7 +286,7 @@ class Tenants(RuleBasedStateMachine):
 
     @rule()
     def lists(self) -> None:
-        self.scenario.answer_all(self.scenario.happens("pods_synced", list(self.objects.values())))
+        self.scenario.answer_all(self.scenario.happens("pod_events.synced", list(self.objects.values())))
 
     @rule(config_hash=st.sampled_from(HASHES[:2]))
     def runtime_shows(self, config_hash: str) -> None:

@@ -115,12 +115,12 @@ def test_a_cordon_stays_with_its_device() -> None:
     """A broken stick that is cordoned by the kernel's name is not given out after a boot."""
     scenario = Scenario()
     offers(scenario, GPU, tty(0, A), tty(1, B))
-    scenario.happens("cordoned", GPU, "object", {"ttyUSB0": Cordon()})
+    scenario.happens("table.cordoned", GPU, "object", {"ttyUSB0": Cordon()})
     again = rebooted(scenario)
     offers(again, GPU, tty(0, B), tty(1, A))
     assert identity_of(again, "ttyUSB0") == A
     assert [identity_of(again, each) for each in free(again)] == [B]
-    again.happens("cordoned", GPU, "object", {})
+    again.happens("table.cordoned", GPU, "object", {})
     assert len(free(again)) == 2
 
 

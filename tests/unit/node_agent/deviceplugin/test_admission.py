@@ -10,7 +10,7 @@ import grpc
 import pytest
 from nodedevice_agent.devicemanager import places, registration
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_NAME
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -67,7 +67,7 @@ async def test_a_domain_with_fewer_names_gets_the_place_of_the_newest(
     await loser.wait_for_streams(0)
     assert given_up == [([loser.resource_name], new.resource_name)]
     resource = manager.manager.resources[loser.resource_name]
-    assert (resource.state, resource.lost_to) == (EndpointState.GONE, new.resource_name)
+    assert (resource.presence.state, resource.presence.lost_to) == (EndpointState.GONE, new.resource_name)
     assert [plugin.streams for plugin in found[:-1]] == [1, 1, 1]
     (logged,) = (r for r in caplog.records if r.getMessage().startswith("resource name has lost its place"))
     assert (vars(logged)["resource_name"], vars(logged)["taken_by"]) == (loser.resource_name, new.resource_name)
@@ -144,7 +144,7 @@ async def test_a_plugin_that_hangs_takes_nobodys_place(
     # names that have their places are not refused for that, and lose nothing
     await found[-1].register()
     assert [plugin.streams for plugin in found[:-1]] == [1, 1, 1]
-    assert not any(resource.lost_to for resource in manager.manager.resources.values())
+    assert not any(resource.presence.lost_to for resource in manager.manager.resources.values())
     for task in waiting:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -192,7 +192,7 @@ async def test_names_from_before_there_was_a_bound_go(
         manager.host.bound_names()
         await plugins[2].wait_for_streams(0)
         await plugins[3].wait_for_streams(0)
-        assert [r.lost_to for r in manager.manager.resources.values()] == [None, None, "", ""]
+        assert [r.presence.lost_to for r in manager.manager.resources.values()] == [None, None, "", ""]
         (logged,) = (r for r in caplog.records if r.getMessage().startswith("this node has too many resource names"))
         assert vars(logged)["count"] == 2
         for plugin in plugins:

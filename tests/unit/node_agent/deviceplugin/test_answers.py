@@ -10,7 +10,7 @@ import grpc
 import pytest
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.pods import Container, Pod
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin import answers as module
 from nodedevice_agent.deviceplugin import connection as connections
@@ -230,7 +230,7 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     good.knobs.options_gate = asyncio.Event()
     await manager.until(lambda: manager.available(GOOD) == 0)
     resource = manager.manager.resources[GOOD]
-    assert (resource.state, resource.is_silent) == (EndpointState.STOPPED, True)
+    assert (resource.presence.state, resource.presence.is_silent) == (EndpointState.STOPPED, True)
     reason, message = registered(manager)
     assert (reason, "does not respond" in message) == (Reason.ENDPOINT_STOPPED, True)
     # a pod waits, with the reason, and the plugin is not called
@@ -269,7 +269,7 @@ async def test_one_that_ends_while_it_is_silent_is_stopped(manager: HostedManage
     await manager.until(lambda: manager.available(GOOD) == 0)
     await good.stop()
     await until(lambda: not manager.host._connections)
-    assert manager.manager.resources[GOOD].state is EndpointState.STOPPED
+    assert manager.manager.resources[GOOD].presence.state is EndpointState.STOPPED
     # and a new one takes its place
     again = FakePlugin(GOOD, {"d0": FakeDevice()})
     await manager.register(again)

@@ -148,7 +148,7 @@ async def test_a_cordon_takes_its_device_and_no_other(tmp_path: Path, plugin: Fa
             if text in ("", "*", "all") or (text != shown_id(device_id) and text.startswith("escaped:")):
                 continue
             cordons = cordons_of([CordonedDevice(id=text, reason="broken")])
-            manager.manager.cordoned(NAME, "uid", cordons)
+            manager.manager.table.cordoned(NAME, "uid", cordons)
             manager.host.settle()
             now = snapshot(manager.manager, NAME)
             assert (now.cordoned, now.available, now.unknown_cordons) == (1, len(IDS) - 1, ())
@@ -161,7 +161,7 @@ async def test_a_cordon_of_no_device_is_named_without_its_control_characters(
     async with hosted(tmp_path) as manager:
         await manager.register(plugin)
         cordons = cordons_of([CordonedDevice(id="\x1b[31mred")])
-        manager.manager.cordoned(NAME, "uid", cordons)
+        manager.manager.table.cordoned(NAME, "uid", cordons)
         manager.host.settle()
         (registered,) = [c for c in status(manager)["conditions"] if c["type"] == "Registered"]
     assert registered["reason"] == "CordonedDeviceUnknown"
@@ -208,6 +208,6 @@ async def test_cordoning_all_still_takes_all(tmp_path: Path, plugin: FakePlugin)
         for word in ("*", "all"):
             cordons = cordons_of([CordonedDevice(id=word)])
             assert cordons == {word: Cordon()}
-            manager.manager.cordoned(NAME, "uid", cordons)
+            manager.manager.table.cordoned(NAME, "uid", cordons)
             manager.host.settle()
             assert snapshot(manager.manager, NAME).cordoned == len(IDS)

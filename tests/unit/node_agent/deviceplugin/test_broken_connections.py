@@ -208,7 +208,7 @@ async def test_a_name_that_has_lost_its_place_is_not_dialled(
     monkeypatch.setattr(host, "_DIAL_AGAIN_SECONDS", 0.2)
     await plugin.end_streams()
     await manager.until(lambda: manager.available(NAME) == 0)
-    manager.manager.displaced([NAME], "example.com/other")
+    manager.manager.table.displaced([NAME], "example.com/other")
     manager.host.settle()
     await until(lambda: not manager.host._sockets)
     assert len(plugin.calls_of("ListAndWatch")) == 1

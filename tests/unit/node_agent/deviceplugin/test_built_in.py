@@ -54,11 +54,11 @@ async def test_the_agents_own_plugins(tmp_path: Path) -> None:
     async with hosted(tmp_path) as manager:
         manager.configure(settings)
         await manager.until(lambda: manager.available(SERIAL) == 2)
-        assert manager.manager.resources[SERIAL].scope == f"built-in {SERIAL}"
+        assert manager.manager.resources[SERIAL].presence.scope == f"built-in {SERIAL}"
         foreign = FakePlugin("org.test/x", {"d0": FakeDevice()})
         await manager.register(foreign)
-        assert manager.manager.resources["org.test/x"].scope == "domain org.test"
-        assert not manager.manager.resources["org.test/x"].is_built_in
+        assert manager.manager.resources["org.test/x"].presence.scope == "domain org.test"
+        assert not manager.manager.resources["org.test/x"].presence.is_built_in
         await foreign.stop()
 
 
@@ -71,5 +71,5 @@ async def test_a_plugin_that_takes_over_the_path_of_an_own_one(tmp_path: Path) -
         thief = FakePlugin(SERIAL, {f"d{n}": FakeDevice() for n in range(3)}, socket_name=socket_name(SERIAL))
         await thief.join(manager.plugin_dir)
         await manager.until(lambda: manager.available(SERIAL) == 3)
-        assert not manager.manager.resources[SERIAL].is_built_in
+        assert not manager.manager.resources[SERIAL].presence.is_built_in
         await thief.stop()

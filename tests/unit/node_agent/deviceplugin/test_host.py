@@ -98,7 +98,7 @@ async def test_a_plugin_learns_whose_container_it_allocates_for(manager: HostedM
     await manager.until(lambda: manager.available(GOOD) == 1)
     containers = (Container("main", limits={GOOD: 1}),)
     found = Pod("u-1", "team", "train", containers, api_uid="u-2", annotations={"nodedevice.io/sm-percent": "30"})
-    manager.manager.pod_seen(found, manager.host.now())
+    manager.manager.pod_events.seen(found, manager.host.now())
     manager.host.settle()
     await manager.until(lambda: bool(plugin.calls_of("Allocate")))
     (asked,) = plugin.calls_of("Allocate")[0].request.container_requests

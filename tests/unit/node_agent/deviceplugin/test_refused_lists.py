@@ -195,7 +195,7 @@ async def test_nothing_is_kept_of_connections_that_have_ended(manager: HostedMan
     for number in order:
         await (first, second)[number].stop()
     await until(lambda: not manager.host._connections)
-    assert manager.host._lists._held._held == {}
+    assert manager.host._lists._held.by_endpoint == {}
     assert all(ref() is None or ref().last.ids == () for ref in connections)  # type: ignore[union-attr]
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from msgspec import to_builtins
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.dra.pools import Pool, Pools
 from nodedevice_agent.dra.status import Offered, conditions, snapshot, with_times
 from nodedevice_agent.kube.status import node_device_status

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from nodedevice_agent import __version__
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.dra.served import GONE_SECONDS, INCOMPLETE_SECONDS
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
@@ -180,10 +180,10 @@ def test_the_resources_have_states_by_which_they_are_parked() -> None:
     node = Node()
     node.put("s", ["a"])
     node.begin("s")
-    states = [node.served.resources[NAME].state]
+    states = [node.served.resources[NAME].presence.state]
     node.served.removed("s", node.now)
     node.passes(GONE_SECONDS)
-    states.append(node.served.resources[NAME].state)
+    states.append(node.served.resources[NAME].presence.state)
     assert states == [EndpointState.RUNNING, EndpointState.GONE]
 
 

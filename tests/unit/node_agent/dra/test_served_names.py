@@ -188,7 +188,7 @@ def test_what_pods_hold_is_needed_and_the_rest_may_lose_its_place() -> None:
     node.put("t", ["b"], driver="nic.example.com")
     node.begin("s", "t")
     # by whom is not said: several pods may have one device
-    assert node.served.resources[NAME].holders == {"a": ""}
+    assert node.served.resources[NAME].use.holders == {"a": ""}
     assert node.served.places.own() == {NAME: True, "nic.example.com/devices": False}
     node.held.rows[KEY] = []
     node.served.held_changed(KEY, node.now)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.dra import status
 from nodedevice_agent.dra.pools import Pool, Pools
 from nodedevice_agent.dra.slices import slice_of
@@ -351,7 +351,7 @@ def test_the_rule_is_one_line_of_json() -> None:
         (offered(pool_of("a", "b")), Reason.ALL_HEALTHY, "all 2 devices are healthy"),
         (offered(pool_of()), Reason.NO_DEVICES, "list no devices"),
         (offered(None), Reason.NO_DEVICES, "no ResourceSlice offers devices of this pool"),
-        (offered(None, row("p", "a")), Reason.NONE_HEALTHY, "pods hold 1"),
+        (offered(None, row("p", "a")), Reason.NONE_HEALTHY, "1 in use by pods"),
         (offered(pool_of("a"), unhealthy={"a": "x"}), Reason.NONE_HEALTHY, "unhealthy: a (ReportedUnhealthy)"),
         (
             offered(pool_of("a", "b"), row("p", "z")),

@@ -16,7 +16,7 @@ def gone(**options: Any) -> Scenario:
     scenario.manager.places.are_pods_known = True
     for endpoint, name in enumerate(NAMES, start=1):
         scenario.plugin(1, name, endpoint)
-        scenario.happens("cordoned", name, "uid", {})
+        scenario.happens("table.cordoned", name, "uid", {})
         scenario.disconnect(name, endpoint)
     scenario.passes(GONE_SECONDS)
     return scenario

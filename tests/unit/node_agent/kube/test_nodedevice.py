@@ -92,9 +92,7 @@ async def test_after_a_start_the_last_status_stays_until_all_is_known(
 ) -> None:
     publisher = Publisher(cast(KubeClient, None), "n1")
     async with asyncio.TaskGroup() as tasks:
-        publisher.start(
-            tasks, cast(PluginHost, SimpleNamespace(manager=scenario.manager, unsaved="")), lambda _: backend
-        )
+        publisher.start(tasks, cast(PluginHost, SimpleNamespace(manager=scenario.manager, unsaved="")), backend)
     publisher.are_pods_known = are_pods_known
     status = publisher.status_maker(GPU, NodeDeviceStatus(), "2026-01-01T00:00:00Z")
     assert (status is not None) is is_written

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from nodedevice_agent import metrics
 from nodedevice_agent.delivery.record_only import RecordOnly
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
@@ -42,7 +42,7 @@ async def test_a_deletion_sticks_once_the_plugin_is_gone_and_nothing_is_left_of_
     metrics.begin(GPU, pre_start_required=True)
     metrics.observe(scenario.snapshot())
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
-        publisher.start(tasks, ManagerOnly(scenario), lambda _: RecordOnly())
+        publisher.start(tasks, ManagerOnly(scenario), RecordOnly())
         publisher.publish(GPU)
         await cluster.until_attempts(1)
         cluster.delete()
@@ -54,7 +54,7 @@ async def test_a_deletion_sticks_once_the_plugin_is_gone_and_nothing_is_left_of_
 
 async def test_no_status_is_made_before_what_it_shows_is_on_disk(cluster: FakeCluster) -> None:
     publisher = Interrupted(cluster)
-    publisher.start(cast(asyncio.TaskGroup, None), ManagerOnly(Scenario.with_plugin(1)), lambda _: RecordOnly())
+    publisher.start(cast(asyncio.TaskGroup, None), ManagerOnly(Scenario.with_plugin(1)), RecordOnly())
     made = NodeDeviceSync(publisher, GPU)
     made.touch()
     async with background(made.run()):
@@ -94,7 +94,7 @@ class Interrupted(FixedStatus):
 async def test_a_status_is_not_made_of_a_resource_that_was_forgotten_meanwhile(cluster: FakeCluster) -> None:
     publisher = Interrupted(cluster)
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
-        publisher.start(tasks, ManagerOnly(gone()), lambda _: RecordOnly())
+        publisher.start(tasks, ManagerOnly(gone()), RecordOnly())
         publisher.publish(GPU)
         await publisher.waits.wait()
         cluster.delete()
@@ -136,7 +136,7 @@ async def test_no_more_objects_are_watched_than_a_node_has_names(monkeypatch: py
     scenario.passes(STOP_GRACE_PERIOD_SECONDS + 1)
     publisher = FixedStatus(cast(KubeClient, cluster), total=1)
     async with asyncio.TaskGroup() as tasks:
-        publisher.start(tasks, ManagerOnly(scenario), lambda _: RecordOnly())
+        publisher.start(tasks, ManagerOnly(scenario), RecordOnly())
         for name in names:
             publisher.publish(name)
         expected = [0, 1]

@@ -11,7 +11,7 @@ from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
@@ -133,7 +133,7 @@ class Node:
         self.publisher.are_pods_known = True
         self.host = Host(scenario, self.publisher)
         self.tasks: list[asyncio.Task[Any]] = []
-        self.publisher.start(cast(asyncio.TaskGroup, self), self.host, lambda _: RecordOnly())
+        self.publisher.start(cast(asyncio.TaskGroup, self), self.host, RecordOnly())
         for name in scenario.manager.resources:
             self.publisher.publish(name)
 
@@ -242,7 +242,7 @@ async def test_a_cordon_on_it_is_known_at_a_visit_and_then_it_is_watched() -> No
     async with node() as made:
         made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
         await asyncio.sleep(A_ROUND)
-        assert made.scenario.manager.resources[LAST].cordons == {"d0"}
+        assert made.scenario.manager.resources[LAST].use.cordons == {"d0"}
         made.publisher.park()
         await asyncio.sleep(1)
         assert made.is_watched(LAST)
@@ -257,7 +257,7 @@ async def test_what_a_pod_asks_for_is_watched_though_few_are_left() -> None:
         for name in NAMES[:5]:
             del made.objects.by_name[node_device_name("n1", name)]
             assert made.publisher.forget(name)
-        made.happens("pod_seen", pod("u", Container("c", limits={LAST: 1})))
+        made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
         made.publisher.park()
         await asyncio.sleep(1)
         assert made.is_watched(LAST)
@@ -305,14 +305,14 @@ async def test_a_cordon_from_before_its_plugin_came_back_is_known_before_anythin
         made.objects.is_up.clear()
         made.happens("connected", LAST, 99, PluginOptions())
         made.happens("listed", LAST, 99, accept([Device("d0")]))
-        made.happens("pod_seen", pod("u", Container("c", limits={LAST: 1})))
+        made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
         await asyncio.sleep(1)
         assert made.requests_of(LAST) == ["list"]
         assert made.scenario.manager.allocator.in_progress == {}
         made.objects.is_up.set()
         await asyncio.sleep(1)
         assert made.is_watched(LAST)
-        assert made.scenario.manager.resources[LAST].is_cordoned("d0")
+        assert made.scenario.manager.resources[LAST].use.is_cordoned("d0")
         assert made.scenario.manager.allocator.in_progress == {}
 
 
@@ -321,7 +321,7 @@ async def test_without_a_cordon_it_is_given_out_once_that_is_known() -> None:
     async with node() as made:
         made.happens("connected", LAST, 99, PluginOptions())
         made.happens("listed", LAST, 99, accept([Device("d0")]))
-        made.happens("pod_seen", pod("u", Container("c", limits={LAST: 1})))
+        made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
         await asyncio.sleep(1)
         assert "u" in made.scenario.manager.allocator.in_progress
 
@@ -335,4 +335,4 @@ async def test_an_api_server_that_does_not_answer_ends_nothing() -> None:
         assert made.publisher.is_parked(LAST)
         made.objects.fails = None
         await asyncio.sleep(A_ROUND)
-        assert made.scenario.manager.resources[LAST].cordons == {"d0"}
+        assert made.scenario.manager.resources[LAST].use.cordons == {"d0"}

@@ -57,11 +57,11 @@ async def test_nothing_runs_while_none_is_parked() -> None:
     visits = Visits()
     async with asyncio.timeout(10 * VISIT_SECONDS), background(visits.parked.work()):
         await asyncio.sleep(VISIT_SECONDS)
-        for name in visits.parked.names():
+        for name in [*visits.parked.due]:
             visits.parked.remove(name)
         await asyncio.sleep(2)
         assert not visits.parked.is_worked
-    assert len(visits.parked) == 0
+    assert len(visits.parked.due) == 0
 
 
 @virtual_time

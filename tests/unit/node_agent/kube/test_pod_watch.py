@@ -74,7 +74,7 @@ class Node:
         self.host, self.health, self.observers = Host(scenario), AgentHealth(PODS), (Observer(), Observer())
         self.source = FakeSource()
         self.publisher = Publisher(cast(KubeClient, cluster), "n1")
-        self.publisher.start(cast(asyncio.TaskGroup, None), self.host, lambda _: RecordOnly(), [self.source])
+        self.publisher.start(cast(asyncio.TaskGroup, None), self.host, RecordOnly(), [self.source])
         self.watch = PodWatch(self.host, self.publisher, self.health, self.observers)
         self.followed: list[tuple[Any, ...]] = []
 

@@ -8,7 +8,7 @@ import pytest
 from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.records.cordons import Cordon
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.conditions import ConditionValue, condition_of
@@ -75,15 +75,9 @@ class Compared:
     """Which devices are offered twice: the same of every resource."""
 
     def __init__(self, found: ConditionValue | None = None, *, is_known: bool = True) -> None:
-        self.found = found
+        self.conditions = {} if found is None else {GPU: found}
         self.is_known = is_known
-        self.changes = 0
-
-    def changed(self) -> None:
-        self.changes += 1
-
-    def condition(self, resource_name: str) -> ConditionValue | None:
-        return self.found
+        self.is_changed = asyncio.Event()
 
 
 class Node:
@@ -92,7 +86,7 @@ class Node:
     def __init__(self, scenario: Scenario, notes: str = "", sources: tuple[Source, ...] = ()) -> None:
         self.host, self.backend, self.begun = Host(scenario), Heard(), Begun()
         self.publisher = Publisher(cast(KubeClient, None), "n1", notes)
-        self.publisher.start(cast(asyncio.TaskGroup, self.begun), self.host, lambda _: self.backend, sources)
+        self.publisher.start(cast(asyncio.TaskGroup, self.begun), self.host, self.backend, sources)
 
     def status(self, observed: NodeDeviceStatus | None = None, name: str = GPU) -> NodeDeviceStatus:
         self.publisher.are_pods_known = True
@@ -121,9 +115,11 @@ def gone(*names: str) -> Scenario:
 def test_the_backend_hears_of_what_is_ours_and_the_comparison_of_all() -> None:
     node = Node(Scenario.with_plugin(1))
     node.publisher.offered_twice = compared = Compared()
-    node.publisher.publish(GPU)
-    node.publisher.publish_served(NIC)
-    assert (node.backend.changed, compared.changes) == ([GPU], 2)
+    for publish in (node.publisher.publish_served, node.publisher.publish):
+        publish(GPU)
+        assert compared.is_changed.is_set()
+        compared.is_changed.clear()
+    assert node.backend.changed == [GPU]
 
 
 def test_the_backend_hears_once_that_a_resource_is_forgotten_and_not_of_one_that_it_never_knew() -> None:
@@ -184,7 +180,7 @@ def test_cordons_of_an_object_that_was_deleted_are_kept_and_that_is_logged_once(
     assert not caplog.records
     for _ in range(2):
         node.publisher.cordoned(GPU, "", {})
-        assert node.host.manager.resources[GPU].is_cordoned("d0")
+        assert node.host.manager.resources[GPU].use.is_cordoned("d0")
         assert [vars(record)["device_ids"] for record in caplog.records] == [["d0"]]
 
 

@@ -56,7 +56,7 @@ def test_whose_it_is(end: str, delivery: str, is_kubelets: bool) -> None:
     if end.endswith("held"):
         scenario.run(pod("p", gpu=1))
     if end.startswith("not configured"):
-        scenario.happens("configured", lambda name, scope: False)
+        scenario.happens("table.configured", lambda name, scope: False)
     if end != "runs":
         scenario.disconnect()
     if end == "gone":

@@ -64,7 +64,7 @@ class Host(ManagerOnly):
 
 def publisher_of(*sources: Source) -> Publisher:
     made = Publisher(cast(KubeClient, None), "n1")
-    made.start(cast(asyncio.TaskGroup, None), Host(), lambda _: RecordOnly(advertises=True), sources)
+    made.start(cast(asyncio.TaskGroup, None), Host(), RecordOnly(advertises=True), sources)
     made.are_pods_known = True
     return made
 
@@ -120,8 +120,8 @@ def test_a_name_is_taken_while_its_devices_are_given_out_or_held_or_its_plugin_i
     assert is_taken(NIC, known)
     assert not is_taken(GPU, known)
     resource.is_live = False
-    resource.holders["d"] = "uid"
+    resource.use.holders["d"] = "uid"
     assert is_taken(NIC, known)
-    resource.holders.clear()
-    resource.settle_until = 5.0
+    resource.use.holders.clear()
+    resource.presence.restored(0.0, 5.0, is_live=False)
     assert is_taken(NIC, known)

@@ -27,7 +27,7 @@ class TestSince:
         first = status(scenario)
         again = scenario.restarted()
         again.plugin(4)
-        again.happens("pods_synced", pods)
+        again.happens("pod_events.synced", pods)
         assert status(again, first, TUESDAY) == first
 
     @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ class TestSince:
         first = status(scenario)
         again = Scenario(decode(encode(scenario.manager.checkpoint())))
         again.plugin(1)
-        again.happens("pods_synced", [pod("p", gpu=1)])
+        again.happens("pod_events.synced", [pod("p", gpu=1)])
         shown = status(again, {} if is_lost else first, TUESDAY)
         assert shown["allocations"] == first["allocations"]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Container
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.kube.parked import GONE_SECONDS, MOST_WATCHED, to_park
 
 from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
@@ -44,16 +44,18 @@ def test_of_a_few_those_that_are() -> None:
         pytest.param(
             lambda scenario: (
                 scenario.plugin(1, LAST, 99),
-                scenario.manager.disconnected(LAST, 99, scenario.now, is_silent=True),
+                scenario.manager.table.disconnected(LAST, 99, scenario.now, is_silent=True),
                 scenario.passes(GONE_SECONDS),
             ),
             False,
             id="silent",
         ),
         pytest.param(lambda scenario: scenario.cordon(LAST, ["d0"]), False, id="cordoned"),
-        pytest.param(lambda scenario: scenario.manager.resources[LAST].holders.update(d0="u"), False, id="held"),
+        pytest.param(lambda scenario: scenario.manager.resources[LAST].use.holders.update(d0="u"), False, id="held"),
         pytest.param(lambda scenario: scenario.see(pod("u", Container("c", limits={LAST: 1}))), False, id="asked for"),
-        pytest.param(lambda scenario: scenario.happens("displaced", [LAST], "a.com/b"), False, id="its place is taken"),
+        pytest.param(
+            lambda scenario: scenario.happens("table.displaced", [LAST], "a.com/b"), False, id="its place is taken"
+        ),
         pytest.param(
             lambda scenario: setattr(scenario.manager.places, "are_pods_known", False), False, id="pods unknown"
         ),

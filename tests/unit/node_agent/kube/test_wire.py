@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import PendingView, snapshot
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_api import names
@@ -89,7 +89,7 @@ def all_fields() -> Json:
     scenario.wall_clock = 1_767_528_000
     scenario.run(pod("uid-p", gpu=1), pod("uid-q", gpu=3, api_uid="uid-of-the-api"))
     cordons = {"d3": Cordon("fan", "alice", NOON), "d4": Cordon(), "unknown": Cordon(by="bob")}
-    scenario.happens("cordoned", GPU, "object", cordons)
+    scenario.happens("table.cordoned", GPU, "object", cordons)
     return shown(scenario, delivery="nri", injectable=("True", "Injected", "the container runtime injects them"))
 
 
@@ -147,8 +147,10 @@ def of_no_known_pod() -> Json:
 
 def remembered_cordons() -> Json:
     scenario = with_devices(["d0", "d1", "d2"])
-    scenario.happens("cordoned", GPU, "u1", {"d0": Cordon("fan", "alice", NOON), "*": Cordon(), "d2": Cordon(at=NOON)})
-    scenario.happens("cordoned", GPU, "", {})
+    scenario.happens(
+        "table.cordoned", GPU, "u1", {"d0": Cordon("fan", "alice", NOON), "*": Cordon(), "d2": Cordon(at=NOON)}
+    )
+    scenario.happens("table.cordoned", GPU, "", {})
     return shown(scenario)
 
 

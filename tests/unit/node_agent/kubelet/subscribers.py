@@ -43,7 +43,7 @@ def mirror_feed(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]
     mirror = attributing(0.0)
     mirror.connected(GPU, 1, PluginOptions(), 0.0)
     mirror.listed(GPU, 1, accept(Device(name) for name in "abc"), 0.0)
-    mirror.pods_synced([pod("one", gpu=1), pod("two", init("i0"))], 0.0)
+    mirror.pod_events.synced([pod("one", gpu=1), pod("two", init("i0"))], 0.0)
     reader._pods = mirror.pods
     host = cast(PluginHost, host_of(mirror))
     feed = AttributionFeed(reader.directory, host, lambda: None)

@@ -4,7 +4,8 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, Resource
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kubelet.advertised import (
     KubeletRegistration,
     KubeletRegistrationState,
@@ -22,8 +23,8 @@ def resource(
     found = Resource("example.com/gpu")
     found.connect(1, PluginOptions(pre_start_required=True))
     found.list(1, accept(devices or DEVICES), 0.0)
-    found.cordoned_ids = frozenset(cordons)
-    found.holders = dict.fromkeys(held, "uid")
+    found.use.cordoned_ids = frozenset(cordons)
+    found.use.holders = dict.fromkeys(held, "uid")
     if not is_live:
         found.disconnect(1, 10.0)
     return found
@@ -60,19 +61,20 @@ def test_devices_of_a_disconnected_plugin_are_unhealthy_until_its_grace_period_e
     assert shown is not None
     assert not any(device.is_healthy for device in shown.devices)
     assert shown.options is None
-    assert found.grace_ends_at == 10.0 + STOP_GRACE_PERIOD_SECONDS
+    assert found.presence.grace_ends_at == 10.0 + STOP_GRACE_PERIOD_SECONDS
     found.expire()
     assert advertised(found) is None
 
 
 def test_nothing_is_shown_before_a_list_and_the_cordons_are_known() -> None:
-    found = Resource("example.com/gpu", are_cordons_synced=False)
+    found = Resource("example.com/gpu")
+    found.use.are_cordons_synced = False
     assert advertised(found) is None
     found.connect(1, PluginOptions())
     assert advertised(found) is None
     found.list(1, accept([]), 0.0)
     assert advertised(found) is None
-    found.are_cordons_synced = True
+    found.use.are_cordons_synced = True
     shown = advertised(found)
     assert shown is not None
     assert shown.devices == ()

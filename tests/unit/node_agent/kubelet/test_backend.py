@@ -83,11 +83,11 @@ class Node:
     def plugin(self, name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None) -> None:
         self.mirror.connected(name, endpoint, options or PluginOptions(), 0.0)
         self.mirror.listed(name, endpoint, accept([Device("a")]), 0.0)
-        self.mirror.cordoned(name, "object", {}, 0.0)
+        self.mirror.table.cordoned(name, "object", {}, 0.0)
 
     def leaves(self, name: str = GPU) -> None:
         """The plugin, and its grace period has ended."""
-        self.mirror.disconnected(name, 1, 0.0)
+        self.mirror.table.disconnected(name, 1, 0.0)
         self.mirror.tick(1e6)
         self.backend.resource_changed(name)
 

@@ -30,17 +30,17 @@ def built_in(count: int = 1, checkpoint: Checkpoint | None = None, **options: An
     found = attributing(0.0, checkpoint, **options)
     found.connected(GPU, 1, PluginOptions(scope="built-in x"), 0.0)
     lists(found, 0, count)
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1)], 0.0)
     return found
 
 
 def answers(found: Any, device_id: str) -> None:
     edits = ContainerEdits(devices=(DeviceFile("/dev/tty0", "/dev/tty0", "rw"),))
-    found.answered(GPU, [device_id, device_id], AllocateResponse(b"", edits))
+    found.attribution.answered(GPU, [device_id, device_id], AllocateResponse(b"", edits))
 
 
 def problem(found: Any, device_id: str) -> Any:
-    return found.start_problem(GPU, [device_id, device_id], lambda allocation: allocation)
+    return found.attribution.start_problem(GPU, [device_id, device_id], lambda allocation: allocation)
 
 
 def test_they_are_recorded_with_the_answer_over_a_restart() -> None:
@@ -85,11 +85,11 @@ def test_of_an_answer_that_nobody_recorded_its_own_paths_count() -> None:
     message(found, held_by("one", "d0"))
     for number, is_right in ((0, True), (1, False)):
         lists(found, number)
-        assert (found.start_problem(GPU, ["d0"], decoded) == "") is is_right
+        assert (found.attribution.start_problem(GPU, ["d0"], decoded) == "") is is_right
 
 
 def test_of_a_resource_that_is_not_known_there_is_no_problem() -> None:
-    assert mirror(0).start_problem(GPU, ["d0"], lambda allocation: allocation) == ""
+    assert mirror(0).attribution.start_problem(GPU, ["d0"], lambda allocation: allocation) == ""
 
 
 def test_answers_that_nobody_holds_are_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_when_its_pod_has_ended_a_device_goes_by_its_own_id() -> None:
     renamed = Device("new", identity=("c188:0",), aliases=("d0",), is_shared=True)
     found.listed(GPU, 1, accept([renamed]), 0.0)
     assert [device.id for device in snapshot(found, GPU).devices] == ["d0"]
-    found.pod_gone("one", 0.0)
+    found.pod_events.gone("one", 0.0)
     assert [device.id for device in snapshot(found, GPU).devices] == ["new"]
 
 
@@ -123,4 +123,4 @@ def test_a_device_that_is_held_by_another_name_is_held_back() -> None:
     assert published(effects) == {GPU, NIC}
     assert (snapshot(found, GPU).healthy, snapshot(found, NIC).allocated) == (0, 1)
     assert "pod default/one has it now" in snapshot(found, GPU).devices[0].message
-    assert published(found.pod_gone("one", 0.0)) == {GPU, NIC}
+    assert published(found.pod_events.gone("one", 0.0)) == {GPU, NIC}

@@ -35,7 +35,7 @@ class Node:
         backend = SimpleNamespace(manager=self.mirror, on_condition=self.reported.append, grace_seconds=1.0)
         self.endpoint = KubeletEndpoint(cast(KubeletBackend, backend), GPU)
         self.mirror.connected(GPU, 1, PluginOptions(), 0.0)
-        self.mirror.cordoned(GPU, "uid", {}, 0.0)
+        self.mirror.table.cordoned(GPU, "uid", {}, 0.0)
         self.now = 0.0
 
     def lists(self, count: int, *, healthy: bool = True) -> None:
@@ -219,7 +219,7 @@ class TestRegistration:
     async def test_what_is_withdrawn_is_not_advertised_and_its_socket_ends(self, advertised: Node) -> None:
         advertised.endpoint._reported(RegistrationState.REGISTERED, "")
         over = asyncio.create_task(advertised.endpoint._until(lambda: not advertised.endpoint._is_advertised))
-        advertised.mirror.disconnected(GPU, 1, 2.0)
+        advertised.mirror.table.disconnected(GPU, 1, 2.0)
         advertised.mirror.tick(1e6)
         advertised.endpoint.resource_changed()
         await over

@@ -46,7 +46,7 @@ class Node:
         return held(self.found)
 
     def sees(self, *pods: Pod) -> None:
-        self.found.pods_synced([pod("other"), *pods], 0.0)
+        self.found.pod_events.synced([pod("other"), *pods], 0.0)
 
     def lists(self, *containers: RunningContainer) -> None:
         self.runtime.synchronized([sandbox("one"), STATIC_SANDBOX], containers)
@@ -60,7 +60,7 @@ def test_a_pod_that_was_deleted_by_force_holds_on_until_its_container_ends(how: 
         node.sees(pod("one", gpu=1))
     node.lists(container("one"))
     if is_known_first:
-        node.found.pod_gone("one", 0.0)
+        node.found.pod_events.gone("one", 0.0)
     node.sees()
     assert node.held() == {"one": ("d0",)}
     if how == "ended":
@@ -78,7 +78,7 @@ def test_a_container_without_a_mark_holds_nothing() -> None:
     node = Node(INJECTED)
     node.sees(pod("one", gpu=1))
     node.lists(container("one", annotations={}))
-    node.found.pod_gone("one", 0.0)
+    node.found.pod_events.gone("one", 0.0)
     assert node.held() == {}
 
 
@@ -118,7 +118,7 @@ def test_a_static_pod_holds_on_without_its_mirror_pod(how: str) -> None:
     node.lists(container(HASH))
     assert node.held() == {"mirror": ("d1",)}
     if how == "gone":
-        node.found.pod_gone("mirror", 0.0)
+        node.found.pod_events.gone("mirror", 0.0)
     else:
         node.sees()
     assert node.held() == {HASH: ("d1",)}
@@ -126,7 +126,7 @@ def test_a_static_pod_holds_on_without_its_mirror_pod(how: str) -> None:
     assert node.held() == {"again": ("d1",)}
     assert node.found.book.releasing == {}
     node.runtime.sandbox_removed(STATIC_SANDBOX)
-    node.found.pod_gone("again", 0.0)
+    node.found.pod_events.gone("again", 0.0)
     assert node.held() == {}
 
 
@@ -136,5 +136,5 @@ def test_what_the_kubelet_gave_ends_with_the_pod() -> None:
     node.lists(container("one"), container("two"))
     message(node.found, held_by("two", "d2"))
     assert node.held() == {"one": ("d0",), "two": ("d2",)}
-    node.found.pod_gone("two", 0.0)
+    node.found.pod_events.gone("two", 0.0)
     assert node.held() == {"one": ("d0",)}

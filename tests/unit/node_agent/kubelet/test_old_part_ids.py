@@ -29,7 +29,7 @@ def part(parent: str, number: int) -> Device:
 
 def agent(checkpoint: Checkpoint | None = None) -> Any:
     found = attributing(0.0, checkpoint)
-    found.pods_synced([pod(uid, gpu=1) for uid in ("one", "two", "three")], 0.0)
+    found.pod_events.synced([pod(uid, gpu=1) for uid in ("one", "two", "three")], 0.0)
     return found
 
 
@@ -43,7 +43,7 @@ def plugin(found: Any, *cordons: str) -> None:
 
 
 def cordon(found: Any, *device_ids: str) -> None:
-    found.cordoned(GPU, "object", dict.fromkeys(device_ids, Cordon()), 0.0)
+    found.table.cordoned(GPU, "object", dict.fromkeys(device_ids, Cordon()), 0.0)
 
 
 def entries(**held: str) -> tuple[Allocation, ...]:
@@ -56,7 +56,7 @@ def rows(**held: str) -> tuple[PodResourcesRow, ...]:
 
 def kubelet(found: Any, **held: str) -> None:
     """It has this part for each pod, as both of its records say."""
-    found.read(KubeletState(entries(**held), rows(**held)))
+    found.attribution.read(KubeletState(entries(**held), rows(**held)))
 
 
 def offered(found: Any, **held: str) -> set[Part]:
@@ -87,13 +87,13 @@ def test_a_part_that_is_held_by_its_old_id_is_not_offered_by_its_new_one(state: 
     found = agent()
     if first == "the plugin":
         plugin(found)
-    found.read(STATES[state])
+    found.attribution.read(STATES[state])
     if first == "the kubelet":
         plugin(found)
-    found.read(STATES[state])
+    found.attribution.read(STATES[state])
     assert offered(found, one="GPU-a-1") == EVERY - {("GPU-a", 1)}
     assert advertises(found, "GPU-a-1")
-    found.pod_gone("one", 0.0)
+    found.pod_events.gone("one", 0.0)
     assert offered(found) == EVERY
     assert advertises(found, "GPU-a::1")
 
@@ -114,11 +114,11 @@ def test_pods_with_old_and_new_ids_on_one_gpu_have_a_part_each() -> None:
     assert all(advertises(found, device_id) for device_id in held.values())
     # whoever ends first
     del held["two"]
-    found.pod_gone("two", 0.0)
+    found.pod_events.gone("two", 0.0)
     kubelet(found, **held)
     assert offered(found, **held) == EVERY - {("GPU-a", 1), ("GPU-b", 0)}
     del held["one"]
-    found.pod_gone("one", 0.0)
+    found.pod_events.gone("one", 0.0)
     kubelet(found, **held)
     assert offered(found, **held) == EVERY - {("GPU-b", 0)}
     assert found.resources[GPU].devices.keys() == {part(*each).id for each in EVERY}
@@ -130,8 +130,8 @@ def test_a_cordon_counts_by_either_id(cordons: tuple[str, ...]) -> None:
     plugin(found, *cordons)
     kubelet(found, one="GPU-a-1")
     assert offered(found, one="GPU-a-1") == EVERY - {("GPU-a", 1), ("GPU-a", 3)}
-    assert not found.resources[GPU].unknown_cordons()
-    found.pod_gone("one", 0.0)
+    assert not found.resources[GPU].use.unknown_cordons()
+    found.pod_events.gone("one", 0.0)
     assert offered(found) == EVERY - {("GPU-a", 3)}
     cordon(found)
     assert offered(found) == EVERY
@@ -147,5 +147,5 @@ def test_a_held_part_that_is_cordoned_stays_its_pods(cordons: tuple[str, ...]) -
     assert offered(found, one="GPU-a-1") == EVERY - gone
     # the kubelet would refuse to start its container again
     assert advertises(found, "GPU-a-1")
-    found.pod_gone("one", 0.0)
+    found.pod_events.gone("one", 0.0)
     assert offered(found) == EVERY - gone

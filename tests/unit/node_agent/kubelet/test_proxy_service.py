@@ -76,13 +76,13 @@ class Node:
     def plugin(self, name: str, options: PluginOptions, *devices: Device) -> None:
         self.mirror.connected(name, 1, options, 0.0)
         self.mirror.listed(name, 1, accept(devices), 0.0)
-        self.mirror.cordoned(name, "object", {}, 0.0)
+        self.mirror.table.cordoned(name, "object", {}, 0.0)
 
     def held_elsewhere(self, device: Device) -> None:
         """A device of a built-in plugin, by the pod `one`."""
         self.plugin(NIC, OURS, device)
-        self.mirror.pods_synced([pod("one", nic=1)], 0.0)
-        self.mirror.read(KubeletState((held_by("one", device.id, name=NIC),), ()))
+        self.mirror.pod_events.synced([pod("one", nic=1)], 0.0)
+        self.mirror.attribution.read(KubeletState((held_by("one", device.id, name=NIC),), ()))
 
     def gives_out(self, *paths: str) -> None:
         for path in paths:
@@ -254,7 +254,7 @@ async def test_the_file_of_a_device_that_another_pod_holds_is_not_given_out(path
     if not is_refused:
         assert await node.allocate(["d0"]) == [node.response]
         return
-    why = f"it gives out the device file of line of {NIC}, which another pod holds"
+    why = f"it allocates the device file of line of {NIC}, which another pod holds"
     with pytest.raises(Aborted, match=failed("Allocate", why)):
         await node.allocate(["d0"])
 

@@ -13,7 +13,7 @@ from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, EndpointState
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS, EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kubelet import codec
 from nodedevice_agent.kubelet.readings import NO_DEVICES, DevicesByID, PodReading

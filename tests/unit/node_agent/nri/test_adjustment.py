@@ -357,11 +357,11 @@ def test_duplicate_edits_are_made_once() -> None:
         (edits({"A": "x\0"}), "A has a zero byte"),
         (edits(annotations={"-a": "x"}), "'-a' cannot be the name of an annotation; "),
         (edits(annotations={"a": "\0"}), "annotation a has a zero byte in its value; "),
-        (edits(annotations={"cdi.k8s.io/a": "x" * 200}), f"'{'x' * 200}' is no list of CDI devices"),
-        (edits(annotations={"cdi.k8s.io/a": "x" * 201}), f"'{'x' * 200}…' is no list of CDI devices"),
+        (edits(annotations={"cdi.k8s.io/a": "x" * 200}), f"'{'x' * 200}' is not a list of CDI devices"),
+        (edits(annotations={"cdi.k8s.io/a": "x" * 201}), f"'{'x' * 200}…' is not a list of CDI devices"),
         (
             edits(annotations={"cdi.k8s.io/a": "v.com/c=d,"}),
-            "annotation cdi.k8s.io/a: 'v.com/c=d,' is no list of CDI devices",
+            "annotation cdi.k8s.io/a: 'v.com/c=d,' is not a list of CDI devices",
         ),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_deep_directory(tmp_path: Path) -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack(0)) + 100)
     try:
-        with pytest.raises(InjectionRefused, match="no device file"):
+        with pytest.raises(InjectionRefused, match="neither a device file"):
             stat_device(str(tmp_path))
     finally:
         sys.setrecursionlimit(limit)

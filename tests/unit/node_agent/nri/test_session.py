@@ -132,7 +132,7 @@ async def test_a_list_of_too_many_objects_ends_the_session(
 ) -> None:
     monkeypatch.setattr(synchronization, "MOST_OBJECTS", 9)
     runtime.pods, runtime.per_message = [POD] * 10, 1
-    assert "pods and containers; remove those that have ended" in await ended(handler, runtime)
+    assert "pods and containers; remove the ended ones" in await ended(handler, runtime)
     assert (await runtime.failed.get()).code == Code.RESOURCE_EXHAUSTED
     assert handler.calls.empty()
 

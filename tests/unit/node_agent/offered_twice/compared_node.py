@@ -67,7 +67,7 @@ class Node:
         self.kubelet.read(KubeletDevices({GPU: dict.fromkeys(ids, ())}), KubeletState(entries, rows), 0.0)
         while (listing := self.kubelet.next_listing()) is not None:
             self.kubelet.listing_made(listing, listing.made(), 0.0)
-        self.twice.changed()
+        self.twice.is_changed.set()
 
     def drivers(
         self,
@@ -79,10 +79,10 @@ class Node:
         of_slice = {name: SimpleNamespace(attributes=each, taints=taints) for name, each in devices.items()}
         pool: Any = SimpleNamespace(driver=DRIVER, devices=of_slice)
         self.offered[POOL] = PoolOffer(POOL, pool, held, cdi or {})
-        self.twice.changed()
+        self.twice.is_changed.set()
 
     def of(self, name: str) -> str:
-        found = self.twice.condition(name)
+        found = self.twice.conditions.get(name)
         if found is None:
             return ""
         assert found[:2] == ("True", Reason.OFFERED_TWICE)

@@ -60,7 +60,7 @@ def test_the_side_of_which_no_pod_holds_any_goes_else_the_plugin(
     [name] = {each.resource_name for each in offers if each.source is goes}
     assert {who_goes(text) for text in texts.values()} == {name}
     assert all(
-        (f"drain the pods that hold devices of {name}, then" in text) == (len(held) == 2) for text in texts.values()
+        (f"drain the pods that use devices of {name}, then" in text) == (len(held) == 2) for text in texts.values()
     )
 
 
@@ -81,7 +81,7 @@ def test_few_devices_are_named_and_the_rest_counted() -> None:
     assert text.startswith(
         f"5 devices are also offered by {offers[1].resource_name} (served by nodedevice) and can be allocated"
     )
-    assert f"{ids[0]}, {ids[1]}, {ids[2]} and 2 more; pods hold 0 of them here and 2 there; stop" in text
+    assert f"{ids[0]}, {ids[1]}, {ids[2]} and 2 more; 0 in use here and 2 there; stop" in text
     assert texts[offers[1].resource_name].startswith(
         f"5 devices are also offered by {offers[0].resource_name} (served by the kubelet) and can be allocated"
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.kube.served import ServedStatus
 from nodedevice_agent.kubelet.served import KubeletDevices
 from nodedevice_agent.offered_twice.node_sources import NodeSources
@@ -33,7 +33,7 @@ class Drivers:
 
     def __init__(self, state: EndpointState = EndpointState.RUNNING, pool: object = "pool") -> None:
         offered = SimpleNamespace(pool=pool, state=state, key=("gpu.vendor.example", "node"))
-        resource = SimpleNamespace(holders={"gpu-0": ""})
+        resource = SimpleNamespace(use=SimpleNamespace(holders={"gpu-0": ""}))
         self.served: Any = SimpleNamespace(
             is_synced=True,
             resources={POOL: resource, "taken.example/devices": resource},

@@ -53,7 +53,7 @@ async def test_a_comparison_is_followed_by_a_pause_of_four_times_as_long_up_to_a
 
     async def changing() -> None:
         while True:
-            node.twice.changed()
+            node.twice.is_changed.set()
             await asyncio.sleep(0.001)
 
     async with background(node.twice.run()), background(changing()):
@@ -83,7 +83,7 @@ async def test_once_all_is_known_everything_is_published(node: Node) -> None:
         node.drivers({"gpu-0": {"uuid": OTHER}})
         await asyncio.sleep(1.0)
         assert sorted(node.changed) == sorted([GPU, POOL])
-        node.twice.changed()
+        node.twice.is_changed.set()
         await asyncio.sleep(1.0)
         assert len(node.changed) == 2
 

@@ -35,7 +35,7 @@ async def test_both_say_so_within_a_second_and_as_long_as_it_lasts(node: Node) -
         assert not node.changed or not node.of(GPU)
         node.drivers({"gpu-0": {"uuid": UUID}})
         await asyncio.sleep(1.0)
-        assert f"1 device is also offered by {POOL} (DRA driver {DRIVER})" in node.of(GPU)
+        assert f"1 device is also offered by {POOL} (DRA driver {DRIVER}) and" in node.of(GPU)
         assert f"gpu-0 (there {UUID})" in node.of(POOL)
         assert gauges() == {GPU: 1, POOL: 1}
         node.changed.clear()
@@ -62,7 +62,7 @@ async def test_nothing_is_compared_while_nothing_changes(node: Node) -> None:
         await asyncio.sleep(10_000.0)
         assert node.comparisons == before
         for _ in range(100):
-            node.twice.changed()
+            node.twice.is_changed.set()
             await asyncio.sleep(0.01)
         await asyncio.sleep(5.0)
         assert node.comparisons <= before + 10, "changes of one second"
@@ -121,14 +121,14 @@ async def test_a_pod_that_holds_one_decides_which_side_goes(node: Node) -> None:
         node.drivers({"gpu-0": {"uuid": UUID}})
         await asyncio.sleep(1.0)
         for name in (GPU, POOL):
-            assert node.of(name).endswith(f"pods hold none of them; stop the device plugin of {GPU} on this node")
+            assert node.of(name).endswith(f"none is in use; stop the device plugin of {GPU} on this node")
         node.kubelets(UUID, held={UUID: "one"})
         await asyncio.sleep(1.0)
-        assert "pods hold 1 of them here and 0 there; stop the DRA driver" in node.of(GPU)
-        assert "pods hold 0 of them here and 1 there; stop the DRA driver" in node.of(POOL)
+        assert "1 in use here and 0 there; stop the DRA driver" in node.of(GPU)
+        assert "0 in use here and 1 there; stop the DRA driver" in node.of(POOL)
         node.drivers({"gpu-0": {"uuid": UUID}}, held=frozenset({"gpu-0"}))
         await asyncio.sleep(1.0)
-        assert f"1 there, 1 of them by both; drain the pods that hold devices of {GPU}, then stop" in node.of(POOL)
+        assert f"1 there, 1 in both; drain the pods that use devices of {GPU}, then stop" in node.of(POOL)
 
 
 @virtual_time
@@ -144,11 +144,11 @@ async def test_a_tainted_or_cordoned_device_is_not_offered_but_where_it_is_held(
         assert node.of(GPU)
         node.offered.clear()
         node.ours.plugin([UUID], OURS)
-        node.twice.changed()
+        node.twice.is_changed.set()
         await asyncio.sleep(1.0)
         assert OURS in node.of(GPU)
         node.ours.cordon(OURS, [UUID])
-        node.twice.changed()
+        node.twice.is_changed.set()
         await asyncio.sleep(1.0)
         assert not node.of(GPU)
 
@@ -163,14 +163,14 @@ async def test_a_built_in_plugin_says_what_its_devices_are(node: Node) -> None:
         await asyncio.sleep(1.0)
         assert node.of(OURS).endswith(f"take {OURS} out of this node's configuration")
         node.ours.lists([instance], OURS)
-        node.twice.changed()
+        node.twice.is_changed.set()
         await asyncio.sleep(1.0)
         assert not node.of(OURS), "the address is that of its GPU"
         node.drivers({"mig-0": {"uuid": MIG}})
         await asyncio.sleep(1.0)
         assert MIG in node.of(OURS)
         node.ours.lists([replace_device(instance, identity=(UUID, "c195:0"))], OURS)
-        node.twice.changed()
+        node.twice.is_changed.set()
         await asyncio.sleep(1.0)
         assert not node.of(OURS), "the same device says less of itself"
 
@@ -197,7 +197,7 @@ async def test_files_of_held_devices_are_compared(node: Node, tmp_path: Path) ->
             {"first": ("k8s.vendor.example/claim=b",), "second": ("k8s.vendor.example/claim=a",)},
         )
         await until(lambda: bool(node.of(GPU)))
-        assert "some-name (there second); pods hold 1 of them here and 1 there, 1 of them by both" in node.of(GPU)
+        assert "some-name (there second); 1 in use here and 1 there, 1 in both" in node.of(GPU)
         # one name of CDI, which both devices of the claim have
         specify(tmp_path, ("a", "/dev/gone9"), ("c", "/dev/gone7"))
         names = ("k8s.vendor.example/claim=c", "k8s.vendor.example/claim=a")

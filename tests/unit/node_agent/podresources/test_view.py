@@ -79,7 +79,7 @@ def test_a_pod_that_ended_is_unknown(event: str) -> None:
     elif event == "gone":
         scenario.gone("p")
     else:
-        scenario.happens("pods_synced", ())
+        scenario.happens("pod_events.synced", ())
     assert listed(scenario) == []
     assert view_of(scenario, "p") is None
 

@@ -85,7 +85,7 @@ async def test_it_serves_the_runtime_beside_its_tasks(tmp_path: Path, monkeypatc
     await made.run()
     assert begun == [
         ("vital", "ends of containers", "_watch_doubtful"),
-        ("retried", "pods of the kubelet", "_leave_all_to_kubelet"),
+        ("retried", "pods of the kubelet", "leave_all"),
         ("retried", "device numbers", "run"),
         ("the runtime",),
     ]

@@ -206,7 +206,7 @@ async def test_a_change_while_the_kubelet_is_read_is_another_reason_to_read_it(
 
     monkeypatch.setattr(node.reader, "read_checkpoint", reads)
     node.backend.resource_changed(GPU)
-    async with background(node.backend._leave_all_to_kubelet()):
+    async with background(node.backend._kubelet_pods.leave_all()):
         await until(lambda: node.changes == 1)
         assert (node.reads, node.backend.not_injected("p", "main", GPU)) == (2, True)
 
@@ -223,7 +223,7 @@ async def test_what_failed_is_done_again_without_another_change(node: Node, monk
     monkeypatch.setattr(node.reader, "read_checkpoint", reads)
     node.kubelet_has("p")
     node.backend.resource_changed(GPU)
-    async with background(tasks.retried("pods of the kubelet", node.backend._leave_all_to_kubelet)):
+    async with background(tasks.retried("pods of the kubelet", node.backend._kubelet_pods.leave_all)):
         await until(lambda: node.scenario.reasons() == {})
     assert node.reads == 2
 

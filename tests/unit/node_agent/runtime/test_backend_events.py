@@ -274,8 +274,8 @@ async def test_a_runtime_that_never_comes_is_disconnected_after_the_grace(
 def test_what_a_resource_has_may_change_the_numbers_of_its_files(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.backend.resource_changed(GPU)
-    assert node.backend._numbers._is_due.is_set()
-    assert not node.backend._may_be_kubelets.is_set(), "nobody waits"
+    assert node.backend._numbers.is_due.is_set()
+    assert not node.backend._kubelet_pods.are_due.is_set(), "nobody waits"
 
 
 async def test_the_configuration_of_the_runtime_that_is_connected_counts(

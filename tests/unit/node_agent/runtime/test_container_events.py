@@ -96,7 +96,7 @@ class TestEnd:
     def test_containers_after_a_restart(self, state: ContainerState) -> None:
         scenario, made = self.running()
         after = scenario.rebooted()
-        after.happens("pods_synced", [])
+        after.happens("pod_events.synced", [])
         assert after.held() == {"p/main": ("d0",)}
         after.sync(("p", container("p", state=state, annotations=made.annotations)))
         assert (after.held() == {}) == (state is ContainerState.STOPPED)
@@ -105,7 +105,7 @@ class TestEnd:
         scenario, made = self.running()
         after = scenario.rebooted()
         after.sync(("p", made))
-        after.happens("pods_synced", [])
+        after.happens("pod_events.synced", [])
         assert after.snapshot().releasing == 1
         after.end(made, "p")
         assert after.held() == {}
@@ -171,7 +171,7 @@ class TestNeverStarted:
         """The agent restarts, and the runtime synchronizes last."""
         before = self.found()
         after = before.rebooted()
-        after.happens("pods_synced", [])
+        after.happens("pod_events.synced", [])
         after.now += 60.0
         after.sync(("p", replace(container("p"), state=ContainerState.CREATED)))
         assert after.runtime.next_deadline() == after.now + CREATED_SECONDS

@@ -106,14 +106,14 @@ async def test_it_is_said_once_and_ends_with_the_container(
     numbers = DeviceNumbers(scenario.manager, lambda: changes.put_nowait(len(numbers.of(GPU))))
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(numbers.run())
-        numbers.changed()
+        numbers.is_due.set()
         path.unlink()
         path.symlink_to("/dev/zero")
         assert await changes.get() == 1
         (file,) = numbers.of(GPU)
         assert file.host_path == str(path)
         scenario.end(shown, "p")
-        numbers.changed()
+        numbers.is_due.set()
         assert await changes.get() == 0
         task.cancel()
     assert [(r.levelno, r.__dict__["path"]) for r in caplog.records] == [(logging.ERROR, str(path))]
@@ -132,7 +132,7 @@ async def test_changes_that_come_together_are_compared_once(monkeypatch: pytest.
     async with background(numbers.run()):
         began = asyncio.get_running_loop().time()
         for _ in range(5):
-            numbers.changed()
+            numbers.is_due.set()
             await asyncio.sleep(device_numbers._SETTLE_SECONDS / 10)
         await asyncio.sleep(100)
     assert [round(each - began, 3) for each in at] == [device_numbers._SETTLE_SECONDS]

@@ -43,9 +43,9 @@ async def test_its_container_is_not_alive(tmp_path: Path) -> None:
 
 async def test_its_device_is_free_when_the_pod_is_over(tmp_path: Path) -> None:
     scenario, _ = await refused_once(tmp_path)
-    scenario.happens("pod_gone", "p")
+    scenario.happens("pod_events.gone", "p")
     assert not scenario.manager.book.of_pod("p")
-    assert scenario.manager.resources[GPU].holders == {}
+    assert scenario.manager.resources[GPU].use.holders == {}
 
 
 async def test_its_device_is_prepared_before_the_next_start(tmp_path: Path) -> None:

@@ -31,5 +31,5 @@ async def test_a_comparison_that_failed_is_made_without_another_change(monkeypat
     monkeypatch.setattr(device_numbers, "_SETTLE_SECONDS", 0.0)
     numbers = DeviceNumbers(cast(Any, SimpleNamespace()), lambda: None)
     async with background(retried("device numbers", numbers.run)):
-        numbers.changed()
+        numbers.is_due.set()
         await until(lambda: len(compared) == 3)

@@ -135,7 +135,7 @@ def test_survives_a_restart_of_the_agent() -> None:
     assert is_saved(scenario.effects, durable=False)
     scenario.gone("p")
     after = scenario.rebooted()
-    after.happens("pods_synced", [])
+    after.happens("pod_events.synced", [])
     after.sync()
     assert after.held() == {"p/main": ("d0",)}
     assert after.runtime.next_deadline() == after.now + UNLISTED_SECONDS
@@ -168,7 +168,7 @@ def test_a_running_container_whose_sandbox_is_not_listed(is_restarted: bool) -> 
     shown = replace(made, pod_uid="p" if is_restarted else "")
     after.runtime.synchronized([], [shown], after.now)
     after.settled()
-    after.happens("pods_synced", [])
+    after.happens("pod_events.synced", [])
     assert after.held() == {"p/main": ("d0",)}
     assert after.runtime.next_deadline() is None, "it is listed"
     after.end(made, "p")

@@ -80,8 +80,8 @@ def test_nothing_is_removed_that_nobody_confirmed(
     assert first == f"cleanup of {URL} (context here of kubeconfig {file}):"
     assert second == "  no workload of ours is in namespace there (--namespace names another)"
     assert third == "  delete 2 NodeDevices"
-    assert ("give --yes" in done.stderr) is (status == 2)
-    assert ("nothing was changed, as this is a dry run" in done.stdout) is ("--dry-run" in flags)
+    assert ("pass --yes" in done.stderr) is (status == 2)
+    assert ("dry run: nothing was changed" in done.stdout) is ("--dry-run" in flags)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ async def test_a_survey_is_everything_that_is_left() -> None:
     }
     progress = Progress()
     survey = await survey_of(Kinds(found), objects_of(Kinds(found)), SCOPE, progress)
-    assert progress.step == "reading what there is to remove"
+    assert progress.step == "reading the objects to remove"
     assert survey == Survey(
         workloads=(("deployments", "nodedevice-operator"), ("daemonsets", "nodedevice-agent")),
         pods=1,

@@ -54,7 +54,7 @@ BEGINNING: Final = [
     "removing capacity, taint and labels from Nodes",
 ]
 OF_THE_NODE: Final = [
-    f"Node node-a: {NIC} stays, as it is owned by kubelet too",
+    f"Node node-a: {NIC} stays: also owned by kubelet",
     f"Node node-a: removed {GPU}, {NIC}, {LABEL}, the taint",
     "Nodes: 1 of 2 had capacity, taint or labels of ours",
 ]
@@ -241,7 +241,7 @@ async def test_only_one_of_its_clients_writes_without_the_lead(
     fences = [each._dynamic.client.rest_client.pool_manager._fence for each in (run.free_objects, run.fenced_objects)]
     assert fences == [None, run.fence]
     printed = capsys.readouterr()
-    assert printed.out == "nothing of nodedevice is left, except what is reported above\n"
+    assert printed.out == "nodedevice is removed, except for the objects reported above\n"
     assert printed.err == "waiting for the API server: GET nodes: connection refused\n"
 
 

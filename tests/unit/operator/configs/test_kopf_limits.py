@@ -116,7 +116,7 @@ async def test_an_answer_that_is_not_an_api_servers_is_a_broken_connection(
     async with session.get(f"{server.url}{path}") as response:
         assert await response.json()
     said = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert said == ([] if is_taken else ["API server's answer cannot be used; retrying"])
+    assert said == ([] if is_taken else ["API server's response cannot be used; retrying"])
 
 
 @pytest.mark.parametrize("depth", [400, 1_100, 10_000])

@@ -198,7 +198,7 @@ async def test_a_bind_that_is_made_again_while_another_is_read_is_not_decided() 
     # kube-scheduler repeats the bind of the second: its request is on its way now
     bench.binder.remember("uid-2", NEEDS)
     bench.api.results = [unreachable()]
-    assert "until it is known" in await bench.binder.bind(other)
+    assert "until the outcome is known" in await bench.binder.bind(other)
     await resolving
     assert bench.fleet.states == {"uid-2": "promised"}, "the first was not bound, the second may be"
 
@@ -256,7 +256,7 @@ async def test_what_was_certainly_not_done_is_withdrawn(bench: Bench, error: Api
     ("pod", "problem", "state"),
     [
         pytest.param(None, "the pod was deleted", "gone", id="gone"),
-        pytest.param(("other", ""), "the pod was deleted, and another one has its name", "gone", id="made again"),
+        pytest.param(("other", ""), "the pod was deleted, and another pod has its name", "gone", id="made again"),
         pytest.param(("uid", "elsewhere"), "the pod is bound to node elsewhere already", None, id="elsewhere"),
         pytest.param(("uid", "node"), "", "confirmed", id="bound by an earlier request"),
     ],
@@ -273,7 +273,7 @@ async def test_a_conflict_is_decided_by_a_read(
 @pytest.mark.parametrize("error", [unreachable(), Unavailable("POST", "pods/binding", "timeout", 504)])
 async def test_of_an_unknown_outcome_the_promise_stays_until_a_read_decides_it(bench: Bench, error: ApiError) -> None:
     bench.api.results = [error]
-    assert "until it is known" in await bench.binder.bind(POD)
+    assert "until the outcome is known" in await bench.binder.bind(POD)
     bench.clock.now += UNSEEN_SECONDS - 1
     await bench.resolve()
     assert bench.state == "promised"
@@ -289,9 +289,9 @@ async def test_of_an_unknown_outcome_the_promise_stays_until_a_read_decides_it(b
 async def test_a_refusal_after_an_unknown_outcome_withdraws_nothing(bench: Bench) -> None:
     bench.api.results = [unreachable(), Forbidden("POST", "pods/binding", "no", 403), Conflict("POST", "p", "c", 409)]
     await bench.binder.bind(POD)
-    assert "until it is known" in await bench.binder.bind(POD)
+    assert "until the outcome is known" in await bench.binder.bind(POD)
     assert bench.state == "promised"
-    assert await bench.binder.bind(POD) == "it is not known yet whether the API server has bound this pod"
+    assert await bench.binder.bind(POD) == "the outcome of the bind of this pod is still unknown"
     assert bench.state == "promised"
 
 

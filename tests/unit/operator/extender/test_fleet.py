@@ -129,7 +129,7 @@ def test_while_a_bind_is_not_decided_only_its_node_is_offered_and_the_same_parts
     first = bind(known, "p", needs(50))
     found = finished(known.filter("p", needs(50), ["a", "b"], 1))
     assert found.fitting == ["a"]
-    assert found.unresolvable == {"b": "it is not known yet whether the API server has bound the pod to node a"}
+    assert found.unresolvable == {"b": "the outcome of the pod's bind to node a is still unknown"}
     assert known.assign("p", needs(50), "a", 1) == first
     assert isinstance(known.assign("p", needs(50), "b", 1), NotFitting)
 

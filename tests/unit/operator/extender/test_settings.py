@@ -15,10 +15,10 @@ _TLS = {"tls_certificate": "a", "tls_key": "b", "client_ca": "c"}
     [
         ({"address": "8888"}, "address: '8888' is not host:port"),
         ({"http_address": "x"}, "httpAddress: 'x' is not host:port"),
-        ({"address": ":8888"}, "whoever reaches it can bind pods"),
+        ({"address": ":8888"}, "any client there can bind pods"),
         ({"tls_certificate": "a", "tls_key": "b"}, "tlsKey and clientCa belong together"),
         ({"client_names": ["a"]}, "clientNames: needs clientCa"),
-        ({"namespace": "../x"}, "namespace: '../x' is no namespace"),
+        ({"namespace": "../x"}, "namespace: '../x' is not a namespace"),
         ({"follow_lease": "x"}, "'x' is not NAMESPACE/NAME"),
         ({"follow_lease": "a/b/c"}, "'a/b/c' is not NAMESPACE/NAME"),
         ({"follow_lease": "a/b", "leader_elect": False}, "followLease: means nothing without leaderElect"),

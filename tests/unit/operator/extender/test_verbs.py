@@ -83,7 +83,7 @@ async def test_room_that_comes_soon_is_an_error_which_the_scheduler_tries_again(
     made._fleet.promise("other", eight, "n1", {}, later)
     made._fleet.pod_gone("other", later)
     body, outcome = await made.filter(json.dumps({"Pod": pod(), "NodeNames": ["n0", "n1"]}).encode())
-    reason = f"4 of {MEMORY} needed, and 0 are free; it is tried again, as pods that leave node n1 make room there"
+    reason = f"4 of {MEMORY} needed, and 0 are free; retrying, as pods that leave node n1 make room"
     assert (json.loads(body), outcome) == ({"Error": reason}, LATER)
 
 

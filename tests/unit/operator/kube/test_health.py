@@ -99,7 +99,7 @@ class TestASlowServer:
             # it may have had its effect: a watch is not judged now
             assert health.seconds_since_outage() == 0
         fields = {"verb": "PUT", "what": "leases", "error": "no response within 3.0 s"}
-        assert log_lines(caplog.records) == [("WARNING", "API server answers slowly; retrying", fields)]
+        assert log_lines(caplog.records) == [("WARNING", "API server responds slowly; retrying", fields)]
         clock.now = Clock.now + 2.9 + 60
         health.succeeded("GET", "nodes")
         health.failed(self.SLOW)

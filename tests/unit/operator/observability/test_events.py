@@ -118,14 +118,14 @@ def test_a_waiting_pod_is_reported_once_per_reason() -> None:
     none, few = record(), record(waiting=(waiting("NotEnoughDevices", "0 of 2"),))
     (event,) = transitions(none, few)
     assert (event.about.kind, event.about.name, event.about.uid, event.on_node) == ("Pod", "pod-a", "uid-a", "node-a")
-    assert event.message == f"container main waits for {GPU} on node-a: NotEnoughDevices (0 of 2)"
+    assert event.message == f"container main is pending without {GPU} on node-a: NotEnoughDevices (0 of 2)"
     (event,) = transitions(
         none,
         record(waiting=(waits("uid-a", "main", "AllocateFailed", "default", "pod-a", "delete the pod", final=True),)),
     )
     assert event.message == f"container main cannot get {GPU} on node-a: AllocateFailed (delete the pod)"
     (event,) = transitions(none, record(waiting=(waiting("NotEnoughDevices", ""),)))
-    assert event.message == f"container main waits for {GPU} on node-a: NotEnoughDevices"
+    assert event.message == f"container main is pending without {GPU} on node-a: NotEnoughDevices"
     assert reported(few, record(waiting=(waiting("NotEnoughDevices", "1 of 2"),))) == []
     assert len(reported(few, record(waiting=(waiting("AllocateFailed"), waiting("NotEnoughDevices"))))) == 1
 

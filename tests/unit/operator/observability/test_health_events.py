@@ -140,7 +140,8 @@ def test_a_pod_is_reported_of_the_devices_that_it_holds() -> None:
     assert (on_node.about.kind, on_pod.about.kind, on_pod.about.name) == ("NodeDevice", "Pod", "pod-a")
     assert (on_pod.about.uid, on_pod.on_node, on_pod.type) == ("uid-pod-a", "node-a", "Warning")
     assert (
-        on_pod.message == f"2 devices (gpu-0, gpu-1) of {GPU} on node-a unhealthy (Xid); held by this pod until it ends"
+        on_pod.message
+        == f"2 devices (gpu-0, gpu-1) of {GPU} on node-a unhealthy (Xid); in use by this pod until it ends"
     )
     assert transitions(broken, broken) == ()
     _, recovered = transitions(broken, well)
@@ -166,7 +167,7 @@ def test_a_plugin_that_stops_and_returns() -> None:
         ("DeviceUnhealthy", f"5 devices (gpu-7 and 4 more) of {GPU} on node-a unhealthy (EndpointStopped)"),
         (
             "DeviceUnhealthy",
-            f"1 device (gpu-7) of {GPU} on node-a unhealthy (EndpointStopped); held by this pod until it ends",
+            f"1 device (gpu-7) of {GPU} on node-a unhealthy (EndpointStopped); in use by this pod until it ends",
         ),
     ]
     assert reported(stopped, running)[1:] == [

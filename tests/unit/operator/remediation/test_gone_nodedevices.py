@@ -144,7 +144,7 @@ async def test_what_was_deleted_is_logged_with_the_reason(
     caplog.set_level(logging.INFO)
     await task(Api(), record).reconcile()
     [line] = [vars(each) for each in caplog.records]
-    assert line["message"] == "NodeDevice deleted: nobody uses it"
+    assert line["message"] == "unused NodeDevice deleted"
     assert (line["nodedevice"], line["since"], line["reason"]) == (record.name, SINCE, why)
 
 

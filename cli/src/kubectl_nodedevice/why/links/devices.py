@@ -152,7 +152,7 @@ def units_of(
 
 
 def _apart(unit: Unit, holders: Sequence[Holder], predecessors: frozenset[str]) -> Unit:
-    """With what predecessors hold counted by itself."""
+    """The unit with the devices of predecessors counted separately."""
     old = [each for each in holders if each.pod in predecessors]
     if not old:
         return unit
@@ -175,7 +175,7 @@ def _counted(found: NodeDevice, is_away: bool) -> Unit:
         BROKEN: 0 if is_away else total - found.healthy,
         HELD: found.allocated + found.releasing,
     }
-    words = {CORDONED: "cordoned", BROKEN: "broken", HELD: "held"}
+    words = {CORDONED: "cordoned", BROKEN: "unhealthy", HELD: "in use"}
     why = {key: f"{taken[key]} of {total} {word}" for key, word in words.items()}
     free = max(total - taken[CORDONED] - taken[HELD], 0) if is_away else found.available
     return Unit("", total, free, taken, why)

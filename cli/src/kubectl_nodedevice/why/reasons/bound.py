@@ -50,7 +50,7 @@ BOUND: Final = (
     Row(
         "ImageNotPulled",
         "The image of container {container} cannot be pulled: {words}",
-        "Correct the image or its pull secret; the runtime's words are in:",
+        "Correct the image or its pull secret; the Events have the runtime's message:",
         lines.DESCRIBE,
         Role.VIEW,
         rights.OWN_POD,
@@ -66,7 +66,7 @@ BOUND: Final = (
     Row(
         "ContainerNotStarted",
         "Container {container} does not run: {words}",
-        "Its own output:",
+        "Read its output:",
         "kubectl logs {pod} --namespace {namespace} --container {container}",
         Role.VIEW,
         Access("get", "pods/log", namespace=rights.OF_THE_POD),
@@ -74,7 +74,7 @@ BOUND: Final = (
     Row(
         "RunsWithoutDevices",
         "Container {container} runs without {resource}{words}.",
-        "Delete the pod, and have it made again:",
+        "Delete the pod, so that its controller creates it again:",
         lines.DELETE,
         Role.EDIT,
         rights.DELETE_POD,

@@ -10,12 +10,12 @@ EARLY: Final = (
     Row(
         "NamespaceTerminating",
         "Namespace {namespace} is being deleted{since}{words}.",
-        "Create the pod in another namespace; what keeps this one:",
+        "Create the pod in another namespace; see what blocks the deletion of this one:",
         "kubectl get namespace {namespace} --output yaml",
         Role.VIEW,
         Access("get", "namespaces", namespace=rights.OF_THE_POD),
     ),
-    # its controller has not made it
+    # its controller has not created it
     Row(
         "NoReplicas",
         "{controller} asks for no such pod: {asked}.",
@@ -27,7 +27,7 @@ EARLY: Final = (
     Row(
         "JobSuspended",
         "{controller} is suspended{of}.",
-        "Whoever suspended it resumes it, as a queue or the object that it belongs to; by hand:",
+        "A queue or its owner may resume it; to resume it by hand:",
         "kubectl patch {owner} --namespace {namespace} --patch {resume_patch}",
         Role.EDIT,
         Access("patch", "jobs", "batch", namespace=rights.OF_THE_POD),
@@ -59,7 +59,7 @@ EARLY: Final = (
     Row(
         "QuotaExceeded",
         "{words}",
-        "End a pod of the namespace that holds some, or have the quota raised:",
+        "Delete a pod of the namespace that uses the quota, or raise the quota:",
         lines.QUOTA,
         Role.VIEW,
         Access("get", "resourcequotas", namespace=rights.OF_THE_POD),
@@ -67,7 +67,7 @@ EARLY: Final = (
     Row(
         "CreationRefused",
         "{words}",
-        "Its controller has the words of whoever refused it:",
+        "The controller's Events have the whole message:",
         "kubectl describe {owner} --namespace {namespace}",
         Role.VIEW,
         Access("list", "events", namespace=rights.OF_THE_POD),
@@ -83,7 +83,7 @@ EARLY: Final = (
     Row(
         "PodDeleted",
         "It is being deleted{since}.",
-        "Its containers and finalizers are in:",
+        "See its containers and finalizers:",
         lines.DESCRIBE,
         Role.VIEW,
         rights.OWN_POD,
@@ -132,7 +132,7 @@ EARLY: Final = (
     Row(
         "NothingServes",
         "No node has {resource}{hint}",
-        "Correct the name in the pod, or run its device plugin; the resources that there are:",
+        "Correct the name in the pod, or run its device plugin; list the resources:",
         "kubectl nodedevice devices",
         Role.FLEET_VIEW,
         rights.FLEET,
@@ -140,7 +140,7 @@ EARLY: Final = (
     Row(
         "NothingOffered",
         "No driver has published a device of the DeviceClass {device_class}{hint}",
-        "See whether its driver runs; what drivers have published:",
+        "Check that its driver runs; list the published ResourceSlices:",
         "kubectl get resourceslices",
         Role.FLEET_VIEW,
         rights.SLICES,

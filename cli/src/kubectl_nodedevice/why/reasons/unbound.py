@@ -7,17 +7,17 @@ from kubectl_nodedevice.why.reasons.rights import Access, Role
 from kubectl_nodedevice.why.reasons.row import Help, Row
 
 UNBOUND: Final = (
-    # which nodes it may be on
+    # nodes that it may be scheduled to
     Row(
         "NodeMissing",
         "Node {node} does not exist.",
-        "Delete the pod, and have it made again without nodeName, or with one of the cluster's nodes:",
+        "Delete the pod, and create it again without nodeName, or with an existing node:",
         lines.DELETE,
         Role.EDIT,
         rights.DELETE_POD,
         of_node=Help(
             "Node {node} does not exist.",
-            "Correct the name, or register the node again; all nodes:",
+            "Correct the name, or register the node again; list all nodes:",
             "kubectl get nodes",
             Role.FLEET_VIEW,
             rights.NODES,
@@ -26,7 +26,7 @@ UNBOUND: Final = (
     Row(
         "NodeSelector",
         "Its selector or affinity excludes {on}.",
-        "Label a node so, or correct the pod; the labels of the nodes:",
+        "Label a node, or correct the pod; list the labels of the nodes:",
         "kubectl get nodes --show-labels",
         Role.FLEET_VIEW,
         rights.NODES,
@@ -34,7 +34,7 @@ UNBOUND: Final = (
     Row(
         "ClaimElsewhere",
         "Its claim is allocated on another node, which excludes {on}.",
-        "The pod needs that node, or another claim; where claims are allocated:",
+        "Use that node or another claim; see where claims are allocated:",
         "kubectl get resourceclaims --namespace {namespace} --output yaml",
         Role.VIEW,
         rights.CLAIMS,
@@ -50,7 +50,7 @@ UNBOUND: Final = (
     Row(
         "NodeNotReady",
         "The kubelet is not Ready on {on}.",
-        "What is wrong there is among its conditions:",
+        "Read the cause in the node's conditions:",
         "kubectl describe node {node}",
         Role.FLEET_VIEW,
         rights.NODES,
@@ -58,19 +58,19 @@ UNBOUND: Final = (
     Row(
         "NodeTaint",
         "It does not tolerate a taint of {on}.",
-        "Remove the taint when it has served its purpose, or add a toleration:",
+        "Remove the taint if it is no longer needed, or add a toleration:",
         "kubectl taint node {node} {taint}-",
         Role.ADMIN,
         rights.PATCH_NODE,
         of_node=Help(
-            "A taint of {on} keeps pods off that do not tolerate it.",
-            "Remove the taint when it has served its purpose:",
+            "A taint of {on} keeps pods without a toleration off the node.",
+            "Remove the taint if it is no longer needed:",
             "kubectl taint node {node} {taint}-",
             Role.ADMIN,
             rights.PATCH_NODE,
         ),
     ),
-    # who serves the resource there
+    # the server of the resource on the node
     Row(
         "NodeLacks",
         "No node has all that it asks for; something is missing on {on}.",
@@ -90,7 +90,7 @@ UNBOUND: Final = (
     Row(
         "AgentSilent",
         "The agent is silent on {on}.",
-        "See its pod, and the node's clock and network:",
+        "Check its pod, and the node's clock and network:",
         lines.AGENT_PODS,
         Role.FLEET_VIEW,
         rights.SYSTEM_PODS,
@@ -98,7 +98,7 @@ UNBOUND: Final = (
     Row(
         "NotConfigured",
         "{resource} is not configured any more on {on}.",
-        "Create the NodeDeviceConfig again, or have it select the node; those that exist:",
+        "Create the NodeDeviceConfig again, or correct its nodeSelector; list the existing ones:",
         "kubectl get nodedeviceconfigs",
         Role.FLEET_VIEW,
         Access("list", "nodedeviceconfigs", "nodedevice.io"),
@@ -167,7 +167,7 @@ UNBOUND: Final = (
         Role.FLEET_VIEW,
         rights.NODES,
     ),
-    # which devices it has
+    # the node's devices
     Row(
         "NoDevices",
         "Without any device of {resource}: {on}.",
@@ -192,8 +192,8 @@ UNBOUND: Final = (
         Role.FLEET_VIEW,
         rights.FLEET,
         of_node=Help(
-            "There is no device of {resource} on {on}.",
-            "What there is of it elsewhere:",
+            "{resource} has no device on {on}.",
+            "List its devices on other nodes:",
             lines.DEVICES,
             Role.FLEET_VIEW,
             rights.FLEET,
@@ -202,7 +202,7 @@ UNBOUND: Final = (
     Row(
         "TooFewOnOneDevice",
         "{problem} on {on}.",
-        "Ask for fewer, or wait until pods on one device have ended; what is free on each:",
+        "Request fewer, or wait until pods on one device have ended; list the free parts:",
         lines.DEVICES,
         Role.FLEET_VIEW,
         rights.FLEET,
@@ -210,13 +210,13 @@ UNBOUND: Final = (
     Row(
         "DevicesCordoned",
         "Devices of {resource} are cordoned on {on}.",
-        "Those that work again:",
+        "Uncordon the devices that work again:",
         "kubectl nodedevice uncordon {node} --resource {resource} {device_options}",
         Role.CORDON,
         rights.CORDON,
         of_device=Help(
             "It is cordoned.",
-            "When it works again:",
+            "If the device works again, uncordon it:",
             "kubectl nodedevice uncordon {node} --resource {resource} {device_options}",
             Role.CORDON,
             rights.CORDON,
@@ -230,8 +230,8 @@ UNBOUND: Final = (
         Role.FLEET_VIEW,
         rights.FLEET,
         of_device=Help(
-            "It is not healthy.",
-            "{device_remedy}; the pods of its node, that of its plugin among them:",
+            "It is unhealthy.",
+            "{device_remedy}; list the node's pods, with that of the plugin:",
             lines.NODES_PODS,
             Role.ADMIN,
             rights.ALL_PODS,
@@ -240,13 +240,13 @@ UNBOUND: Final = (
     Row(
         "DevicesInOtherUse",
         "Devices of {resource} are in use in another way on {on}.",
-        "They are free when the pods that have them so have ended:",
+        "They are free after those pods have ended; list them:",
         "kubectl nodedevice devices --node {node}",
         Role.FLEET_VIEW,
         rights.FLEET,
         of_device=Help(
             "It is in use in another way.",
-            "It is free when the pods that have it so have ended:",
+            "It is free after those pods have ended; list them:",
             "kubectl nodedevice devices --node {node}",
             Role.FLEET_VIEW,
             rights.FLEET,
@@ -263,7 +263,7 @@ UNBOUND: Final = (
     Row(
         "DevicesTainted",
         "Devices of {resource} are tainted on {on}.",
-        "The driver takes its taints away when the device works; those that are set:",
+        "The driver removes its taints when the device works; list the taints:",
         "kubectl get resourceslices,devicetaintrules --output yaml",
         Role.ADMIN,
         rights.SLICES,
@@ -284,15 +284,15 @@ UNBOUND: Final = (
         Role.FLEET_VIEW,
         rights.FLEET,
         of_node=Help(
-            "Pods hold all of {resource} on {on}.",
-            "They are free when these pods have ended; all devices, with their holders:",
+            "All devices of {resource} are in use on {on}.",
+            "They are free after these pods have ended; list the devices and their pods:",
             lines.DEVICES,
             Role.FLEET_VIEW,
             rights.FLEET,
         ),
         of_device=Help(
-            "A pod holds it.",
-            "It is free when that pod has ended; all devices, with their holders:",
+            "It is in use.",
+            "It is free after its pod has ended; list the devices and their pods:",
             lines.DEVICES,
             Role.FLEET_VIEW,
             rights.FLEET,
@@ -314,8 +314,8 @@ UNBOUND: Final = (
         Role.FLEET_VIEW,
         rights.NODES,
         of_node=Help(
-            "None of {resource} is shown by {on}.",
-            "Whoever serves the resource there knows why; the numbers of the Node:",
+            "No device of {resource} is shown by {on}.",
+            "The logs of its device plugin may have the cause; read the Node's capacity:",
             "kubectl describe node {node}",
             Role.FLEET_VIEW,
             rights.NODES,

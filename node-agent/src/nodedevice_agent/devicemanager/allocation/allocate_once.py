@@ -42,51 +42,51 @@ class AllocateOnce:
         self._book = book
         self._marks = marks
         # by call without an allocation: why it has none; "" while it is in flight
-        self._calls: dict[AllocationKey, str] = {}
+        self.calls: dict[AllocationKey, str] = {}
         # containers that were refused because the response of their call was lost
-        self._lost: dict[AllocationKey, PendingAllocation] = {}
+        self.refused: dict[AllocationKey, PendingAllocation] = {}
         # the checkpoint was lost, and not all pods have been listed since
-        self._is_lost = False
+        self.is_lost = False
 
     def applies_to(self, resource_name: str) -> bool:
         """Whether no second call may be made for a container; never for a built-in plugin."""
         if not self._policy:
             return False
         resource = self._book.resources.get(resource_name)
-        if resource is not None and resource.is_built_in:
+        if resource is not None and resource.presence.is_built_in:
             return False
         return self._policy.get(resource_name, self._policy.get(ANY_RESOURCE, "always")) == "never"
 
     @property
     def lost(self) -> dict[AllocationKey, PendingAllocation]:
         """Containers that were refused because the response of their call was lost."""
-        return {key: lost for key, lost in self._lost.items() if self.applies_to(key[2])}
+        return {key: lost for key, lost in self.refused.items() if self.applies_to(key[2])}
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def record(self, key: AllocationKey) -> None:
         """A call is to be made."""
-        self._calls[key] = ""
+        self.calls[key] = ""
 
     def committed(self, allocations: Iterable[Allocation]) -> None:
         for allocation in allocations:
-            self._calls.pop(allocation.key, None)
+            self.calls.pop(allocation.key, None)
 
     def refuse(self, pod_uid: str, requests: Iterable[DeviceRequest], why: str = "") -> PendingAllocation | None:
         """Why the pod gets none of these; None if no call for it has failed. why: the failure that ended its transaction."""
         for request in requests:
             key = pod_uid, request.container, request.resource_name
-            if key in self._calls and self.applies_to(key[2]):
-                self._calls[key] = self._calls[key] or why or _CHANGED
-                return _final(key, self._calls[key])
+            if key in self.calls and self.applies_to(key[2]):
+                self.calls[key] = self.calls[key] or why or _CHANGED
+                return _final(key, self.calls[key])
         return None
 
     def creation_refused(self, pod_uid: str, container: str) -> None:
         """The runtime was not allowed to create this container: the pod is pending if that is so for good."""
         for allocation in self._book.of_container(pod_uid, container):
             message = self.lost_response(allocation)
-            if message and allocation.key not in self._lost:
-                self._lost[allocation.key] = PendingAllocation(
+            if message and allocation.key not in self.refused:
+                self.refused[allocation.key] = PendingAllocation(
                     *allocation.key, Reason.ALLOCATE_FAILED, message, is_final=True
                 )
                 self._marks.publish(allocation.resource_name)
@@ -99,49 +99,49 @@ class AllocateOnce:
 
     def forget(self, pod_uid: str) -> None:
         """The pod is over."""
-        if not self._lost and not self._calls:
+        if not self.refused and not self.calls:
             return
-        self._lost = {key: lost for key, lost in self._lost.items() if key[0] != pod_uid}
-        for key in [key for key in self._calls if key[0] == pod_uid]:
-            del self._calls[key]
+        self.refused = {key: lost for key, lost in self.refused.items() if key[0] != pod_uid}
+        for key in [key for key in self.calls if key[0] == pod_uid]:
+            del self.calls[key]
             self._marks.save()
 
     # -- restart ------------------------------------------------------------------------------------------------------
 
     def keys(self) -> tuple[AllocationKey, ...]:
         """For the checkpoint."""
-        return (_EVERY_POD, *self._calls) if self._is_lost else tuple(self._calls)
+        return (_EVERY_POD, *self.calls) if self.is_lost else tuple(self.calls)
 
     def pod_uids(self) -> frozenset[str]:
-        return frozenset(key[0] for key in self._calls)
+        return frozenset(key[0] for key in self.calls)
 
     def restore(self, keys: Iterable[AllocationKey]) -> None:
         """From the checkpoint. Calls for resources whose setting was changed meanwhile are dropped."""
         keys = tuple(keys)
-        self._is_lost = _EVERY_POD in keys
-        self._calls = {key: _RESTARTED for key in keys if self._is_unmet(key)}
+        self.is_lost = _EVERY_POD in keys
+        self.calls = {key: _RESTARTED for key in keys if self._is_unmet(key)}
 
     def checkpoint_lost(self, pods: Iterable[Pod]) -> None:
         """Calls may have been made for all pods that are bound to this node by now. pods: those that are known already."""
-        self._is_lost = "never" in self._policy.values()
+        self.is_lost = "never" in self._policy.values()
         for pod in pods:
             self.pod_seen(pod)
 
     def pod_seen(self, pod: Pod) -> None:
-        for request in pod.device_requests if self._is_lost else ():
+        for request in pod.device_requests if self.is_lost else ():
             key = pod.uid, request.container, request.resource_name
             if self._is_unmet(key):
-                self._calls.setdefault(key, _LOST)
+                self.calls.setdefault(key, _LOST)
 
     def pods_synced(self, pods: Iterable[Pod]) -> None:
         """All pods, as the API has them. Those that were bound when the checkpoint was lost have been seen, but for static
         pods that are not proven yet.
         """
-        for pod in pods if self._is_lost else ():
+        for pod in pods if self.is_lost else ():
             if pod.config_hash:
                 self.pod_seen(replace(pod, uid=pod.config_hash))
-        if self._is_lost:
-            self._is_lost = False
+        if self.is_lost:
+            self.is_lost = False
             self._marks.save()
 
     def _is_unmet(self, key: AllocationKey) -> bool:

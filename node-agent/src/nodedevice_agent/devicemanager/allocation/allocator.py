@@ -265,7 +265,7 @@ class Allocator:
             misfit = current.misfit(resource, reusable, current.requests.index(request))
             self._overtaken(current, misfit or _unaligned(current, request), now)
             return
-        asks = resource.options.get_preferred_allocation_available and current.use_preferred
+        asks = resource.newest.options.get_preferred_allocation_available and current.use_preferred
         if selection.missing > 0 and preferred is None and asks:
             call = self._new_call(current, resource)
             self._marks.call(CallPreferred(*call, selection.candidates(), selection.taken, selection.count))
@@ -281,10 +281,10 @@ class Allocator:
 
     def _new_call(self, current: PodAllocation, resource: Resource) -> tuple[int, str, int]:
         """Ticket, resource name and endpoint of a new call."""
-        assert resource.endpoint is not None
+        assert resource.newest.endpoint is not None
         current.ticket = next(self._tickets)
         self._by_ticket[current.ticket] = current
-        return current.ticket, resource.name, resource.endpoint
+        return current.ticket, resource.name, resource.newest.endpoint
 
     def _overtaken(self, current: PodAllocation, failed: PendingAllocation, now: float) -> None:
         """The rehearsal succeeded, but then preferred devices or other pods took what it had for a later container."""
@@ -313,7 +313,7 @@ class Allocator:
             self._marks.save_durably(pod.uid)
             self._marks.held({allocation.resource_name for allocation in allocated})
             current.assignments.report(allocated, self._book.resources, self._marks)
-        calls = [a.key for a in allocated if self._book.resources[a.resource_name].options.pre_start_required]
+        calls = [a.key for a in allocated if self._book.resources[a.resource_name].newest.options.pre_start_required]
         if calls:
             self._pre_starts.require(calls)
         if unmet and pod.uid in self.unallocated and any(r.resource_name in self._book.resources for r in unmet):

@@ -44,12 +44,13 @@ def is_outdated(allocation: Allocation, resource: Resource) -> bool:
 def problem(allocation: Allocation, resource: Resource) -> str:
     """Why a container must not start with it now; empty where it may."""
     # another plugin may have taken over the resource's name meanwhile
-    if not resource.is_built_in and not any(map(resource.identity_of, allocation.device_ids)):
+    has_said = resource.listed.has_identities or resource.identities.past
+    if not resource.presence.is_built_in and not (has_said and any(map(resource.identities.of, allocation.device_ids))):
         return ""
     name = resource.name
-    if resource.is_not_configured:
+    if resource.presence.is_not_configured:
         return f"{name} is not configured on this node any more: delete the pod, or configure the resource again"
-    if not resource.is_live or not resource.is_built_in:
+    if not resource.is_live or not resource.presence.is_built_in:
         return f"the built-in device plugin of {name} has not listed its devices yet"
     missing = [device_id for device_id in allocation.device_ids if resource.reported(device_id) is None]
     if missing:

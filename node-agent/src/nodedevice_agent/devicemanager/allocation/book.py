@@ -36,12 +36,12 @@ class AllocationBook:
     def add(self, allocation: Allocation) -> None:
         """Add or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
         pod_uid, resource = allocation.pod_uid, self.resources[allocation.resource_name]
-        holders = resource.holders
+        holders = resource.use.holders
         for device_id in holders.keys() & allocation.device_ids:
             if holders[device_id] != pod_uid:
                 raise ValueError(f"{allocation.resource_name} {device_id} is held by pod {holders[device_id]}")
         holders.update(dict.fromkeys(allocation.device_ids, pod_uid))
-        resource.holds += 1
+        resource.use.holds += 1
         entries = self.by_pod.setdefault(pod_uid, {})
         before = entries.get((allocation.container, allocation.resource_name))
         entries[allocation.container, allocation.resource_name] = allocation
@@ -98,9 +98,9 @@ class AllocationBook:
             self.unanswered.pop(allocation.key, None)
         self._kept -= allocation.octets
         resource = self.resources[allocation.resource_name]
-        resource.holds += 1
+        resource.use.holds += 1
         for device_id in allocation.device_ids:
-            resource.holders.pop(device_id, None)
+            resource.use.holders.pop(device_id, None)
 
     def no_room(self, made: Allocation, uncommitted: Iterable[Allocation]) -> str:
         """Why there is no room for the response of one more allocation; empty where there is.

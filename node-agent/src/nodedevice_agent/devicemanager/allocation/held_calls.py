@@ -135,10 +135,10 @@ class Reallocations(_RetriedCalls):
             self._stop_retry_timer(key)
             # what a container gets with parts may depend on its pod
             is_pod_missing = resource.listed.part_rules is not None and key[0] not in self._pods
-            if resource.endpoint is None or is_pod_missing:
+            if resource.newest.endpoint is None or is_pod_missing:
                 continue
             if all(i in resource.devices and i not in resource.listed.unconfirmed for i in allocation.device_ids):
-                call = self._begin(key), resource.name, resource.endpoint
+                call = self._begin(key), resource.name, resource.newest.endpoint
                 named = resource.plugin_ids(allocation.device_ids)
                 self._marks.call(CallAllocate(*call, named, allocation.pod_uid, allocation.container))
 
@@ -226,7 +226,7 @@ class PreStartCalls(_RetriedCalls):
         if key in self.required:
             failure = self.failures.get(key)
             return PendingPreStart(key[2], failure.message if failure else "", self.is_in_flight(key))
-        if key in self.undecided and self._book.resources[key[2]].settle_until is not None:
+        if key in self.undecided and self._book.resources[key[2]].presence.settle_until is not None:
             return PendingPreStart(key[2])
         return None
 
@@ -243,7 +243,7 @@ class PreStartCalls(_RetriedCalls):
                 continue
             if allocation is not None and (not resource.is_live or self._book.lacks_original(allocation)):
                 self._stop_retry_timer(key)
-            elif allocation is not None and resource.options.pre_start_required:
+            elif allocation is not None and resource.newest.options.pre_start_required:
                 self._call(allocation)
             else:
                 # released meanwhile, or the plugin was replaced by one that does not require the call
@@ -279,15 +279,15 @@ class PreStartCalls(_RetriedCalls):
         """Move undecided calls to the required ones, or drop them, where the plugin is connected."""
         for key in [key for key in self.undecided if self._book.resources[key[2]].is_live]:
             del self.undecided[key]
-            if self._book.resources[key[2]].options.pre_start_required:
+            if self._book.resources[key[2]].newest.options.pre_start_required:
                 self.required[key] = None
                 self._marks.save()
 
     def _call(self, allocation: Allocation) -> None:
         resource = self._book.resources[allocation.resource_name]
-        assert resource.endpoint is not None
+        assert resource.newest.endpoint is not None
         ticket, named = self._begin(allocation.key), resource.plugin_ids(allocation.device_ids)
-        self._marks.call(CallPreStart(ticket, resource.name, resource.endpoint, allocation.container, named))
+        self._marks.call(CallPreStart(ticket, resource.name, resource.newest.endpoint, allocation.container, named))
 
     def _done(self, key: AllocationKey) -> None:
         del self.required[key]

@@ -29,7 +29,8 @@ from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest, Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation, by_numa
 from nodedevice_agent.devicemanager.resources import availability
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
@@ -110,25 +111,25 @@ class PodAllocation:
     def short(self, request: DeviceRequest, missing: int) -> PendingAllocation:
         """Pending because `missing` devices of the resource cannot be had now."""
         name, resource = request.resource_name, self.book.resources[request.resource_name]
-        if resource.lost_to is not None:
+        if resource.presence.lost_to is not None:
             why = (
                 Reason.PLACE_TAKEN,
                 f"another resource name has the place of {name} on this node, which has too many: delete the pod",
             )
-        elif resource.is_not_configured:
+        elif resource.presence.is_not_configured:
             why = Reason.NOT_CONFIGURED, f"{name} is not configured on this node any more"
-        elif resource.state is not EndpointState.RUNNING:
-            does_not = "does not answer" if resource.is_silent else "is not connected"
+        elif resource.presence.state is not EndpointState.RUNNING:
+            does_not = "does not answer" if resource.presence.is_silent else "is not connected"
             why = Reason.ENDPOINT_STOPPED, f"the device plugin of {name} {does_not}"
-        elif not resource.are_cordons_synced:
+        elif not resource.use.are_cordons_synced:
             why = Reason.CORDONS_NOT_SYNCED, f"the cordons of {name} on this node are not synced yet"
-        elif resource.possible_holders:
+        elif resource.use.possible_holders:
             why = (
                 Reason.ALLOCATIONS_OMITTED,
                 f"the checkpoint was lost, and the NodeDevice of {name} omitted allocations: this pod or another may hold any "
                 "device; delete the pods of this node that wait for this reason",
             )
-        elif not resource.is_live or resource.awaits_others:
+        elif not resource.is_live or resource.presence.awaits_others:
             why = Reason.DEVICE_LIST_PENDING, f"the device plugin of {name} has not listed its devices yet"
         elif doubt := availability.doubt(resource):
             why = Reason.DEVICE_UNCONFIRMED, f"{missing} of {name} needed: {doubt}"
@@ -216,7 +217,7 @@ class PodAllocation:
     def _parents(self, resource: Resource, reusable: Iterable[str], free: Iterable[str]) -> Parents:
         held = (a.device_ids for a in self.book.of_pod(self.pod.uid) if a.resource_name == resource.name)
         mine = {*chain.from_iterable(held), *self._reserved.get(resource.name, ())}
-        return Parents(resource.listed, free, reusable, map(resource.parent_of, mine))
+        return Parents(resource.listed, free, reusable, map(resource.use.parent_of, mine))
 
     def _unmet(self, resource_name: str, start: int) -> list[DeviceRequest]:
         """Requests for this resource that lack devices, from that one on."""
@@ -255,7 +256,7 @@ class PodAllocation:
         self.chosen = tuple(sorted(device_ids))
         new = set(self.chosen).difference(self._reusable.get(resource.name, ()))
         self._reserved.setdefault(resource.name, set()).update(new)
-        resource.reserved.update(dict.fromkeys(new, self.pod.uid))
+        resource.use.reserved.update(dict.fromkeys(new, self.pod.uid))
         self._free.pop(resource.name, None)
 
     def made(self, request: DeviceRequest, response: AllocateResponse) -> Allocation:
@@ -290,7 +291,7 @@ class PodAllocation:
     def release(self) -> frozenset[str]:
         """Release every device that this transaction reserved. Returns their resource names."""
         for name, device_ids in self._reserved.items():
-            reserved = self.book.resources[name].reserved
+            reserved = self.book.resources[name].use.reserved
             if device_ids.issuperset(reserved):
                 # as mostly, and of very many at once
                 reserved.clear()

@@ -151,7 +151,7 @@ def _rehearse(topology: Topology, trial: PodAllocation, ways: Ways) -> DeviceReq
 
 def _keep(topology: Topology, current: PodAllocation, trial: PodAllocation, ways: Ways) -> None:
     is_advised = current.use_preferred and any(
-        current.book.resources[request.resource_name].options.get_preferred_allocation_available
+        current.book.resources[request.resource_name].newest.options.get_preferred_allocation_available
         for request in current.requests
     )
     if not ways.are_first and not is_advised:

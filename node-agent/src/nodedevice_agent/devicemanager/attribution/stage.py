@@ -93,7 +93,7 @@ class Attribution:
     def _is_held_here(self, allocation: Allocation) -> bool:
         """Whether the kubelet has allocated one of these devices, or others to the same container."""
         resource = self._table.by_name.get(allocation.resource_name)
-        held = resource.holders if resource is not None else {}
+        held = resource.use.holders if resource is not None else {}
         return self._book.of(*allocation.key) is not None or not held.keys().isdisjoint(allocation.device_ids)
 
     # -- the kubelet ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodedevice_api.device_ids import ShortenedID, has_original
+from nodedevice_api.device_ids import has_original, long_octets
 
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 
@@ -87,11 +87,6 @@ def kept_octets(response: bytes | None, edits: ContainerEdits | None, device_ids
         return octets
     entries = (edits.envs, edits.mounts, edits.devices, edits.annotations, edits.cdi_devices)
     return octets + _ENTRY_OCTETS * sum(map(len, entries))
-
-
-def long_octets(device_ids: Iterable[str]) -> int:
-    """Of the IDs that are shown shortened, in their original form; an ordinary ID has few."""
-    return sum(i.octets for i in device_ids if isinstance(i, ShortenedID))
 
 
 def by_numa(device_ids: Iterable[str], numa_nodes: Mapping[str, tuple[int, ...]]) -> dict[int, tuple[str, ...]]:

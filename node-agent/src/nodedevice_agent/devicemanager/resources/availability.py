@@ -14,21 +14,21 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 def is_healthy(resource: Resource, device_id: str) -> bool:
     """Listed as healthy by a connected plugin, not damped, and its physical device is not used in another way."""
     device = resource.devices.get(device_id) if resource.is_live else None
-    is_out = bool(resource.excess) or resource.flap_damping.has(device_id) or device_id in resource.held_back
+    is_out = bool(resource.use.excess) or resource.flap_damping.has(device_id) or device_id in resource.use.held_back
     return device is not None and device.healthy and not is_out
 
 
 def is_usable(resource: Resource, device_id: str) -> bool:
     """Healthy, not cordoned, and confirmed."""
     is_in_doubt = device_id in resource.listed.unconfirmed
-    return is_healthy(resource, device_id) and not is_in_doubt and not resource.is_cordoned(device_id)
+    return is_healthy(resource, device_id) and not is_in_doubt and not resource.use.is_cordoned(device_id)
 
 
 def unconfirmed(resource: Resource) -> list[str]:
     """Healthy devices that are free and counted, and not allocated before their plugin has confirmed them; sorted."""
     if not resource.listed.unconfirmed or _gives_none(resource):
         return []
-    out = {*resource.holders, *resource.reserved, *_not_counted(resource)}
+    out = {*resource.use.holders, *resource.use.reserved, *_not_counted(resource)}
     return sorted(resource.listed.unconfirmed - out)
 
 
@@ -39,11 +39,11 @@ def doubt(resource: Resource) -> str:
 
 
 def _are_all_out(resource: Resource) -> bool:
-    return bool(resource.excess) or resource.flap_damping.is_of_all
+    return bool(resource.use.excess) or resource.flap_damping.is_of_all
 
 
 def _gives_none(resource: Resource) -> bool:
-    return not resource.is_live or _are_all_out(resource) or ALL_DEVICES in resource.cordoned_ids
+    return not resource.is_live or _are_all_out(resource) or ALL_DEVICES in resource.use.cordoned_ids
 
 
 def _out(resource: Resource) -> set[str]:
@@ -52,7 +52,7 @@ def _out(resource: Resource) -> set[str]:
 
 
 def _not_counted(resource: Resource) -> set[str]:
-    return {*resource.cordoned_ids, *resource.flap_damping.damped, *resource.held_back}
+    return {*resource.use.cordoned_ids, *resource.flap_damping.damped, *resource.use.held_back}
 
 
 def are_usable(resource: Resource, device_ids: Iterable[str]) -> bool:
@@ -65,8 +65,8 @@ def are_usable(resource: Resource, device_ids: Iterable[str]) -> bool:
         listed.unhealthy_ids,
         listed.unconfirmed,
         resource.flap_damping.damped,
-        resource.held_back,
-        resource.cordoned_ids,
+        resource.use.held_back,
+        resource.use.cordoned_ids,
     )
     return resource.devices.keys() >= ids and all(map(ids.isdisjoint, out))
 
@@ -74,14 +74,14 @@ def are_usable(resource: Resource, device_ids: Iterable[str]) -> bool:
 def healthy_count(resource: Resource) -> int:
     if not resource.is_live or _are_all_out(resource):
         return 0
-    return _healthy_count_without(resource, {*resource.flap_damping.damped, *resource.held_back})
+    return _healthy_count_without(resource, {*resource.flap_damping.damped, *resource.use.held_back})
 
 
 def free(resource: Resource) -> tuple[str, ...]:
     """Device IDs that are healthy, not cordoned, not held and not reserved; sorted, so equal state gives an equal result."""
     if _gives_none(resource):
         return ()
-    out = {*resource.holders, *resource.reserved, *_out(resource)}
+    out = {*resource.use.holders, *resource.use.reserved, *_out(resource)}
     return tuple(filterfalse(out.__contains__, resource.listed.healthy_ids)) if out else resource.listed.healthy_ids
 
 
@@ -89,8 +89,8 @@ def allocatable(resource: Resource) -> tuple[str, ...]:
     """Device IDs that are usable or held, and listed as healthy; sorted."""
     if not resource.is_live:
         return ()
-    held = resource.holders.keys() & resource.devices.keys()
-    if ALL_DEVICES in resource.cordoned_ids or _are_all_out(resource):
+    held = resource.use.holders.keys() & resource.devices.keys()
+    if ALL_DEVICES in resource.use.cordoned_ids or _are_all_out(resource):
         return tuple([i for i in resource.listed.healthy_ids if i in held])
     out = _out(resource)
     return tuple([i for i in resource.listed.healthy_ids if i in held or i not in out])
@@ -100,8 +100,9 @@ def free_count(resource: Resource) -> int:
     """The number of free() devices."""
     if _gives_none(resource):
         return 0
-    others = {*resource.reserved, *_out(resource)}
-    return _healthy_count_without(resource, resource.holders.keys() | others if others else resource.holders.keys())
+    others = {*resource.use.reserved, *_out(resource)}
+    held = resource.use.holders.keys()
+    return _healthy_count_without(resource, held | others if others else held)
 
 
 def _healthy_count_without(resource: Resource, device_ids: Set[str]) -> int:

@@ -48,20 +48,23 @@ class Connection(Struct):
         return tuple(each.size for each in (self.listed, awaited) if each is not None)
 
 
+NO_CONNECTION: Final = Connection(None, NO_OPTIONS)
+
+
 class Connections(Struct, eq=False):
-    """live: from the oldest to the newest, to which calls go. silent: by endpoint, those whose plugin does not answer: its lists
+    """live: from the oldest to the newest, to which calls go. silent: those whose plugin does not answer: its lists
     count again once it does.
     """
 
     live: list[Connection] = []
-    silent: dict[int, Connection] = {}
+    silent: tuple[Connection, ...] = ()
 
     def find(self, endpoint: int) -> Connection | None:
-        return next((c for c in self.live if c.endpoint == endpoint), self.silent.get(endpoint))
+        return next((c for c in (*self.live, *self.silent) if c.endpoint == endpoint), None)
 
     def newest(self) -> Connection:
         """One without an endpoint where none is live."""
-        return self.live[-1] if self.live else Connection(None, NO_OPTIONS)
+        return self.live[-1] if self.live else NO_CONNECTION
 
     def with_list(self) -> Connection | None:
         """Return the newest live connection with an accepted list: its list is in force."""
@@ -71,14 +74,22 @@ class Connections(Struct, eq=False):
         """Of the connected plugins, each once, the newest plugin's last; a plugin that registers again has one."""
         return tuple(reversed(dict.fromkeys(connection.socket for connection in reversed(self.live))))
 
+    def ended(self, connection: Connection, *, is_silent: bool) -> bool:
+        """It has ended, or does not answer. Returns whether it did not answer before."""
+        was_silent = connection in self.silent
+        self.silent = tuple(c for c in self.silent if c is not connection) + ((connection,) if is_silent else ())
+        if not was_silent:
+            self.live.remove(connection)
+        return was_silent
+
     def clear(self) -> None:
         self.live.clear()
-        self.silent.clear()
+        self.silent = ()
 
     def kept(self, besides: int | None = None, *, besides_older: bool = False) -> list[Connection]:
         """besides: without that one; besides_older: without those before it, either."""
         own = dropwhile(lambda one: besides_older and one.endpoint != besides, self.live)
-        return [c for c in (*own, *self.silent.values()) if c.endpoint != besides]
+        return [c for c in (*own, *self.silent) if c.endpoint != besides]
 
     def size_of(self, endpoint: int) -> Size:
         """Of that connection's list; nothing before one of it was accepted."""
@@ -113,5 +124,6 @@ class Connections(Struct, eq=False):
 
     def answers_again(self, endpoint: int) -> tuple[ListedDevices, ...]:
         """The plugin of that connection was silent, and is about to be connected again: its lists, which count again."""
-        silent = self.silent.pop(endpoint, None)
-        return () if silent is None else tuple(each for each in (silent.listed, silent.refusal) if each is not None)
+        found = [c for c in self.silent if c.endpoint == endpoint]
+        self.silent = tuple(c for c in self.silent if c.endpoint != endpoint)
+        return tuple(each for c in found for each in (c.listed, c.refusal) if each is not None)

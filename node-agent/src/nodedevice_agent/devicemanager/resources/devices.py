@@ -14,11 +14,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
-from nodedevice_api.device_ids import ShortenedID
+from nodedevice_api.device_ids import ShortenedID, long_octets
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules, parent_and_number
-
-from nodedevice_agent.devicemanager.records.allocations import long_octets
 
 # A longer ID would not fit into the kubelet's 4 MiB for a whole list.
 MAX_ID_OCTETS = 4 * 1024 * 1024

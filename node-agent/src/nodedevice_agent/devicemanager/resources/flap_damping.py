@@ -13,6 +13,7 @@ from itertools import chain, islice
 
 from msgspec import Struct, structs
 
+from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 
 # Changes of one list that are counted by device.
@@ -43,17 +44,24 @@ class _Damped(Struct):
 
 
 class FlapDamping:
-    """The recent changes of one resource's devices. Mutable; changed only by record() and expire()."""
+    """The recent changes of the devices of the resource of that name. deadlines: of the device manager."""
 
-    __slots__ = ("_damped", "_most_kept", "_recent", "limits")
+    __slots__ = ("_damped", "_deadlines", "_most_kept", "_name", "_recent", "limits")
 
-    def __init__(self, limits: FlapDampingLimits) -> None:
+    def __init__(self, limits: FlapDampingLimits, name: str, deadlines: Deadlines) -> None:
         self.limits = limits
+        self._name = name
+        self._deadlines = deadlines
+        self.clear()
+
+    def clear(self) -> None:
+        """The devices are forgotten."""
         # Bounds what is kept of a plugin that lists ever new devices: twice its longest list.
         self._most_kept = 0
         self._recent: dict[str, list[float]] = {}
         # in the order in which they end
         self._damped: dict[str, _Damped] = {}
+        self._deadlines.set("damping", self._name, None)
 
     @property
     def damped(self) -> KeysView[str]:
@@ -83,6 +91,8 @@ class FlapDamping:
                 damped.absent = None
             elif device_id in before.devices:
                 damped.absent = structs.replace(before.devices[device_id], healthy=False)
+        if self._damped:
+            self._deadlines.set("damping", self._name, self.next_deadline())
 
     def _changes(self, before: ListedDevices, after: ListedDevices) -> Iterator[str]:
         """Found as they are asked for."""
@@ -102,9 +112,11 @@ class FlapDamping:
     def expire(self, now: float) -> bool:
         """Time has passed. Returns whether damping ended for a device; its reported health counts again."""
         has_ended = False
-        while self._damped and (deadline := self.next_deadline()) is not None and deadline <= now:
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
             del self._damped[next(iter(self._damped))]
             has_ended = True
+        if has_ended:
+            self._deadlines.set("damping", self._name, self.next_deadline())
         return has_ended
 
     def next_deadline(self) -> float | None:

@@ -15,8 +15,9 @@ from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 from nodedevice_agent.devicemanager.resources.preference import Preference
-from nodedevice_agent.devicemanager.resources.resource import OtherUse, Resource
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.same_devices import GivenNumbers, SameDevices
+from nodedevice_agent.devicemanager.resources.use import OtherUse
 
 # A word, the name of the resource (that of instances is empty), and the size of parts.
 Use = tuple[str, str, str]
@@ -24,7 +25,7 @@ _WHOLE, _PARTS, _INSTANCES = "whole", "parts", "instances"
 # Devices of one scope that name physical devices, which are compared with each other at each change. A node has some hundred.
 MOST_LINKED = 16384
 _TOO_MANY_LINKED = (
-    "the plugins of {0} name the physical devices of more than {1} devices, and of this resource none is given out: "
+    "the plugins of {0} name the physical devices of more than {1} devices, so none of this resource is allocated: "
     "have them list fewer, coarser devices"
 )
 
@@ -63,8 +64,8 @@ class PhysicalDevices:
 
     def _look(self, scope: str) -> "_Seen":
         """What is held back in that scope: decided again where anything has changed that it rests on."""
-        resources = [r for r in self._resources.values() if _scope(r) == scope or r.scope is None]
-        state = [(r.name, id(r.listed), r.is_live, r.holds, r.scope) for r in resources]
+        resources = [r for r in self._resources.values() if _scope(r) == scope or r.presence.scope is None]
+        state = [(r.name, id(r.listed), r.is_live, r.use.holds, r.presence.scope) for r in resources]
         seen = self._seen.get(scope)
         if seen is None or seen.state != state:
             # with the lists, so that no other gets the identity of one
@@ -101,9 +102,9 @@ class _Seen(Struct):
 
 def _set(resource: Resource, found: Mapping[str, OtherUse], excess: str) -> bool:
     """Whether that changed anything."""
-    is_changed = found != resource.held_back or excess != resource.excess
+    is_changed = found != resource.use.held_back or excess != resource.use.excess
     if is_changed:
-        resource.held_back, resource.excess = found, excess
+        resource.use.held_back, resource.use.excess = found, excess
     return is_changed
 
 
@@ -145,9 +146,9 @@ def _held(resources: Iterable[Resource], listed: Mapping[str, object]) -> dict[s
     """
     found: dict[str, dict[Use, str]] = {}
     for resource in resources:
-        for device_id in resource.holders:
+        for device_id in resource.use.holders:
             device = resource.devices.get(device_id)
-            parent = resource.parent_of(device_id) if device is None else device.parent
+            parent = resource.use.parent_of(device_id) if device is None else device.parent
             if parent in listed:
                 use = _held_use(resource, device, parent, device_id)
                 found.setdefault(parent, {})[use] = resource.name
@@ -155,7 +156,7 @@ def _held(resources: Iterable[Resource], listed: Mapping[str, object]) -> dict[s
 
 
 def _scope(resource: Resource) -> str:
-    return resource.scope or ""
+    return resource.presence.scope or ""
 
 
 def _listed(resources: list[Resource]) -> dict[str, list[Use]]:
@@ -183,7 +184,7 @@ def _held_use(resource: Resource, device: Device | None, parent: str, device_id:
     part = parent_and_number(device_id)
     if part is None or part[0] != parent:
         return _INSTANCES, "", ""
-    return _PARTS, resource.name, resource.part_sizes.get(parent, _listed_size(resource, parent))
+    return _PARTS, resource.name, resource.use.part_sizes.get(parent, _listed_size(resource, parent))
 
 
 def _listed_size(resource: Resource, parent: str) -> str:
@@ -193,12 +194,12 @@ def _listed_size(resource: Resource, parent: str) -> str:
 
 def _note_part_sizes(resource: Resource) -> None:
     """The size of held parts stays what it was when they were allocated; a list may have another one by now."""
-    if not resource.part_sizes and not resource.listed.parents:
+    if not resource.use.part_sizes and not resource.listed.parents:
         return
-    held = {resource.parent_of(device_id) for device_id in resource.holders}
+    held = {resource.use.parent_of(device_id) for device_id in resource.use.holders}
     sizes = {parent: _listed_size(resource, parent) for parent in resource.listed.by_parent}
-    sizes |= {parent: size for parent, size in resource.part_sizes.items() if parent in held}
-    resource.part_sizes = {parent: size for parent, size in sizes.items() if size}
+    sizes |= {parent: size for parent, size in resource.use.part_sizes.items() if parent in held}
+    resource.use.part_sizes = {parent: size for parent, size in sizes.items() if size}
 
 
 def _other(use: Use, resource_name: str) -> OtherUse:

@@ -49,13 +49,13 @@ class Preference:
 
     def added(self, resource: Resource) -> None:
         """A resource is known, or who serves it."""
-        resource.awaits_others = resource.is_built_in and bool(self.awaited - {resource.name})
+        resource.presence.awaits_others = resource.presence.is_built_in and bool(self.awaited - {resource.name})
 
     def _wait_for(self, awaited: frozenset[str], deadline: float | None) -> list[str]:
         self.awaited = awaited
         self._deadline = deadline if awaited else None
         self._deadlines.set("preference", "", self._deadline)
-        waiting = [resource for resource in self._resources.values() if resource.awaits_others]
+        waiting = [resource for resource in self._resources.values() if resource.presence.awaits_others]
         for resource in self._resources.values():
             self.added(resource)
-        return [resource.name for resource in waiting if not resource.awaits_others]
+        return [resource.name for resource in waiting if not resource.presence.awaits_others]

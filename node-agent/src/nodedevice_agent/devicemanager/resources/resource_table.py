@@ -1,13 +1,17 @@
-"""All resources of a node, by name: how one comes to be known, its cordons, what time changes, what survives a restart."""
+"""All resources of a node, by name: who serves each, its cordons, what time changes, what survives a restart."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.records.cordons import NO_CORDONS, Cordon, Cordons
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
+from nodedevice_agent.devicemanager.resources.preference import Preference
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 # After a restart, how long the last published numbers stay while plugins have not listed their devices yet.
 SETTLE_SECONDS = 10.0
@@ -20,7 +24,8 @@ IsConfigured = Callable[[str, str], bool]
 class ResourceTable:
     """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None for the default limits.
 
-    is_attributed: by name, whether the kubelet allocates the devices of a resource; None where it allocates none.
+    is_attributed: by name, whether the kubelet allocates the devices of a resource; None where it allocates none. make_list_limit:
+    of the resources; what their plugins may list.
     """
 
     def __init__(
@@ -31,8 +36,11 @@ class ResourceTable:
         waits_for_cordons: bool,
         flapping: FlapDampingLimits | None,
         is_attributed: Callable[[str], bool] | None,
+        make_list_limit: Callable[[Mapping[str, Resource]], ListLimit],
     ) -> None:
         self.by_name: dict[str, Resource] = {}
+        self.list_limit = make_list_limit(self.by_name)
+        self.preference = Preference(self.by_name, deadlines)
         self.is_attributed = is_attributed
         self._marks = marks
         self._deadlines = deadlines
@@ -46,99 +54,162 @@ class ResourceTable:
     def add(self, name: str) -> Resource:
         """The resource of that name, which is known from now on."""
         if name not in self.by_name:
-            are_cordons_synced = not self._waits_for_cordons
-            new = Resource(
-                name, are_cordons_synced=are_cordons_synced, flapping=self._flapping, deadlines=self._deadlines
-            )
-            new.is_attributed = self.is_attributed is not None and self.is_attributed(name)
+            is_attributed = self.is_attributed is not None and self.is_attributed(name)
+            new = Resource(name, is_attributed=is_attributed, flapping=self._flapping, deadlines=self._deadlines)
+            new.use.are_cordons_synced = not self._waits_for_cordons
             new.cordon(self.cordons.get(name, NO_CORDONS).device_ids)
             self.by_name[name] = new
         return self.by_name[name]
 
-    def cordoned(self, resource: Resource, uid: str, in_spec: Mapping[str, Cordon]) -> None:
-        """The cordons in the NodeDevice of that UID; uid "" where there is none."""
-        before = self.cordons.pop(resource.name, NO_CORDONS)
+    def is_disconnected(self, name: str) -> bool:
+        """Whether it is known, and no plugin serves it."""
+        return name in self.by_name and self.by_name[name].presence.state is not EndpointState.RUNNING
+
+    # -- plugins --------------------------------------------------------------------------------------------------------
+
+    def listed(self, resource: Resource, endpoint: int, listed: ListedDevices, now: float) -> bool:
+        """A complete device list was received. Returns whether it changed anything; else nothing is marked."""
+        is_changed = resource.list(endpoint, self.list_limit.accepted(resource, endpoint, listed), now)
+        self.list_limit.noted(resource)
+        if listed.by_parent or listed.has_identities:
+            self._marks.are_devices_compared = True
+        if is_changed:
+            self._marks.saved_and_changed([resource.name])
+            if resource.name in self.preference.awaited:
+                self._marks.freed(self.preference.listed(resource.name))
+            self._marks.are_calls_due = True
+        return is_changed
+
+    def is_list_awaited(self, name: str, endpoint: int) -> bool:
+        """Whether the refused list of that connection is to be read again, as there is room for it."""
+        return name in self.by_name and self.by_name[name].connections.is_awaited(endpoint)
+
+    def disconnected(self, name: str, endpoint: int, now: float, *, is_silent: bool = False) -> None:
+        """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period.
+
+        is_silent: it is open, and the plugin does not answer; `connected` ends that.
+        """
+        resource = self.by_name.get(name)
+        if resource is None:
+            return
+        is_configured = self._is_configured(name, resource.presence.scope or "")
+        is_changed = resource.disconnect(endpoint, now, is_configured=is_configured, is_silent=is_silent)
+        self.list_limit.noted(resource)
+        # the last list stays known, so no less is kept; but a refused list of an older connection may take its place
+        self.list_limit.has_shrunk = True
+        if is_changed:
+            resource.presence.is_silent = is_silent and resource.presence.state is EndpointState.STOPPED
+            self._marks.saved_and_changed([name])
+
+    def displaced(self, names: Collection[str], by: str) -> None:
+        """Their place is another name's, "" where there are too many anyway; nothing waits for a grace period."""
+        for name in names:
+            self.by_name[name].displaced(by)
+        self._gone(names)
+
+    def _gone(self, names: Collection[str]) -> None:
+        for name in names:
+            self.list_limit.noted(self.by_name[name])
+        self._marks.saved_and_changed(names)
+
+    # -- cordons --------------------------------------------------------------------------------------------------------
+
+    def cordoned(self, name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
+        """All cordons in the NodeDevice of that UID, by device ID; uid "" where no object exists: then the last ones stay.
+
+        Free devices leave at once, held ones when their pod ends. No pod gets under another name what a cordoned device is.
+        """
+        resource = self.by_name.get(name)
+        if resource is None:
+            return
+        before = self.cordons.pop(name, NO_CORDONS)
         after = before.seen(uid, in_spec)
         if after.device_ids:
-            self.cordons[resource.name] = after
-        is_saved = before == self.cordons.get(resource.name, NO_CORDONS)
-        if is_saved and resource.are_cordons_synced:
+            self.cordons[name] = after
+        is_saved = before == self.cordons.get(name, NO_CORDONS)
+        if is_saved and resource.use.are_cordons_synced:
             return
-        resource.are_cordons_synced = True
+        resource.use.are_cordons_synced = True
         resource.cordon(after.device_ids)
-        self._marks.changed(resource.name)
+        self._marks.changed(name)
         if not is_saved:
             self._marks.save()
 
-    def cordons_outdated(self, resource: Resource) -> None:
-        """They have to be read once more."""
-        resource.are_cordons_synced = not self._waits_for_cordons
-
-    def is_disconnected(self, name: str) -> bool:
-        """Whether it is known, and no plugin serves it."""
-        return name in self.by_name and self.by_name[name].state is not EndpointState.RUNNING
+    def cordons_outdated(self, name: str) -> None:
+        """They may have changed unseen: nothing of it is allocated before cordoned()."""
+        if name in self.by_name:
+            self.by_name[name].use.are_cordons_synced = not self._waits_for_cordons
 
     # -- configuration --------------------------------------------------------------------------------------------------
 
-    def configured(self, is_configured: IsConfigured, returning: Iterable[str], now: float) -> list[str]:
-        """What the configuration names from now on. Returns the resources that are gone by that."""
+    def configured(self, is_configured: IsConfigured, now: float, returning: Iterable[str] = ()) -> None:
+        """What the configuration of built-in plugins names from now on, before they end and begin accordingly.
+
+        The end of one that it does not name is meant, and has no grace period. Devices stay held until their pods end.
+        returning: resources whose plugins list within moments, also where another takes their place.
+        """
         self._is_configured = is_configured
         for name in returning:
             if name in self.by_name:
-                self.by_name[name].is_replaced(settles_at=now + SETTLE_SECONDS)
-        return [
-            name
-            for name, found in sorted(self.by_name.items())
-            if not self.is_configured(found) and found.unconfigured()
-        ]
+                self.by_name[name].replaced(settles_at=now + SETTLE_SECONDS)
+        named = {name: is_configured(name, each.presence.scope or "") for name, each in self.by_name.items()}
+        self._gone(
+            [name for name, is_named in sorted(named.items()) if not is_named and self.by_name[name].unconfigured()]
+        )
 
-    def is_configured(self, resource: Resource) -> bool:
-        """Whether the configuration names it; of use for those of built-in plugins alone."""
-        return self._is_configured(resource.name, resource.scope or "")
+    def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> None:
+        """Which resource of built-in plugins has priority where two have the same device: that of the lower number.
+
+        awaited: resources whose plugins will list within moments.
+        """
+        if self.preference.ranked(ranks, awaited, now):
+            self._marks.claims()
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> list[Resource]:
-        """Time has passed: a restart has settled, or the damping of a device has ended. Returns those whose grace period has."""
-        expired: list[Resource] = []
+    def tick(self, now: float) -> None:
+        """Time has passed: grace periods end, a restart has settled, or the damping of a device has ended."""
         for name, resource in self.by_name.items():
-            if resource.settle_until is not None and resource.settle_until <= now:
-                resource.settle_until = None
+            presence = resource.presence
+            if presence.settle_until is not None and presence.settle_until <= now:
+                presence.has_settled()
                 self._marks.publish(name)
-                self._marks.are_claims_due = True
-            if resource.grace_ends_at is not None and resource.grace_ends_at <= now:
+                self._marks.claims()
+            if presence.grace_ends_at is not None and presence.grace_ends_at <= now:
                 resource.expire()
-                expired.append(resource)
-                self._marks.saved_and_changed([name])
+                self._gone([name])
             if resource.end_damping(now):
                 self._marks.saved_and_changed([name])
-        return expired
+        if waited := self.preference.due(now):
+            self._marks.freed(waited)
+            self._marks.claims()
 
     # -- restart --------------------------------------------------------------------------------------------------------
 
     def restore(self, known: Checkpoint, now: float) -> None:
         """What was known before the restart, but for the allocations themselves."""
         for name, uids in known.possible_holders.items():
-            self.add(name).possible_holders = frozenset(uids)
+            self.add(name).use.possible_holders = frozenset(uids)
         names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
         for name in names:
             # Also one whose plugin registered while the API was read: it may not have listed yet, or may register once more.
-            self.add(name).restored(now, settles_at=now + SETTLE_SECONDS)
+            resource = self.add(name)
+            resource.presence.restored(now, now + SETTLE_SECONDS, is_live=resource.is_live)
         for name, sizes in known.part_sizes.items():
-            self.add(name).part_sizes = dict(sizes)
+            self.add(name).use.part_sizes = dict(sizes)
         for name in known.gone:
             # its NodeDevice may exist, and pods that ask for it are shown there
             self.add(name).expire()
         for name, scope in known.scopes.items():
-            if name in self.by_name and self.by_name[name].scope is None:
-                self.by_name[name].scope = scope
+            if name in self.by_name and self.by_name[name].presence.scope is None:
+                self.by_name[name].presence.scope = scope
 
     def registered(self) -> dict[str, tuple[str, ...]]:
         """For the checkpoint: healthy devices by resource, but no Gone one without allocations."""
         return {
             name: resource.listed.healthy_ids if resource.is_live else ()
             for name, resource in self.by_name.items()
-            if resource.state is not EndpointState.GONE or resource.holders
+            if resource.presence.state is not EndpointState.GONE or resource.use.holders
         }
 
     # -- pods that may hold devices of which nobody knows ---------------------------------------------------------------
@@ -146,7 +217,7 @@ class ResourceTable:
     def possible_holders_are(self, found: Mapping[str, frozenset[str]]) -> None:
         """By resource name. A resource that no pod holds back any more is free."""
         for name, uids in found.items():
-            self.by_name[name].possible_holders = uids
+            self.by_name[name].use.possible_holders = uids
             self._marks.save()
             self._marks.publish(name)
             if not uids:

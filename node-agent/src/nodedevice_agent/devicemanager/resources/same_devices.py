@@ -10,7 +10,8 @@ from typing import Final
 from nodedevice_agent.devicemanager.resources.claims import Claim, opened_files, winners
 from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device
 from nodedevice_agent.devicemanager.resources.preference import Preference
-from nodedevice_agent.devicemanager.resources.resource import OtherUse, Resource
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.devicemanager.resources.use import OtherUse
 from nodedevice_agent.identity import Identity, is_number, overlapping
 
 # device files in running containers: the resource's name, one of the devices, the numbers, and whether these may be shared
@@ -26,8 +27,8 @@ _Said = tuple[str, Mapping[object, tuple[Device, Sequence[str]]], Mapping[str, I
 # Of all built-in plugins, where those that are shared and alike count once. A node has some hundred.
 MOST_KINDS: Final = 4096
 _TOO_MANY_KINDS: Final = (
-    "the configured plugins of this node list more than {0} devices that may be one and the same, and of this resource none is "
-    "given out: narrow its paths or its selection, or those of other resources"
+    "the configured plugins of this node list more than {0} devices that may be one and the same, so none of this resource is "
+    "allocated: narrow its paths or its selection, or those of other resources"
 )
 
 
@@ -75,9 +76,13 @@ class SameDevices:
         return found, excess
 
     def _follow(self, excess: Collection[str]) -> None:
-        naming = [resource for resource in self._resources.values() if resource.says_what_devices_are]
+        naming = [resource for resource in self._resources.values() if resource.identities.are_known]
         seen: Sequence[_Said] = [
-            (r.name, NOTHING if (is_out := r.name in excess) else r.kinds, r.claimed_identities(only_apart=not is_out))
+            (
+                r.name,
+                NOTHING if (is_out := r.name in excess) else r.identities.said.kinds,
+                r.identities.claimed(only_apart=not is_out),
+            )
             for r in naming
         ]
         if seen == self._seen:
@@ -100,13 +105,15 @@ class SameDevices:
     def _matters(self, given: Given) -> bool:
         """Whether something that is listed with one of these numbers may be allocated, or is another device, too."""
         nodes = [*self._at(given[2])]
-        return any(node in self._contested or self._resources[node[0]].free_of(self._kinds[node][2]) for node in nodes)
+        return any(
+            node in self._contested or self._resources[node[0]].use.free_of(self._kinds[node][2]) for node in nodes
+        )
 
     def _claims(self, kinds: Mapping[str, Sequence[_Kind]]) -> Iterator[Claim]:
         for name, _, apart in self._seen:
             resource = self._resources[name]
             listed = (device_id for _, _, ids in kinds.get(name, ()) for device_id in ids)
-            claimed = {i: resource.identity_of(i) for i in resource.claimed_of(listed)}
+            claimed = {i: resource.identities.of(i) for i in resource.use.claimed_of(listed)}
             for device_id, identity in {**claimed, **apart}.items():
                 device = resource.reported(device_id)
                 is_listed = device is not None and not device.is_unconfirmed
@@ -123,16 +130,16 @@ class SameDevices:
     def _other_use(self, winner: Claim) -> OtherUse:
         resource_name, device_id = winner.key
         resource = self._resources[resource_name]
-        if device_id in resource.holders:
+        if device_id in resource.use.holders:
             return OtherUse(resource_name, device_id, "allocated")
-        return OtherUse(resource_name, device_id, "cordoned" if resource.is_cordoned(device_id) else "offered")
+        return OtherUse(resource_name, device_id, "cordoned" if resource.use.is_cordoned(device_id) else "offered")
 
 
 def _too_many(by_preference: Iterable[Resource]) -> dict[str, str]:
     """By resource: why none of its devices is allocated."""
     excess, count = {}, 0
     for resource in by_preference:
-        count += len(resource.kinds)
+        count += len(resource.identities.said.kinds)
         if count > MOST_KINDS:
             excess[resource.name] = _TOO_MANY_KINDS.format(MOST_KINDS)
     return excess
@@ -141,7 +148,7 @@ def _too_many(by_preference: Iterable[Resource]) -> dict[str, str]:
 def _offer(resource: Resource, kind: _Kind) -> tuple[Claim, Sequence[str]] | None:
     """The first free one, one for all that are alike; and the IDs of these."""
     _, device, ids = kind
-    free = resource.free_of(ids)
+    free = resource.use.free_of(ids)
     if not free:
         return None
     identity = Identity(device.identity, device.is_shared)

@@ -1,7 +1,7 @@
-"""How the device manager of a process recognizes the plugins of the same process: by the sockets that these have made.
+"""Lets the device manager of a process recognize plugins of the same process: by the sockets that these created.
 
-Nothing that a plugin sends can claim it: a plugin of somebody else may take over a path, a name or a message, and is not the file
-that was made here.
+A plugin cannot claim this by anything it sends: another plugin may take over a path, a name or a message, but not the file that
+was created here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ class BuiltIn(Struct, frozen=True):
 
 
 class UnmatchedGroups:
-    """Groups of device files of which the node has no device: their indexes, by resource name. Use in one thread.
+    """Groups of device files without a device on the node: their indexes, by resource name. Use in one thread.
 
     changed: called at each change.
     """
@@ -32,7 +32,7 @@ class UnmatchedGroups:
         self.changed: Callable[[], None] = lambda: None
 
     def note(self, resource_name: str, groups: Sequence[int] | None) -> None:
-        """groups: None where that is not known yet."""
+        """groups: None while unknown."""
         if self.by_resource.get(resource_name) == groups:
             return
         if groups is None:
@@ -43,7 +43,7 @@ class UnmatchedGroups:
 
 
 class BuiltInSockets:
-    """Those that are served now. Use in one thread."""
+    """The sockets that are served now. Use in one thread."""
 
     def __init__(self) -> None:
         self.delivery = Delivery()

@@ -47,7 +47,7 @@ CHANNEL_OPTIONS = (
 )
 # between rescans without an event; also how long to stay registered without an open ListAndWatch
 RESCAN_SECONDS = 30.0
-# the manager dials the plugin back for up to 10 s before it answers
+# the manager dials the plugin for up to 10 s before it responds
 _REGISTER_SECONDS = 15.0
 _FIRST_RETRY_SECONDS = 0.2
 # a socket that was removed sooner than this after it was served is served again with a backoff, at most this long
@@ -149,7 +149,7 @@ class RegisteredSocket:
             if manager != registered or self._is_forgotten(service, since):
                 registered = None
             if manager is None:
-                self._notify(RegistrationState.NO_MANAGER, f"there is no {MANAGER_SOCKET} in {self._dir}")
+                self._notify(RegistrationState.NO_MANAGER, f"{MANAGER_SOCKET} is missing in {self._dir}")
             elif not registered and loop.time() >= retry_at:
                 if await self._try_to_register(service):
                     registered, since = manager, loop.time()

@@ -60,7 +60,7 @@ class DeviceList:
     """The latest complete list of devices, which can be watched.
 
     A watcher that is slower than the changes gets the newest list only; as each list replaces the one before it, nothing is lost.
-    part_rules: where the devices are interchangeable parts of physical ones.
+    part_rules: set if the devices are interchangeable parts of physical ones.
     """
 
     def __init__(self, part_rules: PartRules | None = None) -> None:
@@ -68,9 +68,9 @@ class DeviceList:
         self.latest: Devices = ()
         # the physical devices of parts: their attributes, and why no part is healthy
         self.parents: Devices = ()
-        # what is wrong with the resource as a whole: reason and message; empty when nothing is
+        # the trouble of the whole resource: reason and message; empty if healthy
         self.trouble: Trouble = ("", "")
-        # devices that are listed as they were last, and not allocated now: why, by ID
+        # devices that stay listed unchanged, but are not allocated now: the reason, by ID
         self.unconfirmed: Mapping[str, str] = {}
         self._changed = asyncio.Event()
 
@@ -113,7 +113,7 @@ class DeviceList:
 
 
 class DeviceSource:
-    """Where a plugin's devices come from."""
+    """The source of a plugin's devices."""
 
     resource_name: str
     devices: DeviceList
@@ -128,12 +128,12 @@ class DeviceSource:
         await asyncio.Event().wait()
 
     async def read_files(self) -> None:
-        """Before each allocate(), whose answer may rest on files of a disk, which may take their time."""
+        """Called before each allocate() whose response may depend on files of a disk; reading these may take time."""
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
-        """What a container with these devices needs. device_ids: of the latest list, sorted. Raises AllocationRefused.
+        """Additions to a container with these devices. device_ids: of the latest list, sorted. Raises AllocationRefused.
 
-        container: whose devices these are; None where a kubelet calls.
+        container: the one that gets the devices; None for a call from a kubelet.
         """
         raise NotImplementedError
 
@@ -147,9 +147,10 @@ class KeepsForContainers(Protocol):
     """A DeviceSource that keeps something for each container, such as a directory."""
 
     async def holdings(self, held: Sequence[HeldDevices]) -> None:
-        """All containers that have devices of it, allocations in progress included: what it keeps for others can be removed.
+        """Receives all containers that have devices of this source, including allocations in progress.
 
-        Called once a device manager has connected, and when a container has ended. May raise OSError: it is called again.
+        Data kept for other containers can be removed. Called once a device manager has connected, and when a container has ended.
+        May raise OSError: it is called again.
         """
 
 
@@ -161,14 +162,14 @@ class Service(api_pb2_grpc.DevicePluginServicer):
     """A DevicePlugin service. `streams`: open ListAndWatch calls; with none, no device manager knows this plugin."""
 
     streams: int = 0
-    # sent with the registration, too
+    # sent again with the registration
     options: api_pb2.DevicePluginOptions
     devices: DeviceList
 
     async def ListAndWatch(  # type: ignore[override]  # the stubs know generators alone
         self, request: api_pb2.Empty, context: Context
     ) -> None:
-        """Writes each message itself: what is yielded, gRPC keeps until the next one."""
+        """Writes each message itself: gRPC keeps a yielded message until the next one."""
         self.streams += 1
         try:
             async for devices in self.devices.watch():
@@ -314,7 +315,7 @@ def service_of(source: DeviceSource) -> DevicePluginService:
 
 
 def _identity(request: api_pb2.ContainerAllocateRequest) -> ContainerIdentity | None:
-    """Whose container it is, where the device manager shows it."""
+    """The container of the request, if the device manager sends it."""
     try:
         found = device_details_pb2.ContainerAllocateDetails.FromString(request.SerializeToString())
     except DecodeError:
@@ -348,7 +349,7 @@ def list_to_wire(
     part_rules: PartRules | None = None,
     parents: Iterable[PluginDevice] = (),
 ) -> api_pb2.ListAndWatchResponse:
-    """reason and message: what is wrong with the resource as a whole; v1beta1 has no field for them, see DeviceListDetails."""
+    """reason and message: the trouble of the whole resource; v1beta1 has no field for them, see DeviceListDetails."""
     wire = api_pb2.ListAndWatchResponse(devices=[device_to_wire(device) for device in devices])
     details = DeviceListDetails(reason=reason, message=message, parents=map(_details, parents))
     if part_rules is not None:

@@ -15,7 +15,7 @@ from nodedevice_api.parts import OLD_SEPARATOR, SEPARATOR, part_id
 MAX_DEVICE_ID = 63
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _DEV = "/dev/"
-# as of earlier releases, so that long names stay as they are; an ID of a share may have one character more
+# the same as in earlier releases, which keeps long names stable; an ID of a share may have one character more
 _MAX_INDEX_DIGITS = len("-999")
 _INDEXED = re.compile(r".*-\d+")
 _MAX_SOCKET_SLUG = 16
@@ -26,8 +26,8 @@ class PluginDevice(Struct, frozen=True, gc=False):
     """One device as a plugin lists it.
 
     reason and message: why it is unhealthy. attributes: further properties, sorted by name. parent: ID of the physical device
-    that it is a part of, its own ID for a whole one; empty where a physical device may be used by several resources. part_size: of
-    the physical device of parts, what one part is, such as 1Gi.
+    that it is a part of, its own ID for a whole one; "" if several resources may use a physical device. part_size: the
+    size of one part, such as 1Gi, on the physical device of parts.
     identity, files, is_shared, aliases: see DeviceDetails; files sorted by path. They count only from this program's own plugins.
     """
 
@@ -56,7 +56,7 @@ class ContainerIdentity(Struct, frozen=True, gc=False):
 
 
 class HeldDevices(Struct, frozen=True, gc=False):
-    """One container's devices, until it has ended. env: what the plugin gave it; empty where that was lost, or is not known yet."""
+    """One container's devices, until it has ended. env: the plugin's variables; empty if lost or not known yet."""
 
     pod_uid: str
     container: str
@@ -65,7 +65,7 @@ class HeldDevices(Struct, frozen=True, gc=False):
 
 
 class DeviceNode(Struct, frozen=True, gc=False):
-    """A device file of the host, and where a container sees it."""
+    """A device file of the host, and its path in the container."""
 
     host_path: str
     container_path: str
@@ -73,7 +73,7 @@ class DeviceNode(Struct, frozen=True, gc=False):
 
 
 class Mount(Struct, frozen=True, gc=False):
-    """A path of the host, and where a container sees it."""
+    """A path of the host, and its path in the container."""
 
     host_path: str
     container_path: str
@@ -81,7 +81,7 @@ class Mount(Struct, frozen=True, gc=False):
 
 
 class ContainerAllocation(Struct, frozen=True, gc=False):
-    """What one container needs for its devices. cdi_devices: fully qualified names, vendor/class=device."""
+    """Additions to one container for its devices. cdi_devices: fully qualified names, vendor/class=device."""
 
     device_nodes: tuple[DeviceNode, ...] = ()
     mounts: tuple[Mount, ...] = ()
@@ -91,9 +91,10 @@ class ContainerAllocation(Struct, frozen=True, gc=False):
 
 
 class Delivery(Struct):
-    """How answers of this process's plugins reach containers, as the device manager beside them knows it.
+    """How allocation responses of this process's plugins reach containers, according to the device manager of the process.
 
-    by_kubelet: a kubelet passes them on; else the agent does, by NRI. takes_cdi: whether the runtime would inject CDI devices.
+    by_kubelet: a kubelet passes them on; otherwise the agent does, by NRI. takes_cdi: whether the runtime would inject CDI
+    devices.
     """
 
     by_kubelet: bool = False
@@ -101,7 +102,7 @@ class Delivery(Struct):
 
 
 class NodeLabels:
-    """The labels of the Node, as far as the device manager beside this process's plugins knows them. Use in one thread."""
+    """The labels of the Node, as far as the device manager of this process knows them. Use in one thread."""
 
     def __init__(self) -> None:
         self.latest: Mapping[str, str] = {}
@@ -185,7 +186,7 @@ def hashed_id(name: str, identity: str) -> str:
 
 
 def shared_ids(base_id: str, count: int) -> tuple[str, ...]:
-    """IDs under which `count` containers may hold one device: the device's own ID for one, else `<id>::0`, `<id>::1`, ..."""
+    """IDs under which `count` containers may hold one device: the device's own ID for one, otherwise `<id>::0`, `<id>::1`, ..."""
     return (base_id,) if count == 1 else tuple(part_id(base_id, index) for index in range(count))
 
 

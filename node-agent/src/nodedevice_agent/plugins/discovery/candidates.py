@@ -18,10 +18,10 @@ from nodedevice_agent.plugins.shared_files import SHARED_FILES
 
 Kind = Literal["serial", "video", "gpu", "usb", "other"]
 
-# without hardware, and worth offering all the same: several pods may have each
+# virtual devices that are worth offering: several pods may have each
 _SOFTWARE: Final = ("/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net", "/dev/vhost-vsock")
 _SHARES: Final = 4
-# of the machine itself, or a second way to what another file gives
+# files of the machine itself, or a second way to another file's device
 _NOBODYS: Final = frozenset({"bsg", "cpuid", "mem", "msr", "rtc", "vc", "watchdog"})
 _OF_GPUS: Final = frozenset({"accel", "drm"})
 _AMD_COMPUTE: Final = "/dev/kfd"
@@ -39,7 +39,7 @@ _CONSOLE: Final = "it is a console of the node: what the kernel and its log-in w
 
 
 class FileFacts(Struct, frozen=True):
-    """A device file. links: udev's lasting names of it, the best first. driver: empty where none is known."""
+    """A device file. links: its udev links, the best first. driver: "" if unknown."""
 
     node: Node
     links: tuple[str, ...] = ()
@@ -59,12 +59,12 @@ class PciDevice(Struct, frozen=True):
 
 
 class Facts(Struct, frozen=True):
-    """What was read of a node.
+    """The facts read from a node.
 
-    files: by path, those that are in /dev. labels: by place in sysfs, what a USB device calls itself. has_own_serial: whether no
-    other USB device has its serial. usb_drivers: by place, what the kernel serves a USB device's interfaces with. consoles: serial
-    ports and terminals of the kernel's console, such as ttyS0. discovered: what plugins know of their devices. notes: what
-    cannot be seen from here.
+    files: the files in /dev, by path. labels: the name that a USB device reports, by place in sysfs. has_own_serial: whether no
+    other USB device has its serial. usb_drivers: by place, the kernel drivers of a USB device's interfaces. consoles: serial
+    ports and terminals of the kernel's console, such as ttyS0. discovered: devices that plugins know. notes: things that cannot
+    be seen from here.
     """
 
     functions: tuple[Function, ...] = ()
@@ -79,7 +79,7 @@ class Facts(Struct, frozen=True):
 
 
 class CandidateFile(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """stable: the name that stays over a reboot, where udev has one. mode: as chmod takes it, such as 0660."""
+    """stable: the name that survives a reboot, if udev has one. mode: as for chmod, such as 0660."""
 
     path: str
     subsystem: str
@@ -92,9 +92,9 @@ class CandidateFile(Struct, frozen=True, rename="camel", omit_defaults=True):
 class Candidate(Struct, frozen=True, rename="camel", omit_defaults=True):
     """identity: usb: vendor:product, serial, port; pci: vendor:device, address; uuid: of a GPU.
 
-    plugins: settings that offer it, none where nothing can. offered_as: resources of this agent that it is a device of already.
-    supplemental_groups: that a process which is not root needs to open all its files. only_root: one of its files is open to nobody
-    else.
+    plugins: settings that offer it; empty if none can. offered_as: resources of this agent that already include it.
+    supplemental_groups: groups that a non-root process needs to open all its files. only_root: only root can open one of its
+    files.
     """
 
     kind: Kind
@@ -109,7 +109,7 @@ class Candidate(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 def candidates(facts: Facts) -> list[Candidate]:
-    """By kind, then by identity; each resource in their settings has another name."""
+    """Candidates by kind, then by identity; each resource in their settings has a different name."""
     gpus = list(_gpus(facts))
     of_gpus = {file.path for gpu in gpus for file in gpu.files}
     others = (
@@ -123,9 +123,9 @@ def candidates(facts: Facts) -> list[Candidate]:
 
 
 def _of_function(facts: Facts, function: Function) -> Candidate | None:
-    """None for what nobody would offer: hubs, disks of the machine, what has neither hardware nor a use."""
+    """Returns None for devices that are never offered: hubs, the machine's disks, and virtual devices without a use."""
     if function.usb is not None:
-        # its own files are of its hub alone; what is plugged into it has its own
+        # a hub has only its own files; a device plugged into it is another one
         return None if function.usb.is_hub else _usb(facts, function, function.usb)
     if any(node.number.startswith("b") for node in function.nodes):
         return None
@@ -142,7 +142,7 @@ def _of_function(facts: Facts, function: Function) -> Candidate | None:
 
 
 def _usb(facts: Facts, function: Function, usb: UsbDevice) -> Candidate:
-    """By its serial, where that is its own; else by its port. Raw access alone where no driver makes anything of it."""
+    """Selects by serial if it is unique, otherwise by port. Offers raw access only if no driver uses the device."""
     every = [facts.files[node.path] for node in function.nodes if node.path in facts.files]
     useful = [file for file in every if file.node.subsystem != RAW_USB]
     select: dict[str, Any] = {"usb": {"vendor": usb.vendor, "product": usb.product}}
@@ -202,7 +202,7 @@ def _gpu(
     )
     if device is not None:
         identity |= device.identity
-    # where its driver has no name for it: the first of its identity
+    # if its driver has no name for it: the first part of its identity
     name = (device.name if device is not None else "") or next(iter(identity.values()))
     made = _made(facts, "gpu", name, files)
     offered = {*made.offered_as, *(device.offered_as if device is not None else ())}
@@ -220,7 +220,7 @@ def _gpu(
 
 
 def _made(facts: Facts, kind: Kind, name: str, files: list[FileFacts]) -> Candidate:
-    """With what its files say."""
+    """Returns the candidate with facts about its files."""
     shown = [
         CandidateFile(
             file.node.path,

@@ -41,7 +41,7 @@ def as_json(found: Iterable[Candidate], missing: Mapping[str, str], notes: Itera
 
 
 def as_text(found: Iterable[Candidate], missing: Mapping[str, str], notes: Iterable[str]) -> Iterator[str]:
-    """Lines: the devices, then one block of settings for all of them. Each text of a device is printable, whatever it says."""
+    """Lines: the devices, then one block of settings for all of them. Every text of a device is made printable."""
     every = list(found)
     if not every:
         yield _NOTHING
@@ -96,7 +96,7 @@ def _file(file: CandidateFile) -> str:
 
 
 def settings_lines(found: Iterable[Candidate]) -> Iterator[str]:
-    """As YAML: what is below `plugins`, each key once. Texts of devices are quoted as in JSON, which is YAML."""
+    """The YAML below `plugins`, each key once. Texts of devices are quoted as in JSON, which is YAML."""
     entries: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for each in found:
         for kind, value in each.plugins.items():

@@ -27,7 +27,7 @@ _USB_TEXTS = ("manufacturer", "product")
 
 
 def hardware(root: str) -> Facts:
-    """What the kernel has. root: where the host's file tree is, without a trailing slash."""
+    """Facts from the kernel. root: the host's file tree, without a trailing slash."""
     with unanswered() as errors:
         sysfs = Sysfs(root)
         nodes, usb_devices = sysfs.nodes(), sysfs.usb_devices()
@@ -67,7 +67,7 @@ def _not_visible(root: str) -> Iterator[str]:
 
 
 def _file_facts(root: str, sysfs: Sysfs, node: Node, links: dict[str, list[str]]) -> FileFacts | None:
-    """None while it is not in /dev."""
+    """None if the file is not in /dev."""
     try:
         status = ask(os.stat, f"{root}{node.path}")
     except (OSError, ValueError):
@@ -76,14 +76,14 @@ def _file_facts(root: str, sysfs: Sysfs, node: Node, links: dict[str, list[str]]
 
 
 def _driver(sysfs: Sysfs, node: Node) -> str:
-    """Of the nearest device on the way up to the hardware."""
+    """The driver of the nearest device on the way up to the hardware."""
     places = [node.parent, *(place for place in upwards(node.sysfs) if place.startswith(f"{node.parent}/"))]
     found = (sysfs.link(place, "driver").rpartition("/")[2] for place in reversed(places))
     return next((driver for driver in found if driver and driver != _USB_DRIVER), "")
 
 
 def _usb_drivers(sysfs: Sysfs, place: str) -> tuple[str, ...]:
-    """Of a USB device's interfaces."""
+    """Drivers of a USB device's interfaces."""
     interfaces = [name for name in sysfs.names(place) if ":" in name][:_MAX_INTERFACES]
     found = (sysfs.link(f"{place}/{name}", "driver").rpartition("/")[2] for name in interfaces)
     return tuple(dict.fromkeys(driver for driver in found if driver))

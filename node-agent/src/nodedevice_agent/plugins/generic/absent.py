@@ -1,4 +1,4 @@
-"""Why devices are not listed that settings name, in words for people: what is missing, and what a node has instead. Pure.
+"""Explains to people why configured devices are not listed: the missing files, and similar ones on the node. Pure.
 
 Texts are bounded: a condition has room for a few names.
 """
@@ -23,12 +23,12 @@ from nodedevice_agent.plugins.generic.settings import GroupSettings, SelectSetti
 
 _MAX_NAMED = 3
 _MAX_PRESENT = 5
-# characters of a name or value that somebody else has chosen
+# characters of a name or value from outside
 _LONGEST = 48
 
 
 def not_readable(errors: Mapping[str, str]) -> str:
-    """errors: by path, why it could not be read. Empty if there is none."""
+    """errors: by path, why it could not be read. "" if there are no errors."""
     if not errors:
         return ""
     named = _listed([f"{path} ({why})" for path, why in errors.items()], "; ")
@@ -37,28 +37,28 @@ def not_readable(errors: Mapping[str, str]) -> str:
 
 
 def incomplete(devices: Sequence[Incomplete]) -> str:
-    """Empty where each device has all its files."""
+    """Names devices that lack files; "" if each device has all its files."""
     if not devices:
         return ""
     named = "; ".join(f"{device.name} lacks {_listed(device.missing)}" for device in devices[:_MAX_NAMED])
     more = f" and {len(devices) - _MAX_NAMED} more" if len(devices) > _MAX_NAMED else ""
-    remedy = "connect what is missing, correct its path, or set optional: true there"
+    remedy = "connect the missing device, correct its path, or set optional: true there"
     return f"incomplete devices are not listed: {named}{more}: {remedy}"
 
 
 def wrong_paths(groups: Iterable[GroupSettings], found: Found) -> str:
-    """About paths that match, but only directories or only regular files that are not allowed; empty if there is none."""
+    """Names paths that match only directories, or only regular files that are not allowed; "" if there are no such paths."""
     reasons: dict[str, str] = {}
     for path, files in _useless(groups, found):
         if files and all(file.is_directory for file in files):
             reasons[path] = f"{path} is a directory: name its files, such as {path}/*, or use select with subsystems"
         elif files:
-            reasons[path] = f"{path} is no device file: correct the path, or set allowFiles: true to mount it"
+            reasons[path] = f"{path} is not a device file: correct the path, or set allowFiles: true to mount it"
     return _listed([*reasons.values()], "; ")
 
 
 def not_shared(not_listed: Iterable[NotListed]) -> str:
-    """About shared devices that another group of the resource has as exclusive ones; empty if there is none."""
+    """Names shared devices that another group of the resource offers exclusively; "" if there are no such devices."""
     named = [
         f"{each.offer.id} of groups[{each.offer.group}], as groups[{each.listed.group}] has it for one container at a time "
         f"({each.listed.id})"
@@ -71,7 +71,7 @@ def not_shared(not_listed: Iterable[NotListed]) -> str:
 
 
 def same_device(not_listed: Iterable[NotListed]) -> str:
-    """About devices that are part of another one, or the other way round, or have its ID; empty if there is none."""
+    """Names devices that are part of another one, contain it, or have its ID; "" if there are no such devices."""
     named = [
         f"{each.offer.id} of groups[{each.offer.group}], as groups[{each.listed.group}] has other files of it"
         if each.offer.id == each.listed.id
@@ -85,7 +85,7 @@ def same_device(not_listed: Iterable[NotListed]) -> str:
 
 
 def no_match(groups: Iterable[GroupSettings], found: Found) -> str:
-    """About paths that match no file at all; empty if there is none. Paths of incomplete devices are named there."""
+    """Names paths that match no file at all; "" if there are no such paths. Paths of incomplete devices are named there."""
     rest = [group for group in groups if not any(incomplete_devices([group], found))]
     missing = [*dict.fromkeys(path for path, files in _useless(rest, found) if not files)]
     if not missing:
@@ -94,7 +94,7 @@ def no_match(groups: Iterable[GroupSettings], found: Found) -> str:
 
 
 def unmatched(select: SelectSettings, functions: Sequence[Function], properties: Callable[[Node], Properties]) -> str:
-    """What a node has instead of a selection that matches nothing: by the first key that excludes all that the others leave.
+    """Explains a selection without matches by the node's devices: names the first key that excludes all the remaining ones.
 
     properties: udevd's of a device file.
     """
@@ -129,7 +129,7 @@ def _useless(groups: Iterable[GroupSettings], found: Found) -> Iterable[tuple[st
 
 
 def _usb_devices(functions: Iterable[Function]) -> list[str]:
-    """Those with a driver first: hubs have none."""
+    """USB devices, with the ones that have a driver first: hubs have none."""
     found = [function for function in functions if function.usb is not None]
     found.sort(key=lambda function: all(node.subsystem == RAW_USB for node in function.nodes))
     return [_usb_device(function.usb) for function in found if function.usb is not None]
@@ -148,7 +148,7 @@ def _subsystems(functions: Iterable[Function]) -> list[str]:
 
 
 def _values(wanted: Iterable[str], nodes: Iterable[Node], properties: Callable[[Node], Properties]) -> list[str]:
-    """What udevd has of these properties."""
+    """udevd's values of these properties."""
     found = {node.path: properties(node) for node in nodes}
     values = {
         path: [f"{key}={each[key][:_LONGEST]}" for key in wanted if key in each] for path, each in sorted(found.items())

@@ -32,7 +32,7 @@ class GenericDevice(Struct, frozen=True, gc=False):
 def generic_devices(
     groups: Sequence[GroupSettings], offers: Iterable[Offer], most: int = sys.maxsize, *, are_parts: bool = False
 ) -> dict[str, GenericDevice]:
-    """The first devices by ID, sorted. offers: each of another device. are_parts: what is listed are parts of devices."""
+    """The first devices by ID, sorted. offers: each of another device. are_parts: the listed devices are parts."""
     offers = [*_first(groups, sorted(offers, key=lambda offer: offer.id), most)]
     ids = {offer.id: _ids(offer.id, groups[offer.group].count, are_parts) for offer in offers}
     taken = {each for listed in ids.values() for each in listed}
@@ -60,7 +60,7 @@ def device_count(groups: Sequence[GroupSettings], offers: Iterable[Offer]) -> in
 
 
 def _first(groups: Sequence[GroupSettings], offers: Iterable[Offer], most: int) -> Iterator[Offer]:
-    """So many that they have all of the devices."""
+    """The leading offers that together have `most` devices."""
     for offer in offers:
         if most <= 0:
             return
@@ -69,12 +69,12 @@ def _first(groups: Sequence[GroupSettings], offers: Iterable[Offer], most: int) 
 
 
 def _ids(name: str, count: int, are_parts: bool) -> tuple[str, ...]:
-    """Of a device and its shares; where all are parts, one that is not shared has one part."""
+    """IDs of a device and its shares; if all devices are parts, an unshared one has one part."""
     return (part_id(name, 0),) if are_parts and count == 1 else shared_ids(name, count)
 
 
 def allocate(resource_name: str, devices: Mapping[str, GenericDevice], ids: Iterable[str]) -> ContainerAllocation:
-    """What a container with these devices gets; several shares of one device give its files once.
+    """Additions to a container with these devices; several shares of one device give its files once.
 
     Raises AllocationRefused when two devices have the same path in the container.
     """

@@ -1,4 +1,4 @@
-"""What the agent's settings make of a node's device files."""
+"""Matches the agent's settings with a node's device files."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress

@@ -1,8 +1,8 @@
-"""Which devices are listed after a scan in which some path could not be read. Pure.
+"""Decides which devices are listed after a scan in which some path could not be read. Pure.
 
-What was found counts as found. A missing device may still be there, and an unread one may be another device. Both stay listed as
-they were for a minute, and are not allocated meanwhile. They lose the files and numbers that another device has by now, and an ID
-that is another device's by now: they are listed by one that is made of it.
+Devices found by the scan count. A missing device may still be there, and an unread one may be another device. Both stay listed
+for a minute, unchanged, and are not allocated meanwhile. They lose files and numbers that another device has by now. If another
+device has their ID, they are listed under an ID that is made from it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -25,7 +25,7 @@ _Devices = Mapping[str, GenericDevice]
 
 
 class Unconfirmed(Struct, frozen=True):
-    """listed: all devices. ids: those that are listed and not allocated. since: when a device was in doubt first, by ID."""
+    """listed: all devices. ids: the listed devices that are not allocated. since: when each device was first in doubt, by ID."""
 
     listed: _Devices
     ids: Collection[str]
@@ -55,7 +55,7 @@ def confirmed(
         i: others.without(known[i]) for i in known if i in recent and i not in sure and not others.have(known[i].listed)
     }
     tokens = {token for device in kept.values() for token in device.listed.identity}
-    # what was listed under another ID stands for it
+    # a device listed under another ID stands for it
     new = {i: d for i, d in unsure.items() if i not in kept and tokens.isdisjoint(d.listed.identity)}
     old = {i: device for i, device in new.items() if i not in recent}
     listed = {i: kept.get(i) or sure.get(i) or new[i] for i in known if i in kept or i in sure or i in new}
@@ -83,7 +83,7 @@ class _Others:
         return any(compare(device.identity, found) is not Sameness.OTHER for found in candidates)
 
     def without(self, device: GenericDevice) -> GenericDevice:
-        """Without the files and numbers that are another's now."""
+        """The device without files and numbers that now belong to another one."""
         listed = device.listed
         identity = tuple(token for token in listed.identity if is_lasting(token) or token not in self._tokens)
         files = tuple(file for file in listed.files if not self._is_others(file))

@@ -1,4 +1,4 @@
-"""Looks at files of the host: which are devices, near which NUMA node, and the links that udev makes to them."""
+"""Reads files of the host: which are devices, near which NUMA node, and udev's links to them."""
 
 import os
 import stat
@@ -48,10 +48,10 @@ def found_file(root: str, path: str, captures: Captures = ()) -> FoundFile | Non
 
 
 def _target(root: str, path: str) -> tuple[str, os.stat_result] | None:
-    """Where the links of a path lead, and what is there."""
+    """The target of a path, after links, and its status."""
     try:
         target = kernel_path(root, path)
-        # raises ValueError for a name that is no UTF-8, which a link may lead to: no container runtime can be given it
+        # raises ValueError for a target that is not UTF-8: no container runtime accepts it
         target.encode()
         return target, ask(os.stat, root + target)
     except OSError as error:
@@ -62,10 +62,9 @@ def _target(root: str, path: str) -> tuple[str, os.stat_result] | None:
 
 
 def kernel_path(root: str, path: str) -> str:
-    """Where the links lead, each followed inside the root. The last one that counts is one to nothing there, or to /dev/null, as
-    tests have.
+    """The target of a path, with each link followed inside the root. Stops at a dangling link, and at one to /dev/null (in tests).
 
-    Raises OSError for links that lead in circles.
+    Raises OSError for a loop of links.
     """
 
     def ends(target: str, base: str, is_last: bool) -> bool:

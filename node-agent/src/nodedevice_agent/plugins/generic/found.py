@@ -16,11 +16,10 @@ from nodedevice_agent.plugins.patterns import WILDCARD, Captures, is_match, wild
 
 
 class FoundFile(Struct, frozen=True):
-    """A file of the host that matches a pattern; a directory is one, and never a device's.
+    """A file of the host that matches a pattern; it may be a directory, which is never a device.
 
-    kernel_path: where its links lead. number: of a device file, such as c188:0. tokens: what says which device it is of (see
-    identity.py); none of a file that comes with devices and is none (is_shared_file). is_unread: it could not be read which device
-    it is of.
+    kernel_path: the path after links. number: of a device file, such as c188:0. tokens: identify the device (see identity.py);
+    empty for a file that only comes with devices (is_shared_file). is_unread: its device could not be read.
     """
 
     path: str
@@ -50,8 +49,11 @@ class FoundFunction(Struct, frozen=True):
 
     @property
     def own_files(self) -> tuple[FoundFile, ...]:
-        """Without those that other devices may have: a plain path beside a wildcard, which is in all devices of its group, and a
-        plain one that is optional."""
+        """Files that belong to this device alone.
+
+        Without files that other devices may share: a plain path in a group with wildcards, which all its devices include, and an
+        optional plain path.
+        """
         if not self.paths:
             return self.files
         wild = tuple(file for file in self.files if file.captures)
@@ -70,13 +72,13 @@ Selected = Mapping[int, Iterable[FoundFunction]]
 
 
 def found_functions(group: GroupSettings, found: Found) -> Iterator[FoundFunction]:
-    """Those of a group's paths. found: the files that match each pattern."""
+    """Devices of a group's paths. found: the files that match each pattern."""
     named_after = group.named_after if group.paths else None
     for _, files in _file_sets(group, found):
         by_path = [*zip(group.paths, files, strict=True)]
         if all(file is not None or path.optional for path, file in by_path):
             present = {path: file for path, file in by_path if file is not None}
-            # of what differs between the group's devices, and not of a file that may come and go
+            # named after a path that differs between the group's devices, and not after an optional file
             distinct = next(file for path, file in present.items() if path == named_after)
             yield FoundFunction(device_id(distinct.path), tuple(present.values()), paths=tuple(present))
 
@@ -92,7 +94,7 @@ def incomplete_devices(groups: Iterable[GroupSettings], found: Found) -> Iterato
             if not missing or not present or has_no_match:
                 continue
             named = [_filled(path, captures) for path in missing]
-            # video7 is not meant where media[0-3] belongs to it
+            # video7 is not meant if the group pairs it with media[0-3]
             if all(path == name or is_match(path, name) for path, name in zip(missing, named, strict=True)):
                 yield Incomplete(max(present, key=lambda file: bool(file.captures)).path, tuple(named))
 

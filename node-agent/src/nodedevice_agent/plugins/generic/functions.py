@@ -1,7 +1,7 @@
-"""Which device files are of one physical device, and whether a selection means it. Pure.
+"""Groups device files by physical device, and matches devices with a selection. Pure.
 
-The files of a USB device are those of all its interfaces: a dongle's tty and its hidraw. Those of any other device are the ones
-that lead to the same parent in sysfs: the /dev/video* of a camera on a ribbon cable.
+A USB device has the files of all its interfaces: a dongle's tty and its hidraw. Any other device has the files with
+the same parent in sysfs: the /dev/video* of a camera on a ribbon cable.
 """
 
 import re
@@ -14,8 +14,8 @@ from nodedevice_agent.plugins.patterns import is_match
 
 # Raw access to a USB device is never a part of what its drivers make of it.
 RAW_USB = "usb"
-# Whoever selects one of these means hardware, and they have other members too: /dev/snd/timer, /dev/tty1, /dev/input/mice, vkms.
-# Of others, such as misc or block, what has no hardware may be all that is meant.
+# Selecting one of these means hardware, but they also have virtual members: /dev/snd/timer, /dev/tty1, /dev/input/mice, vkms.
+# In other subsystems, such as misc or block, a virtual device may be the one that is meant.
 OF_HARDWARE = frozenset({"drm", "input", "media", "sound", "tty", "video4linux"})
 
 # a device at a port of a bus, or the bus itself
@@ -27,7 +27,7 @@ Properties = Mapping[str, str]
 class Node(Struct, frozen=True):
     """A device file that the kernel has. number: as udevd names it, `c81:0`. sysfs, parent: paths as in `/devices/...`.
 
-    is_virtual: no hardware is known behind it; a USB device's may be all the same. also: further tokens of its
+    is_virtual: it has no known hardware; this may also be true of a USB device's file. also: further tokens of its
     identity, from links in sysfs.
     """
 
@@ -41,7 +41,7 @@ class Node(Struct, frozen=True):
 
 
 class UsbDevice(Struct, frozen=True):
-    """A USB device in sysfs. port: bus and ports, `1-2.3`. serial: empty where it has none. is_hub: others are plugged into it."""
+    """A USB device in sysfs. port: bus and ports, `1-2.3`. serial: "" if it has none. is_hub: other devices are plugged into it."""
 
     sysfs: str
     port: str
@@ -52,12 +52,12 @@ class UsbDevice(Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What should be different for any two devices, and is not always."""
+        """Identifiers that should be unique for each device, but sometimes are not."""
         return self.vendor, self.product, self.serial
 
 
 class Function(Struct, frozen=True):
-    """One physical device and its device files, sorted by path. sysfs: where it is."""
+    """One physical device and its device files, sorted by path. sysfs: its place."""
 
     sysfs: str
     usb: UsbDevice | None
@@ -67,7 +67,7 @@ class Function(Struct, frozen=True):
 def functions(nodes: Iterable[Node], usb_devices: Mapping[str, UsbDevice]) -> list[Function]:
     """All physical devices that have device files, sorted by place. usb_devices: by their path in sysfs.
 
-    Without those of a USB device that could not be read: of its files it is not known what they are.
+    Skips files of a USB device that could not be read, as their device is unknown.
     """
     found: dict[str, tuple[UsbDevice | None, list[Node]]] = {}
     for node in nodes:
@@ -83,7 +83,7 @@ def functions(nodes: Iterable[Node], usb_devices: Mapping[str, UsbDevice]) -> li
 
 
 def candidates(select: SelectSettings, function: Function) -> tuple[Node, ...]:
-    """Its device files, if USB and subsystems are as selected; else none. A subsystem alone selects no virtual ones."""
+    """Its device files, if USB and subsystems match; otherwise none. A subsystem alone selects no virtual devices."""
     if not is_usb_match(select, function):
         return ()
     nodes = in_subsystems(select, function)
@@ -91,7 +91,7 @@ def candidates(select: SelectSettings, function: Function) -> tuple[Node, ...]:
 
 
 def in_subsystems(select: SelectSettings, function: Function) -> tuple[Node, ...]:
-    """Its device files of these subsystems, virtual ones too."""
+    """Its device files of these subsystems, including virtual ones."""
     wanted = select.subsystems
     return tuple(node for node in function.nodes if (node.subsystem in wanted if wanted else node.subsystem != RAW_USB))
 
@@ -102,7 +102,7 @@ def has_properties(udev: Properties, properties: Properties) -> bool:
 
 
 def attributes(function: Function, nodes: Iterable[Node]) -> tuple[tuple[str, str], ...]:
-    """What tells a person which device this is, sorted by name."""
+    """Properties that identify the device for a person, sorted by name."""
     found = {"files": " ".join(node.path for node in nodes)}
     if function.usb is not None:
         usb = function.usb
@@ -111,7 +111,7 @@ def attributes(function: Function, nodes: Iterable[Node]) -> tuple[tuple[str, st
 
 
 def is_usb_match(select: SelectSettings, function: Function) -> bool:
-    """Also where nothing is selected by USB."""
+    """Also true if the selection has no USB settings."""
     if select.usb is None:
         return True
     return function.usb is not None and _is_match(select.usb, function.usb)
@@ -131,12 +131,12 @@ def _is_match(select: UsbSettings, usb: UsbDevice) -> bool:
 
 
 def usb_path(sysfs: str) -> str:
-    """The place of the USB device that a place is in; empty for what is in none. What it is plugged into is another device."""
+    """The place of the USB device that contains this place; "" outside of USB devices. A hub does not contain its devices."""
     return next((path for path in upwards(sysfs) if _USB_DEVICE.fullmatch(path)), "")
 
 
 def upwards(path: str) -> Iterator[str]:
-    """The path itself, then what it is in."""
+    """The path itself, then each of its parents."""
     while path:
         yield path
         path = path.rpartition("/")[0]

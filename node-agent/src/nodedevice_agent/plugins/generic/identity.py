@@ -1,9 +1,9 @@
-"""Places in sysfs that say which device a device file belongs to. Pure.
+"""Computes the places in sysfs that identify the device of a device file. Pure.
 
-They are tokens of its identity (nodedevice_agent/identity.py), beside its number and the same places without the kernel's numbers
-(lasting_places.py).
-
-Siblings are two devices: the ports of an adapter, the video nodes of a camera. What drives all of them has a place above them.
+They are tokens of its identity (nodedevice_agent/identity.py). Further tokens are its number, and the same places without the
+kernel's numbers (lasting_places.py).
+Siblings are two devices: the ports of an adapter, the video nodes of a camera. A device that drives all of them has a place above
+them.
 """
 
 import re
@@ -20,7 +20,7 @@ _SCSI_COMPANIONS = frozenset({"bsg", "scsi_changer", "scsi_generic", "scsi_tape"
 
 
 def places(node: Node) -> tuple[str, ...]:
-    """Where in sysfs the hardware is that the file gives access to: the file's own place, and that of what it drives.
+    """Places in sysfs of the hardware behind the file: the file's own place, and the place of the device that it drives.
 
     So a disk and its sg file are one device, and the disk's partitions are parts of both and not of each other.
     """
@@ -28,7 +28,7 @@ def places(node: Node) -> tuple[str, ...]:
 
 
 def _driven(node: Node) -> Iterator[str]:
-    """By subsystem: places above those of its other files. What has no row here is a device of its own, with what is below it."""
+    """Places above the ones of its other files, by subsystem. In other subsystems: a device of its own, with everything below."""
     base, name = node.sysfs.rpartition("/")[::2]
     # of its parent's other classes: /devices/.../PARENT/CLASS/NAME
     parent = base.rpartition("/")[0]

@@ -13,14 +13,14 @@ from nodedevice_agent.plugins.shared_files import is_shared_file
 
 # numbers of the kernel's memory devices, such as /dev/null; block devices of this major are RAM disks
 _MEMORY = "c1:"
-# what no bus has, such as a disk that is made of others
+# devices without a bus, such as a disk that is made of other disks
 _VIRTUAL = "/devices/virtual/"
 
 
 class Inventory:
     """usb_devices: by path in sysfs. has_own_serial: whether no other USB device has its vendor, product and serial.
 
-    names_in: what is in a place in sysfs. unread: numbers of which it could not be read what they are.
+    names_in: the names in a place in sysfs. unread: numbers whose device could not be read.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Inventory:
         self._by_path = {node.path: node for node in self.nodes}
 
     def identified(self, file: FoundFile) -> FoundFile:
-        """With the number that counts, and tokens (see identity.py). file: with the number that the file itself has."""
+        """The file with its effective number and tokens (see identity.py). file: with the number from its own status."""
         if not file.is_device:
             return replace(file, tokens=(path_token(file.kernel_path),))
         number = self.number(file.kernel_path, file.number)
@@ -52,7 +52,7 @@ class Inventory:
         return replace(file, number=number, tokens=(number, *self._tokens(number)), is_unread=is_unread)
 
     def number(self, kernel_path: str, number: str) -> str:
-        """Of a device file, such as c188:0: its own.
+        """The number of a device file, such as c188:0.
 
         A test's file, which is /dev/null under another name, has the number that sysfs has for its path, or its path.
         """
@@ -97,19 +97,19 @@ class Inventory:
         return self._by_description.get(description, ())
 
     def _description(self, node: Node) -> tuple[str, ...]:
-        """What udev makes links of: of equal USB devices it is the same. Empty for what is of no USB device."""
+        """The properties from which udev makes links: equal USB devices have equal ones. Empty outside of USB devices."""
         usb = self.usb_of(node)
         if usb is None:
             return ()
         return node.subsystem, self._lasting.of(node.sysfs, usb, has_own_serial=True)[-1]
 
     def _tokens(self, number: str) -> tuple[str, ...]:
-        """Beside the number."""
+        """Tokens in addition to the number."""
         node = self._by_number.get(number)
         if node is None:
             return ()
         usb = self.usb_of(node)
-        # what is plugged into a hub is another device
+        # a device plugged into a hub is another device
         is_hub = usb is not None and usb.is_hub and usb.sysfs == node.sysfs
         own = places(node)
         if self._is_unread(number):

@@ -1,10 +1,9 @@
-"""Places in sysfs without what the kernel numbers as devices come: the same after a replug, and after a boot. Pure.
+"""Computes places in sysfs without the kernel's running numbers: stable after a replug and a boot. Pure.
 
-    /devices/pci0000:00/0000:00:14.0/usb1/1-1/1-1:1.0/host7/target7:0:0/7:0:0:0/block/sdc/sdc1
-
+/devices/pci0000:00/0000:00:14.0/usb1/1-1/1-1:1.0/host7/target7:0:0/7:0:0:0/block/sdc/sdc1
 is, from its port, `/port/1-1/1.0/host#0/target:0:0/:0:0:0/block/sd#0/#1`, and from the device itself
-`/usb/0781:5583:4C53/1.0/...`. What has a number by the order of its coming has its position among its siblings instead. As with the
-places of sysfs, what is below another place is within that device.
+`/usb/0781:5583:4C53/1.0/...`. A name with a running number has its position among its siblings instead. As with places of sysfs,
+a place below another one is within that device.
 """
 
 import re
@@ -23,14 +22,14 @@ _DEVICES = "/devices/"
 
 
 class LastingPlaces:
-    """Of one moment. names_in: what is in a place in sysfs."""
+    """Computes lasting places at one moment. names_in: the names in a place in sysfs."""
 
     def __init__(self, names_in: Callable[[str], Iterable[str]]) -> None:
         self._names_in = names_in
         self._positions: dict[str, Mapping[str, int]] = {}
 
     def of(self, place: str, usb: UsbDevice | None, *, has_own_serial: bool) -> tuple[str, ...]:
-        """Of a place in sysfs; usb: the USB device that it is in, if any."""
+        """Lasting places for a place in sysfs; usb: the USB device that contains it, if any."""
         if not place.startswith(_DEVICES):
             return ()
         if usb is None or not place.startswith(usb.sysfs):
@@ -66,7 +65,7 @@ class LastingPlaces:
 
 
 def kind_of(name: str) -> str:
-    """What comes before a number, or the letters of a disk; empty for what is not counted."""
+    """The name before a number, or before the letters of a disk; "" for names that are not counted."""
     for pattern in (*_COUNTED, _DISK):
         if match := pattern.fullmatch(name):
             return match[1]
@@ -74,7 +73,7 @@ def kind_of(name: str) -> str:
 
 
 def _positions(names: Iterable[str]) -> Mapping[str, int]:
-    """Of each name among those of its kind."""
+    """The position of each name among names of its kind."""
     found: dict[str, int] = {}
     counts: dict[str, int] = {}
     # sda to sdz come before sdaa
@@ -86,11 +85,11 @@ def _positions(names: Iterable[str]) -> Mapping[str, int]:
 
 
 def _name(usb: UsbDevice, *, has_own_serial: bool) -> str:
-    """Vendor, product and serial; and the port where these are not its own."""
+    """Vendor, product and serial; with the port if these are not unique."""
     words = ":".join(map(_escaped, (usb.vendor, usb.product, usb.serial)))
     return words if has_own_serial else f"{words}@{usb.port}"
 
 
 def _escaped(word: str) -> str:
-    """Without what separates names here, or lines of text."""
+    """Escapes separators of names and of lines."""
     return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):02x}" for c in word)

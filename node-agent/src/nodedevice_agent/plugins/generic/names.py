@@ -8,7 +8,7 @@ from nodedevice_agent.plugins.generic.functions import Function, UsbDevice
 from nodedevice_agent.plugins.generic.serials import Serials
 from nodedevice_agent.plugins.generic.settings import SelectSettings
 
-# Nothing that is made from it looks like a share of another device, or like a port.
+# An ID with such a serial is never mistaken for a share of another device, or for a port.
 _PLAIN_SERIAL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._]{0,47}[A-Za-z0-9])?")
 _PLAIN_PORT = re.compile(r"\d{1,3}-\d{1,3}(\.\d{1,3}){0,6}")
 
@@ -16,8 +16,8 @@ _PLAIN_PORT = re.compile(r"\d{1,3}-\d{1,3}(\.\d{1,3}){0,6}")
 def names(select: SelectSettings, function: Function, serials: Serials) -> tuple[str, ...]:
     """The ID first, then aliases.
 
-    A USB device that is selected by its port has the port's, whatever is plugged in there. Any other one has its vendor, product
-    and serial; without a serial, or with a repeated one, its port. What is no USB device has its place.
+    A USB device selected by its port is named after the port, also when devices are swapped. Any other USB device is named by
+    vendor, product and serial; without a unique serial, by its port. Other devices are named by their place.
     """
     usb = function.usb
     if usb is None:
@@ -32,12 +32,12 @@ def names(select: SelectSettings, function: Function, serials: Serials) -> tuple
 
 
 def is_by_port(select: SelectSettings) -> bool:
-    """Whether it means whatever is in a port."""
+    """Whether it selects a port, for any device in it."""
     return select.usb is not None and bool(select.usb.port) and not select.usb.serial
 
 
 def maker_port_name(usb: UsbDevice) -> str:
-    """Of a device without a serial of its own."""
+    """The name of a device without a serial of its own."""
     return _by_port(f"{usb.vendor}-{usb.product}-port", usb)
 
 

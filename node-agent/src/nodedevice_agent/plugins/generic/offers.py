@@ -1,7 +1,7 @@
-"""Which devices of a resource are listed where its groups lead to one device by several names or in several ways. Pure.
+"""Chooses which devices a resource lists if its groups offer one device under several names or in several ways. Pure.
 
-Each device is listed once, as the first group has it, and the other IDs are its aliases. An exclusive one goes before a shared one:
-beside each other they would give a file to several containers of which one is to have it for itself.
+Each device is listed once, as in the first group that has it, and the other IDs are its aliases. An exclusive offer goes before a
+shared one: together they would give a file to several containers although one of them wants it exclusively.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -30,7 +30,7 @@ class Offer(Struct, frozen=True):
 
     @property
     def own_numbers(self) -> frozenset[str]:
-        """Of all its own files, those that come with devices too."""
+        """Numbers of all its own files, including files that come with devices."""
         return frozenset(_number(file) for file in self.whole.own_files)
 
 
@@ -42,7 +42,7 @@ class NotListed(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """What is listed, and what is not for the sake of it."""
+    """The listed offers, and the offers that are dropped in favour of them."""
 
     listed: tuple[Offer, ...]
     not_listed: tuple[NotListed, ...]
@@ -75,7 +75,7 @@ def choose(groups: Sequence[GroupSettings], found: Found, selected: Selected) ->
 
 
 def _offers(groups: Sequence[GroupSettings], found: Found, selected: Selected) -> Iterator[Offer]:
-    """Of each group sorted by ID: of several links to one file the first one's ID is listed."""
+    """Offers sorted by group and ID: with several links to one file, the first one's ID is listed."""
     for index, group in enumerate(groups):
         wholes = [*found_functions(group, found), *selected.get(index, ())]
         for whole in sorted(wholes, key=lambda whole: whole.id):
@@ -93,28 +93,28 @@ def _offers(groups: Sequence[GroupSettings], found: Found, selected: Selected) -
 
 
 def _same(offer: Offer, known: Index[int], listed: Sequence[Offer]) -> list[int]:
-    """Listed offers beside which this one cannot be listed."""
+    """Listed offers that exclude this one."""
     same = [*dict.fromkeys(known.related(_keys(offer)))]
     if not offer.is_shared:
         return same
-    # what several containers may have may also be offered in several ways
+    # a shared device may also be offered in several ways
     return [i for i in same if not listed[i].is_shared or listed[i].own_numbers == offer.own_numbers]
 
 
 def _is_alias(offer: Offer, listed: Offer) -> bool:
-    """Whether who has had the one can have the other for it: a part of a disk is none for the disk."""
+    """Whether a container with one device can get the other in its place; a part of a disk cannot replace the disk."""
     return offer.is_shared == listed.is_shared and not offer.own_numbers.isdisjoint(listed.own_numbers)
 
 
 def _without(offer: Offer, names: Set[str]) -> Offer:
-    """Without these aliases."""
+    """The offer without these aliases."""
     if names.isdisjoint(offer.aliases):
         return offer
     return replace(offer, aliases=tuple(alias for alias in offer.aliases if alias not in names))
 
 
 def _keys(offer: Offer) -> tuple[str, ...]:
-    """What is no device of its own is still listed once."""
+    """Falls back to numbers: an offer of files that only come with devices is still listed once."""
     return offer.identity or tuple(offer.own_numbers)
 
 

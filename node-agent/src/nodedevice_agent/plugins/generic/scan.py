@@ -34,16 +34,16 @@ from nodedevice_agent.plugins.shared_files import is_shared_file
 
 log = logging.getLogger(__name__)
 
-# What udevd has not written by then it will not write: it stores nothing of a device without properties.
+# After that udevd writes no entry any more: it stores none for a device without properties.
 _UDEV_SECONDS = 2.0
-# modes of one stick, such as those of its boot loader and its firmware
+# modes of one stick, such as its boot loader and its firmware
 _MAX_MODES = 8
 # below a bus of USB
 _USB_PLACE = re.compile(r"/usb\d+/")
 
 
 class SelectScan:
-    """The devices of one resource's groups that select. root: where the host's file tree is, without a trailing slash.
+    """The devices of one resource's groups that select. root: the host's file tree, without a trailing slash.
 
     inventory: what the kernel had at the last scan. is_waiting: a new device is left out because udevd may still be working on it;
     scan again soon. trouble: why devices are missing. incomplete: selected devices without all their files in /dev. unmatched: what
@@ -63,7 +63,7 @@ class SelectScan:
         self._udev = UdevDatabase(root)
         self._serials = serials or Serials()
         self.inventory = Inventory((), {}, self._serials.is_own, self._sysfs.names)
-        # by port that something is selected by: IDs that what was in it had by its maker, the newest last
+        # by selected port: maker's IDs of the devices that were in it, the newest last
         self._modes: dict[str, dict[str, None]] = {}
         # by number and place: when a device file was seen first, and the scan before, which did not see it
         self._seen: dict[tuple[str, str], tuple[float, float]] = {}
@@ -71,7 +71,7 @@ class SelectScan:
         self._listed: set[str] = set()
         self._has_udev = True
         self.is_waiting = False
-        # by path, why: what the last scan could not read of USB devices that are known to be the same as before
+        # errors of the last scan by path, for USB devices that are known to be unchanged
         self.kept: Mapping[str, str] = {}
         self.trouble: Trouble = NO_TROUBLE
         self.incomplete: list[Incomplete] = []
@@ -79,13 +79,13 @@ class SelectScan:
 
     @property
     def udev_directory(self) -> str:
-        """Where changes are worth another scan."""
+        """The directory whose changes trigger another scan."""
         return self._udev.directory
 
     def scan(
         self, groups: Sequence[GroupSettings], now: float, files: Iterable[FoundFile] = ()
     ) -> dict[int, list[FoundFunction]]:
-        """What groups select, by the index of the group. now: monotonic seconds. files: those that groups have by path."""
+        """Selected devices, by the index of the group. now: monotonic seconds. files: the files of groups with paths."""
         selects = {index: group.select for index, group in enumerate(groups) if group.select is not None}
         self.incomplete, self.unmatched, self.kept = [], [], {}
         if not selects:
@@ -97,7 +97,7 @@ class SelectScan:
             self.inventory = self._whole_inventory(self._numbers(files))
         note_again(errors)
         nodes, usb_devices = self.inventory.nodes, self.inventory.usb_devices
-        # what could not be read is no new device when it is read again
+        # a device that could not be read is not new when it can be read again
         self._seen = (self._seen if errors else {}) | {
             (node.number, node.sysfs): self._seen.get((node.number, node.sysfs), (now, self._scanned_at))
             for node in nodes
@@ -122,7 +122,10 @@ class SelectScan:
         return [*self.inventory.twins(file, self._udev.claimants(encoded(file.path)))]
 
     def _inventory_of(self, files: Iterable[FoundFile]) -> Inventory:
-        """What these files need: all that the kernel has where one is of a USB device, whose serial may be another's too."""
+        """The inventory for these files.
+
+        Reads the whole inventory if one is of a USB device, as another device may have the same serial.
+        """
         numbers = self._numbers(files)
         nodes = self._sysfs.nodes_of(numbers) if not any(map(is_memory, numbers)) else []
         if any(map(is_memory, numbers)) or any(_USB_PLACE.search(node.sysfs) for node in nodes):
@@ -131,7 +134,7 @@ class SelectScan:
 
     @staticmethod
     def _numbers(files: Iterable[FoundFile]) -> set[str]:
-        """Of those that are a device's."""
+        """Numbers of device files."""
         return {file.number for file in files if file.is_device and not is_shared_file(file.kernel_path)}
 
     def _whole_inventory(self, numbers: Collection[str] = ()) -> Inventory:
@@ -147,7 +150,7 @@ class SelectScan:
         if not nodes or not select.udev:
             return nodes
         entries = [self._entry(node, now) for node in nodes]
-        # a device that is listed already stays so while udevd looks at one more file of it
+        # a listed device stays listed while udevd handles one more of its files
         if function.sysfs not in self._listed and self._is_young(nodes, entries, now):
             self.is_waiting = True
             return ()
@@ -160,7 +163,7 @@ class SelectScan:
     def _entry(self, node: Node, now: float) -> Entry | None:
         entry = self._udev.entry(node.number)
         seen_at, absent_at = self._seen[node.number, node.sysfs]
-        # of the device that had this number before: it was written before this one was there
+        # the entry of an earlier device with this number, from before this device appeared
         is_old = entry is not None and entry.written_at < absent_at and now - seen_at < _UDEV_SECONDS
         return None if is_old else entry
 
@@ -191,7 +194,7 @@ class SelectScan:
         return FoundFunction(name, files, attributes(function, nodes), aliases=tuple(aliases), port=port)
 
     def _other_modes(self, usb: UsbDevice) -> list[str]:
-        """What a device in this port was called when it had another vendor or product, the newest first."""
+        """Names of a device in this port under earlier vendor and product IDs, the newest first."""
         modes, now = self._modes.setdefault(usb.port, {}), maker_port_name(usb)
         modes.pop(now, None)
         modes[now] = None

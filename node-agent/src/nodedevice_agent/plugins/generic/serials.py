@@ -1,7 +1,7 @@
-"""Which serials of USB devices are one device's own, and where the device is that had a repeated one first. Pure.
+"""Records which serials of USB devices are unique, and where the first device with a repeated serial is. Pure.
 
-Makers give many devices one serial. Once two are seen with it, each goes by its port, for good: the one that stays is not taken for
-the other one. Only the one that had the serial alone before, and is where it was, may still be called by it.
+Makers give many devices one serial. Once two devices are seen with it, both are named by their ports for good: so the remaining
+one is never mistaken for the other. Only the first device, as long as it stays in its port, keeps the serial as a name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,21 +10,21 @@ from msgspec import Struct
 
 from nodedevice_agent.plugins.generic.functions import UsbDevice
 
-# of devices that are no longer plugged in, the oldest are forgotten
+# beyond that, the unplugged devices that were seen longest ago are forgotten
 _MAX_KNOWN = 1024
 
 Serial = tuple[str, str, str]
 
 
 class Known(Struct, frozen=True):
-    """Of one vendor, product and serial. port: of the device that had it alone; empty where that is unknown."""
+    """The state of a vendor, product and serial. port: of the device that had it alone; "" if unknown."""
 
     port: str
     is_repeated: bool = False
 
 
 class Serials:
-    """What is known of all serials that were seen."""
+    """The state of all serials seen so far."""
 
     def __init__(self, known: Mapping[Serial, Known] | None = None) -> None:
         self.known: dict[Serial, Known] = dict(known or {})

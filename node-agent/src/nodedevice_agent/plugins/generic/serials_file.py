@@ -1,6 +1,7 @@
-"""Keeps over a restart of the agent which serials of USB devices are repeated, and where the device is that had one first.
+"""Keeps over a restart of the agent which serials of USB devices are repeated, and where the first device of each is.
 
-`<state-dir>/usb-serials/<resource>.json`. Without it, after a restart beside two devices with one serial, neither is called by it.
+`<state-dir>/usb-serials/<resource>.json`. Without it, both devices with a repeated serial are named by their ports after a
+restart.
 """
 
 import logging
@@ -29,7 +30,7 @@ class _Entry(Struct):
 
 
 class SerialsFile:
-    """Of one resource. Writes only changes. A problem is logged once, and matters only at the next start."""
+    """The file of one resource. Writes only changes. A problem is logged once, and matters only at the next start."""
 
     def __init__(self, state_dir: Path, resource_name: str) -> None:
         self._path = state_dir / "usb-serials" / f"{file_slug(resource_name)}.json"
@@ -37,14 +38,14 @@ class SerialsFile:
         self._logged = ""
 
     def read(self) -> dict[Serial, Known]:
-        """Empty where nothing was written, or it cannot be read: then it is written again."""
+        """Returns an empty mapping if the file is missing or unreadable: then it is written again."""
         try:
             with self._path.open("rb") as file:
                 entries = decode(file.read(_MAX_BYTES), list[_Entry])
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, Undecodable) as error:
-            self._log("serials of USB devices are unreadable; those of two devices are no longer known", error)
+            self._log("serials of USB devices are unreadable; forgetting which ones are repeated", error)
             return {}
         self._written = {(e.vendor, e.product, e.serial): Known(e.port, e.is_repeated) for e in entries}
         return dict(self._written)

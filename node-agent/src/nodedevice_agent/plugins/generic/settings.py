@@ -77,7 +77,7 @@ class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Paths that make up one device, where a wildcard makes one device per match; or `select` instead of them."""
+    """Paths of one device, or of one device per match if there is a wildcard; or `select` instead of them."""
 
     # files of one device, required without `select`; a wildcard makes one device per match
     paths: Annotated[list[PathSettings], Meta(min_length=1, max_length=64)] = field(default_factory=list)
@@ -106,7 +106,7 @@ class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
         return min(self.paths, key=lambda path: (path.optional, not wildcard_count(path.path)))
 
     def key_pattern(self) -> str:
-        """What names the group's devices: a path, or what is selected."""
+        """The key of the group's devices: a path, or the selection."""
         if self.select is not None:
             return f"select {msgspec.json.encode(self.select).decode()}"
         return self.named_after.path
@@ -124,7 +124,7 @@ class GenericSettings(OneResource, frozen=True):
 
     @property
     def part_rules(self) -> PartRules | None:
-        """None where no device is shared."""
+        """None if no device is shared."""
         is_shared = any(group.count > 1 for group in self.groups)
         return self.parts.rules() if self.parts is not None and is_shared else None
 

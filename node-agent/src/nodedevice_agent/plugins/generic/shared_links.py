@@ -19,7 +19,7 @@ _LONGEST: Final = 48
 
 
 class SharedLink(Struct, frozen=True):
-    """link: of udev. file: where it leads. others: the kernel's files that would have it, too, and the USB devices they are of."""
+    """link: udev's. file: its target. others: the other device files that claim the link, with their USB devices."""
 
     link: str
     file: str
@@ -51,17 +51,17 @@ def shared_links(
 
 
 def encoded(link: str) -> str:
-    """As udevd names the directory of who claims a link. link: below /dev."""
+    """The name of udevd's directory for claimants of a link. link: below /dev."""
     return link.removeprefix("/dev").replace("\\", "\\x5c").replace("/", "\\x2f")
 
 
 def advice(shared: Sequence[SharedLink], links: Mapping[str, str]) -> str:
-    """For people; empty if there is none. links: all of udev's, and the files they lead to."""
+    """For people; "" if there are no such links. links: all of udev's, and the files they lead to."""
     if not shared:
         return ""
     named = "; ".join(_named(each, links) for each in shared[:_MAX_NAMED])
     more = f"; and {len(shared) - _MAX_NAMED} more" if len(shared) > _MAX_NAMED else ""
-    remedy = "name both by their links in by-path, or use select, which tells them apart by their ports"
+    remedy = "name both by their links in by-path, or use select, which distinguishes them by their ports"
     return f"devices that have the same link as another one are not listed: {named}{more}: {remedy}"
 
 

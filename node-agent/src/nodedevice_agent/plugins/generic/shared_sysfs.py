@@ -21,7 +21,7 @@ class _Reading(Struct, frozen=True):
 
 
 class SharedSysfs:
-    """root: where the host's file tree is, without a trailing slash. Use in one thread at a time."""
+    """root: the host's file tree, without a trailing slash. Use in one thread at a time."""
 
     def __init__(self, root: str) -> None:
         self.sysfs = Sysfs(root)

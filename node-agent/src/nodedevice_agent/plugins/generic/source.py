@@ -1,8 +1,8 @@
 """The generic plugin: device files of the host as devices, which come and go with the files.
 
-A device is healthy as long as its files exist. Behaves like the generic device plugins in use, with one difference: paths of
-one device are joined by name, not by position (see devices.py).
-Files are looked for in a thread: the kernel may keep a reader of sysfs waiting for as long as a device hangs.
+A device is healthy as long as its files exist. Behaves like the generic device plugins in use, with one difference: paths of one
+device are joined by name, not by position (see devices.py).
+A thread searches for the files: the kernel may block a reader of sysfs for as long as a device hangs.
 """
 
 import asyncio
@@ -63,8 +63,9 @@ _MAX_NAMED = 3
 
 
 class _Look(Struct):
-    """What was found. directories: whose changes could change it. unconfirmed: why each of these devices is not allocated now.
+    """The result of a search.
 
+    directories: changes in them could change it. unconfirmed: why each of these devices is not allocated now.
     unmatched: groups without a device.
     """
 
@@ -90,11 +91,11 @@ class GenericSource(DeviceSource):
         room: Room | None = None,
         sysfs: SharedSysfs | None = None,
     ) -> None:
-        """state_dir: for what is remembered over a restart; None for nothing. file_reads, room, sysfs: of all such sources."""
+        """state_dir: for state that survives a restart; None for no such state. file_reads, room, sysfs: shared by all sources."""
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
         self._configure(settings)
-        # called with the groups without a device, None where that is not known
+        # called with the groups without a device, None while unknown
         self.note_unmatched: Callable[[str, Sequence[int] | None], None] = lambda resource_name, groups: None
         self._root = host_root.rstrip("/")
         self._serials_file = SerialsFile(state_dir, settings.resource_name) if state_dir is not None else None
@@ -106,7 +107,7 @@ class GenericSource(DeviceSource):
         self._by_id: Mapping[str, GenericDevice] = {}
         # since when devices are not confirmed, by ID
         self._doubted_since: Mapping[str, float] = {}
-        # those of the last look
+        # the groups of the last search
         self._looked_for: Sequence[GroupSettings] = ()
         self._unread = Unread(settings.resource_name)
         self._problem = NO_TROUBLE
@@ -128,7 +129,7 @@ class GenericSource(DeviceSource):
         return self._unread.is_doubtful or bool(self.devices.unconfirmed)
 
     def reconfigure(self, settings: GenericSettings) -> None:
-        """From now on these devices; of the same resource, with the same rules of parts."""
+        """Use these settings from now on; they have the same resource, and the same rules of parts."""
         if settings.groups != self._groups:
             self.note_unmatched(self.resource_name, None)
         self._configure(settings)
@@ -139,11 +140,11 @@ class GenericSource(DeviceSource):
         self._groups = settings.groups
 
     def refresh(self) -> None:
-        """Find the files and publish their devices, for whoever may wait."""
+        """Find the files and publish their devices. Blocks."""
         self._publish(self._look(self._groups))
 
     async def read(self) -> None:
-        """The same in a thread. Where none can be started, the last look counts for now. Raises OSError before the first one."""
+        """Refresh in a thread. If no thread can be started, the last result counts for now. Raises OSError before the first one."""
         self._select.asked_at = time.monotonic()
         try:
             look = await self._file_reads.run(partial(self._look, self._groups))
@@ -165,7 +166,7 @@ class GenericSource(DeviceSource):
             log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(look.by_id)})
 
     def _look(self, groups: Sequence[GroupSettings]) -> _Look:
-        """One at a time. What it keeps in this object is used here alone."""
+        """Runs in one thread at a time. Nothing else uses the state that it keeps in this object."""
         with unanswered() as errors:
             look = self._read_files(groups)
         now = time.monotonic()
@@ -235,12 +236,12 @@ class GenericSource(DeviceSource):
         return _Look(self._kept_objects(by_id), trouble, frozenset(directories), unmatched=unmatched)
 
     def _kept_objects(self, by_id: Mapping[str, GenericDevice]) -> Mapping[str, GenericDevice]:
-        """The same devices, without a second object for what is listed already."""
+        """The same devices, reusing the objects that are already listed."""
         known = self._by_id
         return {i: known[i] if known.get(i) == device else device for i, device in by_id.items()}
 
     def _names_of_the_kernel(self, found: Found) -> Trouble:
-        """What prevents nothing today, and may give a new pod another device after a reboot. Logged once for each pattern."""
+        """Names that work today, but may lead a new pod to another device after a reboot. Logged once for each pattern."""
         stable = stable_names(found, udev_links(self._root)) if any(found.values()) else {}
         if not stable:
             return NO_TROUBLE
@@ -252,7 +253,7 @@ class GenericSource(DeviceSource):
         return "KernelNames", message
 
     def _not_as_meant(self, groups: Sequence[GroupSettings], found: Found, choice: Choice) -> list[Trouble]:
-        """What is configured and cannot be listed, whatever else is. Logged once, and again when it has changed."""
+        """Configured devices that cannot be listed. Logged once, and again after a change."""
         lacking = [*incomplete_devices(groups, found), *self._select.incomplete]
         notes = [
             ("WrongPath", wrong_paths(groups, found)),
@@ -270,14 +271,14 @@ class GenericSource(DeviceSource):
         return notes
 
     def _shared_links(self, found: Found, choice: Choice) -> str:
-        """About devices that a link does not lead to, as another one has it; empty if there is none."""
+        """Names devices without a link of their own, as another one has it; "" if there are no such devices."""
         files = by_id(found)
         offered = {number for offer in choice.listed for number in offer.own_numbers} if files else ()
         shared = shared_links(files, self._select.twins, offered)
         return same_links(shared, udev_links(self._root)) if shared else ""
 
     def _no_match(self, groups: Sequence[GroupSettings], found: Found) -> Trouble:
-        """Nothing is found: on a node without the hardware that is right, and otherwise a setting is wrong. Not logged."""
+        """Groups without a match: normal on a node without the hardware, otherwise a wrong setting. Not logged."""
         message = "; ".join(each for each in (no_match(groups, found), *self._select.unmatched[:_MAX_NAMED]) if each)
         return ("NoMatch", message) if message else NO_TROUBLE
 
@@ -355,7 +356,7 @@ class GenericSource(DeviceSource):
 
 
 def _and_unconfirmed(trouble: Trouble, unconfirmed: Mapping[str, str]) -> Trouble:
-    """With the first devices that are not confirmed."""
+    """Adds the first unconfirmed devices to the trouble."""
     named = "; ".join([unconfirmed[i] for i in sorted(unconfirmed)[:_MAX_NAMED]])
     more = f" and {len(unconfirmed) - _MAX_NAMED} more" if len(unconfirmed) > _MAX_NAMED else ""
     return trouble[0] or Reason.DEVICE_UNCONFIRMED, "; ".join(text for text in (trouble[1], named + more) if text)

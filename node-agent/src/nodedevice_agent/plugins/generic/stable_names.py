@@ -1,8 +1,8 @@
-"""Which device files are named by the kernel although udev has a lasting name for them, and what to write instead. Pure.
+"""Finds device files that settings name by the kernel although udev has a lasting name, and suggests that name. Pure.
 
-The kernel numbers devices in the order in which it finds them: after a reboot `/dev/ttyUSB0` may be another one. Only a pod that
-holds the device ID keeps its device. A file that one of udev's links leads to is such a file; one without a link, such as
-/dev/fuse, is none.
+The kernel numbers devices in the order of their discovery: after a reboot `/dev/ttyUSB0` may be another one. Only a pod that
+holds the device ID keeps its device. This concerns files that one of udev's links leads to, but not files without a link, such as
+/dev/fuse.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ def by_preference(link: tuple[str, str]) -> tuple[int, str]:
 
 
 def _instead(pattern: str, names: Sequence[str], links: Mapping[str, str]) -> tuple[str, ...]:
-    """One pattern where it matches these devices only; else each name."""
+    """One pattern if it matches these devices only; otherwise each name."""
     if len(names) == 1 or not wildcard_count(pattern):
         return tuple(names)
     prefix = _common_prefix(names)

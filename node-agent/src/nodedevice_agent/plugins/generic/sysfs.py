@@ -1,4 +1,4 @@
-"""Reads from the host's sysfs which device files there are, where they belong, and the USB devices. Never writes.
+"""Reads device files, their places, and the USB devices from the host's sysfs. Never writes.
 
 Layout: /sys/dev/{char,block}/MAJOR:MINOR are links to the devices, /sys/bus/usb/devices/* to USB devices and, with a colon in the
 name, their interfaces.
@@ -41,9 +41,9 @@ _DEVNAME = re.compile(r"^DEVNAME=(.+)$", re.MULTILINE)
 
 
 class _Enumeration(Struct, frozen=True):
-    """Tells one plug of a USB device from the next one at the same place.
+    """Distinguishes one plug of a USB device from the next one at the same place.
 
-    inode, made_ns: of its link. number: the kernel's, another one for each plug; empty where it is unknown.
+    inode, made_ns: of its link. number: the kernel's, which is new for each plug; "" if unknown.
     """
 
     inode: int = 0
@@ -57,32 +57,32 @@ class _Enumeration(Struct, frozen=True):
 
 
 class Sysfs:
-    """The host's /sys. root: where its file tree is, without a trailing slash."""
+    """The host's /sys. root: the host's file tree, without a trailing slash."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._sys = f"{root}/sys"
         self._known: dict[tuple[str, str], Node | None] = {}
         self._usb_devices: dict[str, tuple[_Enumeration, UsbDevice]] = {}
-        # by path, why: what the last read could not read of USB devices that are known to be the same as before
+        # errors of the last read by path, for USB devices that are known to be unchanged
         self.kept: dict[str, str] = {}
-        # numbers that the kernel has, and of which the last read has not found out what they are
+        # the kernel's numbers whose device the last read could not determine
         self.unread: frozenset[str] = frozenset()
 
     def nodes(self) -> list[Node]:
-        """All device files. Only those that are new are read: nothing of a Node changes."""
+        """All device files. Reads only new ones: a Node never changes."""
         numbers = [f"{letter}{name}" for kind, letter in _KINDS.items() for name in names_in(f"{self._sys}/dev/{kind}")]
         self._known = self._read(numbers)
         return [node for node in self._known.values() if node is not None]
 
     def nodes_of(self, numbers: Iterable[str]) -> list[Node]:
-        """Those of these numbers, such as c188:0, that sysfs knows. Likewise."""
+        """The device files with these numbers, such as c188:0, if sysfs has them. Reads only new ones."""
         found = self._read(numbers)
         self._known = {**self._known, **found} if len(self._known) < _MAX_KNOWN else found
         return [node for node in found.values() if node is not None]
 
     def _read(self, numbers: Iterable[str]) -> dict[tuple[str, str], Node | None]:
-        """By number and place."""
+        """Device files by number and place."""
         found: dict[tuple[str, str], Node | None] = {}
         unread = set()
         for number in numbers:
@@ -98,7 +98,7 @@ class Sysfs:
         return found
 
     def _read_node(self, number: str, sysfs: str) -> Node | None:
-        """As it was, where it cannot be read."""
+        """Returns the previous state if it cannot be read."""
         known = self._known.get((number, sysfs))
         with unanswered() as errors:
             node = self._node(number, sysfs)
@@ -108,11 +108,11 @@ class Sysfs:
         return node
 
     def names(self, place: str) -> list[str]:
-        """What is in a place."""
+        """The names in a place."""
         return names_in(f"{self._sys}{place}")
 
     def text(self, place: str, name: str) -> str:
-        """A field of a device, for people; empty where it has none, or where it cannot be read."""
+        """A field of a device, for people; "" if it is missing or unreadable."""
         try:
             return _read(f"{self._sys}{place}/{name}")
         except OSError:
@@ -129,18 +129,18 @@ class Sysfs:
             usb = self._read_usb_device(name, sysfs, kept) if sysfs else None
             if usb is not None:
                 read[sysfs] = usb
-        # at once: where a call hangs, this is run again from its beginning
+        # both at the end: if a call hangs, this method runs again from the start
         self._usb_devices, self.kept = read, kept
         found = {sysfs: usb for sysfs, (_, usb) in read.items()}
         hubs = {above for sysfs in found for above in upwards(sysfs.rpartition("/")[0]) if above in found}
         return {sysfs: replace(usb, is_hub=True) if sysfs in hubs else usb for sysfs, usb in found.items()}
 
     def numa_nodes_of(self, kind: str, number: str) -> tuple[int, ...]:
-        """Of a device file. kind: char or block. number: as 188:0. A USB device is some steps below the controller that has it."""
+        """NUMA nodes of a device file. kind: char or block. number: as 188:0. A USB device is some steps below its controller."""
         return self.numa_nodes(self.link(f"/dev/{kind}", number))
 
     def numa_nodes(self, sysfs: str) -> tuple[int, ...]:
-        """Of the nearest device on the way up that has one; empty on a machine with one node (-1)."""
+        """NUMA nodes of the nearest device on the way up that has one; empty on a machine with one node (-1)."""
         while sysfs:
             try:
                 node = int(_read(f"{self._sys}{sysfs}/numa_node"))
@@ -160,7 +160,7 @@ class Sysfs:
             return None
         subsystem = self.link(sysfs, "subsystem").rpartition("/")[2]
         parent = self._parent(sysfs)
-        # the kind of a serial port's chip; empty for what is no serial port of the kernel's
+        # the chip of a serial port; "" for any other device file
         uart = self.text(sysfs, "type") if subsystem == "tty" else ""
         is_virtual = uart == _NO_UART if uart else not any(self._is_hardware(path) for path in upwards(parent))
         also = self._also(subsystem, sysfs, parent)
@@ -185,7 +185,7 @@ class Sysfs:
         return tuple(sorted(self.link(_NVME_SUBSYSTEMS, each) for each in subsystems))
 
     def _nvidia_minor(self, address: str) -> str:
-        """Of /dev/nvidiaN, which sysfs does not show. address: on the PCI bus. Empty where NVIDIA's driver does not have it."""
+        """The minor number of /dev/nvidiaN, which sysfs does not show. address: on the PCI bus. "" without NVIDIA's driver."""
         try:
             found = _MINOR.search(_read(f"{self._root}/proc/driver/nvidia/gpus/{address}/information"))
         except OSError:
@@ -193,7 +193,7 @@ class Sysfs:
         return found[1] if found else ""
 
     def _is_hardware(self, sysfs: str) -> bool:
-        """On a bus, or known to the firmware; /devices/virtual/… is not, nor is /devices/platform/snd_dummy.0."""
+        """Whether it is on a bus, or known to the firmware; /devices/virtual/… is not, nor is /devices/platform/snd_dummy.0."""
         parts = self.link(sysfs, "subsystem").split("/")
         is_on_bus = "bus" in parts[:-1] and parts[-1] not in _BUSES_OF_ANYTHING
         return is_on_bus or any(is_there(f"{self._sys}{sysfs}/{name}") for name in _FIRMWARE_NODES)
@@ -209,12 +209,12 @@ class Sysfs:
         return sysfs
 
     def link(self, place: str, name: str) -> str:
-        """Where a link of a place leads, as a place; empty for what is none."""
+        """The place that a link leads to; "" for any other file."""
         target = link_target(f"{self._sys}{place}/{name}")
         return os.path.normpath(f"{place}/{target}") if target else ""
 
     def _read_usb_device(self, port: str, sysfs: str, kept: dict[str, str]) -> "tuple[_Enumeration, UsbDevice] | None":
-        """kept: where to note what cannot be read of one that stays as it was."""
+        """kept: receives the paths of an unchanged device that cannot be read."""
         known = self._usb_devices.get(sysfs)
         with unanswered() as errors:
             now = self._enumeration(port, sysfs)
@@ -247,7 +247,7 @@ class Sysfs:
         return UsbDevice(sysfs, port, vendor.lower(), product.lower(), serial, is_hub)
 
     def _field(self, sysfs: str, name: str) -> str:
-        """Empty for a field that the device does not have. Raises OSError: to go on without would change the device's ID."""
+        """Returns "" for a field that the device does not have. Raises OSError, as a missing value would change the device's ID."""
         try:
             return _read(f"{self._sys}{sysfs}/{name}")
         except FileNotFoundError:
@@ -255,7 +255,7 @@ class Sysfs:
 
 
 def _read(path: str) -> str:
-    """Raises OSError; or `unanswered`, too."""
+    """Raises OSError; or `unanswered`."""
     try:
         return ask(_octets, path).decode(errors="replace").strip("\0 \n\t")
     except OSError as error:
@@ -269,6 +269,9 @@ def _octets(path: str) -> bytes:
 
 
 def _is_done(node: Node) -> bool:
-    """Whether nothing more will be known of it. An NVMe controller gets its subsystem when it has answered, and NVIDIA's driver
-    numbers GPUs whenever it is loaded."""
+    """Whether the node is complete.
+
+    An NVMe controller gets its subsystem after its first response, and NVIDIA's driver
+    numbers GPUs when it is loaded.
+    """
     return node.subsystem not in (_NVME, _DRM) or (node.subsystem == _NVME and bool(node.also))

@@ -17,14 +17,14 @@ _MAX_BYTES = 65536
 
 
 class Entry(Struct, frozen=True):
-    """What udevd knows of one device. written_at: when, in seconds of the wall clock."""
+    """udevd's entry of one device. written_at: in seconds of the wall clock."""
 
     properties: dict[str, str]
     written_at: float
 
 
 class UdevDatabase:
-    """The host's database. root: where its file tree is, without a trailing slash."""
+    """The host's udev database. root: the host's file tree, without a trailing slash."""
 
     def __init__(self, root: str) -> None:
         self.directory = f"{root}{DATABASE}"
@@ -34,11 +34,11 @@ class UdevDatabase:
         return is_directory(self.directory)
 
     def claimants(self, link: str) -> list[str]:
-        """Numbers of the devices that claim a link, of which one has it. link: as shared_links.encoded() has it."""
+        """Numbers of all devices that claim a link; it leads to one of them. link: as returned by shared_links.encoded()."""
         return names_in(f"{self._links}/{link}")
 
     def entry(self, number: str) -> Entry | None:
-        """None while udevd has written nothing that can be read; or `unanswered`. number: such as `c81:0`."""
+        """None until udevd has written a readable entry; or `unanswered`. number: such as `c81:0`."""
         path = f"{self.directory}/{number}"
         try:
             return ask(_entry, path)
@@ -53,7 +53,7 @@ def _entry(path: str) -> Entry:
 
 
 def properties(content: bytes) -> dict[str, str]:
-    """Of one file. Lines that are no property are skipped, whatever they are."""
+    """Properties in a file. Skips all other lines."""
     found = {}
     for line in content.decode(errors="replace").split("\n"):
         key, separator, value = line.removeprefix("E:").partition("=")

@@ -1,6 +1,7 @@
-"""Wakes whoever waits for devices when the kernel reports one: netlink's kobject uevents, as udevd gets them.
+"""Wakes readers of devices when the kernel reports a device: netlink's kobject uevents, as udevd gets them.
 
-A pod gets them in its own network namespace too, without any capability. What a report says is not used: sysfs is read after each.
+A pod also gets them in its own network namespace, without any capability. The content of a report is not used: sysfs is read
+after each.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class Uevents:
         return self
 
     def _listen(self) -> None:
-        """Or try again later: descriptors may have run out."""
+        """Listen, or retry later: descriptors may have run out."""
         loop = asyncio.get_running_loop()
         try:
             self._socket = _bound()
@@ -51,7 +52,7 @@ class Uevents:
             return
         loop.add_reader(self._socket.fileno(), self._read)
         if self._is_logged:
-            # what has happened by now
+            # for events before the socket was open
             self._wake()
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:

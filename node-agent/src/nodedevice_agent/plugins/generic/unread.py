@@ -1,4 +1,4 @@
-"""What a scan could not read, and since when: a device that it did not find there may be there all the same. Without I/O."""
+"""Paths that a scan could not read, and since when: a device missing there may still exist. Without I/O."""
 
 import logging
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ RETRY_SECONDS: Final = 1.0
 
 
 class Unread:
-    """Of one resource."""
+    """Unread paths of one resource."""
 
     def __init__(self, resource_name: str) -> None:
         self._resource_name = resource_name
@@ -23,7 +23,7 @@ class Unread:
         self.example = ""
 
     def note(self, errors: Mapping[str, str], now: float) -> None:
-        """After each scan. errors: by path, what could not be read. now: monotonic seconds. Each path is logged once."""
+        """Call after each scan. errors: the reason by unread path. now: monotonic seconds. Each path is logged once."""
         self.example = next((f"{path} cannot be read ({error})" for path, error in errors.items()), "")
         new = [path for path in errors if path not in self._since]
         self._since = {path: self._since.get(path, now) for path in errors}

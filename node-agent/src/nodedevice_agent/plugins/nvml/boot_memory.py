@@ -1,7 +1,7 @@
 """State that survives a restart of the agent: the GPUs seen since the node booted, and which of them need a reset.
 
-`<state-dir>/gpus/remembered.json`. A boot resets every GPU, so the file of another boot is ignored. The command `gpu clear` leaves
-its requests beside it: a file named after the UUID in `<state-dir>/gpus/clear/`.
+`<state-dir>/gpus/remembered.json`. A boot resets every GPU, so the file of another boot is ignored. The command `gpu clear`
+leaves its requests in the same folder: a file named after the UUID in `<state-dir>/gpus/clear/`.
 """
 
 import logging
@@ -82,12 +82,12 @@ class Memory:
         try:
             self._written = read(self._state_dir)
         except MemoryCorrupt as error:
-            self._log("GPU state file is corrupt; GPUs that need a reset are no longer known", str(error))
+            self._log("GPU state file is corrupt; forgetting which GPUs need a reset", str(error))
             with suppress(OSError):
                 error.path.replace(error.path.with_name(f"{error.path.name}.unreadable"))
             return ()
         except MemoryUnreadable as error:
-            self._log("GPU state file is unreadable; GPUs that need a reset are no longer known", str(error))
+            self._log("GPU state file is unreadable; forgetting which GPUs need a reset", str(error))
             return ()
         return self._written
 

@@ -1,7 +1,7 @@
-"""Whether a container may get a GPU or an instance by the name that a CDI specification has for it. Pure.
+"""Decides whether a container may get a GPU or an instance by its name in a CDI specification. Pure.
 
-A specification is written once, and stays: over a boot, after which the driver numbers GPUs and instances anew, and over an update
-of the driver, whose files are others then. So what it names is compared with what NVML and the host have now.
+A specification is written once, and becomes outdated. After a boot the driver may number GPUs and instances differently; after an
+update of the driver its files have other names. So the names are compared with the current state of NVML and of the host.
 """
 
 import re
@@ -16,7 +16,7 @@ from nodedevice_agent.plugins.nvml.identity import gpu_file
 from nodedevice_agent.plugins.nvml.mig import capability_file, capability_nodes
 
 _GPU_FILE: Final = re.compile(r"/dev/nvidia\d+")
-# of /dev/nvidiaN; the numbers from 254 on are those of files that belong to no GPU
+# of /dev/nvidiaN; the numbers from 254 on belong to files without a GPU
 _GPU_NUMBER: Final = re.compile(r"c195:(?:\d|\d\d|1\d\d|2[0-4]\d|25[0-3])")
 _CAPABILITY: Final = re.compile(r"/dev/nvidia-caps/nvidia-cap\d+")
 _GRAPHICS: Final = "c226:"
@@ -26,11 +26,12 @@ _OF_NODE: Final = ("config", "monitor")
 
 
 class Specified(Struct, frozen=True):
-    """A device of a specification. file: the specification's path. is_void: whether a container with it has no GPUs of NVIDIA's
-    container runtime besides, as nvidia-ctk writes it: its edits come after those of NRI and replace the pod's variable.
+    """A device of a specification. file: the specification's path.
 
-    nodes: device files of the host, with the number that a container gets them by, "" where that is not known. fault: why a
-    container runtime refuses a container with it now; "" where it does not. unseen: paths that this process cannot look up.
+    is_void: whether a container with it gets no further GPUs of NVIDIA's container runtime. nvidia-ctk writes specifications so:
+    their edits come after those of NRI and replace the pod's variable.
+    nodes: device files of the host, with the number in the container, "" if unknown. fault: why a container runtime refuses a
+    container with it now, or "". unseen: paths that this process cannot see.
     """
 
     file: str
@@ -41,10 +42,10 @@ class Specified(Struct, frozen=True):
 
 
 class Specs(Struct, frozen=True):
-    """What a container runtime takes of the node's specifications, of one kind.
+    """The devices of one kind that a container runtime accepts from the node's specifications.
 
     refused: names that two files of one directory have, with these files. problems: of files that the runtime drops and that may be
-    of this kind. unread: of one that this process has not read; it may have any name.
+    of this kind. unread: of a file that this process could not read; it may define any name.
     """
 
     names: Mapping[str, Specified] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class Specs(Struct, frozen=True):
 class NowOnHost(Struct, frozen=True):
     """owners: UUIDs that a device file belongs to, by path and by number. nobodys: capability files of the node.
 
-    drawing: UUIDs of GPUs that have files in /dev/dri. driver_version: "" where it is not known.
+    drawing: UUIDs of GPUs that have files in /dev/dri. driver_version: "" if unknown.
     """
 
     owners: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -88,7 +89,7 @@ def now_on_host(
 
 
 def fault(uuid: str, gpu: Gpu, specs: Specs, now: NowOnHost) -> str:
-    """Why no container may get it by CDI, with the remedy. "" where it may, and where nothing names it and nothing is wrong."""
+    """Why no container may get it by CDI, with the remedy. "" if it may, or if no specification names it and there is no fault."""
     specified = specs.names.get(uuid)
     if uuid in specs.refused:
         return f"{specs.refused[uuid]} both name it, so a container runtime knows it by neither: remove one of them"
@@ -114,19 +115,19 @@ def _other_gpu(uuid: str, gpu: Gpu, specified: Specified, now: NowOnHost) -> str
 
 
 def _owners(path: str, number: str, gpu: Gpu, now: NowOnHost) -> Collection[str] | None:
-    """The identity of what a device file leads to, empty where it is not known; None where that does not matter."""
+    """The UUIDs behind a device file, empty if unknown; None if the file does not matter."""
     if _GPU_NUMBER.fullmatch(number) or _GPU_FILE.fullmatch(path):
         return now.owners.get(number) or now.owners.get(path, ())
     if _CAPABILITY.fullmatch(path) and (opened := _opened(path, number)) not in now.nobodys:
         return now.owners.get(opened, ())
     if number.startswith(_GRAPHICS):
-        # a file of none of these GPUs says nothing where this GPU's own are not known
+        # a file without a known GPU proves nothing if this GPU's own files are unknown
         return now.owners.get(number, () if gpu.uuid in now.drawing else None)
     return None
 
 
 def _opened(path: str, number: str) -> str:
-    """The driver's name of a capability file: its minor number counts, which a specification may have beside another's path."""
+    """The driver's name of a capability file: the minor number counts, although a specification may list it with another path."""
     minor = number.partition(":")[2]
     return capability_file(int(minor)) if number.startswith("c") and minor.isdecimal() else path
 
@@ -136,7 +137,7 @@ def _named(owners: Collection[str]) -> str:
 
 
 def _other_driver(specified: Specified, now: NowOnHost) -> str:
-    """Where the files of the driver cannot be looked up: their names have its version."""
+    """For files of the driver that this process cannot see: their names include its version."""
     for path in specified.unseen:
         found = _LIBRARY.fullmatch(path.rpartition("/")[2])
         if found and now.driver_version and found[1] != now.driver_version:

@@ -1,6 +1,6 @@
-"""What the node's CDI specifications have for each GPU and instance, by UUID: what handOver auto and cdi rest on.
+"""Reads devices of the node's CDI specifications, by UUID of the GPU or instance; handOver auto and cdi need them.
 
-They are read in a thread, with bounds: the files are on a disk. So are the files of the host that a specification names.
+They are read in a thread, within bounds: the files are on a disk. So are the files of the host that a specification names.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _TYPES: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 
 
 class CdiSpecs:
-    """specs: what the specifications have for one kind, as they were read last; nothing before that."""
+    """specs: the last read specifications for one kind; empty before the first reading."""
 
     def __init__(self, host_root: str, kind: str) -> None:
         self.directories = directories_at(host_root)
@@ -56,7 +56,7 @@ class CdiSpecs:
         return self.specs.names
 
     async def refresh(self) -> bool:
-        """Read what has changed. Returns whether a container would get anything else than before."""
+        """Read changed files. Returns whether a container would get different edits than before."""
         before = self.specs
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._refresh())
@@ -72,7 +72,7 @@ class CdiSpecs:
 
 
 def _all(root: str, kind: str, known: CdiFiles) -> tuple[Specs, CdiFiles, frozenset[str]]:
-    """What there is of that kind, what each file has, and what cannot be read."""
+    """Returns the specifications of that kind, the content of each file, and the problems."""
     reading = read_files(root, known, [kind])
     return _specs(root, kind, reading), reading.files, reading.problems
 
@@ -103,7 +103,7 @@ def _specs(root: str, kind: str, reading: CdiReading) -> Specs:
 
 
 class _HostPaths:
-    """Looks up files of the host, each once."""
+    """Reads the status of host files, each once."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -112,7 +112,7 @@ class _HostPaths:
         self._files: dict[str, tuple[str, str]] = {}
 
     def number(self, node: CdiNode) -> str:
-        """Of the device file that a container would get; "" where that cannot be known."""
+        """The number of the device file that a container would get; "" if unknown."""
         return node.number or self._file(node.on_host)[1]
 
     def faults(self, nodes: list[CdiNode], paths: Mapping[str, None]) -> Iterator[str]:
@@ -138,7 +138,7 @@ class _HostPaths:
         if kind == "link":
             return f"{path} is a link, which no container runtime follows"
         is_other = node.type and node.type != kind
-        return f"{path} is no device file of type {node.type or 'b, c or p'}" if is_other or kind == "other" else ""
+        return f"{path} is not a device file of type {node.type or 'b, c or p'}" if is_other or kind == "other" else ""
 
     def _is_there(self, path: str) -> bool:
         if path not in self._are_there:
@@ -155,7 +155,7 @@ class _HostPaths:
         return True
 
     def _file(self, path: str) -> tuple[str, str]:
-        """Its type (c, b, p, link, other, unknown; "" where nothing has that name) and number, such as c195:0."""
+        """The file's type (c, b, p, link, other, unknown; "" if it is missing) and number, such as c195:0."""
         if path not in self._files:
             self._files[path] = self._looked_up(path) if len(self._files) < _MOST_PATHS else ("unknown", "")
         return self._files[path]

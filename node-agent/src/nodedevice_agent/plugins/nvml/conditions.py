@@ -1,6 +1,6 @@
-"""What the driver reports of a GPU at each reading, as reasons, and whether each takes it out of service. Pure.
+"""Maps the driver's reports about a GPU to reasons, and decides which of them make it unhealthy. Pure.
 
-These troubles last as long as the readings show them. Which of them take a GPU out of service are settings (`nvml.health`).
+These troubles last as long as the readings show them. Settings decide which of them make a GPU unhealthy (`nvml.health`).
 Source: NVML API reference; NVIDIA's manuals on GPU memory error management, and on the fabric manager.
 """
 
@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
-# out of service; offered, and shown in Healthy; not shown
+# unhealthy: not allocated; report: offered, and shown in Healthy; ignore: not shown
 Effect = Literal["unhealthy", "report", "ignore"]
 
-# What the driver requests so that a GPU works again.
+# Actions that the driver requests to make a GPU work again.
 # Source: NVML API reference, nvmlDeviceGpuRecoveryAction_t; the numbers are NVML's.
 NO_RECOVERY = 0
 RESET = 1
@@ -48,7 +48,7 @@ class Trouble(Struct, frozen=True):
 class Fabric(Struct, frozen=True):
     """How far a GPU on NVSwitches has joined their fabric: NVML's state, the error of a completed one, and a summary.
 
-    health: 0 where the driver reports none.
+    health: 0 if the driver reports none.
     """
 
     state: int
@@ -61,7 +61,7 @@ class Fabric(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True):
-    """What one reading shows. cause: what it may come from, in words."""
+    """The conditions in one reading. cause: a possible cause, in words."""
 
     recovery_action: int = NO_RECOVERY
     row_remap_failed: bool = False
@@ -76,7 +76,7 @@ _FABRIC_REMEDY = "see systemctl status nvidia-fabricmanager on the node; the GPU
 
 
 def recovery_words(action: int) -> str:
-    """In words; newer drivers may request unknown actions."""
+    """The action in words; newer drivers may request unknown actions."""
     return RECOVERY_ACTIONS.get(action, f"recovery action {action}")
 
 
@@ -158,7 +158,7 @@ EFFECTS: Final[Mapping[str, Effect]] = MappingProxyType(
 
 
 def found(now: Reported, effects: Mapping[str, Effect]) -> Iterator[tuple[Trouble, Effect]]:
-    """What is wrong with a GPU by this reading, and what that means; not what is ignored. effects: of each key of EFFECTS."""
+    """The troubles of a GPU in this reading, and their effects, without ignored ones. effects: of each key of EFFECTS."""
     for key, condition in _CONDITIONS.items():
         trouble, effect = condition(now), effects[key]
         if trouble is not None and effect != "ignore":

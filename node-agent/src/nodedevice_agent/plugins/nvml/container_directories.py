@@ -1,8 +1,8 @@
 """A directory on the host for each container, `<directory>/<pod UID>_<container>`, from before its start until after its end.
 
-A record of each in the agent's state directory shows that it was made here: nothing else is ever removed, whatever its name.
-It is a symbolic link to the host's path, as a link is made whole or not at all; nothing follows it. A directory is renamed to
-`<name>.ended` at once and removed in a thread, as a container may have left a lot in it.
+A record of each in the agent's state directory shows that the agent created it: other directories are never removed. The record
+is a symbolic link to the host's path, as a link is created atomically; nothing follows it. When a container ends, its directory
+is renamed to `<name>.ended` at once, and removed in a thread, as it may be large.
 """
 
 import errno
@@ -37,7 +37,7 @@ _ENTRIES = 1024
 
 
 class ContainerDirectories:
-    """Of one resource. records: a folder of the agent's alone. host_root: where the agent sees the host's file tree."""
+    """Directories of one resource. records: a folder of the agent's alone. host_root: where the agent sees the host's file tree."""
 
     def __init__(self, records: Path, host_root: str) -> None:
         self._records = records
@@ -71,7 +71,7 @@ class ContainerDirectories:
         return ended, [problem for path in ended.values() if (problem := _set_aside(path))]
 
     def _forget(self, ended: Mapping[str, Path]) -> list[str]:
-        """Drop the records of those that are gone. Returns which are not."""
+        """Drop the records of removed directories. Returns the names of the remaining ones."""
         left = []
         for name, path in ended.items():
             if ask(os.path.lexists, str(path)) or ask(os.path.lexists, str(_aside(path))):
@@ -83,7 +83,7 @@ class ContainerDirectories:
         return left
 
     def _recorded(self) -> dict[str, Path]:
-        """By name, as the agent sees them. A record that is not one of ours is ignored."""
+        """Recorded directories by name, with the agent's paths. Foreign records are ignored."""
         found = {}
         for name in names_in(str(self._records)):
             path = link_target(str(self._records / name)) if _NAME.fullmatch(name) else ""
@@ -135,7 +135,7 @@ def _make_shared(path: str) -> None:
 
 
 def _remove(paths: Collection[Path]) -> list[str]:
-    """Returns why some could not be removed. Follows no symbolic link, whatever a container left."""
+    """Returns why some could not be removed. Follows no symbolic links of a container."""
     problems = []
     for path in paths:
         try:

@@ -1,9 +1,9 @@
-"""The nvml plugin's part in the creation of containers: each has the GPUs that it was given, whatever its environment says. Pure.
+"""The nvml plugin's part in the creation of containers: each has exactly its allocated GPUs, despite its environment. Pure.
 
-A container with GPUs has the variables of the table as the plugin answered them. One without a GPU gets none of NVIDIA's container
-runtime either, whose word for that is void: images of CUDA ask for all GPUs. The runtime shows a container's whole environment, its
-image's included, so nothing rests on what the API shows of the pod; init, ephemeral and privileged containers, and those of static
-pods, are containers like others.
+In a container with GPUs the variables of the table have the plugin's values. In a container without a GPU the value is void, by
+which NVIDIA's container runtime adds no GPU either: images of CUDA request all GPUs. The runtime shows a container's whole
+environment, including its image's, so the decision does not depend on the pod in the API. Init, ephemeral and privileged
+containers, and containers of static pods, are treated alike.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ def hook(configured: Sequence[NvmlSettings], namespace: str) -> CreationHook:
 class GpuCreation:
     """A CreationHook.
 
-    exempt: namespaces, and namespace/pod, by shell pattern, whose containers keep their own variables. None while no nvml plugin is
-    configured: then containers without a GPU keep theirs, too.
+    exempt: namespaces, and namespace/pod, by shell pattern, whose containers keep their own variables. None while no nvml plugin
+    is configured: then containers without a GPU also keep theirs.
     """
 
     def __init__(self, exempt: Sequence[str] | None) -> None:
@@ -67,13 +67,13 @@ class GpuCreation:
         if problem := _too_many(container, env):
             raise CreationRefused(problem)
         found = environment.for_holder(environment.variables(env), edits.envs)
-        # The specification of its GPUs sets this variable, as the plugin answers then; a runtime applies that last.
+        # The specification of its GPUs sets this variable; a runtime applies that last.
         by_cdi = edits.cdi_devices and found.stays == _VISIBLE and edits.envs.get(_VISIBLE) == environment.VOID
         if found.stays and not by_cdi:
             # containerd sets a variable that it has twice to the first value, and then to the second one of its own
             raise CreationRefused(
-                f"container {container} has {found.stays} twice, of its image and of its pod, and a runtime keeps the pod's value "
-                f"whatever it is answered: take {found.stays} out of the pod's spec"
+                f"container {container} sets {found.stays} in its image and in its pod, and a runtime keeps the pod's value: "
+                f"remove {found.stays} from the pod's spec"
             )
         event = "the GPUs of a container replace variables of its own"
         return Creation(found.envs, found.names, outcome="overruled", event=event)
@@ -128,7 +128,7 @@ def _too_many(container: str, env: Sequence[str]) -> str:
 
 
 def _withheld(container: RunningContainer, gets: Given) -> environment.Overruling | None:
-    """What a container without a GPU of ours gets in place of its own variables; None where they ask for nothing."""
+    """The variables that a container without a GPU of ours gets in place of its own; None if its own request no GPU."""
     own, given, kept = environment.variables(container.env), gets.edits.envs, gets.of_kubelet.envs
     if environment.names_gpus({**kept, **given}, _cdi_devices(container, gets)):
         return environment.for_foreign_holder(own, given, kept)
@@ -136,7 +136,7 @@ def _withheld(container: RunningContainer, gets: Given) -> environment.Overrulin
 
 
 def _unallocated(pod: Sandbox, container: RunningContainer, gets: Given) -> str:
-    """The annotation or mount, in words, by which NVIDIA's runtime would add a device that the container was not allocated."""
+    """The annotation or mount through which NVIDIA's runtime would add a device that the container was not allocated."""
     allocated = _cdi_devices(container, gets)
     for key, device in environment.named_by_annotations(container.name, pod.annotations, container.annotations):
         if device not in allocated:
@@ -147,10 +147,10 @@ def _unallocated(pod: Sandbox, container: RunningContainer, gets: Given) -> str:
 
 
 def _cdi_devices(container: RunningContainer, gets: Given) -> set[str]:
-    """Those that a container has or gets, of plugins and of claims."""
+    """CDI devices that a container has or gets, of plugins and of claims."""
     return {*container.cdi_devices, *gets.edits.cdi_devices, *gets.of_kubelet.cdi_devices}
 
 
 def _gpus(response: Response) -> set[tuple[str, str]]:
-    """PCI bus ID, empty where the driver does not report it, and UUID of each."""
+    """PCI bus ID ("" if the driver does not report it) and UUID of each GPU."""
     return {(attributes.get(_BUS_ID, ""), uuid) for uuid, attributes in response.devices}

@@ -6,7 +6,7 @@ CUDA and the container toolkits take.
 Together go the GPUs whose pairs have the highest total score. Of sets with equal scores, the one with the lowest score between it
 and the GPUs that stay free: it leaves the best rest. Then the one on fewer NUMA nodes, then the lowest IDs in natural order; so the
 choice is deterministic.
-Exact where all sets can be tried in some tens of milliseconds, as with 16 GPUs; beyond that (hundreds of shares of GPUs) a greedy
+Exact if all sets can be tried in some tens of milliseconds, as with 16 GPUs; beyond that (hundreds of shares of GPUs) a greedy
 choice, improved by exchanges.
 Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
 """
@@ -95,11 +95,11 @@ class HandOver(Struct, frozen=True):
 def chosen_ways(
     ids: Collection[str], specified: Collection[str], have_files: bool, delivery: Delivery
 ) -> tuple[str, ...]:
-    """How handOver auto hands these GPUs and instances over, now.
+    """The ways in which handOver auto now hands over these GPUs and instances.
 
-    specified: those that the node's CDI specifications name. have_files: whether the device files of all of them are there.
-    A kubelet's runtime may ignore CDI devices without a word (containerd 1.7 by default), so it gets the variable as well; where it
-    takes them, the specification's own value replaces it.
+    specified: GPUs and instances that the node's CDI specifications name. have_files: whether all their device files exist. A
+    kubelet's runtime may silently ignore CDI devices (containerd 1.7 by default), so the container gets the variable as well. If
+    the runtime accepts CDI devices, the specification's own value replaces it.
     """
     if delivery.takes_cdi and set(ids) <= set(specified):
         return (CDI, ENV) if delivery.by_kubelet else (CDI,)
@@ -109,7 +109,7 @@ def chosen_ways(
 def allocation(
     resource_name: str, gpus: Iterable[Gpu], hand_over: HandOver, instances: Iterable[tuple[Gpu, MigInstance]] = ()
 ) -> ContainerAllocation:
-    """What a container with these whole GPUs, and these MIG instances of GPUs, gets. Raises AllocationRefused."""
+    """Additions to a container with these whole GPUs and MIG instances. Raises AllocationRefused."""
     wholes, parts = list(gpus), list(instances)
     ids = sorted([*(gpu.uuid for gpu in wholes), *(instance.uuid for _, instance in parts)])
     nodes: list[str] = []

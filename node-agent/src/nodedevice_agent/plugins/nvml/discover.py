@@ -1,4 +1,4 @@
-"""What NVIDIA's driver reports of a node, and what the agent's settings make of it."""
+"""Compares the GPUs that NVIDIA's driver reports with the agent's settings."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ async def discover(configured: Sequence[NvmlSettings], host_root: str, reads: Fi
 
 
 def discovered(gpus: Sequence[Gpu], configured: Sequence[NvmlSettings] = (), problem: str = "") -> Discovered:
-    """As the driver reports them."""
+    """The GPUs as the driver reports them."""
     reported = [
         Reported(
             gpu.model,
@@ -37,7 +37,7 @@ def discovered(gpus: Sequence[Gpu], configured: Sequence[NvmlSettings] = (), pro
 
 
 async def nvidia_gpus(configured: Sequence[NvmlSettings], host_root: str) -> tuple[tuple[Gpu, ...], str]:
-    """NVIDIA's GPUs, as a process of its own reads them; else why there are none, "" where the node has no such driver."""
+    """NVIDIA's GPUs, as a separate process reads them, or the reason for an empty result; "" if the node has no such driver."""
     options = ReaderOptions(1.0, 5.0, host_root, configured[0].library_dir if configured else "")
     try:
         reader = await ReaderProcess.start(options, _SILENCE_SECONDS)
@@ -55,7 +55,7 @@ async def nvidia_gpus(configured: Sequence[NvmlSettings], host_root: str) -> tup
 
 
 async def _first(reader: ReaderProcess) -> Message | None:
-    """The inventory, or why there is none. Raises ReaderFailed."""
+    """The inventory, or why it cannot be read. Raises ReaderFailed."""
     clock = asyncio.get_running_loop().time
     give_up_at = clock() + _SILENCE_SECONDS
     while clock() < give_up_at:

@@ -1,11 +1,12 @@
-"""Whether the plugin has to keep NVIDIA's driver closed, so that the driver can be replaced while the agent runs.
+"""Decides whether the plugin keeps NVIDIA's driver closed, so that the driver can be replaced while the agent runs.
 
-Two requests: the Node's label by which the GPU Operator removes clients of the driver, and a file that the command `gpu release`
-writes to `<state-dir>/gpus/released`. The file counts until `gpu resume`, or until the node reboots. Where the file exists and no
-process of the plugin has NVML open, the agent writes `<state-dir>/gpus/closed`, for which the command waits.
-Source: gpu-operator controllers/state_manager.go @ 26.7 sets the label to true; k8s-driver-manager cmd/driver-manager @ 0.12 makes
-paused-for-driver-upgrade of true, and x_paused-for-driver-upgrade of x, but leaves an empty value and false; mig-parted @ 0.15
-makes paused-for-mig-change. A client with the node selector true runs with no other value.
+Two requests count: the Node's label with which the GPU Operator removes clients of the driver, and a file that the command `gpu
+release` writes to `<state-dir>/gpus/released`. The file counts until `gpu resume`, or until the node reboots. If the file exists
+and no process of the plugin has NVML open, the agent writes `<state-dir>/gpus/closed`, for which the command waits.
+
+Source: gpu-operator controllers/state_manager.go @ 26.7 sets the label to true; k8s-driver-manager cmd/driver-manager @ 0.12
+makes paused-for-driver-upgrade of true, and x_paused-for-driver-upgrade of x, but leaves an empty value and false; mig-parted @
+0.15 makes paused-for-mig-change. A client with the node selector true runs with no other value.
 """
 
 import asyncio
@@ -29,15 +30,15 @@ _POLL_SECONDS: Final = 1.0
 
 
 def released_by_label(value: str) -> str:
-    """Why NVML stays closed by this value of the label, with the remedy; empty where clients may run.
+    """Why NVML stays closed by this value of the label, with the remedy; "" if clients may run.
 
     value: empty without a label.
     """
     if value in _CLIENTS_RUN:
         return ""
     return (
-        f"the Node has the label {GPU_CLIENT_LABEL}={ascii(value)[1:-1]}, by which the GPU Operator removes programs that use the "
-        f"driver; it is read again when the value is true, or without the label (kubectl label node NODE {GPU_CLIENT_LABEL}-)"
+        f"the Node has the label {GPU_CLIENT_LABEL}={ascii(value)[1:-1]}, with which the GPU Operator removes programs that use "
+        f"the driver; it is read again when the value is true, or without the label (kubectl label node NODE {GPU_CLIENT_LABEL}-)"
     )
 
 

@@ -1,11 +1,12 @@
-"""Everything by which a container can ask for NVIDIA's device files, or change its limits: one table. Pure.
+"""All environment variables, annotations and mounts that request NVIDIA's device files or change limits: one table. Pure.
 
 NVIDIA's container runtime reads the first variables, CDI names in annotations, and mounts of /dev/null. The library that enforces
 limits (vgpu.py), clients of MPS (mps.py) and programs for gpushare read the other variables. A container with GPUs has the values
-of the plugin's response and no others, whether its own come from the pod or from the image.
-The table is closed. For a container without a GPU each value of NVIDIA_VISIBLE_DEVICES but a few becomes void, and then the runtime
-ignores every other variable. With GPUs, a variable of NVIDIA's that the table does not know is blanked when its value switches
-something on.
+of the plugin's response and no others; this replaces values of the pod and of the image.
+
+The table is closed. For a container without a GPU each value of NVIDIA_VISIBLE_DEVICES but a few becomes void, and then the
+runtime ignores every other variable. With GPUs, an unknown variable of NVIDIA's is blanked if its value switches something on.
+
 Source: nvidia-container-toolkit internal/config/image/cuda_image.go, internal/modifier/cdi.go,
 cmd/nvidia-container-runtime-hook and cmd/nvidia-ctk-installer/container/runtime/nri @ 1.18.2, 1.19.0 and 1.20.2;
 k8s-device-plugin internal/cdi @ 0.20; HAMi-core src/multiprocess/multiprocess_memory_limit.c; gpushare-device-plugin
@@ -28,14 +29,14 @@ MPS_PIPE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MPS_MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
-# of programs for gpushare, which limit themselves by them
+# variables with which programs for gpushare limit themselves
 GPUSHARE_PREFIX: Final = "ALIYUN_COM_GPU_MEM_"
 
 # to NVIDIA's runtime: a container without GPUs
 VOID: Final = "void"
-# ... and these give none either, none with the driver's libraries
+# values without GPUs; "none" adds the driver's libraries
 _NO_GPUS: Final = ("", VOID, "none")
-# an image with the first and without the second has all GPUs where VISIBLE_DEVICES is not set
+# an image with the first and without the second gets all GPUs if VISIBLE_DEVICES is unset
 _OLD_IMAGE, _NEW_IMAGE = "CUDA_VERSION", "NVIDIA_REQUIRE_CUDA"
 
 # Names that the runtime's setting swarm-resource may give: it reads them in place of VISIBLE_DEVICES, an empty one included. So a
@@ -77,7 +78,7 @@ HARMLESS: Final = (
     *("NVIDIA_CTK_LIBCUDA_DIR", "NVIDIA_TF32_OVERRIDE", "NVIDIA_*VERSION", "NVIDIA_*VERSION_*"),
     *("NVIDIA_PRODUCT_NAME", "NVIDIA_BUILD_*", "NVIDIA_*_KEY"),
 )
-# values by which the runtime switches something on, in whatever case
+# values that switch something on, in lower or upper case
 _SWITCHED_ON = ("enabled", "all")
 
 # CDI kinds whose devices are GPUs or MIG instances, by shell pattern. Others of NVIDIA's are not: k8s.compute-domain.nvidia.com,
@@ -87,9 +88,9 @@ GPU_KINDS: Final = (
     *("runtime.nvidia.com/gpu", "management.nvidia.com/gpu"),
 )
 _VENDOR = "nvidia.com"
-# of containers, read by the runtime, whose value may also be a name without a kind; and of pods, read by its NRI plugin
+# annotations: of containers, for the runtime, which also accepts a name without a kind; of pods, for its NRI plugin
 _CDI_PREFIX, _NRI_KEY = "cdi.k8s.io/", "nvidia.cdi.k8s.io"
-# mounts of /dev/null below this path of a container name devices; it may go on without a slash
+# mounts of /dev/null below this path of a container name devices; a slash need not follow it
 _MOUNTS = "/var/run/nvidia-container-devices"
 
 # name and value, in the runtime's order
@@ -97,7 +98,7 @@ Variables = Sequence[tuple[str, str]]
 
 
 def unset_value(name: str) -> str | None:
-    """What means as much as no such variable; None for a name that is not in the table, which is the pod's."""
+    """The value with the same effect as an unset variable; None for a name outside the table, which the pod controls."""
     if not name.startswith(_BEGINNINGS):
         return None
     return next((unset for pattern, unset in _PATTERNS if pattern.fullmatch(name)), None)
@@ -112,15 +113,15 @@ def is_read(entry: str) -> bool:
 
 
 def variables(shown: Iterable[str]) -> Variables:
-    """Those that matter here. shown: NAME=value, as a runtime shows the environment of a container, its image's first."""
+    """Variables of the table. shown: NAME=value, as a runtime shows the environment of a container, its image's first."""
     pairs = (entry.partition("=") for entry in shown if is_read(entry))
     return [(name, value) for name, _, value in pairs]
 
 
 class Overruling(Struct, frozen=True):
-    """What a container gets in place of variables of its own. names: of its own that lose a value by it.
+    """Variables that a container gets in place of its own. names: its own variables that lose a value.
 
-    stays: one that is there twice, as the image and the pod set it; the runtime would keep the pod's value. Empty where none is.
+    stays: a variable that both the image and the pod set; the runtime would keep the pod's value. "" for none.
     """
 
     envs: Mapping[str, str]
@@ -132,7 +133,7 @@ NOTHING = Overruling({})
 
 
 def for_holder(own: Variables, answer: Mapping[str, str]) -> Overruling:
-    """In a container with GPUs. answer: the variables that it gets for them."""
+    """Variables of a container with GPUs. answer: the variables of its allocation."""
     wanted = {name: value for name, value in answer.items() if unset_value(name) is not None}
     others = {name: unset for name, _ in own if name not in wanted and (unset := unset_value(name)) is not None}
     if VISIBLE_DEVICES not in wanted and _visible(own) is not None:
@@ -142,9 +143,9 @@ def for_holder(own: Variables, answer: Mapping[str, str]) -> Overruling:
 
 
 def for_foreign_holder(own: Variables, given: Mapping[str, str], kept: Collection[str] = ()) -> Overruling | None:
-    """In a container with GPUs of another plugin or of a claim. None: it names nothing besides.
+    """For a container with GPUs of another plugin or of a claim. None if it names no other GPU.
 
-    given: the variables that it gets for them. kept: variables that it has for them already, of the kubelet.
+    given: the variables of its allocation. kept: variables that it already has for them, from the kubelet.
     """
     known = {*given, *kept}
     rows = {name: "" for name, value in own if value and name.startswith(_NVIDIAS) and unset_value(name) == ""}
@@ -157,7 +158,7 @@ def for_foreign_holder(own: Variables, given: Mapping[str, str], kept: Collectio
 
 
 def for_other(own: Variables) -> Overruling | None:
-    """In a container without a GPU. None: it names none either."""
+    """For a container without a GPU. None if it names no GPU."""
     visible, aliases = _visible(own), _aliases(own, (), VOID)
     if visible not in (*_NO_GPUS, None):
         return _overruling(own, {VISIBLE_DEVICES: VOID, **aliases})
@@ -194,7 +195,7 @@ def _is_harmless(name: str) -> bool:
 
 
 def _visible(own: Variables) -> str | None:
-    """Which GPUs NVIDIA's runtime would give it; None where it would not care."""
+    """The value for which NVIDIA's runtime would add GPUs; None if it would ignore the variable."""
     last = dict(own)
     if VISIBLE_DEVICES in last:
         return last[VISIBLE_DEVICES].strip()
@@ -251,7 +252,7 @@ def names_by_mount(container_path: str) -> bool:
 
 
 class Answer(Struct, frozen=True):
-    """The environment that the plugin answered for one resource of a container.
+    """The environment in the plugin's response, for one resource of a container.
 
     places: of its GPUs among all of the container's, in their order there; by PCI bus ID, as the driver numbers them.
     """
@@ -266,7 +267,7 @@ class CannotJoin(Exception):
 
 
 def joined(answers: Sequence[Answer]) -> dict[str, str]:
-    """The variables of the table for a container with all of this. answers: sorted by resource name. Raises CannotJoin."""
+    """The variables of the table for a container with all these resources, sorted by name. Raises CannotJoin."""
     if len(answers) == 1:
         return {name: value for name, value in answers[0].env.items() if unset_value(name) is not None}
     pipe = _mps_pipe(answers)
@@ -304,7 +305,7 @@ def _numbered(answers: Sequence[Answer]) -> dict[str, str]:
 
 
 def _sm_limits(answers: Sequence[Answer]) -> dict[str, str]:
-    """The limit of all GPUs of a container; of each by its number where they differ: without a number it counts for all."""
+    """One limit for all GPUs of a container, or numbered limits if they differ: without a number it counts for all."""
     values = {answer.env.get(SM_LIMIT, "0") for answer in answers}
     if len(values) == 1:
         return dict.fromkeys([SM_LIMIT], *values) if any(SM_LIMIT in answer.env for answer in answers) else {}
@@ -313,7 +314,7 @@ def _sm_limits(answers: Sequence[Answer]) -> dict[str, str]:
 
 
 def _mps_pipe(answers: Sequence[Answer]) -> str | None:
-    """Of the daemon whose client a program is with all of its GPUs; None: of none. Raises CannotJoin."""
+    """The pipe of the daemon that serves all GPUs of the container; None without a daemon. Raises CannotJoin."""
     pipes = {answer.env.get(MPS_PIPE): answer.resource_name for answer in reversed(answers)}
     if len(pipes) > 1:
         one, other = sorted(pipes.values())[:2]
@@ -340,7 +341,7 @@ def _of_mps(answers: Sequence[Answer], pipe: str) -> dict[str, str]:
 
 
 def _limits(text: str, number: int) -> list[str]:
-    """Of one GPU, in a text such as 0=3840M,1=3840M."""
+    """Limits of one GPU, in a text such as 0=3840M,1=3840M."""
     return [item.partition("=")[2] for item in text.split(",") if item.partition("=")[0] == str(number)]
 
 

@@ -28,7 +28,7 @@ class Change(Struct, frozen=True):
 
 
 class Remembered(Struct, frozen=True):
-    """What has to survive a restart of the agent within one boot.
+    """State that survives a restart of the agent within one boot.
 
     ecc_uncorrected: as last read, so that errors while no agent ran are noticed. The others: see GpuHealth.
     """
@@ -44,7 +44,7 @@ class Remembered(Struct, frozen=True):
 
     @property
     def health(self) -> GpuHealth:
-        """As the agent begins with it."""
+        """The initial health."""
         return GpuHealth(
             self.mark,
             rules.GONE if self.is_away else None,
@@ -101,14 +101,14 @@ class Fleet:
         return changes
 
     def lacking(self, not_supported: Mapping[str, tuple[str, ...]]) -> bool:
-        """What each GPU does not support. Returns whether that changed anything."""
+        """Record features that each GPU does not support. Returns whether that changed anything."""
         before = dict(self.gpus)
         for uuid in not_supported.keys() & self.gpus.keys():
             self.gpus[uuid] = replace(self.gpus[uuid], not_supported=not_supported[uuid])
         return self.gpus != before
 
     def divided(self, instances: Mapping[str, tuple[MigInstance, ...] | None]) -> list[Gpu]:
-        """The MIG instances of each GPU. Returns the GPUs whose instances have changed, as they are now."""
+        """The MIG instances of each GPU. Returns the GPUs whose instances have changed, with the new instances."""
         changed = []
         for uuid, its in instances.items():
             if uuid in self.gpus and self.gpus[uuid].instances != its:
@@ -163,7 +163,7 @@ class Fleet:
 
     @property
     def trouble(self) -> Trouble | None:
-        """What is wrong with the node's GPUs as a whole: the driver cannot be read, or a GPU cannot be identified."""
+        """The trouble of the node's GPUs as a whole: the driver cannot be read, or a GPU cannot be identified."""
         if self.driver_trouble is not None or not self.unnamed:
             return self.driver_trouble
         return Trouble(GpuReason.GPU_UNREADABLE, "; ".join(self.unnamed))
@@ -183,11 +183,11 @@ class Fleet:
         return self._health[uuid].trouble_of_instance(instance.gpu_instance, instance.compute_instance)
 
     def notes_of(self, uuid: str) -> tuple[Trouble, ...]:
-        """What is known of a GPU that is offered all the same."""
+        """Troubles of a GPU that is offered nevertheless."""
         return () if self.trouble_of(uuid) else self._health[uuid].notes
 
     def energy_seconds(self) -> dict[str, float]:
-        """How often the energy counter of each GPU is to be read, by UUID; never where it is not named."""
+        """The interval for reading the energy counter of each GPU, by UUID; GPUs that are not in it are not read."""
         wanted = {uuid: its.energy_seconds(self.gpus[uuid].not_supported) for uuid, its in self._health.items()}
         return {uuid: seconds for uuid, seconds in sorted(wanted.items()) if seconds is not None}
 
@@ -221,7 +221,7 @@ class Fleet:
                 lost -= 1
                 changes += self._set(uuid, rules.away(health, rules.LOST))
             else:
-                # an unidentified GPU may be this one: then it is not gone, and its return is no reset
+                # an unidentified GPU may be this one: then it is not gone, and its return does not prove a reset
                 changes += self._set(
                     uuid, rules.silent(health) if inventory.unnamed else rules.away(health, rules.GONE)
                 )
@@ -229,7 +229,7 @@ class Fleet:
         return changes
 
     def _forget_minors(self, reported: Mapping[str, int]) -> None:
-        """Those that the driver now reports of another GPU."""
+        """Drop numbers that the driver now reports for another GPU."""
         for uuid, gpu in self.gpus.items():
             if any(minor == gpu.minor for other, minor in reported.items() if other != uuid):
                 self.gpus[uuid] = replace(gpu, minor=None)

@@ -64,7 +64,7 @@ class Gpu(Struct, frozen=True):
         return replace(self, **{name: getattr(before, name) for name in empty} | {"index": index})
 
     def numa_nodes(self) -> tuple[int, ...]:
-        """As in a device list; empty when unknown."""
+        """The GPU's NUMA nodes for a device list; empty if unknown."""
         return () if self.numa_node is None else (self.numa_node,)
 
     def attributes(self) -> dict[str, str]:
@@ -129,7 +129,7 @@ def pair(one: str, other: str) -> Pair:
 
 
 def scores(gpus: Iterable[Gpu], ports: Mapping[str, Ports], ancestors: Mapping[Pair, Ancestor]) -> dict[Pair, int]:
-    """The score of every pair. ports: by UUID. ancestors: where the driver reports them."""
+    """The score of every pair. ports: by UUID. ancestors: if the driver reports them."""
     pairs = combinations(sorted(gpus, key=lambda gpu: gpu.uuid), 2)
     return {
         (one.uuid, other.uuid): score(nvlinks(one, other, ports), ancestors.get((one.uuid, other.uuid)), one, other)

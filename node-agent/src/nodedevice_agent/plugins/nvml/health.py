@@ -1,10 +1,12 @@
-"""The health of one GPU: what takes it out of service, and what brings it back. Pure.
+"""The health of one GPU: which events make it unhealthy, and which make it healthy again. Pure.
 
-Three kinds of trouble. A *suspicion* is a critical Xid of the last second: the driver is asked at once which action the GPU needs,
-and again a second later, as the answer may follow the event. From then on the driver's word counts. A *mark* (a critical Xid where
-the driver has no such word or a setting says so, an uncorrectable ECC error in the same cases or from before the agent ran) means
-that the GPU has to be reset; it stays until a reset, or until an administrator clears it. A *passing* trouble (lost, a call that
-hangs, what conditions.py has) lasts as long as the readings show it. The mark is reported first: it came first and explains more.
+There are three kinds of trouble. A *suspicion* is a critical Xid of the last second: the agent asks the driver at once which
+action the GPU needs, and again a second later, as the action may follow the event. From then on the driver's word counts. A
+*mark* means that the GPU has to be reset: after a critical Xid if the driver reports no action or a setting says so, after an
+uncorrectable ECC error in the same cases, or after one from before the agent ran. It stays until a reset, or until an
+administrator clears it. A *passing* trouble (lost, a call that hangs, conditions in conditions.py) lasts as long as the readings
+show it. The mark is reported first: it came first and explains more.
+
 A reset is detected by any of: the GPU was lost or gone and is back; its energy counter or its volatile ECC counter, which both
 restart with the driver, has decreased; the driver requested a reset or a reboot and no longer requests any.
 
@@ -37,8 +39,8 @@ _MAX_RECENT = 100
 ENERGY_ALWAYS, ENERGY_SELDOM = 0.0, 60.0
 
 
-# What an uncorrectable ECC error means: what the driver requests after it, or its Xid where the driver has no such word, and out of
-# service without either; out of service; nothing.
+# The effect of an uncorrectable ECC error. driver: the action that the driver requests after it, or its Xid if the driver reports
+# no action; without either the GPU is unhealthy. unhealthy: always. ignore: none.
 # Source: NVIDIA GPU memory error management, error recovery and response flags.
 EccErrors = Literal["driver", "unhealthy", "ignore"]
 
@@ -54,7 +56,7 @@ class Place(Struct, frozen=True):
 
 
 class RecentXid(Struct, frozen=True):
-    """An Xid that waits for the driver's second answer. place: None for one of the whole GPU.
+    """An Xid that waits for the second reading of the driver's action. place: None for the whole GPU.
 
     is_critical: by our list. is_excused: a setting says that it is harmless.
     """
@@ -98,9 +100,9 @@ class GpuHealth(Struct, frozen=True):
     """is_away: it was lost or gone at the last reading. read: the last reading of the GPU itself.
 
     marked_at: the last reading before it was marked, which shows a reset even if no agent ran meanwhile. recent: the Xids of the
-    last second. requested: the driver's recovery action, but one that it began to request in that second. excused: one that
-    followed an Xid that is harmless by a setting. cause: the Xid that the requested action followed, in words. notes: what is shown
-    of a GPU that is offered.
+    last second. requested: the driver's recovery action, unless it began in that second. excused: an action that
+    followed an Xid that a setting declares harmless. cause: the Xid before the requested action, in words. notes: troubles of a
+    GPU that is offered.
     """
 
     mark: Trouble | None = None
@@ -137,7 +139,7 @@ class GpuHealth(Struct, frozen=True):
         return self.is_away or (self.passing is not None and self.passing.reason == GpuReason.GPU_UNREADABLE)
 
     def energy_seconds(self, not_supported: tuple[str, ...]) -> float | None:
-        """How often its energy counter has to be read; None: never, as something else shows a reset."""
+        """How often its energy counter has to be read; None if another value already shows a reset."""
         if self.read.recovery_action in RESETS or self.read.ecc_uncorrected:
             return None
         if _counts(self):
@@ -160,10 +162,10 @@ class HealthRules(Struct, frozen=True):
     effects: Mapping[str, Effect] = EFFECTS
 
 
-# as it is in stored messages; whoever shows one names the GPU and the program (`addressed`)
+# the command in stored messages; `addressed` adds the GPU and the program when a message is shown
 _CLEAR = "nodedevice-agent gpu clear"
 _REMEDY = f"reset it (nvidia-smi --gpu-reset) or reboot; if it is healthy: {_CLEAR}"
-LOST = Trouble(GpuReason.GPU_LOST, "the GPU has fallen off the bus or no longer answers; reset it, or reboot the node")
+LOST = Trouble(GpuReason.GPU_LOST, "the GPU has fallen off the bus or no longer responds; reset it, or reboot the node")
 GONE = Trouble(
     GpuReason.GPU_GONE,
     f"the driver no longer lists this GPU; it is used again when it is back; if it was removed for good: {_CLEAR}",
@@ -177,7 +179,7 @@ ECC_BEFORE = Trouble(
 
 
 def addressed(message: str, program: str, uuid: str) -> str:
-    """With the command as it is typed, for this GPU. program: with what stands before it where it runs in a pod."""
+    """Adds this GPU to the command, ready to run. program: with its prefix if it runs in a pod."""
     return message.replace(_CLEAR, f"{program} gpu clear {uuid}")
 
 
@@ -216,12 +218,12 @@ def with_reading(health: GpuHealth, reading: Reading, rules: HealthRules) -> tup
 
 
 def away(health: GpuHealth, trouble: Trouble) -> GpuHealth:
-    """LOST: it no longer answers. GONE: the driver no longer lists it."""
+    """LOST: it no longer responds. GONE: the driver no longer lists it."""
     return replace(health, passing=trouble, is_away=True)
 
 
 def silent(health: GpuHealth) -> GpuHealth:
-    """It may be the GPU whose UUID cannot be read."""
+    """Hides passing troubles: the GPU may be the one whose UUID cannot be read."""
     return replace(health, passing=SILENT)
 
 
@@ -231,7 +233,7 @@ def cleared(health: GpuHealth) -> GpuHealth:
 
 
 def with_instances(health: GpuHealth, instances: set[tuple[int, int]]) -> GpuHealth:
-    """Its MIG instances now, by their numbers: the mark of one that is gone is gone, too."""
+    """Its current MIG instances, by their numbers: drops the marks of removed instances."""
     kept = tuple(one for one in health.instance_marks if any(one.place.covers(*each) for each in instances))
     return health if kept == health.instance_marks else replace(health, instance_marks=kept)
 
@@ -241,12 +243,12 @@ def _by_xid(xid: int) -> Trouble:
 
 
 def _counts(health: GpuHealth) -> bool:
-    """Whether something of it ends with a reset, or may: what was read before that shows one."""
+    """Whether a reset may end a trouble of it: then the reading from before shows the reset."""
     return bool(health.mark or health.instance_marks or any(one.is_critical for one in health.recent))
 
 
 def _read_before(health: GpuHealth) -> Reading:
-    """What shows a reset: from the first Xid on its counters of that time."""
+    """The reading that shows a reset: from the first Xid on, the counters of that time."""
     return health.marked_at if _counts(health) else health.read
 
 
@@ -255,7 +257,7 @@ def _marked(health: GpuHealth, mark: Trouble) -> GpuHealth:
 
 
 def _marked_by(health: GpuHealth, one: RecentXid) -> GpuHealth:
-    """Of an instance: its GPU stays in service."""
+    """Marks only the MIG instance of the Xid; the GPU stays healthy."""
     if one.place is None:
         return _marked(health, _by_xid(one.xid))
     if any(known.place == one.place for known in health.instance_marks):
@@ -289,15 +291,15 @@ def _with_ecc(health: GpuHealth, reading: Reading, rules: HealthRules) -> GpuHea
     if not now or rules.ecc_errors == "ignore":
         return health
     if before is None:
-        # nobody has seen which Xids came with them
+        # the agent did not see the Xids that came with them
         return _marked(health, ECC_BEFORE)
     return _marked(health, ECC) if now > before and _ecc_marks(health, rules, reading.recovery_action) else health
 
 
 def _ecc_marks(health: GpuHealth, rules: HealthRules, action: int | None) -> bool:
-    """Whether a new ECC error takes the GPU out of service. action: None where the driver reports none, whose word would count.
+    """Whether a new ECC error makes the GPU unhealthy. action: None if the driver reports none.
 
-    Without that the Xid that came with it counts, as our list and the settings have it.
+    With mode driver and no action, the Xid that came with the error decides, by our list and the settings.
     """
     if rules.ecc_errors != "driver":
         return rules.ecc_errors == "unhealthy"
@@ -314,7 +316,10 @@ def _excused(health: GpuHealth, reading: Reading) -> GpuHealth:
 
 
 def _settled(health: GpuHealth, reading: Reading) -> GpuHealth:
-    """The driver's second answer about Xids: they are no suspicions any more. It counts, as all answers do without an Xid."""
+    """Apply the second reading of the driver's action to recent Xids, which are then no longer suspicions.
+
+    Without an Xid, a reading counts at once.
+    """
     unsettled, action = reading.unsettled, reading.recovery_action or NO_RECOVERY
     waiting = tuple(one for one in health.recent if unsettled is None or one.xid in unsettled)
     settled = [one for one in health.recent if one not in waiting]

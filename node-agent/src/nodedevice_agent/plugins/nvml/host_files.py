@@ -1,7 +1,7 @@
-"""Files of the host that the devices of GPUs are handed over with, as they are now; below the root where the agent sees them.
+"""Reads the current host files of GPUs, below the root at which the agent sees the host.
 
-They are read in the agent's event loop: for /dev, /proc and these files of sysfs the kernel asks no disk, but the driver, which may
-hang. So callers read them by `with_deadlines`.
+/dev, /proc and these files of sysfs need no disk, but the driver may hang. So callers read them by `with_deadlines`, not in the
+event loop.
 """
 
 import os
@@ -20,7 +20,7 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.identity import OnHost, gpu_file
 from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_minors, capability_nodes
 
-# /dev/null and its like: a device file that is a link to one of them is no other device
+# a device file that links to /dev/null or the like is not another device
 _MEMORY_MAJOR = 1
 _CONTROL = NEEDED_NODES[0]
 _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -34,7 +34,7 @@ _MINOR = re.compile(r"^Device Minor:\s*(\d{1,9})\s*$", re.MULTILINE)
 def on_host(
     root: str, gpus: Collection[Gpu], instances: Collection[tuple[Gpu, MigInstance]], *, hands_over_files: bool
 ) -> OnHost:
-    """The device files of these GPUs, and of these instances where containers get device files."""
+    """The device files of these GPUs, and of these instances if containers get device files."""
     found = OnHost(graphics=graphics_of(root, gpus), hands_over_files=hands_over_files, program=own_command.typed())
     paths = {path for gpu in gpus for path in found.paths(gpu)}
     if hands_over_files and instances:
@@ -45,7 +45,7 @@ def on_host(
 
 
 def number_of(root: str, path: str) -> str:
-    """Of a device file, such as c195:0; its path where it is a link to /dev/null; empty for anything else."""
+    """The number of a device file, such as c195:0; its path if it links to /dev/null; "" for any other file."""
     device = _devices.of(root + path)
     if device < 0:
         return ""
@@ -54,9 +54,9 @@ def number_of(root: str, path: str) -> str:
 
 
 def with_known_numbers(root: str, gpus: Collection[Gpu]) -> dict[str, Gpu]:
-    """By UUID, the GPUs; without the number of a device file that the driver now has for another one.
+    """The GPUs by UUID, without device numbers that the driver now uses for another GPU.
 
-    For GPUs that NVML does not report now: the driver numbers them again when it is loaded again.
+    For GPUs that NVML does not report now: the driver numbers GPUs again when it is loaded again.
     """
     by_place = {gpu.pci_bus_id: gpu.uuid for gpu in gpus}
     owners: dict[int, str] = {}
@@ -103,7 +103,7 @@ def have_files(
 ) -> bool:
     """Whether all of these GPUs and instances have device files on the host, by the driver's numbers. minors: of capabilities.
 
-    Where the driver's control file is seen, those of the GPUs are there or will be: missing_files() names them.
+    If the driver's control file exists, files of GPUs exist or are created soon: missing_files() names them.
     """
     wanted: list[str] = []
     sees_driver = number_of(root, _CONTROL).startswith("c")
@@ -134,12 +134,12 @@ def missing_files(
 
 
 def control_nodes(root: str) -> list[str]:
-    """Those that are there."""
+    """The existing control nodes."""
     return [path for path in CONTROL_NODES if number_of(root, path)]
 
 
 def capabilities(root: str) -> dict[str, int]:
-    """See mig.capability_minors(); empty where the driver has no such file."""
+    """See mig.capability_minors(); empty if the driver has no such file."""
     return capability_minors(_texts.of(root + CAPABILITY_MINORS))
 
 

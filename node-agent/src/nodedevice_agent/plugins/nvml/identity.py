@@ -1,12 +1,14 @@
-"""What the devices of GPUs are, beside their IDs: identities, and the device files that containers get, with their numbers.
+"""Identities of GPUs' devices, in addition to their IDs, and the device files that containers get, with their numbers.
 
-A GPU is its UUID, and for now also the numbers of its /dev/nvidiaN and of its files in /dev/dri: the generic plugin may list the
-same GPU as a file. The driver numbers GPUs in the order in which it finds them: a number may go to another GPU at a boot, at a
-re-bind, and when the driver is loaded again. The GPU's place in sysfs is no part of it: a boot numbers the buses, and another GPU
-in the same slot is another GPU.
-Files are what a container is handed by name, and what the device manager compares with those of a stored response: with deviceNodes
-in handOver the device files, and with cdi the CDI name, while a container may get the device by it. A response with UUIDs alone
-(env) stays right whatever the numbers are. The control nodes belong to no GPU.
+A GPU is identified by its UUID, and for now also by the numbers of its /dev/nvidiaN and its files in /dev/dri: the generic plugin
+may list the same GPU as a file. The driver numbers GPUs in the order of discovery: a number may go to another GPU at a boot, at a
+re-bind, and when the driver is loaded again. The GPU's place in sysfs does not identify it: a boot numbers the buses, and another
+GPU may be in the same slot.
+
+Files are names that a container gets; the device manager compares them with the names in a stored response. With deviceNodes in
+handOver these are the device files, and with cdi the CDI name, while a container may get the device by it. A response with UUIDs
+alone (env) is valid for any numbers. The control nodes belong to no GPU.
+
 Source: Linux kernel, Documentation/admin-guide/devices.txt (char 195), and NVIDIA's open kernel modules: nv-chardev-numbers.h.
 """
 
@@ -17,17 +19,17 @@ from msgspec import Struct, field
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.mig import MigInstance, capability_nodes
 
-# of /dev/nvidiaN; that of /dev/nvidia-caps is another at each boot
+# of /dev/nvidiaN; /dev/nvidia-caps has a different one after each boot
 _MAJOR = 195
 
 Files = tuple[tuple[str, str], ...]
 
 
 class OnHost(Struct, frozen=True):
-    """The host's device files now. numbers: by path, such as c195:0; of those that are there. capabilities: see mig.
+    """The host's current device files. numbers: of existing files, by path, such as c195:0. capabilities: see mig.
 
     graphics: by UUID, the numbers of its files in /dev/dri. hands_over_files: whether containers get device files.
-    ways: by UUID of a GPU or an instance, how a container would get it now, where that is decided for each. cdi_names: by UUID, the
+    ways: by UUID of a GPU or an instance, how a container would get it now, if decided for each. cdi_names: by UUID, the
     CDI name of each that a container may get by it. program: how an administrator types this program.
     """
 
@@ -40,18 +42,18 @@ class OnHost(Struct, frozen=True):
     program: str = "nodedevice-agent"
 
     def attributes(self, uuid: str) -> dict[str, str]:
-        """For administrators, beside the GPU's own."""
+        """For administrators, in addition to the GPU's own."""
         return {"handOver": self.ways[uuid]} if uuid in self.ways else {}
 
     def identity(self, gpu: Gpu) -> tuple[str, ...]:
-        """Also of each part of it; of an instance, beside its own UUID."""
+        """Also for each part of it; for an instance, in addition to its own UUID."""
         graphics = self.graphics.get(gpu.uuid, ())
         if gpu.minor is None:
             return (gpu.uuid, *graphics)
         return (gpu.uuid, self.numbers.get(gpu_file(gpu.minor), f"c{_MAJOR}:{gpu.minor}"), *graphics)
 
     def files(self, gpu: Gpu, instance: MigInstance | None = None) -> Files:
-        """Of the whole GPU, a part of it, or an instance; number by path, UUID by CDI name, sorted."""
+        """Files of the whole GPU, a part of it, or an instance; number by path, UUID by CDI name, sorted."""
         uuid = gpu.uuid if instance is None else instance.uuid
         named = [(self.cdi_names[uuid], uuid)] if uuid in self.cdi_names else []
         paths = self.paths(gpu, instance) if self.hands_over_files else ()

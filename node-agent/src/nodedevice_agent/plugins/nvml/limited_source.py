@@ -1,6 +1,6 @@
 """Parts of GPUs whose containers have limits: the source of one such resource, and its files on the host.
 
-A container gets environment and mounts (vgpu.py), and a directory of its own for as long as it has devices.
+A container gets environment variables and mounts (vgpu.py). It has a directory of its own while it has devices.
 """
 
 import logging
@@ -40,7 +40,7 @@ _KUBELET = Trouble(
 
 
 class LimitedSource(NvmlSource):
-    """Of parts whose settings have limits."""
+    """The source of parts whose settings have limits."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LimitedSource(NvmlSource):
         return replace(given, env={**given.env, **env}, mounts=(*given.mounts, *mounts(self._limits, directory)))
 
     def _make_directories(self, container: ContainerIdentity | None) -> str:
-        """What the mounts need. Returns the path of the container's own; empty where it has none. Raises AllocationRefused."""
+        """Create the directories of the mounts. Returns the container's own path, or "". Raises AllocationRefused."""
         limits = self._limits
         if not limits.library:
             return ""

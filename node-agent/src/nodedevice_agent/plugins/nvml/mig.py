@@ -1,8 +1,9 @@
-"""MIG instances: what the driver makes of a GPU in MIG mode, and how each is named and handed over.
+"""MIG instances: how the driver divides a GPU in MIG mode, and how each instance is named and handed over.
 
 An instance here is a MIG device: a compute instance of a GPU instance. Names of profiles are NVIDIA's: `1g.10gb` is one slice of
 the GPU with 10 GB; `1c.2g.20gb` one compute slice of a GPU instance with two; `+me` and the like are engines besides.
-Source: NVIDIA MIG user guide; the names are those of NVIDIA's device plugin.
+
+Source: NVIDIA MIG user guide; NVIDIA's device plugin has the same names.
 """
 
 import math
@@ -31,7 +32,7 @@ class MigInstance(Struct, frozen=True):
         return f"{mig_prefix(domain)}{self.profile.replace('+', '.')}"
 
     def attributes(self) -> dict[str, str]:
-        """In addition to those of the GPU; its memory in place of the GPU's."""
+        """In addition to the GPU's attributes; its memory replaces the GPU's."""
         return {
             "profile": self.profile,
             "memoryBytes": str(self.memory_mib << _MIB_SHIFT),
@@ -41,12 +42,12 @@ class MigInstance(Struct, frozen=True):
 
 
 def mig_prefix(domain: str) -> str:
-    """What all resource names of instances begin with."""
+    """The common prefix of all resource names of instances."""
     return f"{domain}/mig-"
 
 
 def profile_name(compute_slices: int, slices: int, memory_mib: int, gpu_bytes: int | None, suffix: str = "") -> str:
-    """gpu_bytes: the memory of the whole GPU. The amount in the name is the instance's slices of it, not exactly what it has."""
+    """gpu_bytes: the memory of the whole GPU. The name has the memory of the instance's slices, not its exact memory."""
     instance_bytes = memory_mib << _MIB_SHIFT
     total = gpu_bytes or instance_bytes or 1
     part = math.ceil(instance_bytes / total * _MEMORY_SLICES) / _MEMORY_SLICES
@@ -57,9 +58,9 @@ def profile_name(compute_slices: int, slices: int, memory_mib: int, gpu_bytes: i
 
 
 def capability_nodes(minors: Mapping[str, int], gpu_minor: int | None, instance: MigInstance) -> tuple[str, str] | None:
-    """The device files that open the two instances; None where the driver does not have them.
+    """The device files that open the two instances; None if the driver does not have them.
 
-    minors: see capability_minors(). gpu_minor: of the GPU, whose number the driver's names of capabilities have.
+    minors: see capability_minors(). gpu_minor: the GPU's number in the driver's names of capabilities.
     """
     gpu_instance = f"gpu{gpu_minor}/gi{instance.gpu_instance}"
     both = (f"{gpu_instance}/access", f"{gpu_instance}/ci{instance.compute_instance}/access")

@@ -1,4 +1,4 @@
-"""What a container gets of an MPS daemon that the administrator runs for shared GPUs. The daemon enforces it, not the agent. Pure.
+"""Variables and mounts for an MPS daemon that the administrator runs for shared GPUs. The daemon enforces it, not the agent. Pure.
 
 Source: NVIDIA MPS documentation, appendix on environment variables; both limits count in a client's environment.
 """
@@ -19,7 +19,7 @@ _REMEDY = "take mps out of its shares, or use whole"
 
 
 def control_path(mps: MpsSettings) -> str:
-    """What a running daemon has in its directory."""
+    """A file that exists while a daemon uses the directory."""
     return f"{mps.pipe_directory.rstrip('/')}/control"
 
 

@@ -1,4 +1,4 @@
-"""What each GPU of a node is used as, how it is listed, and which parts of shared ones a request gets.
+"""Decides the use of each GPU of a node, its list entries, and the parts of shared GPUs for a request.
 
 A GPU is whole, or its parts are shares (time slices) or units of its memory; or it is in MIG mode and has instances. A part's ID is
 the GPU's UUID with `::` and a number from 0 on, an instance's is its own UUID.
@@ -24,9 +24,9 @@ from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, Nv
 
 
 class Use(Struct, frozen=True):
-    """What one GPU is used as by one resource; whole where neither parts nor instances is set.
+    """The use of one GPU by one resource; whole if neither parts nor instances is set.
 
-    instances: the MIG instances of this resource. trouble: why it cannot be used so, in whatever health.
+    instances: the MIG instances of this resource. trouble: why the GPU cannot be used so, even if it is healthy.
     """
 
     resource_name: str
@@ -72,7 +72,7 @@ def _use_by_rule(gpu: Gpu, settings: NvmlSettings) -> Use:
 
 
 def _in_mig_mode(gpu: Gpu) -> Trouble:
-    message = f"GPU {gpu.uuid} is in MIG mode, and nvml.mig is none; set it to single or mixed, or end MIG mode (nvidia-smi -mig 0)"
+    message = f"GPU {gpu.uuid} is in MIG mode, excluded by nvml.mig: none; set single or mixed, or end MIG mode (nvidia-smi -mig 0)"
     return Trouble(GpuReason.MIG_MODE, message)
 
 
@@ -85,7 +85,7 @@ def count_of(gpu: Gpu, parts: PartsOf) -> int:
     count = (gpu.memory_bytes - parts.reserve_bytes) // parts.unit_bytes
     size = f"GPU {gpu.uuid} ({gpu.model}) has {gpu.memory_bytes >> 20} MiB"
     if count < 1:
-        message = f"{size}, less than one unit of {parts.unit} beside the reserve of {parts.reserve}; set smaller ones"
+        message = f"{size}, less than one unit of {parts.unit} after the reserve of {parts.reserve}; set smaller ones"
         raise CannotDivide(GpuReason.UNIT_TOO_LARGE, message)
     if count > MAX_PARTS:
         message = f"{size}, which is more than {MAX_PARTS} units of {parts.unit}; set a larger unit"
@@ -142,7 +142,7 @@ def listing(
 
 
 def _parts(whole: PluginDevice, count: int) -> Iterator[PluginDevice]:
-    """What they have in common is one object for all of them."""
+    """All parts share one object for their common fields."""
     for number in range(count):
         yield PluginDevice(
             part_id(whole.id, number),
@@ -173,7 +173,7 @@ def _no_instances(gpu: Gpu) -> Trouble:
 
 
 def _instance(whole: PluginDevice, instance: MigInstance, host: OnHost, gpu: Gpu) -> PluginDevice:
-    """Its GPU is shared: by its other instances, whose number of /dev/nvidiaN is the same."""
+    """The instance shares its GPU with other instances, which have the same number of /dev/nvidiaN."""
     attributes = {**dict(whole.attributes), **instance.attributes(), **host.attributes(instance.uuid)}
     return replace(
         whole,
@@ -186,14 +186,14 @@ def _instance(whole: PluginDevice, instance: MigInstance, host: OnHost, gpu: Gpu
 
 
 def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> PluginDevice:
-    """With attributes of what a part is."""
+    """The physical device, with attributes that describe a part."""
     if isinstance(parts, MemorySettings):
         unused = (gpu.memory_bytes or 0) - count * parts.unit_bytes
         more, size = {"unitBytes": str(parts.unit_bytes), "unusedBytes": str(unused)}, f"{parts.unit_bytes >> 20}Mi"
     else:
         more, size = {"replicas": str(parts.replicas)}, f"1/{parts.replicas}"
     attributes = tuple(sorted({**dict(whole.attributes), **more}.items()))
-    # a parent is given to nobody: its parts are
+    # a parent is never allocated: only its parts are
     return replace(whole, attributes=attributes, part_size=size, identity=(), files=())
 
 
@@ -201,7 +201,7 @@ def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> Plugin
 
 
 class HeldParts(Struct, frozen=True):
-    """How many parts of one GPU a container gets, and what they are."""
+    """The number of parts of one GPU in a container, and their kind."""
 
     gpu: Gpu
     parts: PartsOf
@@ -224,7 +224,7 @@ def memory_mib(resource_name: str, held: HeldParts, remedy: str) -> int:
     if limit < 1:
         raise AllocationRefused(
             resource_name,
-            f"GPU {held.gpu.uuid} has {held.gpu.memory_bytes >> 20} MiB, nothing for a share beside the reserve of "
+            f"GPU {held.gpu.uuid} has {held.gpu.memory_bytes >> 20} MiB, nothing for a share after the reserve of "
             f"{parts.reserve}; set a smaller reserve",
         )
     return limit
@@ -236,7 +236,7 @@ def parents(device_ids: Iterable[str]) -> Counter[str]:
 
 
 def gpushare_variables(held: HeldParts) -> dict[str, str]:
-    """What programs for gpushare read to limit themselves, in units; empty for shares.
+    """The variables with which programs for gpushare limit themselves, in units; empty for shares.
 
     The memory of the GPU counts without the reserve, so that CONTAINER / DEV is the fraction that a program may take. POD is what
     the container has, as in gpushare's responses.
@@ -250,7 +250,7 @@ def gpushare_variables(held: HeldParts) -> dict[str, str]:
 
 
 def check_request(resource_name: str, device_ids: Collection[str], parts: PartsOf) -> None:
-    """Raises AllocationRefused where one container cannot have these parts."""
+    """Raises AllocationRefused if one container cannot have these parts."""
     if isinstance(parts, SharesSettings):
         if parts.fail_requests_greater_than_one and len(device_ids) > 1:
             raise AllocationRefused(
@@ -291,7 +291,7 @@ def preferred_parts(rules: PartRules, free: Collection[str], must_include: Colle
 
 
 def _by_parent(device_ids: Iterable[str]) -> Mapping[str, list[str]]:
-    """In natural order."""
+    """Parts by GPU, in natural order."""
     made: dict[str, list[str]] = {}
     for device_id in sorted(device_ids, key=natural_key):
         found = parent_and_number(device_id)

@@ -1,4 +1,4 @@
-"""What the kernel has on the PCI bus, whatever the driver reports of it."""
+"""Reads the PCI bus from the kernel, independent of the driver."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Serves GPUs: one watch for all resource names, and each name as soon as it has something to list."""
+"""Serves GPUs: one watch for all resource names, and each name once it has a device to list."""
 
 import asyncio
 from functools import partial

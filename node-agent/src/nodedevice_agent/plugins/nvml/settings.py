@@ -41,7 +41,7 @@ class WholeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a container with parts of GPUs is limited to. The administrator's library enforces it; without one, it is advice."""
+    """Limits of a container with parts of GPUs. The administrator's library enforces it; without one, it is advice."""
 
     # CUDA_DEVICE_MEMORY_LIMIT_n: the size of the units, or the share of the GPU's memory
     memory: bool = True
@@ -137,7 +137,7 @@ PartsOf = SharesSettings | MemorySettings
 
 
 class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What some GPUs are used as: exactly one of whole, shares and memory."""
+    """The use of some GPUs: exactly one of whole, shares and memory."""
 
     # patterns of the model; with indexes, both must match. Without both, the rule is for all GPUs that no other rule matches
     models: list[str] = field(default_factory=list)
@@ -157,11 +157,11 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 
     @property
     def parts(self) -> PartsOf | None:
-        """None: whole."""
+        """None for whole GPUs."""
         return self.shares or self.memory
 
     def text(self) -> str:
-        """What it selects, in words."""
+        """The selection, in words."""
         models = f"models {' '.join(self.models)}" if self.models else ""
         indexes = f"indexes {' '.join(map(str, self.indexes))}" if self.indexes else ""
         return ", ".join(filter(None, (models, indexes)))
@@ -179,7 +179,7 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 
 
 class GpuHealthSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What the driver's reports mean for a GPU: unhealthy (out of service), report (offered, and shown in Healthy) or ignore."""
+    """The effect of the driver's reports on a GPU: unhealthy (not allocated), report (offered, and shown in Healthy) or ignore."""
 
     # the driver requests a reset, a reboot or another action except the next one (ResetRequired)
     reset_required: Effect = EFFECTS["reset_required"]
@@ -251,7 +251,7 @@ class NvmlSettings(Plugin, frozen=True):
         return scope == GPU_SCOPE
 
     def names(self) -> tuple[str, ...]:
-        """With the names of whole GPUs even where all are shared: they are names of GPUs in any case."""
+        """Includes the names of whole GPUs even if all are shared: they always belong to GPUs."""
         return tuple(dict.fromkeys((*self.whole_names(), *self.resource_names())))
 
     def may_serve(self, resource_name: str) -> bool:
@@ -270,7 +270,7 @@ class NvmlSettings(Plugin, frozen=True):
         return tuple(dict.fromkeys((self.resource_name, *self.model_resource_names.values())))
 
     def resource_names(self) -> tuple[str, ...]:
-        """The resource names of what GPUs are used as, each once; those of GPUs without a rule first."""
+        """Resource names for all uses of GPUs, each once; first the names for GPUs without a rule."""
         return tuple(dict.fromkeys(name for name, _ in self._uses()))
 
     def is_instance_name(self, resource_name: str) -> bool:
@@ -278,7 +278,7 @@ class NvmlSettings(Plugin, frozen=True):
         return self.mig == "mixed" and resource_name.startswith(mig_prefix(self.domain))
 
     def parts_of(self, resource_name: str) -> PartsOf | None:
-        """What this resource's devices are parts of; None for whole GPUs. All rules of one resource are alike."""
+        """The parts that this resource's devices are; None for whole GPUs. All rules of one resource are alike."""
         return next((parts for name, parts in self._uses() if name == resource_name), None)
 
     def resource_of(self, model: str) -> str:

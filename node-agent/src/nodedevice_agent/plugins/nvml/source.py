@@ -58,7 +58,7 @@ from nodedevice_agent.plugins.nvml.settings import GPUSHARE_NAME, MpsSettings, N
 
 
 class HostOfGpus(Struct, frozen=True):
-    """What the sources of a node have in common. root: where the host's file tree is seen, without a slash at the end."""
+    """State that the sources of a node share. root: the host's file tree, without a trailing slash."""
 
     root: str
     specs: CdiSpecs
@@ -95,7 +95,7 @@ class NvmlSource(DeviceSource):
         self.devices.publish(found.devices, trouble, found.parents)
 
     def _found(self, uses: Sequence[tuple[Gpu, Use]]) -> tuple[Listing, tuple[str, str]]:
-        """The list, and what is wrong."""
+        """The list, and its trouble."""
         known = self._gpus()
         uses = [(known.get(gpu.uuid, gpu), use) for gpu, use in uses]
         faults = self._faults_of(uses)
@@ -132,7 +132,7 @@ class NvmlSource(DeviceSource):
         return preferred(self._fleet.scores, numa_nodes, free, must_include, size)
 
     def _gpus(self) -> Mapping[str, Gpu]:
-        """Those of the node by UUID, with the numbers of device files as far as they are known."""
+        """GPUs of the node by UUID, with the numbers of device files as far as known."""
         gpus = self._fleet.gpus
         return gpus if self._fleet.driver_trouble is None else with_known_numbers(self._host_root, gpus.values())
 
@@ -171,8 +171,9 @@ class NvmlSource(DeviceSource):
         ways: Collection[str],
         delivery: Delivery,
     ) -> None:
-        """Raises AllocationRefused where auto has only the variable left because the driver is not loaded: its files are missing
-        then. The container would keep that response, and most runtimes ignore the variable.
+        """Raises AllocationRefused if auto has only the variable left, because the driver is not loaded (its files are missing).
+
+        The container would keep that response, and most runtimes ignore the variable.
         """
         trouble = self._fleet.driver_trouble
         if trouble is None or delivery.by_kubelet or AUTO not in self._settings.hand_over or {*ways} != {ENV}:
@@ -187,7 +188,7 @@ class NvmlSource(DeviceSource):
         return self._faults(wholes, [(gpu, each) for gpu, use in uses for each in use.instances or ()])
 
     def _faults(self, gpus: Sequence[Gpu], instances: Sequence[tuple[Gpu, MigInstance]]) -> dict[str, str]:
-        """By UUID, why one of these cannot be handed over by CDI."""
+        """Why some of these cannot be handed over by CDI, by UUID."""
         specs = self._host.specs.specs
         if not self._settings.uses_cdi or not (specs.names or specs.refused or specs.problems):
             return {}
@@ -250,11 +251,11 @@ class NvmlSource(DeviceSource):
         return self._parts.mps if isinstance(self._parts, SharesSettings) else None
 
     def _notes(self) -> list[Trouble]:
-        """What an administrator may not expect, and what prevents nothing."""
+        """Facts that may surprise an administrator, but prevent nothing."""
         return []
 
     def _missing_files(self, uses: Sequence[tuple[Gpu, Use]], faults: Collection[str]) -> list[Trouble]:
-        """Of GPUs that could be given out: Allocate is refused until they are there."""
+        """Missing files of allocatable GPUs: Allocate is refused until they exist."""
         root, delivery = self._host_root, self._host.delivery
         minors = capabilities(root) if any(use.instances for _, use in uses) else {}
         missing: set[str] = set()
@@ -267,7 +268,7 @@ class NvmlSource(DeviceSource):
         return [_missing(sorted(missing))] if missing else []
 
     def _notes_of_specs(self, faults: Mapping[str, str]) -> list[Trouble]:
-        """Why CDI is not used, each reason once; nothing where a runtime takes no CDI names."""
+        """Why CDI is not used, each reason once; empty if the runtime accepts no CDI names."""
         is_auto = AUTO in self._settings.hand_over
         if is_auto and not self._host.delivery.takes_cdi:
             return []
@@ -281,7 +282,7 @@ class NvmlSource(DeviceSource):
         ]
 
     def _notes_of_gpus(self, uses: Sequence[tuple[Gpu, Use]]) -> list[Trouble]:
-        """What the driver reports of GPUs that are offered all the same."""
+        """The driver's reports about GPUs that are still offered."""
         return [
             Trouble(note.reason, f"GPU {gpu.uuid}: {note.message} ({note.reason})")
             for gpu, _ in uses
@@ -289,7 +290,7 @@ class NvmlSource(DeviceSource):
         ]
 
     def _node_troubles(self) -> list[Trouble]:
-        """What is wrong with the node besides its GPUs: a daemon may come and go at any time."""
+        """Troubles of the node apart from its GPUs: a daemon may come and go at any time."""
         mps = self._mps
         return [not_running(mps)] if mps and not is_there(self._host_root, control_path(mps)) else []
 

@@ -1,7 +1,7 @@
-"""What a container with parts of GPUs gets besides the GPUs themselves: limits, and the library that enforces them.
+"""Additions to a container with parts of GPUs: limits, and the library that enforces them.
 
-The names are those that vGPU libraries read (HAMi's libvgpu.so and its kin). Nothing here confines a container: that library does,
-which an administrator puts on the node.
+vGPU libraries read these names (HAMi's libvgpu.so and its kin). Nothing here confines a container: that library does, which an
+administrator puts on the node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +28,9 @@ Key = tuple[str, str]
 def environment(
     resource_name: str, held: Sequence[HeldParts], limits: LimitSettings, sm_percent: int
 ) -> dict[str, str]:
-    """All but the cache. Raises AllocationRefused.
+    """The variables except the cache's. Raises AllocationRefused.
 
-    The index of a memory limit is the GPU's in the container, where the driver orders GPUs by PCI bus ID.
+    The index of a memory limit is the GPU's index in the container: the driver orders GPUs by PCI bus ID.
     """
     env = {SM_LIMIT: str(sm_percent), OVERSUBSCRIBE: str(limits.oversubscribe).lower()}
     if limits.memory:
@@ -41,7 +41,7 @@ def environment(
 
 
 def mounts(limits: LimitSettings, directory: str) -> tuple[Mount, ...]:
-    """Empty without a library. directory: the container's own, of the host; empty where it has none."""
+    """Empty without a library. directory: the container's own, of the host; "" if it has none."""
     if not limits.library:
         return ()
     made = [Mount(limits.library, limits.library, read_only=True)]
@@ -60,7 +60,7 @@ def mounts(limits: LimitSettings, directory: str) -> tuple[Mount, ...]:
 def sm_percent(
     resource_name: str, held: Sequence[HeldParts], limits: LimitSettings, container: ContainerIdentity | None
 ) -> int:
-    """What a container asks for: its pod's annotation, else the setting for each part; 0: no limit. Raises AllocationRefused."""
+    """The container's request: its pod's annotation, otherwise the setting for each part; 0: no limit. Raises AllocationRefused."""
     asked = container.annotations.get(SM_PERCENT_ANNOTATION) if container is not None else None
     if asked is None:
         return min(_ALL_PERCENT, limits.sm_percent * min(one.count for one in held))
@@ -88,7 +88,7 @@ class SmUse:
         self._uses: dict[Key, _Use] = {}
 
     def replaced(self, held: Iterable[HeldDevices]) -> None:
-        """These are all containers now; those whose environment is not known yet keep what they have."""
+        """Replace all containers; a container keeps its values while its environment is unknown."""
         uses = {}
         for each in held:
             key = each.pod_uid, each.container
@@ -114,7 +114,7 @@ class SmUse:
         self._uses[key] = wanted
 
     def _used_by_others(self, uuid: str, key: Key, wanted: _Use) -> int:
-        """Without containers whose devices this one takes over: init containers of its pod, which do not run beside it."""
+        """Without containers whose devices this one takes over: init containers of its pod, which have ended before."""
         return sum(
             use.percent
             for other, use in self._uses.items()

@@ -71,10 +71,10 @@ class GpuWatch:
         self._host = HostOfGpus.seen_at(host_root, settings, delivery)
         self._state_dir = state_dir
         self._memory = Memory(state_dir)
-        # what is remembered of the GPUs may have changed
+        # the remembered state of the GPUs may have changed
         self._remembered_due = asyncio.Event()
         self._release = DriverRelease(state_dir, labels)
-        # readers of which one hangs in the kernel, with NVML open
+        # the readers; one of them may hang in the kernel, with NVML open
         self._hanging: Succession | None = None
         self._fleet = Fleet(settings.health_rules(), self._memory.read())
         self._dev = Path(host_root) / "dev"
@@ -107,11 +107,11 @@ class GpuWatch:
                 group.create_task(self._keep_remembered())
         finally:
             self._end_grace()
-            # what has changed in the last moment
+            # changes of the last moment
             self._memory.write(self._fleet.remembered())
 
     async def _keep_remembered(self) -> None:
-        """Beside the event loop: the disk may hang, and then nothing else waits."""
+        """Off the event loop: the disk may hang without delaying anything else."""
         while True:
             await self._remembered_due.wait()
             self._remembered_due.clear()
@@ -362,7 +362,7 @@ class GpuWatch:
                     self._dev_changed.set()
 
     async def _watch_specs(self) -> None:
-        """Show by which way containers would get their GPUs; Allocate reads the specifications itself."""
+        """Publish the way in which containers would get their GPUs; Allocate reads the specifications itself."""
         with closing(self._watcher.subscribe()) as subscription:
             while True:
                 subscription.follow(self._host.specs.directories, contents=True)
@@ -371,7 +371,7 @@ class GpuWatch:
                 await subscription.wait(_IDLE_SECONDS)
 
     async def _check_specs(self) -> None:
-        """The same after each inventory of the driver, whose files specifications name."""
+        """Read the specifications after each inventory of the driver, whose files they name."""
         while True:
             await self._specs_due.wait()
             self._specs_due.clear()
@@ -393,5 +393,5 @@ class GpuWatch:
 
 
 def has_gpu(host_root: str) -> bool:
-    """Whether the PCI bus has an NVIDIA GPU, whatever the driver reports. False when sysfs cannot be read."""
+    """Whether the PCI bus has an NVIDIA GPU, with or without a driver. False when sysfs cannot be read."""
     return with_deadlines(lambda: has_nvidia_device(Path(host_root, "sys/bus/pci/devices"), _DISPLAY_CLASS))

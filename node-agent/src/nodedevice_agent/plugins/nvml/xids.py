@@ -34,7 +34,7 @@ CRITICAL_XIDS = {
     92: "High rate of single bit ECC errors",
     95: "Uncontained memory error",
     109: "Context switch timeout: the GPU did not change from one program to another",
-    119: "GSP firmware does not answer",
+    119: "GSP firmware does not respond",
     120: "GSP firmware error",
     121: "Chip-to-chip NVLink error",
     140: "Unrecovered ECC error",
@@ -51,12 +51,12 @@ _MAX_KINDS = 1000
 
 
 def meaning(xid: int) -> str:
-    """In a few words; empty when unknown."""
+    """The Xid's meaning in a few words; "" if unknown."""
     return CRITICAL_XIDS.get(xid) or APPLICATION_XIDS.get(xid, "")
 
 
 def named(xid: int) -> str:
-    """With its meaning, where that is known."""
+    """The Xid with its meaning, if known."""
     words = meaning(xid)
     return f"Xid {xid} ({words})" if words else f"Xid {xid}"
 

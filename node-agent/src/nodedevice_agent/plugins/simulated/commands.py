@@ -26,7 +26,7 @@ def _device_command(name: str, text: str, change: Callable[[Path, str, str], Non
 
 _device_command("break", "Make DEVICE unhealthy.", partial(control.set_health, healthy=False))
 _device_command("recover", "Make DEVICE healthy again.", partial(control.set_health, healthy=True))
-_device_command("remove", "Remove DEVICE: it is no longer listed.", partial(control.set_missing, missing=True))
+_device_command("remove", "Remove DEVICE from the list.", partial(control.set_missing, missing=True))
 _device_command("return", "Add a removed DEVICE back.", partial(control.set_missing, missing=False))
 
 

@@ -1,7 +1,7 @@
-"""The files of the simulated plugin, and the changes that the `simulate` command makes in them: the agent need not run.
+"""The files of the simulated plugin, and their changes by the `simulate` command: the agent need not run.
 
-`<state-dir>/simulated/<resource>.yaml` holds changes by hand or by command; the plugin writes `<resource>.devices.json` beside it,
-so that a command can check an ID without the agent's settings. Every write is a temporary file and a rename. Commands at the same
+`<state-dir>/simulated/<resource>.yaml` holds changes by hand or by command; the plugin also writes `<resource>.devices.json`, so
+that a command can check an ID without the agent's settings. Every write is a temporary file and a rename. Commands at the same
 time wait for each other.
 """
 
@@ -54,7 +54,7 @@ class Listing(Struct, rename="camel"):
 
 
 def simulated_dir(state_dir: Path) -> Path:
-    """Where the files of all simulated resources are."""
+    """The folder of all simulated resources' files."""
     return state_dir / "simulated"
 
 

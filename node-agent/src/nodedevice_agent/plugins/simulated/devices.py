@@ -43,7 +43,7 @@ def simulated_ids(id_prefix: str, count: int) -> tuple[str, ...]:
 def simulated_devices(
     ids: Iterable[str], numa_node_count: int, state: SimulatedState, part_count: int = 1
 ) -> tuple[PluginDevice, ...]:
-    """The devices to list, or their parts where they have several.
+    """The devices to list, or their parts if they have several.
 
     NUMA nodes are assigned round-robin, so a device keeps its node when the number of devices changes.
     """
@@ -62,7 +62,7 @@ def simulated_devices(
 
 
 def allocate(resource_name: str, ids: Iterable[str]) -> ContainerAllocation:
-    """The container gets its IDs in the variable `EXAMPLE_COM_GPU`, the runtime in an annotation; there is no device file."""
+    """The container gets its IDs in the variable `EXAMPLE_COM_GPU`, the runtime in an annotation; no device files."""
     joined = ",".join(ids)
     return ContainerAllocation(env={env_name(resource_name): joined}, annotations={resource_name: joined})
 
@@ -91,7 +91,7 @@ def preferred(
 
 
 def _best_node(free: set[str], numa_nodes: Mapping[str, NumaNodes], near: Counter[int], wanted: int) -> int | None:
-    """The next node to take from: the one with most chosen devices, else the smallest that fits all, else the largest."""
+    """The next node to take from: the one with most chosen devices, otherwise the smallest that fits all, otherwise the largest."""
     room = Counter(node for device_id in free for node in numa_nodes.get(device_id, ()))
     if not room:
         return None

@@ -31,7 +31,7 @@ class SimulatedSettings(OneResource, frozen=True):
 
     @property
     def part_rules(self) -> PartRules | None:
-        """None where devices are whole."""
+        """None for whole devices."""
         return self.parts.rules() if self.parts_per_device > 1 else None
 
     @property
@@ -39,5 +39,5 @@ class SimulatedSettings(OneResource, frozen=True):
         return self.numa_nodes > 0
 
     def prefix(self) -> str:
-        """What device IDs begin with."""
+        """The prefix of device IDs."""
         return self.id_prefix or self.resource_name.partition("/")[2][:54]

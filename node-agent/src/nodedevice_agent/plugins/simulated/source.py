@@ -37,7 +37,7 @@ from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 log = logging.getLogger(__name__)
 
 _RESCAN_SECONDS = 30.0
-# after a read that failed: nothing tells when the next one would not
+# after a failed read: no event shows when the next one would succeed
 _RETRY_SECONDS = 1.0
 
 
@@ -62,13 +62,13 @@ class SimulatedSource(DeviceSource):
         self._is_unread = False
 
     def reconfigure(self, settings: SimulatedSettings) -> None:
-        """From now on these devices; of the same resource, with the same rules of parts."""
+        """Use these settings from now on; they have the same resource, and the same rules of parts."""
         self._settings = settings
         if self._subscription is not None:
             self._subscription.wake()
 
     async def read(self) -> None:
-        """Create the state file if there is none, read it, and publish the devices. Raises OSError."""
+        """Create the state file if it is missing, read it, and publish the devices. Raises OSError."""
         await in_thread(self._make)
         await self._read()
 
@@ -122,7 +122,7 @@ class SimulatedSource(DeviceSource):
         known = ids if part_count == 1 else (*ids, *(part for name in ids for part in shared_ids(name, part_count)))
         self._warn_unknown(state.unknown((*known, *(old for part in known for old in old_form(part)))), ids)
         if ids != self._listed_ids:
-            # for the simulate command alone; written at the next rescan where it could not be
+            # for the simulate command alone; the next rescan retries a failed write
             with apart("list of simulated devices", resource_name=self.resource_name):
                 write_listing(self._state_dir, Listing(self.resource_name, list(known)))
                 self._listed_ids = ids

@@ -56,7 +56,7 @@ def everything_changes(scenario: Scenario) -> list[Any]:
     """Whatever makes a pod be retried."""
     effects = scenario.passes(400)
     effects += scenario.lists(3) + scenario.disconnect() + scenario.plugin(4, endpoint=7)
-    return effects + scenario.happens("pods_synced", list(scenario.manager.pods.values())) + scenario.passes(400)
+    return effects + scenario.happens("pod_events.synced", list(scenario.manager.pods.values())) + scenario.passes(400)
 
 
 def test_a_call_is_on_disk_before_it_is_sent() -> None:
@@ -105,7 +105,7 @@ def test_a_pod_that_is_over_leaves_no_record(ends: str) -> None:
     [call] = calls(node.see(TRAIN))
     node.fail(call)
     after = restarted(node) if ends == "it is gone from the list" else node
-    effects = after.gone("train") if after is node else after.happens("pods_synced", [])
+    effects = after.gone("train") if after is node else after.happens("pod_events.synced", [])
     assert after.manager.checkpoint().allocate_calls == ()
     assert is_saved(effects, durable=False)
     assert len(calls(after.see(pod("train", gpu=1)))) == 1
@@ -179,7 +179,7 @@ def test_a_built_in_plugin_is_called_again_after_a_restart(policy: dict[str, str
     kept = None if is_lost else decode(encode(before.manager.checkpoint()))
     node = Scenario(kept, is_recovering=is_lost, allocate_retry=policy)
     node.happens("recovered", Checkpoint(registered={GPU: ()}))
-    node.happens("pods_synced", [TRAIN])
+    node.happens("pod_events.synced", [TRAIN])
     assert len(calls(node.plugin(1, options=OWN))) == 1
     assert refusals(node) == {}
 
@@ -205,23 +205,23 @@ def test_a_call_counts_as_made_after_a_restart(made: Callable[[Scenario], None])
     node = scenario()
     made(node)
     after = restarted(node)
-    assert calls(after.happens("pods_synced", [TRAIN])) == []
+    assert calls(after.happens("pod_events.synced", [TRAIN])) == []
     assert "the agent's restart" in refusals(after)["train"]
     assert calls(everything_changes(after)) == []
-    assert calls(restarted(after).happens("pods_synced", [TRAIN])) == []
+    assert calls(restarted(after).happens("pod_events.synced", [TRAIN])) == []
 
 
 def test_a_call_that_was_not_made_before_the_restart_is_made() -> None:
     node = scenario(0)
     node.see(TRAIN)
     after = restarted(node)
-    assert len(calls(after.happens("pods_synced", [TRAIN]))) == 1
+    assert len(calls(after.happens("pod_events.synced", [TRAIN]))) == 1
 
 
 def test_a_setting_that_was_changed_meanwhile_counts() -> None:
     node = scenario()
     failed(node)
-    assert len(calls(restarted(node, allocate_retry={}).happens("pods_synced", [TRAIN]))) == 1
+    assert len(calls(restarted(node, allocate_retry={}).happens("pod_events.synced", [TRAIN]))) == 1
 
 
 # -- a lost checkpoint --------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def recovering(**options: Any) -> Scenario:
 def test_of_pods_that_are_bound_already_it_is_not_known_whether_the_call_was_made() -> None:
     node = recovering()
     assert calls(node.happens("recovered", Checkpoint(registered={GPU: ()}))) == []
-    effects = node.happens("pods_synced", [TRAIN, pod("other", nic=1)])
+    effects = node.happens("pod_events.synced", [TRAIN, pod("other", nic=1)])
     assert calls(effects) == []
     # the next start knows that this list was complete
     assert is_saved(effects, durable=False)
@@ -246,7 +246,7 @@ def test_of_pods_that_are_bound_already_it_is_not_known_whether_the_call_was_mad
 
 def test_also_where_the_pods_are_listed_before_the_recovery() -> None:
     node = recovering()
-    node.happens("pods_synced", [TRAIN])
+    node.happens("pod_events.synced", [TRAIN])
     assert calls(node.happens("recovered", Checkpoint())) == []
     assert set(refusals(node)) == {"train"}
 
@@ -255,14 +255,14 @@ def test_also_where_the_agent_restarts_before_it_has_listed_the_pods() -> None:
     node = recovering()
     node.happens("recovered", Checkpoint(registered={GPU: ()}))
     after = restarted(node)
-    assert calls(after.happens("pods_synced", [TRAIN])) == []
+    assert calls(after.happens("pod_events.synced", [TRAIN])) == []
     assert "train" in refusals(after)
     assert "the agent's restart" in refusals(restarted_and_synced(after))["train"]
 
 
 def restarted_and_synced(node: Scenario) -> Scenario:
     after = restarted(node)
-    after.happens("pods_synced", list(node.manager.pods.values()))
+    after.happens("pod_events.synced", list(node.manager.pods.values()))
     return after
 
 
@@ -272,19 +272,19 @@ STATIC = StaticPod("0" * 32, "default", "mirror")
 
 def test_a_static_pod_after_a_restart() -> None:
     node = scenario(waits_for_runtime=True)
-    node.happens("static_pods_listed", [STATIC])
+    node.happens("pod_events.static_pods_listed", [STATIC])
     failed_call(node, MIRROR)
     after = restarted(node, waits_for_runtime=True)
-    assert calls(after.happens("pods_synced", [MIRROR])) == []
+    assert calls(after.happens("pod_events.synced", [MIRROR])) == []
     assert set(refusals(after)) == {STATIC.uid}
 
 
 def test_a_static_pod_that_the_runtime_shows_after_the_checkpoint_was_lost() -> None:
     node = recovering(waits_for_runtime=True)
     node.happens("recovered", Checkpoint())
-    node.happens("pods_synced", [MIRROR])
-    node.happens("pods_synced", [MIRROR])
-    assert calls(node.happens("static_pods_listed", [STATIC])) == []
+    node.happens("pod_events.synced", [MIRROR])
+    node.happens("pod_events.synced", [MIRROR])
+    assert calls(node.happens("pod_events.static_pods_listed", [STATIC])) == []
     assert set(refusals(node)) == {STATIC.uid}
 
 
@@ -292,7 +292,7 @@ def test_a_lost_response_is_not_asked_for_again() -> None:
     node = recovering(waits_for_runtime=True)
     lost = Checkpoint((held_by("train", "d0", response=None),))
     assert calls(node.happens("recovered", lost)) == []
-    assert calls(node.happens("pods_synced", [TRAIN])) == []
+    assert calls(node.happens("pod_events.synced", [TRAIN])) == []
     assert calls(everything_changes(node)) == []
     # its container may still run
     assert refusals(node) == {}

@@ -19,14 +19,14 @@ def book(*entries: tuple[str, str, tuple[str, ...]]) -> AllocationBook:
 
 def test_two_containers_of_one_pod_may_have_the_same_device() -> None:
     filled = book(("a", "init", ("d0", "d1")), ("a", "main", ("d0",)))
-    assert filled.resources[GPU].holders == {"d0": "a", "d1": "a"}
+    assert filled.resources[GPU].use.holders == {"d0": "a", "d1": "a"}
 
 
 def test_rejects_a_device_of_another_pod_and_adds_nothing() -> None:
     filled = book(("a", "main", ("d1",)))
     with pytest.raises(ValueError, match="d1 is held by pod a"):
         filled.add(held_by("b", "d0", "d1"))
-    assert filled.resources[GPU].holders == {"d1": "a"}
+    assert filled.resources[GPU].use.holders == {"d1": "a"}
     assert filled.by_pod.keys() == {"a"}
 
 
@@ -34,14 +34,14 @@ def test_rejects_a_device_of_another_pod_and_adds_nothing() -> None:
 def test_the_same_id_of_two_resources_are_two_devices() -> None:
     filled = book(("a", "main", ("d0",)))
     filled.add(held_by("b", "d0", name=NIC))
-    assert (filled.resources[GPU].holders, filled.resources[NIC].holders) == ({"d0": "a"}, {"d0": "b"})
+    assert (filled.resources[GPU].use.holders, filled.resources[NIC].use.holders) == ({"d0": "a"}, {"d0": "b"})
 
 
 def test_release_removes_all_of_a_pod_and_nothing_else() -> None:
     filled = book(("a", "init", ("d0",)), ("a", "main", ("d0",)), ("b", "main", ("d1",)))
     filled.add(held_by("a", "n0", name=NIC))
     assert filled.release("a") == {GPU, NIC}
-    assert filled.resources[GPU].holders == {"d1": "b"}
+    assert filled.resources[GPU].use.holders == {"d1": "b"}
     assert filled.release("a") == frozenset()
 
 

@@ -79,7 +79,7 @@ def test_answers_of_a_pod_whose_containers_have_not_all_theirs_count() -> None:
 def test_a_lost_answer_counts_when_it_comes_again() -> None:
     scenario = Scenario(Checkpoint(tuple(held_by(f"p{n}", f"d{n}", response=None) for n in range(5))))
     effects = scenario.plugin(8)
-    scenario.happens("pods_synced", [pod(f"p{n}", gpu=1) for n in range(5)])
+    scenario.happens("pod_events.synced", [pod(f"p{n}", gpu=1) for n in range(5)])
     assert len(calls(effects)) == 5
     scenario.answer_all(effects)
     kept = [allocation for allocation in scenario.manager.book if allocation.response is not None]

@@ -222,7 +222,7 @@ class TestEndedPod:
 
     def test_the_end_of_its_containers_does_not_free_them(self) -> None:
         scenario, _ = self.ended()
-        scenario.happens("containers_ended", "p")
+        scenario.happens("releasing.containers_ended", "p")
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_leaves_the_undecided_calls_of_others(self) -> None:
@@ -290,7 +290,7 @@ class TestRestart:
         scenario = asking()
         allocated(scenario, pod("p", gpu=1))
         again = Scenario(scenario.manager.checkpoint())
-        again.happens("pods_synced", [])
+        again.happens("pod_events.synced", [])
         assert pre_starts(again.plugin(["d0"], options=ASKING)) == []
 
     @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def recovered_static_pod() -> RuntimeScenario:
     scenario.connect(options=ASKING)
     scenario.happens("recovered", Checkpoint((held_by("mirror", "d0"),), {GPU: ()}))
     scenario.manager.pre_starts.require_if_supported([("mirror", "main", GPU)])
-    scenario.happens("pods_synced", [replace(pod("mirror", gpu=1), name="static", config_hash=HASH)])
+    scenario.happens("pod_events.synced", [replace(pod("mirror", gpu=1), name="static", config_hash=HASH)])
     scenario.runtime.sandbox_shown(Sandbox(f"sandbox-{HASH}-1", "static", "default", HASH), scenario.now)
     scenario.settled()
     return scenario

@@ -74,7 +74,7 @@ def lost_checkpoint() -> Scenario:
 
 def omitted_allocations() -> Scenario:
     scenario = lost_checkpoint()
-    scenario.happens("pods_synced", [pod("other", gpu=1)])
+    scenario.happens("pod_events.synced", [pod("other", gpu=1)])
     scenario.happens("recovered", Checkpoint(registered={GPU: ()}, possible_holders={GPU: ("other",)}))
     return scenario
 
@@ -86,14 +86,14 @@ def test_nothing_is_listed_while_it_may_be_incomplete(scenario: Callable[[], Sce
 
 def test_after_a_restart_once_the_pods_are_known() -> None:
     scenario = Scenario.with_plugin(2).run(pod("p", gpu=1), pod("q", gpu=1)).restarted()
-    scenario.happens("pods_synced", [pod("p", gpu=1)])
+    scenario.happens("pod_events.synced", [pod("p", gpu=1)])
     assert held(scenario) == ["p/main"]
 
 
 def test_a_recovered_static_pod_may_have_another_uid() -> None:
     """What was recovered from the API names its mirror pod; the runtime, and what a plugin keeps, its configuration."""
     scenario = RuntimeScenario(is_recovering=True)
-    scenario.happens("pods_synced", [pod("mirror", gpu=1, config_hash="hash")])
+    scenario.happens("pod_events.synced", [pod("mirror", gpu=1, config_hash="hash")])
     scenario.happens("recovered", Checkpoint((held_by("mirror", "d0"),), {GPU: ()}))
     scenario.plugin(1)
     assert held(scenario) is None

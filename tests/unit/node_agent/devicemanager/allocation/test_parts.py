@@ -154,7 +154,7 @@ class TestPods:
         assert calls(scenario.see(pod("p", container("x", gpu=2), container("y", gpu=2), container("z", gpu=2)))) == []
         (waiting,) = scenario.manager.pending(GPU)
         assert (waiting.container, waiting.reason) == ("z", Reason.NO_DEVICE_FITS)
-        assert scenario.manager.resources[GPU].reserved == {}
+        assert scenario.manager.resources[GPU].use.reserved == {}
 
     def test_a_later_container_that_fits_nowhere_is_named_and_not_an_earlier_one(self) -> None:
         scenario = Scenario.with_plugin(parts(a=3)).run(pod("p", container("x", gpu=1), container("y", gpu=9)))

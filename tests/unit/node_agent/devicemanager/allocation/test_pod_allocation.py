@@ -217,8 +217,8 @@ class TestShortage:
         (other,) = calls(scenario.see(pod("q", gpu=1)))
         (second,) = calls(scenario.answer(first))
         scenario.fail(second)
-        assert scenario.manager.resources[GPU].reserved == {"d2": "q"}
-        assert scenario.manager.resources[NIC].reserved == {}
+        assert scenario.manager.resources[GPU].use.reserved == {"d2": "q"}
+        assert scenario.manager.resources[NIC].use.reserved == {}
         scenario.answer_all(scenario.answer(other))
         assert scenario.held() == {"q/main": ("d2",)}
 
@@ -301,6 +301,13 @@ class TestPartlyAllocated:
         assert pending.reason == "ChangedRequest"
         assert pending.message == f"container main changed its request from {before} to {after}"
         assert scenario.held() == held
+
+    def test_what_its_own_failure_has_freed_is_no_reason_to_begin_again(self) -> None:
+        """Otherwise Allocate would be called for the first container, without end."""
+        scenario = Scenario.with_plugin(4).run(pod("p", container("b", gpu=1)))
+        (call,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=2))))
+        assert calls(scenario.answer(call)) == []
+        assert (scenario.held(), scenario.reasons()) == ({"p/b": ("d0",)}, {"p": "ChangedRequest"})
 
     @pytest.mark.kubelet("behaviour 34")
     def test_only_containers_without_devices_are_allocated(self) -> None:

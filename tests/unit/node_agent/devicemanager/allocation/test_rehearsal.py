@@ -137,7 +137,7 @@ def test_what_was_rehearsed_may_be_gone() -> None:
     scenario.lists([Device("d0", numa_nodes=(0,)), Device("d1", False, (0,)), Device("d2", numa_nodes=(1,))])
     assert calls(scenario.answer(first)) == []
     assert scenario.reasons() == {"p": "NotEnoughDevices"}
-    assert scenario.manager.resources[GPU].reserved == {}
+    assert scenario.manager.resources[GPU].use.reserved == {}
     scenario.answer_all(scenario.lists(list(on(0, 0, 1).values())))
     assert scenario.held() == {"p/a": ("d2",), "p/b": ("d0", "d1")}
 

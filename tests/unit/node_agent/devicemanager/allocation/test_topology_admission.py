@@ -135,7 +135,7 @@ class TestPending:
         scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1, 1])
         assert calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=3)))) == []
         assert scenario.reasons() == {"p": "TopologyAffinity"}
-        assert scenario.manager.resources[GPU].reserved == {}
+        assert scenario.manager.resources[GPU].use.reserved == {}
         assert scenario.snapshot().available == 4
 
 
@@ -216,7 +216,7 @@ class TestPreferred:
         # d1 and d2 are left, on different nodes: begin again, as in the rehearsal
         effects = scenario.answer(first)
         assert preferred_calls(effects) == []
-        assert scenario.manager.resources[GPU].reserved.keys() == {"d1"}
+        assert scenario.manager.resources[GPU].use.reserved.keys() == {"d1"}
         scenario.answer_all(effects)
         assert scenario.held() == {"p/a": ("d1",), "p/b": ("d0", "d2")}
 
@@ -238,7 +238,7 @@ class TestOtherPodsMeanwhile:
         scenario.run(pod("q", nic=1))
         assert calls(scenario.answer(first)) == []
         assert scenario.reasons() == {"p": "TopologyAffinity"}
-        assert scenario.manager.resources[GPU].reserved == {}
+        assert scenario.manager.resources[GPU].use.reserved == {}
         scenario.answer_all(scenario.gone("q"))
         assert scenario.held() == {"p/main": ("d0",)}
 
@@ -327,7 +327,7 @@ def test_a_strict_policy_holds_for_any_order_of_responses(
         assert asked < 200, "they chase each other"
     nodes: dict[str, set[int]] = {}
     for name, devices in ((GPU, gpus), (NIC, nics)):
-        assert scenario.manager.resources[name].reserved == {}
+        assert scenario.manager.resources[name].use.reserved == {}
         for key, ids in scenario.held(name).items():
             together = key.partition("/")[0] if scope is TopologyScope.POD else key
             nodes.setdefault(together, set()).update(devices[i].numa_nodes[0] for i in ids)

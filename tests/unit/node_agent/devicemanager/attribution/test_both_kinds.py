@@ -56,7 +56,7 @@ def test_with_the_end_of_a_pod_both_are_free(how: str) -> None:
         case "over":
             effects = scenario.see(pod("p", gpu=1, nic=1, has_ended=True))
         case _:
-            effects = scenario.happens("pods_synced", [pod("q", gpu=1, nic=1)])
+            effects = scenario.happens("pod_events.synced", [pod("q", gpu=1, nic=1)])
     assert published(effects) == {GPU, NIC}
     # the kubelet keeps its entry until the next pod comes
     kubelet(scenario, p="n0", q="n1")
@@ -76,7 +76,7 @@ def test_a_restart_has_both() -> None:
     scenario = node().run(pod("p", gpu=1, nic=1))
     kubelet(scenario, p="n0")
     after = scenario.restarted(**BOTH)
-    after.happens("pods_synced", [pod("p", gpu=1, nic=1)])
+    after.happens("pod_events.synced", [pod("p", gpu=1, nic=1)])
     assert (after.held(), after.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("n0",)})
 
 

@@ -44,12 +44,12 @@ def mirror(devices: int = 4, **options: Any) -> Any:
 def plugin(found: Any, devices: int, name: str = GPU) -> Any:
     effects = found.connected(name, 1, PluginOptions(pre_start_required=True), 0.0)
     effects += found.listed(name, 1, accept(Device(f"d{index}") for index in range(devices)), 0.0)
-    return effects + found.cordoned(name, "object", {}, 0.0)
+    return effects + found.table.cordoned(name, "object", {}, 0.0)
 
 
 def message(found: Any, *entries: Allocation, rows: tuple[PodResourcesRow, ...] | None = ()) -> Any:
     found.attribution.is_outdated = False
-    return found.read(KubeletState(entries, rows))
+    return found.attribution.read(KubeletState(entries, rows))
 
 
 def held(found: Any, name: str = GPU) -> dict[str, tuple[str, ...]]:
@@ -57,7 +57,7 @@ def held(found: Any, name: str = GPU) -> dict[str, tuple[str, ...]]:
 
 
 def test_what_the_kubelet_has_is_not_known_at_the_start() -> None:
-    assert mirror().is_outdated is True
+    assert mirror().attribution.is_outdated is True
 
 
 def test_topology_and_damping_are_as_they_are_set() -> None:
@@ -69,7 +69,7 @@ def test_topology_and_damping_are_as_they_are_set() -> None:
 
 def test_a_pod_that_comes_gets_nothing_from_here() -> None:
     found = mirror()
-    effects = found.pods_synced([pod("one", gpu=1)], 0.0) + found.pod_seen(pod("two", gpu=9), 0.0)
+    effects = found.pod_events.synced([pod("one", gpu=1)], 0.0) + found.pod_events.seen(pod("two", gpu=9), 0.0)
     assert not any(isinstance(effect, CallAllocate | CallPreferred | CallPreStart) for effect in effects)
     assert (held(found), found.pending(GPU)) == ({}, [])
 
@@ -77,9 +77,9 @@ def test_a_pod_that_comes_gets_nothing_from_here() -> None:
 @pytest.mark.parametrize("first", ["the kubelet", "the API"])
 def test_an_allocation_needs_the_kubelet_and_the_api_in_any_order(first: str) -> None:
     found = mirror()
-    found.pods_synced([], 0.0)
+    found.pod_events.synced([], 0.0)
     effects = message(found, held_by("one", "d1")) if first == "the kubelet" else []
-    effects += found.pod_seen(pod("one", gpu=1), 0.0)
+    effects += found.pod_events.seen(pod("one", gpu=1), 0.0)
     effects += message(found, held_by("one", "d1"))
     assert held(found) == {"one": ("d1",)}
     assert GPU in published(effects)
@@ -91,14 +91,14 @@ def test_an_allocation_needs_the_kubelet_and_the_api_in_any_order(first: str) ->
 def test_a_container_may_have_devices_of_several_resources() -> None:
     found = mirror()
     plugin(found, 1, NIC)
-    found.pods_synced([pod("one", gpu=1, nic=1)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1, nic=1)], 0.0)
     message(found, held_by("one", "d1"), replace(held_by("one", "d0"), resource_name=NIC))
     assert (held(found), held(found, NIC)) == ({"one": ("d1",)}, {"one": ("d0",)})
 
 
 def test_the_same_checkpoint_in_another_order_has_no_effects() -> None:
     found = mirror()
-    found.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
     entries = [held_by("one", "d0"), held_by("two", "d1", "d2")]
     assert message(found, *entries) != []
     assert message(found, *reversed(entries)) == []
@@ -107,17 +107,17 @@ def test_the_same_checkpoint_in_another_order_has_no_effects() -> None:
 @pytest.mark.parametrize("how", ["over", "gone", "not in the list"])
 def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
     found = mirror()
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1)], 0.0)
     entry = held_by("one", "d0")
     message(found, entry, rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
     assert not found.attribution.is_outdated
     match how:
         case "over":
-            effects = found.pod_seen(pod("one", gpu=1, has_ended=True), 0.0)
+            effects = found.pod_events.seen(pod("one", gpu=1, has_ended=True), 0.0)
         case "gone":
-            effects = found.pod_gone("one", 0.0)
+            effects = found.pod_events.gone("one", 0.0)
         case _:
-            effects = found.pods_synced([], 0.0)
+            effects = found.pod_events.synced([], 0.0)
     assert held(found) == {}
     assert published(effects) == {GPU}
     assert found.attribution.is_outdated
@@ -130,14 +130,14 @@ def test_a_pod_that_was_over_at_the_first_sight_holds_nothing() -> None:
     found = mirror()
     message(found, held_by("one", "d0"), rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
     assert held(found) == {"one": ("d0",)}
-    found.pods_synced([pod("one", gpu=1, has_ended=True)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1, has_ended=True)], 0.0)
     assert held(found) == {}
 
 
 @pytest.mark.parametrize("devices", [4, 0], ids=["the plugin first", "the plugin last"])
 def test_a_pod_that_was_over_before_the_kubelet_was_read_holds_nothing(devices: int) -> None:
     found = mirror(devices)
-    found.pods_synced([pod("one", gpu=1, has_ended=True)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1, has_ended=True)], 0.0)
     message(found, held_by("one", "d0"), rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
     if not devices:
         plugin(found, 4)
@@ -171,49 +171,49 @@ class TestStaticPods:
     def test_they_are_shown_by_the_uid_of_the_mirror_pod_of_their_name(self, order: list[str]) -> None:
         found = mirror()
         objects = {"mirror": mirror_pod("mirror"), "evil": mirror_pod("evil", "evil")}
-        found.pods_synced([objects[name] for name in order], 0.0)
+        found.pod_events.synced([objects[name] for name in order], 0.0)
         message(found, STATIC, rows=NAMED)
         assert held(found) == {"mirror": ("d0",)}
-        found.pod_gone("evil", 0.0)
+        found.pod_events.gone("evil", 0.0)
         assert held(found) == {"mirror": ("d0",)}
-        found.pods_synced([objects["mirror"]], 0.0)
+        found.pod_events.synced([objects["mirror"]], 0.0)
         assert held(found) == {"mirror": ("d0",)}
 
     def test_without_a_mirror_pod_they_are_shown_by_the_uid_of_the_kubelet(self) -> None:
         found = mirror()
-        found.pods_synced([mirror_pod("evil", "evil")], 0.0)
+        found.pod_events.synced([mirror_pod("evil", "evil")], 0.0)
         message(found, STATIC, rows=NAMED)
         assert held(found) == {HASH: ("d0",)}
-        found.pod_gone("evil", 0.0)
+        found.pod_events.gone("evil", 0.0)
         assert held(found) == {HASH: ("d0",)}
-        found.pod_seen(mirror_pod("mirror"), 0.0)
+        found.pod_events.seen(mirror_pod("mirror"), 0.0)
         assert held(found) == {"mirror": ("d0",)}
 
     @pytest.mark.parametrize("is_listed", [True, False])
     def test_their_end_is_that_of_the_mirror_pod(self, is_listed: bool) -> None:
         found = mirror()
-        found.pods_synced([mirror_pod("mirror")], 0.0)
+        found.pod_events.synced([mirror_pod("mirror")], 0.0)
         message(found, STATIC, rows=NAMED)
         if is_listed:
-            found.pods_synced([], 0.0)
+            found.pod_events.synced([], 0.0)
         else:
-            found.pod_gone("mirror", 0.0)
+            found.pod_events.gone("mirror", 0.0)
         # the kubelet keeps the entry, and for a moment even the name
         message(found, STATIC, rows=NAMED)
         assert held(found) == {}
-        found.pod_seen(mirror_pod("again"), 0.0)
+        found.pod_events.seen(mirror_pod("again"), 0.0)
         assert held(found) == {"again": ("d0",)}
 
     def test_the_first_hash_of_an_object_stays(self) -> None:
         found = mirror()
-        found.pods_synced([mirror_pod("mirror")], 0.0)
+        found.pod_events.synced([mirror_pod("mirror")], 0.0)
         message(found, STATIC, rows=NAMED)
-        found.pod_seen(replace(mirror_pod("mirror"), config_hash="f" * 32), 0.0)
+        found.pod_events.seen(replace(mirror_pod("mirror"), config_hash="f" * 32), 0.0)
         assert held(found) == {"mirror": ("d0",)}
 
     def test_while_the_kubelet_has_no_names_they_hold_their_devices_without_one(self) -> None:
         found = mirror()
-        found.pods_synced([mirror_pod("evil", "evil"), mirror_pod("mirror")], 0.0)
+        found.pod_events.synced([mirror_pod("evil", "evil"), mirror_pod("mirror")], 0.0)
         message(found, STATIC, rows=None)
         assert held(found) == {HASH: ("d0",)}
         assert found.pod(HASH) is None
@@ -222,17 +222,17 @@ class TestStaticPods:
 def test_a_pod_that_the_api_does_not_have_yet_holds_on() -> None:
     found = mirror()
     for _ in range(2):
-        found.pods_synced([], 0.0)
+        found.pod_events.synced([], 0.0)
         rows = (PodResourcesRow("default", "early", "main", GPU, ("d0",)),)
         message(found, held_by("early", "d0"), rows=rows)
         assert held(found) == {"early": ("d0",)}
-    found.pods_synced([], 0.0)
+    found.pod_events.synced([], 0.0)
     assert held(found) == {"early": ("d0",)}
 
 
 def test_a_device_passes_from_one_pod_to_another() -> None:
     found = mirror(1)
-    found.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
     message(found, held_by("one", "d0"))
     effects = message(found, held_by("two", "d0"))
     assert held(found) == {"two": ("d0",)}
@@ -241,11 +241,11 @@ def test_a_device_passes_from_one_pod_to_another() -> None:
 
 def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated() -> None:
     found = mirror()
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1)], 0.0)
     message(found, held_by("one", "d0"))
     found.attribution.is_outdated = False
-    found.pod_gone("one", 0.0)
-    found.read(KubeletState((held_by("one", "d0"),), ()))
+    found.pod_events.gone("one", 0.0)
+    found.attribution.read(KubeletState((held_by("one", "d0"),), ()))
     assert found.attribution.is_outdated
 
 
@@ -254,16 +254,16 @@ def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated(
 )
 def test_the_last_state_stays_while_nothing_can_be_read(silence: KubeletState) -> None:
     found = mirror()
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1)], 0.0)
     rows = (PodResourcesRow("default", "late", "main", GPU, ("d1",)),)
     message(found, held_by("one", "d0"), held_by("late", "d1"), rows=rows)
-    assert found.read(silence) == []
+    assert found.attribution.read(silence) == []
     assert held(found) == {"one": ("d0",), "late": ("d1",)}
 
 
 def test_a_resource_that_the_kubelet_knew_before_its_plugin_came_here() -> None:
     found = mirror(0)
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1)], 0.0)
     message(found, held_by("one", "d0"), held_by("other", "x", name=NIC))
     assert found.resources == {}
     effects = plugin(found, 2)
@@ -273,9 +273,9 @@ def test_a_resource_that_the_kubelet_knew_before_its_plugin_came_here() -> None:
 
 def test_cordons_and_health_count_as_ever() -> None:
     found = mirror()
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1)], 0.0)
     message(found, held_by("one", "d0"))
-    found.cordoned(GPU, "object", {"d0": Cordon(), "d1": Cordon()}, 0.0)
+    found.table.cordoned(GPU, "object", {"d0": Cordon(), "d1": Cordon()}, 0.0)
     seen = snapshot(found, GPU)
     assert (seen.cordoned, seen.allocated, seen.available) == (2, 1, 2)
 
@@ -283,12 +283,12 @@ def test_cordons_and_health_count_as_ever() -> None:
 class TestRestart:
     def test_allocations_of_the_checkpoint_stay_until_the_kubelet_is_read(self) -> None:
         before = mirror()
-        before.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
+        before.pod_events.synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
         message(before, held_by("one", "d0"), held_by("two", "d1"))
         found = attributing(0.0, before.checkpoint())
         assert held(found) == {"one": ("d0",), "two": ("d1",)}
         assert [view.pod for view in snapshot(found, GPU).held] == [None, None]
-        found.pods_synced([pod("one", gpu=1)], 0.0)
+        found.pod_events.synced([pod("one", gpu=1)], 0.0)
         assert held(found) == {"one": ("d0",)}
         message(found, held_by("one", "d3"))
         assert held(found) == {"one": ("d3",)}
@@ -296,13 +296,13 @@ class TestRestart:
     def test_calls_of_pre_start_container_that_another_runtime_owed_are_not_made(self) -> None:
         checkpoint = Checkpoint((held_by("one", "d0"),), {GPU: ()}, pre_starts=(("one", "main", GPU),))
         found = attributing(0.0, checkpoint)
-        effects = found.pods_synced([pod("one", gpu=1)], 0.0) + plugin(found, 2)
+        effects = found.pod_events.synced([pod("one", gpu=1)], 0.0) + plugin(found, 2)
         assert not any(isinstance(effect, CallPreStart) for effect in effects)
         assert found.checkpoint().pre_starts == ()
 
     def test_a_response_that_another_runtime_lost_is_not_needed(self) -> None:
         found = attributing(0.0, Checkpoint((held_by("one", "d0", response=None),), {GPU: ()}))
-        effects = found.pods_synced([pod("one", gpu=1)], 0.0) + plugin(found, 2)
+        effects = found.pod_events.synced([pod("one", gpu=1)], 0.0) + plugin(found, 2)
         assert not any(isinstance(effect, CallAllocate) for effect in effects)
         assert held(found) == {"one": ("d0",)}
 
@@ -312,7 +312,7 @@ class TestRestart:
         found.recovered(Checkpoint((held_by("one", "d2"),), {NIC: ()}), 0.0)
         assert not found.is_recovering
         assert set(found.resources) == {GPU, NIC}
-        found.pods_synced([pod("one", gpu=1)], 0.0)
+        found.pod_events.synced([pod("one", gpu=1)], 0.0)
         assert held(found) == {"one": ("d0",)}
 
     def test_a_lost_checkpoint_keeps_what_the_kubelet_did_not_allocate(self) -> None:
@@ -322,16 +322,16 @@ class TestRestart:
         plugin(found, 3)
         recovered = (held_by("one", "d0"), held_by("injected", "d1"), held_by("gone", "d2"))
         found.recovered(Checkpoint(tuple(replace(a, delivery=DELIVERY_KUBELET) for a in recovered), {GPU: ()}), 0.0)
-        found.pods_synced([pod("one", gpu=1), pod("injected", gpu=1)], 0.0)
+        found.pod_events.synced([pod("one", gpu=1), pod("injected", gpu=1)], 0.0)
         assert held(found) == {"one": ("d0",), "injected": ("d1",)}
         assert delivered(found) == {"one": DELIVERY_KUBELET, "injected": DELIVERY_NRI}
-        found.pod_gone("injected", 0.0)
+        found.pod_events.gone("injected", 0.0)
         assert held(found) == {"one": ("d0",)}
 
     def test_what_the_kubelet_reports_later_is_its_own(self) -> None:
         found = mirror(3, is_recovering=True)
         found.recovered(Checkpoint((held_by("one", "d0"), held_by("mirror", "d1")), {GPU: ()}), 0.0)
-        found.pods_synced([pod("one", gpu=1), mirror_pod("mirror")], 0.0)
+        found.pod_events.synced([pod("one", gpu=1), mirror_pod("mirror")], 0.0)
         assert delivered(found) == {"one": DELIVERY_NRI, "mirror": DELIVERY_NRI}
         entries = (replace(held_by(uid, i), delivery=DELIVERY_KUBELET) for uid, i in {"one": "d0", HASH: "d1"}.items())
         message(found, *entries, rows=(PodResourcesRow("default", "static", "main", GPU, ("d1",)),))
@@ -345,7 +345,7 @@ class TestRestart:
         )
         message(found, held_by("one", "d0"), held_by("two", "d1"), rows=named)
         found.recovered(Checkpoint((held_by("one", "d2"), held_by("three", "d1")), {GPU: ()}), 0.0)
-        found.pods_synced([pod(uid, gpu=1) for uid in ("one", "two", "three")], 0.0)
+        found.pod_events.synced([pod(uid, gpu=1) for uid in ("one", "two", "three")], 0.0)
         assert held(found) == {"one": ("d0",), "two": ("d1",)}
 
     @pytest.mark.parametrize("how", ["in the list", "seen later"])
@@ -358,13 +358,13 @@ class TestRestart:
         plugin(found, 2)
         evil = mirror_pod("evil", "evil")
         if how == "in the list":
-            found.pods_synced([evil, mirror_pod("mirror")], 0.0)
+            found.pod_events.synced([evil, mirror_pod("mirror")], 0.0)
         else:
-            found.pod_seen(mirror_pod("mirror"), 0.0)
-            found.pod_seen(evil, 0.0)
+            found.pod_events.seen(mirror_pod("mirror"), 0.0)
+            found.pod_events.seen(evil, 0.0)
         assert held(found) == {"mirror": ("d0",)}
         again = Settled(after := attributed(0.0, found.checkpoint()), after.settle)
-        again.pods_synced([mirror_pod("mirror")], 0.0)
+        again.pod_events.synced([mirror_pod("mirror")], 0.0)
         message(again)
         assert (held(again), delivered(again)) == ({"mirror": ("d0",)}, {"mirror": DELIVERY_NRI})
 
@@ -379,7 +379,7 @@ class Kubelet(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.mirror = mirror(len(IDS))
-        self.mirror.pods_synced([], 0.0)
+        self.mirror.pod_events.synced([], 0.0)
         self.pods: set[str] = set()
         self.gone: set[str] = set()
         self.entries: dict[str, str] = {}
@@ -390,7 +390,7 @@ class Kubelet(RuleBasedStateMachine):
     def comes(self, uid: str) -> None:
         if uid not in self.gone:
             self.pods.add(uid)
-            self.mirror.pod_seen(pod(uid, gpu=1), 0.0)
+            self.mirror.pod_events.seen(pod(uid, gpu=1), 0.0)
 
     @rule(uid=st.sampled_from(UIDS), device_id=st.sampled_from(IDS))
     def is_admitted(self, uid: str, device_id: str) -> None:
@@ -410,13 +410,13 @@ class Kubelet(RuleBasedStateMachine):
             self.pods.discard(uid)
             self.gone.add(uid)
             if is_over_first:
-                self.mirror.pod_seen(pod(uid, gpu=1, has_ended=True), 0.0)
+                self.mirror.pod_events.seen(pod(uid, gpu=1, has_ended=True), 0.0)
             else:
-                self.mirror.pod_gone(uid, 0.0)
+                self.mirror.pod_events.gone(uid, 0.0)
 
     @rule()
     def api_lists_again(self) -> None:
-        self.mirror.pods_synced([pod(uid, gpu=1) for uid in self.pods], 0.0)
+        self.mirror.pod_events.synced([pod(uid, gpu=1) for uid in self.pods], 0.0)
 
     @rule()
     def agent_restarts(self) -> None:
@@ -443,6 +443,6 @@ TestKubelet = Kubelet.TestCase
 def test_publishes_are_of_resources_that_changed_alone() -> None:
     found = mirror()
     plugin(found, 2, NIC)
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found.pod_events.synced([pod("one", gpu=1)], 0.0)
     effects = message(found, held_by("one", "d0"))
     assert [effect for effect in effects if isinstance(effect, Publish)] == [Publish(GPU)]

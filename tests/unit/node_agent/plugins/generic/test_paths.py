@@ -186,7 +186,7 @@ def test_only_what_is_missing_is_no_match(tmp_path: Path) -> None:
         ({"paths": [{"path": "/dev/bus/*"}]}, "/dev/bus/* is a directory: name its files, such as /dev/bus/*/*"),
         ({"paths": [{"path": "/dev/snd"}], "allowFiles": True}, "/dev/snd is a directory"),
         ({"paths": [{"path": "/dev/null0"}, {"path": "/dev/snd", "optional": True}]}, "/dev/snd is a directory"),
-        ({"paths": [{"path": "/dev/stray"}]}, "/dev/stray is no device file: correct the path, or set allowFiles"),
+        ({"paths": [{"path": "/dev/stray"}]}, "/dev/stray is not a device file: correct the path, or set allowFiles"),
         ({"paths": [{"path": "/dev/*"}]}, ""),
         ({"paths": [{"path": "/dev/stray"}], "allowFiles": True}, ""),
     ],

@@ -79,7 +79,7 @@ class Inbox:
         os._exit(0)
 
     def take(self, line: bytes) -> None:
-        """What is no order changes nothing."""
+        """Ignores lines that are not orders."""
         with suppress(Undecodable):
             self.orders = decode(line, messages.Orders)
 
@@ -94,7 +94,7 @@ class CallHangs(Exception):
     """The call missed its deadline. job: to check later."""
 
     def __init__(self, job: "Job[Any]") -> None:
-        super().__init__("no answer within the deadline")
+        super().__init__("no response within the deadline")
         self.job = job
 
 
@@ -186,7 +186,7 @@ class Reader:
     # -- inventory ----------------------------------------------------------------------------------------------------------
 
     def _wait_for(self, call: Callable[[], _Answer]) -> _Answer:
-        """Wait for this answer, however long it takes: nothing works without it."""
+        """Wait for this result without a deadline: nothing works without it."""
         try:
             return self._calls.do(call)
         except CallHangs as hang:
@@ -326,7 +326,7 @@ class Reader:
                 report(messages.Changed())
         except CallHangs as hang:
             self._wait_until_it_returns(hang)
-            # a new session finds what was missed meanwhile
+            # a new session finds events that were missed meanwhile
             report(messages.Changed())
 
     def _report_instances(self) -> None:
@@ -349,7 +349,7 @@ class Reader:
             self._reported_lacking = lacking
 
     def _call_for(self, handle: driver.Handle, call: Callable[[], _Answer]) -> _Answer | None:
-        """None when it hangs; then the GPU is not called again before that call returns."""
+        """None if it hangs; then the GPU is not called again before that call returns."""
         uuid = handle.gpu.uuid
         if uuid in self._hanging:
             if not self._hanging[uuid][0].done.is_set():

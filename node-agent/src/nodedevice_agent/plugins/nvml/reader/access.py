@@ -1,7 +1,8 @@
-"""Why NVML does not work, or lists too few GPUs: what this process and the node have of the driver's files.
+"""Explains why NVML fails or lists too few GPUs, from the driver's files in this process and on the node.
 
-NVML says little of it: it answers Unknown Error where the device cgroup denies its control file, DRIVER_NOT_LOADED where that file
-is missing, and leaves out a GPU whose file is missing. What it opens is in this process's own /dev; /proc is the kernel's.
+NVML's own errors say little: Unknown Error if the device cgroup denies its control file, DRIVER_NOT_LOADED if that file is
+missing. NVML omits a GPU whose file is missing. It opens files in this process's own /dev; /proc is the kernel's.
+
 Source: measured with driver 580 (docs/gpu.md); /proc/driver/nvidia of NVIDIA's open kernel modules.
 """
 
@@ -22,7 +23,7 @@ _MAKE = "make it on the node (nvidia-modprobe -c 0 -u, or nvidia-smi as root)"
 
 
 class DriverFiles(Struct, frozen=True):
-    """dev: this process's own root, where NVML opens /dev/nvidia*. host: where the host's file tree is seen."""
+    """dev: this process's own root, in which NVML opens /dev/nvidia*. host: the root of the host's file tree."""
 
     dev: str = ""
     host: str = ""
@@ -38,7 +39,7 @@ class DriverFiles(Struct, frozen=True):
         return next(filter(os.path.isdir, (f"{root}{_PROC}" for root in (self.host, self.dev))), _PROC)
 
     def problem_with(self, path: str) -> str:
-        """Why this device file cannot be opened, with the remedy; empty where it can."""
+        """Why this device file cannot be opened, with the remedy; "" if it can."""
         try:
             os.close(os.open(self.dev + path, os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
@@ -58,7 +59,7 @@ class DriverFiles(Struct, frozen=True):
         return f"{path} cannot be opened ({error.strerror}): see the kernel log"
 
     def unlisted(self, bus_ids: Collection[str]) -> list[str]:
-        """A sentence for each GPU that the driver has and NVML does not list. bus_ids: of those that it lists, as in sysfs."""
+        """A sentence for each GPU that the driver has and NVML does not list. bus_ids: of the listed GPUs, as in sysfs."""
         directory = f"{self._proc}/gpus"
         found = []
         for bus_id in sorted(names_in(directory)):
@@ -74,7 +75,7 @@ class DriverFiles(Struct, frozen=True):
 
 
 def _information(path: Path) -> dict[str, str]:
-    """The lines of a GPU's file, such as `Device Minor: 0`; empty where it cannot be read."""
+    """The lines of a GPU's file, such as `Device Minor: 0`; empty if it cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -61,7 +61,7 @@ class GpuLost(Exception):
 
 
 class NeedsReset(Exception):
-    """The GPU answers no call until it is reset."""
+    """The GPU responds to no call until it is reset."""
 
 
 class GpuUnidentified(Exception):
@@ -190,7 +190,7 @@ class Driver:
     def reading(self, handle: Handle, *, with_energy: bool = False, is_first: bool = False) -> Reading:
         """One reading of the GPU, and its instances. Raises DriverProblem when the driver itself does not work.
 
-        with_energy: also of its energy counter, which takes 3 ms. is_first: and where the driver reports no recovery action.
+        with_energy: also read the energy counter, which takes 3 ms. is_first: also if the driver reports no recovery action.
         """
         try:
             if self._uuid(handle) != handle.gpu.uuid:
@@ -250,7 +250,7 @@ class Driver:
         return int(values[0].value.uiVal)
 
     def _fabric(self, handle: Handle) -> Fabric | None:
-        """None for a GPU that is on no NVSwitch, or of a driver that does not report it."""
+        """None for a GPU without an NVSwitch, or if the driver does not report it."""
         asking = ASK_FABRIC if handle.is_on_switches else ()
         now: Fabric | None = next(filter(None, (self._ask(handle, ask) for ask in asking)), None)
         if now is None or now.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
@@ -261,7 +261,7 @@ class Driver:
         return now
 
     def _read_instances(self, handle: Handle) -> None:
-        """The handle's GPU with its current instances; with the last known ones where they cannot be read."""
+        """Update the handle's GPU with its current instances; keeps the last known ones if they cannot be read."""
         mode = self._ask_or_none(handle, pynvml.nvmlDeviceGetMigMode)
         if mode is None:
             return
@@ -285,7 +285,7 @@ class Driver:
         return function(*arguments)
 
     def _numa_node(self, handle: Handle, bus_id: str) -> int | None:
-        """From sysfs, which has -1 on machines with one node; else from the driver."""
+        """The NUMA node from sysfs, which has -1 on machines with one node; otherwise from the driver."""
         try:
             node = int((self._sysfs / (bus_id or "-") / "numa_node").read_text(encoding="ascii"))
         except (OSError, ValueError):

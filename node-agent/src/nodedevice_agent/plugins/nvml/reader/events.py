@@ -53,7 +53,7 @@ class EventWatch:
         self._counts: Counter[GpuEvent] = Counter()
         self._uuids: dict[Any, str] = {}
         self._set: Any = None
-        # UUIDs of GPUs whose registration was tried, and of those that report events
+        # UUIDs of GPUs whose registration was tried, and of GPUs that report events
         self.tried: set[str] = set()
         self._registered: set[str] = set()
         self._is_waiting = False

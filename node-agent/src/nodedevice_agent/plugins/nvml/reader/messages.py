@@ -9,7 +9,7 @@ from nodedevice_agent.plugins.nvml.mig import MigInstance
 
 
 class ReaderOptions(Struct):
-    """The reader's only argument. Seconds. library_dir: where NVIDIA's library is; empty: where the loader finds it."""
+    """The reader's only argument. Times in seconds. library_dir: the folder of NVIDIA's library; "" for the loader's default."""
 
     poll_seconds: float
     call_seconds: float
@@ -18,7 +18,7 @@ class ReaderOptions(Struct):
 
 
 class Orders(Struct):
-    """What the agent wants from now on, one line on the reader's standard input.
+    """The agent's orders, one line on the reader's standard input.
 
     energy: how often the energy counter of each GPU is read, in seconds, by UUID; the others' never.
     """
@@ -58,7 +58,7 @@ class Readings(Struct, tag="readings"):
 
 
 class Xid(Struct, tag="xid"):
-    """count: since the last such message. uuid: "" where the driver did not report the GPU. place: the MIG instance that it named.
+    """count: since the last such message. uuid: "" if the driver did not report the GPU. place: the MIG instance that it named.
 
     A reading of the GPU follows at once, and another one a second later.
     """
@@ -92,7 +92,7 @@ class Lacking(Struct, tag="lacking"):
 
 
 class Alive(Struct, tag="alive"):
-    """Nothing new; the reader does not hang."""
+    """A heartbeat: there are no changes, and the reader does not hang."""
 
 
 Message = Found | Problem | Readings | Xid | EccError | Changed | Divided | Lacking | Alive

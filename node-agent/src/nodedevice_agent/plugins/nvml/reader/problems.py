@@ -1,4 +1,4 @@
-"""What is wrong with the driver as a whole, in words: from NVML's errors, and from what the node has of the driver's files."""
+"""Explains the trouble of the driver as a whole, from NVML's errors and from the driver's files on the node."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ _PROBLEMS = {
         GpuReason.DRIVER_FAILED, f"the NVIDIA driver denies access: this process needs {CONTROL} and /dev/nvidia*"
     ),
 }
-# what NVML answers where the control file is missing, or where it may not be opened
+# NVML's errors if the control file is missing, or must not be opened
 _OF_FILES = (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN)
 
 
@@ -45,7 +45,7 @@ def problem_of(error: pynvml.NVMLError) -> DriverProblem:
 
 
 def problem_of_start(error: pynvml.NVMLError, files: DriverFiles) -> DriverProblem:
-    """The same for nvmlInit, which hides why it could not open the control file."""
+    """The problem of nvmlInit, which hides why it could not open the control file."""
     if error.value not in _OF_FILES:
         return problem_of(error)
     why = files.problem_with(CONTROL)
@@ -57,7 +57,7 @@ def problem_of_start(error: pynvml.NVMLError, files: DriverFiles) -> DriverProbl
 
 
 def problem_of_library(path: str, error: OSError) -> Problem:
-    """The loader did not load the library. path: its path, or its name where the loader looks for it."""
+    """The loader did not load the library. path: its path, or its name if the loader searches for it."""
     text = str(error)
     if text.startswith(f"{path}: cannot open shared object file: {os.strerror(errno.ENOENT)}"):
         return Problem(GpuReason.NO_DRIVER_LIBRARY, f"{path} is not found: {_ELSEWHERE}", is_absent=True)

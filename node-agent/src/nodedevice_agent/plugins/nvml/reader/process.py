@@ -71,7 +71,7 @@ class ReaderProcess:
             raise ReaderFailed(f"invalid message: {error}") from None
 
     def order(self, orders: Orders) -> None:
-        """What it is to do from now on; nothing for one that has exited, whose end next_message() reports."""
+        """Send new orders. Does nothing after the process has exited; next_message() reports that."""
         to_it = self._process.stdin
         if to_it is not None and not to_it.is_closing():
             to_it.write(msgspec.json.encode(orders) + b"\n")
@@ -129,7 +129,7 @@ class Succession:
         self._reader = await self._new()
 
     def order(self, orders: Orders) -> None:
-        """To the active reader."""
+        """Send orders to the active reader."""
         if self._reader is not None:
             self._reader.order(orders)
 
@@ -194,7 +194,7 @@ class Succession:
         return None
 
     async def _succeed(self) -> Successor | None:
-        """None when it cannot read the driver. Raises OSError."""
+        """None if it cannot read the driver. Raises OSError."""
         reader = await self._new()
         try:
             message = await reader.next_message()

@@ -1,4 +1,4 @@
-"""Which Xids are too new for the driver's answer to count, and when to ask it again. Pure."""
+"""Tracks Xids that are too new for the driver's action to count, and when to read it again. Pure."""
 
 # The driver may set the recovery action that an Xid needs only after it has reported the Xid.
 SETTLE_SECONDS = 1.0
@@ -9,7 +9,7 @@ class Settling:
 
     def __init__(self, started: float) -> None:
         self._started = started
-        # UUID and Xid, and when the answer about it counts
+        # UUID and Xid, and when the action after it counts
         self._due: dict[tuple[str, int], float] = {}
 
     def seen(self, uuid: str, xid: int, now: float) -> bool:
@@ -26,7 +26,7 @@ class Settling:
         return tuple(sorted(xid for (of, xid), due in self._due.items() if of == uuid and due > now))
 
     def next_due(self) -> float | None:
-        """When a GPU is to be read for the second answer; None: none is."""
+        """When a GPU is to be read for the second time; None if no Xid waits."""
         return min(self._due.values(), default=None)
 
     def take_due(self, now: float) -> set[str]:

@@ -1,0 +1,106 @@
+"""What the devices of one resource are, also those that no plugin lists any more while a pod holds them or they are cordoned."""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Final
+
+from msgspec import Struct
+
+from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, NOTHING, Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.use import DeviceUse
+from nodedevice_agent.identity import Identity
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class DeviceIdentities(Struct, eq=False):
+    """use: of the same devices. said: the list of a connected plugin; no devices without one. past: what held and cordoned devices
+    are of which no plugin says so any more.
+    """
+
+    use: DeviceUse
+    said: ListedDevices = NO_DEVICES
+    past: Mapping[str, Identity] = NOTHING
+    # whether devices are listed that the plugin has left out
+    _is_damped: bool = False
+    # held devices that were not shared when they were listed before; a pod has one alone until it has ended
+    _held_alone: frozenset[str] = _NONE
+    # ... of these the ones that are shared by now
+    _apart: frozenset[str] = _NONE
+
+    # -- changes --------------------------------------------------------------------------------------------------------
+
+    def follow(self, before: ListedDevices, reported: ListedDevices, *, is_live: bool) -> None:
+        """The list is another one. before: the list until now. reported: without damped devices that are left out."""
+        listed = self.use.listed
+        self.said, self._is_damped = (reported if is_live else NO_DEVICES), listed is not reported
+        if before.has_identities or self.past:
+            self._keep(listed.devices, before.devices)
+
+    def _keep(self, devices: Mapping[str, Device], before: Mapping[str, Device]) -> None:
+        holders = self.use.holders
+        alone = (i for i in holders if i in before and before[i].identity and not before[i].is_shared)
+        self._held_alone = self._held_alone.intersection(holders).union(alone)
+        self._apart = frozenset(i for i in self._held_alone if i in devices and devices[i].is_shared) or _NONE
+        past: dict[str, Identity] = {}
+        for device_id in self.use.claimed():
+            device, last = devices.get(device_id), before.get(device_id)
+            if device is not None and device.identity:
+                continue
+            if last is not None and last.identity:
+                is_shared = last.is_shared and device_id not in self._held_alone
+                past[device_id] = Identity(last.identity, is_shared).when_gone()
+            elif device_id in self.past:
+                past[device_id] = self.past[device_id]
+        self.past = past
+
+    def remember(self, identities: Mapping[str, Identity]) -> None:
+        """What held and cordoned devices are, from before a restart."""
+        gone = {device_id: identity.when_gone() for device_id, identity in identities.items()}
+        self.past = {**gone, **self.past}
+        self._held_alone = self._held_alone.union(i for i, identity in gone.items() if not identity.is_shared)
+
+    def released(self) -> None:
+        """A device is held no more: whoever gets it next has it as it is listed then."""
+        self._held_alone = self._held_alone.intersection(self.use.holders)
+
+    # -- reads ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def are_known(self) -> bool:
+        """Whether a plugin of this program says what its devices are, or has said it of held ones; other lists are long."""
+        return self.use.listed.has_identities or bool(self.past)
+
+    def of(self, device_id: str) -> Identity | None:
+        """Of a listed or held device; None where no plugin of this program has said it."""
+        device = self.use.listed.devices.get(device_id)
+        if device is not None and device.identity:
+            is_alone = device_id in self._held_alone and device_id in self.use.holders
+            return Identity(device.identity, device.is_shared and not is_alone)
+        return self.past.get(device_id)
+
+    def claimed(self, *, only_apart: bool = False) -> dict[str, Identity]:
+        """Of held and cordoned devices, which are allocated under no other name.
+
+        only_apart: without those that are what a connected plugin lists now.
+        """
+        if not self.are_known:
+            return {}
+        claimed = self.use.claimed()
+        found = {device_id: self.of(device_id) for device_id in (self._only_apart(claimed) if only_apart else claimed)}
+        return {device_id: identity for device_id, identity in found.items() if identity is not None}
+
+    def stored(self) -> dict[str, tuple[str, ...]]:
+        """What devices are whose IDs stand in allocations and cordons, held ones first."""
+        if not self.are_known:
+            return {}
+        use = self.use
+        named = dict.fromkeys((*sorted({*use.holders, *use.reserved}), *sorted(use.cordons)))
+        found = {device_id: self.of(device_id) for device_id in named}
+        return {device_id: identity.tokens for device_id, identity in found.items() if identity is not None}
+
+    def _only_apart(self, claimed: Set[str]) -> Iterable[str]:
+        """Of claimed devices, those that are not what a connected plugin lists now; mostly there are none."""
+        apart = self._apart.union(self.past) if self.past else self._apart
+        if self.said.devices and not self._is_damped:
+            return apart & claimed
+        return (i for i in claimed if i in apart or i not in self.said.devices)

@@ -1,0 +1,112 @@
+"""Whether a resource is served, by whom, and what is waited for: its registration, its grace period, the restart of its plugin.
+
+Source: kubelet device manager, endpoints and their stop grace period.
+"""
+
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+
+from nodedevice_agent.devicemanager.deadlines import Deadlines
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
+
+STOP_GRACE_PERIOD_SECONDS: Final = 300.0
+
+
+class EndpointState(Enum):
+    RUNNING = "Running"
+    STOPPED = "Stopped"
+    GONE = "Gone"
+
+
+class Presence(Struct, eq=False):
+    """Of the resource of that name. deadlines: of the device manager.
+
+    grace_ends_at: while it is stopped, when its devices are forgotten. settle_until: after a restart, while the plugin has not
+    listed its devices, until when the last published numbers stay.
+    scope: within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known.
+    is_not_configured: it is gone because its built-in plugin was taken out of the configuration, or because another name has its
+    place; lost_to: which one that is, "" where it is not known; None where it has its place.
+    is_silent: it is stopped although its last plugin is connected, and does not answer. awaits_others: another built-in plugin has
+    not listed yet since the start.
+    """
+
+    name: str
+    deadlines: Deadlines
+    state: EndpointState = EndpointState.STOPPED
+    grace_ends_at: float | None = None
+    settle_until: float | None = None
+    _settles_at: float | None = None
+    scope: str | None = None
+    is_not_configured: bool = False
+    lost_to: str | None = None
+    is_silent: bool = False
+    awaits_others: bool = False
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether a plugin of this program serves it, or did so last."""
+        return self.scope is not None and self.scope.startswith(BUILT_IN)
+
+    # -- changes --------------------------------------------------------------------------------------------------------
+
+    def has_settled(self) -> None:
+        """The numbers that were published last stay no longer."""
+        self._settle(None)
+
+    def forgotten(self) -> None:
+        """It is not known any more: nothing of it changes by time."""
+        self._end_grace(None)
+        self._settle(None)
+
+    def connected(self, settles_at: float) -> None:
+        """settles_at: until when its list is waited for, where its end was meant and nothing but that was shown."""
+        if self.is_not_configured:
+            self._settle(settles_at)
+        self.state, self.is_not_configured, self.is_silent, self.lost_to = EndpointState.RUNNING, False, False, None
+        self._end_grace(None)
+
+    def stopped(self, now: float) -> None:
+        """The last connection has ended: the grace period begins."""
+        self.state = EndpointState.STOPPED
+        self._end_grace(now + STOP_GRACE_PERIOD_SECONDS)
+
+    def without_list(self, now: float) -> None:
+        """Shortly after a restart many plugins recreate their socket and register again: keep waiting."""
+        if self._settles_at is not None and now < self._settles_at:
+            self._settle(self._settles_at)
+
+    def is_replaced(self, settles_at: float) -> None:
+        """See Resource.replaced()."""
+        self._settles_at = settles_at
+
+    def gone(self) -> None:
+        """The grace period has ended."""
+        self.state = EndpointState.GONE
+        self._end_grace(None)
+
+    def not_configured(self, lost_to: str | None = None) -> None:
+        """It is gone without a grace period. lost_to: the name that has its place."""
+        self._settles_at = None
+        self._settle(None)
+        self.gone()
+        self.is_not_configured, self.lost_to = True, lost_to
+
+    def restored(self, now: float, settles_at: float, *, is_live: bool) -> None:
+        """Known from before a restart: wait until `settles_at` for its plugin to register, to list, or to register again."""
+        if self.is_not_configured:
+            return
+        self._settles_at = settles_at
+        if not is_live:
+            self._settle(settles_at)
+        if self.state is not EndpointState.RUNNING and self.grace_ends_at is None:
+            self.stopped(now)
+
+    def _end_grace(self, at: float | None) -> None:
+        self.grace_ends_at = at
+        self.deadlines.set("grace", self.name, at)
+
+    def _settle(self, until: float | None) -> None:
+        self.settle_until = until
+        self.deadlines.set("settling", self.name, until)

@@ -1,6 +1,6 @@
-"""Composes the agent of one node: the device manager, its plugin host, the publisher, and how devices reach containers.
+"""Composes the agent of one node: the device manager, its plugin host, the publisher, and the delivery to containers.
 
-What only some agents have is imported where it is made: each delivery is half a MiB.
+Optional parts are imported on use: each delivery takes half a MiB.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from nodedevice_agent.runtime.backend import NriBackend
 
 _BEAT_SECONDS = 5.0
-# the names of DRA drivers' pools; known here, as what keeps it is imported only where it is needed
+# the file with names of DRA drivers' pools; defined here because its module is imported only on use
 POOLS_FILE_NAME = "dra-pools.json"
 
 
@@ -77,7 +77,7 @@ class Agent:
         apply_plugins: Callable[[PluginSettings], None],
         built_in: BuiltInSockets,
     ) -> None:
-        """apply_plugins: called with the built-in plugins that the node has from then on; built_in: those that are served.
+        """apply_plugins: called with the built-in plugins of the node after each change; built_in: the served ones.
 
         Raises AgentSettingsError.
         """
@@ -102,7 +102,7 @@ class Agent:
         )
         self.is_serving = self._host.is_serving
         observed = ServedByKubelet(asyncio.get_running_loop().time()) if settings.observe else None
-        # a static pod that the runtime has not shown is among those that are observed alone
+        # static pods that the runtime has not shown are only observed
         pods = self._manager.pods if observed is None else observed.pods
         self._reader = KubeletReader(KubeletDirectory(Path(settings.kubelet_dir)), pods)
         self._observer = self._kubelet_observer(observed, cluster)
@@ -148,7 +148,7 @@ class Agent:
         metrics.INFO.labels(__version__, settings.delivery, settings.delivery).set(1)
 
     async def run(self) -> None:
-        """Raises LeaseHeld, and TaskEnded for what can only be a bug."""
+        """Raises LeaseHeld; TaskEnded means a bug."""
         await self._lease.acquire()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -265,7 +265,7 @@ class Agent:
         )
 
     def _former_pools(self, served: ServedByKubelet | None) -> "FormerPools | None":
-        """Where drivers are not observed any more."""
+        """Removes NodeDevices of pools after the observation of drivers was turned off."""
         file, publisher = Path(self._settings.state_dir, POOLS_FILE_NAME), self._publisher
         if not os.path.exists(file):
             return None
@@ -284,14 +284,16 @@ class Agent:
         return found
 
     def _idle_plugin(self) -> NriPlugin:
-        """With every other delivery, too: the annotation that makes a pod require this NRI plugin does not depend on its node."""
+        """Made for every other delivery as well: the annotation that makes a pod require this NRI plugin does not depend on its
+        node.
+        """
         by_kubelet = self._settings.delivery == DELIVERY_KUBELET
         handler = InjectedContainers(self._host) if by_kubelet else RuntimeHandler()
         return NriPlugin(handler, Path(self._settings.nri_socket), self._settings.nri_index)
 
 
 def _device_manager(settings: AgentSettings, topology: Topology, checkpoint: Checkpoint | None) -> DeviceManager:
-    """From the checkpoint; without one, allocations are recovered from the API."""
+    """The state from the checkpoint; without one, allocations are recovered from the API."""
     by_kubelet = settings.delivery == DELIVERY_KUBELET
     return DeviceManager(
         asyncio.get_running_loop().time(),

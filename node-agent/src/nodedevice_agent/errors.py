@@ -1,4 +1,4 @@
-"""What the agent raises on purpose, beside the errors of the API server (nodedevice_kube.api_errors).
+"""Errors of the agent, apart from errors of the API server (nodedevice_kube.api_errors).
 
 AgentError
 ├── AgentSettingsError, DirectoryServed, StateDirectoryUsed   the agent cannot start
@@ -11,12 +11,12 @@ from nodedevice_common.text import shown
 from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.masking import masked
 
-# what every request to the API server may raise, for those who take the errors of an agent from here
+# raised by every request to the API server; exported for importers of this module
 ApiRequestError = ApiError
 
 
 class AgentError(Exception):
-    """The text names the thing and the remedy. It has no secret, whoever worded a part of it."""
+    """The text names the thing and the remedy. It never has a secret, also not in quoted parts."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(masked(text))
@@ -58,17 +58,17 @@ class LeaseHeld(AgentError):
 
 
 class TaskEnded(AgentError):
-    """A task ended that never ends, and without which the process is of no use."""
+    """An essential task has ended, which should never end."""
 
 
 class PluginFailed(AgentError):
     """A call to a device plugin failed, timed out or returned an invalid response. call: the RPC's name.
 
-    The text is bounded and printable, whatever the plugin sent.
+    The text is bounded and printable, for any data of the plugin.
     """
 
     def __init__(self, resource_name: str, call: str, detail: str) -> None:
-        # before it is known the name is that of a socket's file, which may be anything
+        # before the registration the name is that of a socket's file, which may be any text
         of = f"{call} of the device plugin of {shown(resource_name)} failed"
         super().__init__(f"{of}: {shown(detail) or 'no reason given'}")
         self.resource_name = resource_name

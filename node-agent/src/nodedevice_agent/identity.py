@@ -1,21 +1,21 @@
-"""What a device is, whatever it is called, and whether two identities are of one device. Pure.
+"""Identifies devices independently of their names, and decides whether two identities belong to one device. Pure.
 
-An identity is a set of tokens. Each source of devices makes them in one place, and everything that compares devices compares
-tokens by this module: one device for one pod, devices that are offered twice, stored names, and names in CDI specifications.
+An identity is a set of tokens. Each source of devices makes them in one place, and all comparisons use this module: one device
+for one pod, devices that are offered twice, stored names, and names in CDI specifications.
 
     c188:0, b8:1                 FILE    a device number
     path:/dev/x                  FILE    the kernel's path of a device file
-    GPU-0650a168-…               UUID    a UUID, in the words of its maker; what is no other kind
+    GPU-0650a168-…               UUID    a UUID in its maker's form; default kind of a token
     pci:0000:1b:00.0             PCI     a PCI address
     serial:0403:a50285bi         SERIAL  a vendor and a serial number
     /devices/…                   PLACE   a place in sysfs, which includes what is below it
     /lasting/…, /port/…, /usb/…  PLACE   the same without the kernel's numbers; of USB by port, and by vendor, product and serial
-    hub /usb/…                   PLACE   a hub, which does not include what is plugged in there
-    by port 1-3                  PORT    the device is whatever is in that port
+    hub /usb/…                   PLACE   a hub, without the devices that are plugged in there
+    by port 1-3                  PORT    any device in that port
     pair:iommu:7:vfio            PAIR    devices that one process has at a time
 
-Tokens that last over a replug and a boot decide. Device numbers, paths and places in sysfs pass from one device to another. They
-decide only where neither side has a lasting token.
+Lasting tokens, which survive a replug and a boot, decide. Device numbers, paths and places in sysfs pass from one device to
+another: they decide only if neither side has a lasting token.
 """
 
 import hashlib
@@ -38,11 +38,11 @@ _FORMS: Final = re.compile(
 _PATH: Final = "path:"
 _DEVICES: Final = "/devices/"
 _HUB: Final = "hub "
-# Before a place within a USB device: its vendor, product and serial, and, where others have these too, @ and its port.
+# Before a place within a USB device: vendor, product and serial, followed by @ and the port if other devices have the same.
 _USB: Final = "/usb/"
-# one with a serial, and with its port
+# a place with a serial and its port
 _REPEATED: Final = re.compile(r"(/usb/[^:/]*:[^:/]*:[^@/]+)@[^/]*(/.*)?")
-# before a place within whatever is in a port
+# before a place within the device in a port
 _PORT: Final = "/port/"
 _LASTING: Final = "/lasting/"
 _PAIR: Final = "pair:"
@@ -73,9 +73,9 @@ _KINDS: Final[Mapping[str | None, Kind]] = {kind.value: kind for kind in Kind}
 
 
 class Sameness(IntEnum):
-    """From the same device to another one.
+    """The result of a comparison, from the same device to another one.
 
-    UNKNOWN: the identities have nothing that could be compared, or all that they have may be another device's too.
+    UNKNOWN: the identities have nothing comparable, or all common tokens may belong to another device as well.
     OVERLAPPING: two devices with a part in common, such as two pairs of sticks with one stick in both.
     """
 
@@ -86,20 +86,20 @@ class Sameness(IntEnum):
 
 
 class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
-    """What one device is. Fields are renamed as in the checkpoint's file.
+    """The identity of one device. Fields are renamed to those of the checkpoint's file.
 
-    is_shared: several containers may hold it, so it is the same device as another one only if that is not shared.
+    is_shared: several containers may hold it, so it conflicts only with a device that is not shared.
     """
 
     tokens: tuple[str, ...]
     is_shared: bool = False
 
     def after_boot(self) -> "Identity":
-        """What is still true after a boot of the node."""
+        """The part that stays valid after a boot of the node."""
         return Identity(lasting(self.tokens), self.is_shared)
 
     def when_gone(self) -> "Identity":
-        """Of a device that is not listed any more: if it is selected by its port, what was in the port is no part of it now."""
+        """The identity of a device that is no longer listed: only the port stays if the device is selected by its port."""
         if not any(token.startswith(_BY_PORT) for token in self.tokens):
             return self
         return Identity(tuple(t for t in self.tokens if t.startswith((_BY_PORT, _PORT))), self.is_shared)
@@ -131,7 +131,7 @@ def path_token(path: str) -> str:
 
 
 def iommu_token(group: str) -> str:
-    """Of an IOMMU group, whose devices only one process can have."""
+    """The token of an IOMMU group: only one process can use its devices."""
     return f"{_PAIR}iommu:{group}:vfio"
 
 
@@ -140,18 +140,18 @@ def hub_token(place: str) -> str:
 
 
 def port_tokens(port: str) -> tuple[str, str]:
-    """Of whatever is plugged in there."""
+    """The tokens of any device in that port."""
     return _PORT + port, _BY_PORT + port
 
 
 def with_serial_alone(token: str) -> str:
-    """Of a USB device whose serial others have too: the token that it had before that was seen; empty for any other token."""
+    """The former token of a USB device, from before another device with its serial appeared; empty for other tokens."""
     match = _REPEATED.fullmatch(token)
     return f"{match[1]}{match[2] or ''}" if match else ""
 
 
 def uuid_of(text: str) -> str | None:
-    """The UUID in an ID, also in that of a share, in small letters; None where there is none."""
+    """The UUID in the ID of a device or a share, in small letters, or None."""
     match = _UUID.fullmatch(text)
     if match is None or not match[2].strip("0-"):
         return None
@@ -159,13 +159,13 @@ def uuid_of(text: str) -> str | None:
 
 
 def base_id(device_id: str) -> str:
-    """Of a share the ID of the device that it is one of; else the same."""
+    """The device ID without its share suffix."""
     match = _UUID.fullmatch(device_id)
     return device_id[: match.end(3) if match[3] else match.end(2)] if match else _SHARE.sub("", device_id)
 
 
 def is_instance(token: str) -> bool:
-    """Whether it is the UUID of an instance of a GPU, and not of the GPU. token: in small letters."""
+    """Whether the token is the UUID of a MIG instance, not of a GPU. token: in small letters."""
     return token.startswith(_INSTANCE)
 
 
@@ -177,7 +177,7 @@ def own_serial(token: str) -> tuple[str, str] | None:
 
 
 def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
-    """Another ID for a device whose own ID is another device's: the same one for equal tokens. most: characters of the base."""
+    """A replacement for an ID that another device has; equal for equal tokens. most: characters of the base."""
     digest = hashlib.sha256("\n".join(lasting(tokens) or tokens).encode()).hexdigest()[:_HASH_DIGITS]
     part = parent_and_number(device_id)
     base = f"{(part[0] if part else device_id)[:most]}-{digest}"
@@ -188,11 +188,11 @@ def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
 
 
 def compare(one: Collection[str], other: Collection[str]) -> Sameness:
-    """Whether two identities are of one device; the same in both directions.
+    """Whether two identities belong to one device. Symmetric.
 
-    A device of several parts is the same one where all parts of one side are parts of the other: a file more or less is an edit of
-    the configuration. UUIDs of one maker, or PCI addresses, that differ are of two devices, whatever else is equal: the ports of an
-    adapter have one serial number, partitions of a GPU one PCI address. A device that is selected by its port may be any.
+    Devices of several parts are the same if one side has all parts of the other: an edit of the configuration adds or removes
+    files. Different UUIDs of one maker, or different PCI addresses, always mean two devices: the ports of an adapter share a
+    serial number, partitions of a GPU a PCI address. A device that is selected by its port may be any device.
     """
     if one == other and any(map(is_lasting, one)):
         return Sameness.SAME
@@ -207,9 +207,9 @@ def compare(one: Collection[str], other: Collection[str]) -> Sameness:
 
 
 def same_device(stored: Collection[str], now: Collection[str]) -> Sameness:
-    """Whether a name leads to the device that it was stored for: the device that it led to then, and the one that it leads to now.
+    """Whether a name still leads to its stored device, by the stored and the current identity.
 
-    A stored identity that names a port means whatever is in the port.
+    A stored identity with a port means any device in that port.
     """
     meant = [_PORT + token.removeprefix(_BY_PORT) for token in stored if token.startswith(_BY_PORT)]
     if not meant or stored == now:
@@ -222,16 +222,16 @@ def same_device(stored: Collection[str], now: Collection[str]) -> Sameness:
 
 
 def is_moved(stored: Collection[str], now: Collection[str]) -> bool:
-    """Whether this is certainly the stored device, and the whole of it: what a name stood for, found under another name."""
+    """Whether this is certainly the whole stored device, under another name."""
     return same_device(stored, now) is Sameness.SAME and _shape(stored) == _shape(now)
 
 
 class Index(Generic[T]):
-    """Items by the tokens of their identities, so that each further one is compared with its candidates alone."""
+    """Items by the tokens of their identities, so that a new item is compared only with its candidates."""
 
     def __init__(self) -> None:
         self._own = _Places[T]()
-        # by tokens with a serial that several devices have, as if one device alone had it
+        # by tokens with a repeated serial, in the form of a unique serial
         self._alone = _Places[T]()
 
     def add(self, item: T, tokens: Collection[str]) -> None:
@@ -239,17 +239,17 @@ class Index(Generic[T]):
         self._alone.add(item, _with_serials_alone(tokens))
 
     def related(self, tokens: Iterable[str]) -> Iterator[T]:
-        """Those with one of these tokens, or with a place in it or above it; one that has several comes several times."""
+        """Items with one of these tokens, or with a place in it or above it. An item may occur several times."""
         for token in tokens:
             yield from self._own.related(token)
-            # what was stored when it had its serial alone may be any that has it now
+            # an identity stored with a unique serial may be any device that has the serial now
             yield from self._alone.related(token)
             for alone in _with_serials_alone((token,)):
                 yield from self._own.related(alone)
 
 
 def overlapping(identities: Mapping[T, Collection[str]]) -> frozenset[T]:
-    """Items that have something in common with another one: at least those that Index would find for each other."""
+    """Items that may share a device with another item: at least the pairs that Index finds."""
     tokens = {item: {*of, *_with_serials_alone(of)} for item, of in identities.items()}
     counts = Counter(chain.from_iterable(tokens.values()))
     several = {token for token, count in counts.items() if count > 1}
@@ -269,9 +269,9 @@ def overlapping(identities: Mapping[T, Collection[str]]) -> frozenset[T]:
 
 
 class _Place(NamedTuple):
-    """Where a device is, or what it is where that is USB. within: the place in the USB device, or the whole place.
+    """The place of a device; for USB, its vendor, product and serial. within: the place in the USB device, or the whole place.
 
-    serial: empty for none. port: of a USB device. is_own: whether no other USB device has its vendor, product and serial.
+    serial: may be empty. port: of a USB device. is_own: whether no other USB device has its vendor, product and serial.
     """
 
     is_usb: bool
@@ -285,7 +285,7 @@ class _Place(NamedTuple):
 
 
 class _Places(Generic[T]):
-    """Items by a token, in a tree of places: each place is linked to the one that it is in once, however many items are below."""
+    """Items by token, in a tree of places: each place is linked once to the place above it, for any number of items."""
 
     def __init__(self) -> None:
         self._at: dict[str, list[T]] = {}
@@ -319,7 +319,7 @@ class _Places(Generic[T]):
 
 def _nested(tokens: Collection[str]) -> set[str]:
     """Tokens that are places in another token; each place above them is visited once. tokens: a set, or keys."""
-    # by place: whether it is one of the tokens, or is in one
+    # by place: whether it is a token, or within one
     covered = {"": False}
     nested = set[str]()
     for token in tokens:
@@ -335,13 +335,13 @@ def _nested(tokens: Collection[str]) -> set[str]:
     return nested
 
 
-# what is compared: a place, all UUIDs or PCI addresses of an identity, or any other token
+# the unit of comparison: a place, all UUIDs or PCI addresses of an identity, or any other token
 _Part = _Place | frozenset[str] | str
 _DECIDING: Final = frozenset({Kind.PLACE, Kind.PAIR, Kind.UUID, Kind.PCI})
 
 
 def _comparable(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[Kind, list[_Part], list[_Part]]]:
-    """What both sides have of each kind; numbers only where neither has anything that lasts."""
+    """The parts of both sides by kind; device numbers only if neither side has a lasting token."""
     mine, others = _parts(one), _parts(other)
     if not mine and not others:
         mine, others = _numbers(one), _numbers(other)
@@ -353,7 +353,7 @@ def _numbers(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
 
 
 def _parts(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
-    """By kind, of those that last. Places in a port, and serial numbers, which each source spells in its way, decide nothing."""
+    """The lasting parts by kind. Places in a port decide nothing; neither do serial numbers, whose form depends on the source."""
     by_kind: dict[Kind, list[str]] = {}
     for token in tokens:
         kind = kind_of(token)
@@ -372,7 +372,7 @@ def _parts(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
 
 
 def _place(token: str, port: str) -> _Place | None:
-    """port: of the identity that the token is of."""
+    """port: of the token's identity."""
     bare = token.removeprefix(_HUB)
     if bare.startswith(_LASTING):
         return _Place(False, bare)
@@ -391,7 +391,7 @@ def _whole(table: Sequence[Sequence[Sameness]]) -> Sameness:
 
 
 def _compared(one: _Part, other: _Part) -> Sameness:
-    """Of one kind."""
+    """Compare two parts of one kind."""
     if isinstance(one, _Place) and isinstance(other, _Place):
         return _compared_places(one, other)
     if isinstance(one, frozenset) and isinstance(other, frozenset):
@@ -400,7 +400,7 @@ def _compared(one: _Part, other: _Part) -> Sameness:
 
 
 def _compared_names(one: frozenset[str], other: frozenset[str]) -> Sameness:
-    """UUIDs, or PCI addresses: those of one form decide. An instance has its GPU's UUID beside its own."""
+    """Compare UUIDs or PCI addresses; only equal forms decide. A MIG instance also has its GPU's UUID."""
     if one == other:
         return Sameness.SAME
     mine, others = _by_form(one), _by_form(other)
@@ -410,7 +410,7 @@ def _compared_names(one: frozenset[str], other: frozenset[str]) -> Sameness:
 
 
 def _by_form(names: Iterable[str]) -> dict[str, set[str]]:
-    """Of a UUID by its maker's words; another maker's say nothing about it. PCI addresses have one form."""
+    """UUIDs by their maker's form, because UUIDs of two makers cannot be compared. PCI addresses have one form."""
     found: dict[str, set[str]] = {}
     for name in names:
         match = _UUID.fullmatch(name)
@@ -433,12 +433,12 @@ def _compared_places(one: _Place, other: _Place) -> Sameness:
         return Sameness.SAME
     if one.port and one.port == other.port:
         return Sameness.SAME
-    # several devices have no serial, or one serial: in another port it may be any of them
+    # no serial, or a repeated one: in another port it may be any of these devices
     return Sameness.UNKNOWN if is_one_product or not (one.port and other.port) else Sameness.OTHER
 
 
 def _are_related(one: str, other: str) -> bool:
-    """Whether one place is the other, or is in it; for what is no place, whether both are the same."""
+    """Whether one place is equal to the other or within it; other tokens must be equal."""
     return one == other or one.startswith(f"{other.rstrip('/')}/") or other.startswith(f"{one.rstrip('/')}/")
 
 
@@ -447,7 +447,7 @@ def _with_serials_alone(tokens: Iterable[str]) -> list[str]:
 
 
 def _above(token: str) -> list[str]:
-    """The places that a place is in, the nearest first; none for other tokens."""
+    """The places above a place, the nearest first; empty for other tokens."""
     places: list[str] = []
     while token := _outer(token):
         places.append(token)
@@ -455,7 +455,7 @@ def _above(token: str) -> list[str]:
 
 
 def _outer(token: str) -> str:
-    """The place that a place is directly in; empty for the outermost one, and for other tokens."""
+    """The place directly above a place; empty for the outermost one and for other tokens."""
     if token[:1] != "/":
         return ""
     end = token.rfind("/", 1)
@@ -463,6 +463,6 @@ def _outer(token: str) -> str:
 
 
 def _shape(tokens: Iterable[str]) -> list[str]:
-    """All parts of a device, in words that do not depend on where a USB device is, and on how many have its serial."""
+    """All parts of a device, without the port of a USB device and without the number of devices with its serial."""
     parts = (part for of_kind in _parts(tokens).values() for part in of_kind)
     return sorted(part.within if isinstance(part, _Place) else " ".join(sorted(part)) for part in parts)

@@ -1,7 +1,7 @@
-"""The agent's Prometheus metrics, and its health, which is served beside them.
+"""The agent's Prometheus metrics and its health, which the same server provides.
 
-Labels are bounded: resource names are few on a node, reasons are a fixed list. They cover this node alone and do
-not name it: the scraper adds the node to every series. Allocations are labelled by pod, as a node has a few hundred at most.
+Labels are bounded: resource names are few on a node, reasons are a fixed list. They cover this node alone and do not name it:
+the scraper adds the node to every series. Allocations are labelled by pod, as a node has a few hundred at most.
 """
 
 import logging
@@ -28,19 +28,19 @@ _Holder = tuple[str, str, str, str]
 
 
 class AllocationCollector:
-    """How many devices each container of this node holds, by the last snapshot of each resource.
+    """The number of devices in each container of this node, by the last snapshot of each resource.
 
-    A pod that is gone from the snapshot is gone from here too: gauges with labels would have to be taken away one by one.
-    The registry collects at every scrape, from another thread.
+    A pod that is gone from the snapshot disappears here as well; gauges with labels would have to be removed one by one. The
+    registry collects at every scrape, from another thread.
     """
 
     def __init__(self) -> None:
         self._held: dict[str, dict[_Holder, int]] = {}
 
     def update(self, now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
-        """Replace what is known of this resource. Pods that have ended are left out: their devices count as releasing.
+        """Replace the metrics of this resource. Ended pods are left out: their devices count as releasing.
 
-        rows: what containers have by claims, which is in no snapshot.
+        rows: devices in containers by claims, which a snapshot lacks.
         """
         held: dict[_Holder, int] = {}
         for row in islice(rows, MOST_CONTAINERS):
@@ -50,7 +50,7 @@ class AllocationCollector:
         for one in now.held[:MOST_CONTAINERS]:
             if one.releasing:
                 continue
-            # of a pod that is gone from the API only the UID is known
+            # only the UID of a pod that is gone from the API is known
             namespace, name = (one.pod.namespace, one.pod.name) if one.pod is not None else ("", one.allocation.pod_uid)
             key = (namespace, name, one.allocation.container, now.resource_name)
             held[key] = held.get(key, 0) + len(one.allocation.device_ids)
@@ -58,7 +58,7 @@ class AllocationCollector:
         self._held = {**self._held, now.resource_name: held}
 
     def forget(self, resource_name: str) -> None:
-        """Nothing of this resource is known any more."""
+        """Forget this resource."""
         held = dict(self._held)
         held.pop(resource_name, None)
         self._held = held
@@ -122,12 +122,12 @@ PRE_START_FAILED = Counter(
 )
 ASSIGNED_PARTS = Counter(
     "nodedevice_agent_assigned_parts_total",
-    "Pods with parts that a scheduler had assigned, by what became of the assignment: used, not_fitting or invalid.",
+    "Pods with parts that a scheduler had assigned, by outcome of the assignment: used, not_fitting or invalid.",
     ["outcome"],
 )
 CREATION_HOOKS = Counter(
     "nodedevice_agent_gpu_environments_total",
-    "Containers whose own environment names GPUs, by what became of it: overruled (they have others), withheld (they have none), "
+    "Containers whose own environment names GPUs, by outcome: overruled (they have others), withheld (they have none), "
     "exempt or refused.",
     ["outcome"],
 )
@@ -197,7 +197,7 @@ POD_RESOURCES_REQUESTS = Counter(
 )
 POD_RESOURCES_ERRORS = Counter(
     "nodedevice_agent_pod_resources_errors_total",
-    "Calls of the PodResources service that were answered with an error.",
+    "Calls of the PodResources service that returned an error.",
     ["server_api_version", "method", "code"],
 )
 
@@ -234,7 +234,7 @@ def begin(resource_name: str, *, pre_start_required: bool) -> None:
 
 
 def observe(now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
-    """A resource as it is published. rows: what containers have by claims, which is in no snapshot."""
+    """The metrics of a published resource. rows: devices in containers by claims, which a snapshot lacks."""
     for state in _STATES:
         RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
     PODS_WAITING.labels(now.resource_name).set(len(now.pending))
@@ -243,7 +243,7 @@ def observe(now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
 
 
 def forget(resource_name: str) -> None:
-    """The resource is not known any more: its series end. By their full names, as a search by one label passes all series."""
+    """End the series of a forgotten resource. Full label sets are used, because a search by one label scans all series."""
     ALLOCATIONS.forget(resource_name)
     for state in _STATES:
         RESOURCE_DEVICES.remove(resource_name, state)
@@ -252,8 +252,10 @@ def forget(resource_name: str) -> None:
 
 
 class AgentHealth:
-    """The answers of /healthz, whether the event loop still turns (it calls beat() every few seconds), and of /readyz, what the
-    agent still waits for, such as the API server. Another thread reads them.
+    """The results of /healthz and /readyz; another thread reads them.
+
+    /healthz: whether the event loop still turns (it calls beat() every few seconds). /readyz: the unready parts, such as the
+    API server.
     """
 
     def __init__(self, *waits_for: str) -> None:
@@ -263,7 +265,7 @@ class AgentHealth:
 
     def report(self, what: str, problem: str = "") -> None:
         """problem: why it is missing; empty once it is there."""
-        # in one step, for the thread that reads
+        # in one step, because another thread reads it
         if problem:
             self._missing[what] = problem
         else:

@@ -79,7 +79,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     observe_dra: bool = True
     # NRI socket of the container runtime; the default of containerd and CRI-O
     nri_socket: str = "/var/run/nri/nri.sock"
-    # order among NRI plugins, two digits; after plugins that prepare a container, before those that inspect it
+    # order among NRI plugins, two digits; after plugins that prepare a container, before plugins that inspect it
     nri_index: Annotated[str, msgspec.Meta(pattern="^[0-9]{2}$")] = "10"
     # how long the runtime may be disconnected while devices stay advertised; longer than a restart takes
     runtime_grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0

@@ -196,7 +196,7 @@ async def test_a_directory_that_a_kubelet_serves_is_taken_over_when_it_stops(age
     with listening(socket_path):
         agent_node.start_agent()
         line = await agent_node.agent.until_logged("waiting for the plugin directory")
-        assert "it answers on kubelet.sock" in line["error"]
+        assert "it listens on kubelet.sock" in line["error"]
         inode = socket_path.stat().st_ino
     assert socket_path.stat().st_ino == inode
     await agent_node.free_plugin(1)
@@ -210,7 +210,7 @@ async def test_a_kubelet_that_takes_the_directory_later_has_it_until_it_ends(nod
     with listening(socket_path):
         inode = socket_path.stat().st_ino
         line = await node.agent.until_logged("device plugins cannot register")
-        assert "it answers on kubelet.sock" in line["error"]
+        assert "it listens on kubelet.sock" in line["error"]
         status, text = await node.agent.get("/readyz")
         assert (status, "plugin directory" in text) == (503, True)
         assert socket_path.stat().st_ino == inode

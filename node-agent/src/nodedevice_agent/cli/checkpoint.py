@@ -1,6 +1,6 @@
 """`nodedevice-agent checkpoint`: shows and verifies a checkpoint file, the agent's or a kubelet's.
 
-Reads only the file and the journal beside it. Exit status 0, or 1 with one line on standard error that names the problem.
+Reads only the file and its journal. Exit status 0, or 1 with one line on standard error that names the problem.
 """
 
 import json
@@ -41,7 +41,7 @@ class _CheckpointFile(Struct, frozen=True):
 
     @property
     def containers(self) -> Iterator[tuple[str, str, ContainerEdits, tuple[EditConflict, ...]]]:
-        """Pod UID, container, and what it is started with; responses that cannot be decoded are left out."""
+        """Pod UID, container, and its edits; responses that cannot be decoded are left out."""
         edits: dict[tuple[str, str], dict[str, ContainerEdits]] = {}
         for a in self.allocations:
             of_container = edits.setdefault((a.pod_uid, a.container), {})
@@ -52,7 +52,7 @@ class _CheckpointFile(Struct, frozen=True):
             yield pod_uid, container, whole, tuple(each for each in conflicts if not self._is_joined(each))
 
     def _is_joined(self, conflict: EditConflict) -> bool:
-        """Whether the two values become one when the container is created; in what order, only the driver knows."""
+        """Whether the two values are merged when the container is created; only the driver knows the order."""
         scope, other = (self.checkpoint.scopes.get(name, "") for name in (conflict.used, conflict.passed_over))
         kinds = (kind for kind, settings in KINDS.items() if scope == other and settings.is_scope(scope))
         hooks = (module.hook((), "") for kind in kinds if (module := part(kind, "creation")) is not None)
@@ -68,7 +68,7 @@ class _Data(Struct):
 
 
 class _VersionForm(Struct):
-    """What tells the versions of the format apart."""
+    """The marks of the format's versions."""
 
     Data: _Data
 
@@ -168,7 +168,7 @@ def _response(allocation: Allocation) -> Iterator[str]:
 
 
 def _printable(text: str) -> str:
-    """One line without control characters, whatever the file holds."""
+    """One line without control characters, for any content of the file."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
@@ -197,7 +197,7 @@ def _document(found: _CheckpointFile) -> dict[str, Any]:
 
 
 def _cordons(cordons: Cordons) -> dict[str, Any]:
-    """By device ID. inSpec: of the NodeDevice with that UID."""
+    """Cordons by device ID. inSpec: of the NodeDevice with that UID."""
     return {
         "uid": cordons.uid,
         "inSpec": msgspec.to_builtins(cordons.in_spec),

@@ -1,7 +1,7 @@
 """`nodedevice-agent discover`: which devices this node could offer, and the settings that offer them.
 
-It needs neither an API server nor an agent that runs. In an agent's pod it reads what the chart mounts: the host's /sys and /dev,
-read-only. Outside of pods it is run on the node.
+It needs no API server and no running agent. In an agent's pod it reads the host's /sys and /dev, which the chart mounts
+read-only. Outside of pods, run it on the node.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _MOST_SECONDS: Final = 30.0
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="text is for people.")
 def discover(settings: AgentSettings, output: str) -> None:
     """List the devices of this node that can be offered, with the lines of settings that offer each."""
-    # what the agent logs of its settings is in the list: without a handler Python would print it
+    # the list already has the agent's log lines about settings: without a handler Python would print them
     logging.getLogger("nodedevice_agent").addHandler(logging.NullHandler())
     state_dir = Path(settings.state_dir)
     plugins = last_known(settings.plugins, settings.allowed_host_paths, state_dir)
@@ -55,7 +55,7 @@ def discover(settings: AgentSettings, output: str) -> None:
 
 
 async def _read(plugins: PluginSettings) -> tuple[Facts, dict[str, Discovered]]:
-    """What the kernel has, and what each kind of plugin knows. Raises click.ClickException."""
+    """The devices of the kernel, and of each kind of plugin. Raises click.ClickException."""
     reads = FileReads()
     try:
         async with asyncio.timeout(_MOST_SECONDS):
@@ -64,18 +64,18 @@ async def _read(plugins: PluginSettings) -> tuple[Facts, dict[str, Discovered]]:
             root = plugins.host_root
             return found, {kind: await each.discover(plugins.of(kind), root, reads) for kind, each in parts.items()}
     except TimeoutError:
-        problem = f"no answer within {_MOST_SECONDS:g} s: a device hangs; the kernel log (dmesg) names it"
+        problem = f"no response within {_MOST_SECONDS:g} s: a device hangs; the kernel log (dmesg) names it"
         raise click.ClickException(problem) from None
     except OSError as exc:
         raise click.ClickException(f"cannot read this node's devices: {exc}") from exc
 
 
 def _not_readable(state_dir: Path) -> list[str]:
-    """What is offered by NodeDeviceConfigs is known from there."""
+    """The problem of an unreadable state directory, the source of devices in NodeDeviceConfigs."""
     file = state_dir / FILE_NAME
     if not os.path.isdir(state_dir):
-        return [f"{state_dir} is not there: no agent has run here, or it has another --state-dir"]
+        return [f"{state_dir} does not exist: no agent has run here, or it has another --state-dir"]
     if os.access(state_dir, os.X_OK) and (os.access(file, os.R_OK) or not os.path.lexists(file)):
         return []
-    marked = "what NodeDeviceConfigs offer already is not marked"
+    marked = "devices that NodeDeviceConfigs already offer are not marked"
     return [f"{file} cannot be read, so {marked}: run this as the user the agent runs as"]

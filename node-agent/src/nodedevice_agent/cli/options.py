@@ -19,7 +19,7 @@ _Command = Callable[..., None]
 
 _DEFAULTS: Final = AgentSettings()
 _HINTS: Final = get_type_hints(AgentSettings, include_extras=True)
-# The setting's default is added where a text has no brackets at its end.
+# The setting's default is added to texts without brackets at the end.
 _HELP: Final = {
     "node_name": "Name of the Node this agent runs on.  [required]",
     "kubeconfig": "Kubeconfig file.  [default: the pod's ServiceAccount, else $KUBECONFIG or ~/.kube/config]",
@@ -37,12 +37,12 @@ _HELP: Final = {
     "delivery": "How devices reach containers.",
     "advertise_without_injection": "With --delivery none, advertise devices although containers get nothing.  [default: no]",
     "kubelet_dir": "The kubelet's root directory.",
-    "observe": "Publish what the kubelet's own device manager serves, too, untouched.  [default: observe]",
-    "observe_dra": "Publish what DRA drivers offer on this node, too, untouched.  [default: observe-dra]",
+    "observe": "Also publish resources of the kubelet's own device manager, read-only.  [default: observe]",
+    "observe_dra": "Also publish devices of DRA drivers on this node, read-only.  [default: observe-dra]",
     "nri_socket": "The container runtime's NRI socket.",
     "nri_index": "Order among the runtime's NRI plugins, two digits.",
     "runtime_grace_seconds": "How long the runtime may be disconnected before no devices are advertised.",
-    "device_ownership": "With nri, whose device files in containers are: the host file's owner's, or the container's user's.",
+    "device_ownership": "With nri, the owner of device files in containers: as on the host, or the container's user.",
     "runtime_config": "The container runtime's configuration file, read for --device-ownership auto.  "
     "[default: /etc/containerd/config.toml or /etc/crio/crio.conf]",
     "topology_policy": "NUMA alignment of devices.",
@@ -74,15 +74,15 @@ class _OneLine(click.Command):
 
 
 class OneLineErrors(_OneLine, click.Group):
-    """Of a group of commands."""
+    """A group of commands."""
 
 
 class OneLineCommand(_OneLine):
-    """Of a single one."""
+    """A single command."""
 
 
 def takes_all_settings(command: _Command) -> _Command:
-    """Give `run` --config and a flag for every setting but those of the built-in plugins; None: not given."""
+    """Add --config and a flag for every setting to `run`, except settings of built-in plugins. None: not set."""
 
     @wraps(command)
     def with_present_names(**given: Any) -> None:
@@ -170,7 +170,7 @@ def _flag(field: str, text: str, name: str = "") -> Callable[[_Command], _Comman
 
 
 def _mapping(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str] | None:
-    """NAME=VALUE pairs; None where none was given. Raises click.BadParameter."""
+    """NAME=VALUE pairs, or None. Raises click.BadParameter."""
     for pair in given:
         if "=" not in pair:
             raise click.BadParameter(f"{pair!r} is not RESOURCE=VALUE, such as vendor.com/gpu=never")
@@ -178,12 +178,12 @@ def _mapping(_context: click.Context, _option: click.Parameter, given: tuple[str
 
 
 def _list(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
-    """None where none was given."""
+    """The values, or None."""
     return list(given) or None
 
 
 def _type(hint: Any) -> click.ParamType[Any] | None:
-    """What the flag takes; None: any text."""
+    """The type of the flag's value; None: any text."""
     if get_origin(hint) is Literal:
         return click.Choice(get_args(hint))
     if get_origin(hint) is not Annotated or get_args(hint)[0] is str:

@@ -66,7 +66,7 @@ def check(
     Prints one line for each check: ok, warning, error or skipped, with a remedy. Exit status: 0 without problems, 1 with
     warnings, 2 with errors.
     """
-    # the agent's own log lines repeat what the report has; without a handler Python would print them
+    # the agent's own log lines repeat the report; without a handler Python would print them
     logging.getLogger("nodedevice_agent").addHandler(logging.NullHandler())
     for library in ("grpc._common", "asyncio"):
         logging.getLogger(library).setLevel(logging.CRITICAL)

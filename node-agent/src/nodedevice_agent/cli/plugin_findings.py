@@ -1,6 +1,6 @@
 """Judges what a device plugin sent by the contract of the device plugin API v1beta1. Pure: values in, findings out.
 
-Each finding has a remedy for the author of the plugin. A check without findings is one finding that is ok.
+Each finding has a remedy for the author of the plugin. A check without findings reports ok.
 Source: kubelet pkg/kubelet/cm/devicemanager and k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1 @ 1.37.
 """
 
@@ -25,7 +25,7 @@ _MOST_NAMED: Final = 3
 
 
 class Severity(Enum):
-    """From the least severe on. SKIPPED: not tested."""
+    """Sorted by severity, the least severe first. SKIPPED: not tested."""
 
     SKIPPED = "skipped"
     OK = "ok"
@@ -34,7 +34,7 @@ class Severity(Enum):
 
 
 class Finding(Struct, frozen=True):
-    """One line of the report. remedy: what to change; empty where nothing is wrong."""
+    """One line of the report. remedy: the fix; empty if nothing is wrong."""
 
     check: str
     severity: Severity
@@ -43,7 +43,7 @@ class Finding(Struct, frozen=True):
 
 
 class HostFile(Struct, frozen=True):
-    """A path of the host. exists: None where it could not be read, for which `problem` is the reason."""
+    """A path of the host. exists: None if it could not be read; `problem` is the reason."""
 
     path: str
     exists: bool | None
@@ -135,7 +135,7 @@ def health(facts: ListFacts) -> Finding:
 
 
 def topology(facts: ListFacts, machine_nodes: Sequence[int]) -> Iterator[Finding]:
-    """machine_nodes: the NUMA nodes of this machine; empty where they are not known."""
+    """machine_nodes: the NUMA nodes of this machine; empty if unknown."""
     check, is_ok = "topology", True
     if facts.invalid_nodes.count:
         is_ok = False
@@ -210,7 +210,7 @@ def allocate(device_id: str, octets: int, edits: ContainerEdits) -> Finding:
 
 
 def device_files(edits: ContainerEdits, files: Sequence[HostFile]) -> Iterator[Finding]:
-    """files: those of edits.devices, in this order."""
+    """files: the files of edits.devices, in this order."""
     check, is_ok = "device files", True
     odd = sorted({d.permissions for d in edits.devices if not d.permissions or set(d.permissions) - _PERMISSIONS})
     if odd:
@@ -229,7 +229,7 @@ def device_files(edits: ContainerEdits, files: Sequence[HostFile]) -> Iterator[F
 
 
 def mounts(edits: ContainerEdits, files: Sequence[HostFile]) -> Iterator[Finding]:
-    """files: those of edits.mounts, in this order."""
+    """files: the files of edits.mounts, in this order."""
     check, is_ok = "mounts", True
     for finding in _paths(check, files, "the runtime creates an empty directory, or refuses the container"):
         is_ok = False
@@ -239,7 +239,7 @@ def mounts(edits: ContainerEdits, files: Sequence[HostFile]) -> Iterator[Finding
 
 
 def cdi_devices(names: Sequence[str], defined: Collection[str] | None) -> Iterator[Finding]:
-    """defined: the CDI devices of this host; None where they could not be read."""
+    """defined: the CDI devices of this host; None if they could not be read."""
     check = "CDI names"
     invalid = [name for name in names if not _is_cdi_name(name)]
     missing = [name for name in names if name not in invalid and defined is not None and name not in defined]

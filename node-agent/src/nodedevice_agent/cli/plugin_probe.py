@@ -1,7 +1,7 @@
-"""Calls a running device plugin as a device manager does, once each, and passes what came to plugin_findings.
+"""Makes each call of a device manager to a running device plugin once, and passes the results to plugin_findings.
 
 It uses the agent's own connections, so each call has the agent's deadline and each message its bound. Allocate and
-PreStartContainer are called on request alone: a plugin may change a device there.
+PreStartContainer are called only on request, because they may change a device.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from nodedevice_agent.lib.host_view import sees_all
 from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.settings import read_topology
 
-# A kubelet waits for ever, and shows no device meanwhile.
+# A kubelet waits without limit, and shows no device meanwhile.
 FIRST_LIST_SECONDS: Final = 10.0
 # Most plugins try to register once in some seconds.
 REGISTER_SECONDS: Final = 30.0
@@ -39,13 +39,13 @@ _RESTART_SECONDS: Final = 1.0
 # of a directory
 _MOST_ENTRIES: Final = 10_000
 _PREFERRED_SIZE: Final = 2
-# of GetPreferredAllocation: a plugin may compare all pairs of them
+# the most devices in GetPreferredAllocation: a plugin may compare all pairs
 _MOST_AVAILABLE: Final = 64
 _IN_POD: Final = "this pod does not see the host's files; run the command on the node, or pass --host-root"
 
 
 class Probe(Struct, frozen=True):
-    """What to test. watch_seconds: how long the stream is watched. host_root: where the host's files are seen."""
+    """The options of a test. watch_seconds: how long the stream is watched. host_root: the mount point of the host's files."""
 
     socket: Path
     may_allocate: bool = False
@@ -74,7 +74,7 @@ class _Seen(Struct):
 
 
 async def check_plugin(probe: Probe) -> AsyncIterator[Finding]:
-    """All checks of the plugin on the socket, each finding as soon as it is known."""
+    """Run all checks of the plugin on the socket; yields each finding at once."""
     try:
         connection = await PluginConnection.open(probe.socket.name, probe.socket)
     except PluginFailed as exc:
@@ -147,7 +147,7 @@ async def _followed(connection: PluginConnection) -> AsyncIterator[_Seen]:
 
 
 async def _wait_for_list(seen: _Seen) -> Finding | None:
-    """Wait for the first list. Returns what is wrong where it does not come."""
+    """Wait for the first list. Returns the problem if it does not come."""
     remedy = "Send the list of all devices as soon as ListAndWatch is called."
     await asyncio.wait([seen.first], timeout=FIRST_LIST_SECONDS)
     if not seen.first.done():
@@ -196,7 +196,7 @@ async def _calls(connection: PluginConnection, listed: ListedDevices, probe: Pro
 
 
 async def _allocation(connection: PluginConnection, device_id: str, host_root: str) -> AsyncIterator[Finding]:
-    """Allocate for one device, and PreStartContainer where the plugin wants it."""
+    """Call Allocate for one device, and PreStartContainer if the plugin requires it."""
     try:
         response = await connection.allocate((device_id,))
     except PluginFailed as exc:
@@ -288,7 +288,7 @@ class Registration:
 
     @asynccontextmanager
     async def _served(self, directory: PluginDirectory) -> AsyncIterator[None]:
-        """One life of the kubelet."""
+        """Run a registration socket, like one life of the kubelet."""
         directory.clear()
         server = RegistrationServer(directory, self._connect, self._rejections)
         await server.start()
@@ -304,7 +304,7 @@ class Registration:
         self._registered.put_nowait((resource_name, endpoint))
 
     async def _wait(self) -> tuple[str, str] | str:
-        """The resource name and the socket of the next registration, or why there is none."""
+        """The resource name and the socket of the next registration, or the reason of a failure."""
         with suppress(TimeoutError):
             return await asyncio.wait_for(self._registered.get(), REGISTER_SECONDS)
         return self._rejections.report() or f"no call of Register within {REGISTER_SECONDS:g} s"

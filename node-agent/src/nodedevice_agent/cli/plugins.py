@@ -1,4 +1,4 @@
-"""The commands of built-in plugins: what an administrator changes in the plugins of a running agent."""
+"""The commands of built-in plugins: changes by an administrator in the plugins of a running agent."""
 
 from collections.abc import Callable
 from pathlib import Path

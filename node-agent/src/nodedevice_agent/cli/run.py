@@ -41,7 +41,7 @@ _WAITING: dict[type[AgentError], str] = {
 }
 
 _LIBRARIES = {
-    # a traceback for every message of a plugin that cannot be parsed; the caller logs it in one sentence
+    # grpc logs a traceback for every invalid message of a plugin; the caller logs one sentence
     "grpc._common": logging.CRITICAL,
 }
 
@@ -49,7 +49,7 @@ _DIRECTORY_RETRY_SECONDS = 2.0
 _NODE_RETRY_SECONDS = 5.0
 
 
-# the other commands, and where they are; an agent that runs has no use for them
+# the other commands and their modules; a running agent does not need them
 _COMMANDS = {
     "checkpoint": "nodedevice_agent.cli.checkpoint",
     "delivery": "nodedevice_agent.cli.delivery",
@@ -58,7 +58,7 @@ _COMMANDS = {
     "systemd": "nodedevice_agent.cli.systemd",
 }
 _FORMER_NAMES = {"runtime": "delivery"}
-# those of built-in plugins
+# settings of built-in plugins
 _PLUGINS = {settings.command: kind for kind, settings in KINDS.items() if settings.command}
 
 

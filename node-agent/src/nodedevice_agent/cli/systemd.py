@@ -1,4 +1,4 @@
-"""`nodedevice-agent systemd`: prints and installs the files by which systemd runs the agent outside of pods."""
+"""`nodedevice-agent systemd`: prints and installs the systemd files for an agent outside of pods."""
 
 import os
 import sys
@@ -12,14 +12,14 @@ from nodedevice_agent.cli.options import OneLineErrors
 
 UNIT: Final = "nodedevice-agent.service"
 TMPFILES: Final = "nodedevice.conf"
-# of an administrator, so that the next upgrade of a distribution's package leaves them alone
+# the administrator's directory, which upgrades of a distribution's package leave alone
 _FOLDERS: Final = {UNIT: Path("etc/systemd/system"), TMPFILES: Path("etc/tmpfiles.d")}
 _USUAL_PROGRAM: Final = "/opt/nodedevice/bin/nodedevice-agent"
 
 
 @click.group(cls=OneLineErrors)
 def systemd() -> None:
-    """Print or install the files by which systemd runs the agent outside of pods."""
+    """Print or install the systemd files for an agent outside of pods."""
 
 
 @systemd.command()
@@ -58,5 +58,5 @@ def install(root: Path) -> None:
 def _content(name: str) -> str:
     text = resources.files("nodedevice_agent.systemd").joinpath(name).read_text(encoding="utf-8")
     program = Path(sys.argv[0]).absolute()
-    # `python -m nodedevice_agent` is no program of its own: then as it is documented
+    # `python -m nodedevice_agent` has no program file: then the documented path
     return text.replace(_USUAL_PROGRAM, str(program)) if program.name == "nodedevice-agent" else text

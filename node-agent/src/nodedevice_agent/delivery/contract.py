@@ -14,7 +14,7 @@ from nodedevice_agent.devicemanager.snapshot import Snapshot
 
 
 class Delivery:
-    """name: one of DELIVERIES. What a way does not override is as for one that knows everything and injects nothing."""
+    """name: one of DELIVERIES. The defaults suit a delivery that knows everything and injects nothing."""
 
     name = ""
 
@@ -25,22 +25,22 @@ class Delivery:
 
     @property
     def notes(self) -> str:
-        """A problem that an administrator should know of; empty when there is none."""
+        """A problem that an administrator should know of, or ""."""
         return ""
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Before resources are published and plugins are served; what goes on runs in tasks of that group."""
+        """Called before resources are published and plugins are served. Background work runs in tasks of that group."""
 
     def resource_changed(self, resource_name: str) -> None:
         """The resource's devices or allocations may have changed."""
 
     def resource_forgotten(self, resource_name: str) -> None:
-        """The resource is not known any more."""
+        """Called when the resource is forgotten."""
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether a container runs without this resource that it requested."""
         return False
 
     def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
-        """Status, reason and message of the condition Injectable; None where nothing is injected."""
+        """Status, reason and message of the condition Injectable; None if the agent does not inject."""
         return None

@@ -1,4 +1,4 @@
-"""What the administrator of --delivery none gets: devices are counted and recorded, and do not reach containers."""
+"""`--delivery none`: devices are counted and recorded, but do not reach containers."""
 
 from nodedevice_api.names import DELIVERY_NONE, Reason
 
@@ -13,7 +13,7 @@ _ADVERTISED = (
 
 
 class RecordOnly(Delivery):
-    """The delivery `none`. advertises: whether the administrator wants the devices advertised all the same."""
+    """The delivery `none`. advertises: whether the devices are advertised nevertheless."""
 
     name = DELIVERY_NONE
 

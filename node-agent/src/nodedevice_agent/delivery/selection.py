@@ -1,7 +1,7 @@
-"""`--delivery auto`: the delivery of a node, decided once and stored.
+"""`--delivery auto`: chooses the delivery of a node once and stores it.
 
-A name that the kubelet's device manager has managed stays the kubelet's: its capacity on the Node is pinned, and pods that ask
-for it fail at the kubelet. So a later start never changes an earlier choice, whatever it finds.
+A name that the kubelet's device manager has managed stays the kubelet's: its capacity on the Node is pinned, and pods that
+request it fail at the kubelet. So a later start never changes the choice.
 """
 
 from collections.abc import Sequence

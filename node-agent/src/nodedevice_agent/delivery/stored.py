@@ -1,7 +1,7 @@
-"""The node's delivery: stored in a file of the state directory, and selected where there is none.
+"""The node's delivery: read from a file of the state directory, or selected if the file is missing.
 
-The file has one word, which an administrator can read; `nodedevice-agent delivery move` replaces it. Agents of the release
-before know it as `runtime`: that is a link to it here. A file of that name was written by such an agent, and is newer.
+The file has one readable word; `nodedevice-agent delivery move` replaces it. Agents of the previous release read it as
+`runtime`, which is a link to it. A regular file of that name comes from such an agent, and is newer.
 """
 
 import logging
@@ -27,7 +27,7 @@ _MAX_SHOWN = 80
 
 
 def read(state_dir: Path) -> str:
-    """The stored delivery; "" where there is none. Raises AgentSettingsError for anything but a delivery's name."""
+    """The stored delivery, or "". Raises AgentSettingsError for an invalid name."""
     path = _file(state_dir)
     try:
         found = path.read_text(encoding="utf-8").strip()
@@ -93,7 +93,7 @@ def with_selected_delivery(settings: AgentSettings) -> AgentSettings:
 
 
 def evidence(settings: AgentSettings) -> Evidence:
-    """What the choice of the agent's next start depends on. Raises AgentSettingsError."""
+    """The inputs of the choice at the agent's next start. Raises AgentSettingsError."""
     state_dir, kubelet_dir = Path(settings.state_dir), Path(settings.kubelet_dir)
     own = kubelet = Checkpoint()
     try:

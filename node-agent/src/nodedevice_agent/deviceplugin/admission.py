@@ -1,6 +1,6 @@
-"""Which registrations are taken: a place for the resource name, and a bound on connections.
+"""Accepts or rejects registrations: a place for the resource name, and a bound on connections.
 
-A name that has its place is never refused for what others have open: where there are too many connections, its own oldest one goes.
+A name with a place is never rejected because of other names' connections: at the bound its own oldest connection is closed.
 """
 
 import logging
@@ -15,12 +15,12 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection
 
 log = logging.getLogger(__name__)
 
-# of resource names, in a log line
+# the most resource names in a log line
 _MOST_SHOWN = 16
 
 
 class Admission:
-    """connections: the open ones, by endpoint. settle: called after each event of the manager."""
+    """connections: open connections by endpoint. settle: called after each event of the manager."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class Admission:
         self._connections = connections
         self._settle = settle
         self._now = now
-        # being opened: path and resource name
+        # path and resource name of connections that are being opened
         self._opening: list[tuple[str, str]] = []
 
     @contextmanager
     def opening(self, resource_name: str, socket: str) -> Iterator[None]:
-        """While the plugin is dialled. Raises RegistrationRejected."""
+        """Reserve a connection while the plugin is dialled. Raises RegistrationRejected."""
         self._manager.places.find(resource_name, self._now())
         open_now = [(str(other.socket), other.resource_name) for other in self._connections.values()]
         check_connections(open_now, self._opening, socket, resource_name, self._manager.resources)
@@ -51,11 +51,11 @@ class Admission:
             self._opening.remove((socket, resource_name))
 
     def take(self, resource_name: str) -> list[PluginConnection]:
-        """The place of the name, now that its plugin has answered. Raises RegistrationRejected.
+        """Give the name its place after its plugin has responded. Raises RegistrationRejected.
 
-        Returns connections that have to be closed: of the name that has lost its place, or an old one of the same name.
+        Returns connections to close: of the name that lost its place, or an old one of the same name.
         """
-        # what was found before the plugin was dialled may be another's by now
+        # the place that was free before the dialling may be taken now
         loser = self._manager.places.find(resource_name, self._now())
         closing = []
         if loser:
@@ -69,16 +69,16 @@ class Admission:
         return closing if oldest is None else [*closing, self._connections[oldest]]
 
     def bound_names(self) -> list[PluginConnection]:
-        """All pods are known: where there are more names than a node may have, some go. Returns connections to be closed."""
+        """Apply the bound on names, once all pods are known. Returns connections to close."""
         self._manager.places.are_pods_known = True
         beyond = self._manager.places.beyond()
         if beyond:
             extra = {"resource_names": beyond[:_MOST_SHOWN], "count": len(beyond)}
-            log.warning("this node has too many resource names; those that nobody needs are given up", extra=extra)
+            log.warning("this node has too many resource names; unused ones lose their place", extra=extra)
         return self._displace(beyond, "") if beyond else []
 
     def _displace(self, resource_names: Collection[str], by: str) -> list[PluginConnection]:
-        """Their connections bring no more events."""
+        """End these names: their connections bring no more events."""
         closing = [endpoint for endpoint, one in self._connections.items() if one.resource_name in resource_names]
         own = [name for name in resource_names if name in self._manager.resources]
         self._manager.table.displaced(own, by)

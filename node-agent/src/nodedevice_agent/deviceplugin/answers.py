@@ -1,8 +1,8 @@
-"""Whether a connected plugin still answers: a process that is stopped, or hangs, keeps its connection and its devices.
+"""Checks whether a connected plugin still responds: a stopped or hanging process keeps its connection and its devices.
 
-It is asked for its options now and then. Two calls in a row that have no answer in time, and it counts as silent until it answers
-one; any answer counts, an error, too. It is not asked while another call is under way, which counts by its own deadline, and a call
-counts only if this process itself ran meanwhile. Not by HTTP/2 pings: servers of grpc-go close a connection that pings more often
+The check requests the options periodically. After two timeouts in a row the plugin counts as silent until its next response; an
+error is also a response. There is no check while another call is under way, which counts by its own deadline. A call counts
+only if this process itself ran meanwhile. HTTP/2 pings do not work: servers of grpc-go close a connection that pings more often
 than every five minutes.
 """
 
@@ -13,12 +13,12 @@ from typing import Final
 ASK_EVERY_SECONDS: Final = 30.0
 MOST_MISSES: Final = 2
 _BEAT_SECONDS: Final = 1.0
-# of the beats that are due during a call, so many have to come
+# the share of the beats due during a call that must arrive
 _BEATS_SHARE: Final = 0.5
 
 
 class Answers:
-    """Of one plugin, in a row. on_change: called with whether it answers, each time that this changes."""
+    """Counts the consecutive timeouts of one plugin. on_change: called with each change: whether it responds."""
 
     def __init__(self, on_change: Callable[[bool], None] = lambda does: None) -> None:
         self.on_change = on_change
@@ -30,26 +30,26 @@ class Answers:
         return self._misses >= MOST_MISSES
 
     def missed(self) -> None:
-        """A call had no answer in time."""
+        """A call timed out."""
         was_silent, self._misses = self.is_silent, self._misses + 1
         if self.is_silent and not was_silent:
             self.on_change(False)
 
     def came(self) -> None:
-        """A call had an answer."""
+        """A call got a response."""
         was_silent, self._misses = self.is_silent, 0
         if was_silent:
             self.on_change(True)
 
     async def work(self, ask: Callable[[], Awaitable[object]]) -> None:
-        """Ask, for ever. ask: makes the call, by `during`."""
+        """Check until cancelled. ask: makes the call, within `during`."""
         while True:
             await asyncio.sleep(ASK_EVERY_SECONDS)
             if not self._under_way:
                 await ask()
 
     def during(self) -> "_Call":
-        """Around one call: its TimeoutError, raised where it had no answer in time, is a miss, and any other end an answer."""
+        """The context of one call: its TimeoutError is a miss, and any other end a response."""
         return _Call(self)
 
     def began(self) -> None:

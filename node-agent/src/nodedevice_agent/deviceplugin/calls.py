@@ -1,6 +1,6 @@
-"""Calls to device plugins that the device manager asks for: each as a task of its own, whose result is an event again.
+"""Makes the device manager's calls to device plugins: each in a task of its own, with its result as an event.
 
-Whatever a call raises is a failure of its plugin alone.
+An exception in a call is a failure of its plugin alone.
 """
 
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class PluginCalls:
-    """connections: the open ones, by endpoint. holdings: by resource name. settle: called after each event of the manager.
+    """connections: open connections by endpoint. holdings: by resource name. settle: called after each event of the manager.
 
     saved: waits until the allocations of a pod are on disk.
     """
@@ -71,7 +71,7 @@ class PluginCalls:
         if effect.recorded_for:
             await self._saved(effect.recorded_for)
             if not self._manager.allocator.is_awaited(effect.ticket):
-                # the pod has ended meanwhile, and the plugin must not take the call for another's
+                # the pod has ended meanwhile, and the plugin must not take the call for another pod's
                 return
         try:
             response = await self._allocate(effect)
@@ -123,14 +123,14 @@ class PluginCalls:
         return found
 
     def newest(self, resource_name: str, call: str) -> PluginConnection:
-        """The connection in use for this resource. Raises PluginFailed while there is none."""
+        """The connection in use for this resource. Raises PluginFailed without one."""
         resource = self._manager.resources.get(resource_name)
         return self._connection(None if resource is None else resource.newest.endpoint, resource_name, call)
 
 
 @contextmanager
 def _failing_alone(resource_name: str, call: str) -> Iterator[str]:
-    """Around a call to one plugin: whatever it raises is a PluginFailed, and fails no other."""
+    """The context of a call to one plugin: every exception becomes a PluginFailed and affects no other plugin."""
     try:
         yield call
     except PluginFailed:

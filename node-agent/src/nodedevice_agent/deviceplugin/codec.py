@@ -49,7 +49,7 @@ from nodedevice_agent.lib.wire_fields import fields
 HEALTHY = "Healthy"
 # a plugin that is not built in may leave it out
 _HEALTHS = frozenset({HEALTHY, "Unhealthy", ""})
-# Of one response: each takes 1.5 µs in the event loop. A variable has two bytes at least.
+# The bound of one response: each entry takes 1.5 µs in the event loop. A variable has at least two bytes.
 MAX_ENTRIES = 16 * 1024
 
 # the CRD's bounds for a device's details
@@ -61,11 +61,11 @@ _MAX_ATTRIBUTES_OF_ALL = 4096 * _MAX_ATTRIBUTES
 _MAX_DETAILED_BYTES = 8 * 1024 * 1024
 # NUMA nodes or attributes of one device that are read, to select the accepted ones
 _MAX_READ = 1024
-# of all devices together: a few for each of the most devices
+# the bound of all devices together: a few for each device of the longest list
 MAX_NODES_OF_ALL = 4 * MAX_DEVICES
 # physical devices of parts
 _MAX_PARENTS = 4096
-# that are parsed at once: some thousand devices; and a device, of more only its ID and its health are read
+# bytes parsed at once: some thousand devices; and the size of a device: only ID and health of a larger one are read
 _SLICE_BYTES = 64 * 1024
 MAX_DEVICE_BYTES = 256 * 1024
 _DEVICES = DeviceListDetails.DEVICES_FIELD_NUMBER
@@ -86,8 +86,8 @@ def device_list(
 ) -> ListedDevices:
     """A ListAndWatchResponse, parsed in slices; known: as in accept().
 
-    is_built_in: a plugin of this program sent it, and is believed what its devices are. most: devices that there is room for; a
-    longer list is refused before anything is made of it. Raises DecodeError.
+    is_built_in: a plugin of this program sent it, so its identities are trusted. most: the number of devices with room; a
+    longer list is refused before it is decoded. Raises DecodeError.
     """
     found = _Places(octets)
     if found.count > min(most, MAX_DEVICES):
@@ -95,11 +95,11 @@ def device_list(
     details = _details(found.rest)
     plugin_message = _plain(details.message or details.reason, _MAX_MESSAGE)
     try:
-        # without parents the field is another vendor's
+        # without parents the field belongs to another vendor
         is_ours = details.HasField("parts") and (not found.count or _has_parents(found))
         rules = _part_rules(details.parts) if is_ours else None
     except ValueError as exc:
-        # given out by other rules, the parts could be of no use to a container
+        # parts allocated by other rules could be useless to a container
         return ListedDevices({}, f"the device plugin's list is refused: {exc}")
     return accept(_devices(found, is_built_in=is_built_in), plugin_message, known, rules, _parents(found.parents()))
 
@@ -110,8 +110,9 @@ def listed_devices(octets: bytes) -> Iterator[api_pb2.Device]:
 
 
 class _Places:
-    """Where devices and their parents are in a list, in slices that are parsed at once; no more devices than show that it has too
-    many. rest: what is said of the resource as a whole.
+    """The positions of devices and their parents in a list, in slices to parse at once; it stops when there are too many devices.
+
+    rest: the fields of the resource as a whole.
     """
 
     def __init__(self, octets: bytes) -> None:
@@ -119,7 +120,7 @@ class _Places:
         self.count = 0
         self._slices: dict[int, list[list[int]]] = {_DEVICES: [], _PARENTS: []}
         rest: list[bytes] = []
-        # in such a long list details are not read
+        # the details of a very long list are not read
         self.is_detailed = len(octets) <= _MAX_DETAILED_BYTES
         for number, begin, _, end in fields(octets):
             if (slices := self._slices.get(number)) is not None:
@@ -135,7 +136,7 @@ class _Places:
         self.rest = b"".join(rest)
 
     def devices(self) -> Iterator[tuple[api_pb2.Device, DeviceDetails | None]]:
-        """Each with its details; None where no device of its slice has any."""
+        """Each device with its details; None if no device of its slice has any."""
         for octets in self._of(_DEVICES):
             plain = api_pb2.ListAndWatchResponse.FromString(octets)
             plain.DiscardUnknownFields()
@@ -173,7 +174,7 @@ def _has_parents(found: _Places) -> bool:
 
 
 def holdings_required(octets: bytes) -> bool:
-    """Of a DevicePluginOptions: whether the plugin serves DeviceHoldings. Another vendor may use our field number for anything."""
+    """Whether the plugin serves DeviceHoldings, by its DevicePluginOptions. Another vendor may use our field number otherwise."""
     try:
         return device_details_pb2.PluginOptionsDetails.FromString(octets).holdings_required
     except DecodeError:
@@ -181,9 +182,9 @@ def holdings_required(octets: bytes) -> bool:
 
 
 def _details(octets: bytes) -> DeviceListDetails:
-    """The same bytes decoded as our extension of the message; empty if they are no such message.
+    """The same bytes decoded as our extension of the message; empty if they do not parse.
 
-    Nobody reserved our field numbers in v1beta1: another vendor may use them for anything.
+    Our field numbers are not reserved in v1beta1: another vendor may use them for anything.
     """
     try:
         return DeviceListDetails.FromString(octets)
@@ -192,7 +193,7 @@ def _details(octets: bytes) -> DeviceListDetails:
 
 
 def _part_rules(rules: device_details_pb2.PartRules) -> PartRules:
-    """Raises ValueError for a word that is unknown here, and for a number that is no percentage."""
+    """Raises ValueError for an unknown word, and for an invalid percentage."""
     return PartRules(
         _word("placement", Placement.ANY, rules.placement),
         _word("choice", Choice.BINPACK, rules.choice),
@@ -246,7 +247,7 @@ def _devices(found: _Places, *, is_built_in: bool) -> Iterator[Device]:
 
 
 def _of_others(device: Device) -> Device:
-    """Without a reason that is believed of built-in plugins alone."""
+    """Drop reasons that only built-in plugins may use."""
     return structs.replace(device, reason="") if device.is_unconfirmed else device
 
 
@@ -258,7 +259,7 @@ def _device(
 ) -> Device:
     reason, message = _plain(details.reason, _MAX_REASON), _plain(details.message, _MAX_MESSAGE)
     if not message and device.health not in _HEALTHS:
-        # one string for all devices with that word
+        # one shared string for all devices with that word
         message = intern(
             f'its plugin reports health "{_plain(device.health, _MAX_WORD)}", which is neither Healthy nor Unhealthy'
         )
@@ -291,12 +292,12 @@ def _attributes(details: DeviceDetails) -> tuple[tuple[str, str], ...]:
 
 
 def _plain(text: str, limit: int) -> str:
-    """Bounded, printable and in one line, whatever the plugin sent."""
+    """Any text of a plugin, bounded, printable and in one line."""
     return "".join(c if c.isprintable() else " " for c in text[:limit]) if text else ""
 
 
 def allocate_details(call: CallAllocate, pod: Pod | None) -> ContainerAllocateDetails:
-    """Whose container the call is for. pod: None where only its UID is known.
+    """The container of the call. pod: None if only its UID is known.
 
     The UID is the runtime's: that of a static pod stays when its mirror pod is made again.
     """
@@ -328,13 +329,13 @@ def with_edits(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def entries_of(message: api_pb2.ContainerAllocateResponse) -> int:
-    """How many variables, mounts, device files and other parts a response has."""
+    """The number of variables, mounts, device files and other parts of a response."""
     parts = (message.envs, message.mounts, message.devices, message.annotations, message.cdi_devices)
     return sum(map(len, parts))
 
 
 def with_edits_of(allocation: Allocation) -> Allocation:
-    """The allocation with its response decoded, where that is possible."""
+    """The allocation with its response decoded if possible."""
     if allocation.response is None:
         return allocation
     try:

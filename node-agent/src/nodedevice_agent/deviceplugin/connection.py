@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 DIAL_SECONDS = 10.0
 OPTIONS_SECONDS = 10.0
-# of being asked for them once more, now and then
+# the timeout of the periodic check
 ASK_SECONDS = 10.0
 PREFERRED_SECONDS = 5.0
 ALLOCATE_SECONDS = 30.0
@@ -53,21 +53,21 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_ALLOCATION_BYTES = 256 * 1024
 # Options, and the response to PreStartContainer, which is empty: a later API may have a few more fields.
 _MAX_SMALL_BYTES = 64 * 1024
-# Of one stream; a plugin that sends more has to wait (NVIDIA's sends 6,400 a second for a GPU that is lost).
+# The limit of one stream; a faster plugin has to wait (NVIDIA's sends 6,400 lists a second for a lost GPU).
 LISTS_PER_SECOND = 50.0
 LISTS_AT_ONCE = 50
-# What a plugin can send before it has to wait; gRPC would let it be 4 MiB, minutes of small lists that are out of date when read.
-# Longer messages pass all the same, and as fast.
+# The bytes that a plugin can send before it has to wait. gRPC's default is 4 MiB, minutes of outdated small lists.
+# Longer messages still pass at the same speed.
 _READ_AHEAD_BYTES = 4096
-# of an ID in a list of IDs: its tag and its length
+# the tag and the length of an ID in a list of IDs
 _AROUND_AN_ID_BYTES = 4
 _INVALID = "the response is not a message of the device plugin API"
 _CLOSED = "the connection was closed before it responded: the plugin has stopped, or has registered again"
 
 _SILENT = (
-    "it does not answer: its last calls had no answer in time; it is asked every half a minute whether it does again"
+    "it does not respond: its last calls timed out; the agent checks every half a minute whether it responds again"
 )
-# of a deadline: an error with its code that comes before that was sent by the plugin
+# the share of a deadline before which DEADLINE_EXCEEDED must come from the plugin
 _LATE_SHARE = 0.9
 
 _SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name
@@ -81,13 +81,13 @@ def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
     options: list[tuple[str, str | int]] = [
         # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
         ("grpc.default_authority", "localhost"),
-        # else a new channel to a path may still be connected to the server that used it before
+        # otherwise a new channel to a path may still be connected to the former server
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_reconnect_backoff_ms", 1000),
         ("grpc.http2.lookahead_bytes", _READ_AHEAD_BYTES),
-        # else it grows with what a plugin sends
+        # otherwise it grows with the data of a plugin
         ("grpc.http2.bdp_probe", 0),
     ]
     return grpc.aio.insecure_channel(grpc_target(socket), options=options)
@@ -104,23 +104,25 @@ class PluginConnection:
         self.socket = socket
         self.options = options
         self.answers = Answers()
-        # what counts as the last list that came: the next one takes equal devices from it
+        # the last counted list: the next one reuses its equal devices
         self.last = NO_DEVICES
-        # that list as it came, while it is being dealt with; and what tells it from others
+        # the bytes of that list while it is being processed; and its digest
         self.octets = self.digest = b""
-        # how many before it ended soon after they were dialled
+        # the number of earlier connections that ended soon after the dialling
         self.ended_before = 0
-        # called some time after its stream has ended: whoever has opened it may open another one
+        # called some time after its stream has ended, so that its owner can reconnect
         self.on_ended: Callable[[], None] = lambda: None
         self._channel = channel
-        # whether it was closed here
+        # whether the agent closed it
         self.is_closed = False
 
     @classmethod
     async def open(
         cls, resource_name: str, socket: Path, name: str = "", built_in: BuiltInSockets | None = None
     ) -> Self:
-        """Dial the plugin and get its options. name: that of the socket's file, where it differs from the registered one.
+        """Dial the plugin and get its options.
+
+        name: of the socket's file, if it differs from the registered one.
         built_in: the plugins of this process.
 
         Raises PluginFailed, with nothing left open.
@@ -131,7 +133,7 @@ class PluginConnection:
         channel = open_channel(dialled, MAX_MESSAGE_BYTES)
         try:
             options = await _options(resource_name, dialled, channel)
-            # the same file before and after: nobody else's socket was dialled in between
+            # the same file before and after: no other socket was dialled in between
             if own is not None and built_in is not None and built_in.find(dialled, resource_name) == own:
                 options = structs.replace(options, scope=own.scope)
             return cls(resource_name, socket, channel, options)
@@ -177,11 +179,11 @@ class PluginConnection:
             stream.cancel()
 
     async def decoded(self, octets: bytes, turn: asyncio.Lock, most: Callable[[], int]) -> ListedDevices:
-        """One list; turn, most: as in device_lists. Raises DecodeError."""
+        """Read one list; turn, most: as in device_lists. Raises DecodeError."""
         return await decoded_list(octets, self.last, turn, most, is_built_in=bool(self.options.scope))
 
     async def ask(self) -> None:
-        """Ask for the options once more, to see whether there is an answer."""
+        """Request the options again, to check whether the plugin responds."""
         try:
             with self.answers.during():
                 await self._octets("GetDevicePluginOptions", _EMPTY, ASK_SECONDS)
@@ -200,7 +202,7 @@ class PluginConnection:
             allocation_size=size,
         )
         request = api_pb2.PreferredAllocationRequest(container_requests=[asked])
-        # it cannot prefer more than all that are available
+        # it cannot prefer more than the available devices
         sizes = (len(name.encode()) + _AROUND_AN_ID_BYTES for name in asked.available_deviceIDs)
         max_bytes = _MAX_SMALL_BYTES + sum(sizes)
         response = await self._call(
@@ -212,9 +214,9 @@ class PluginConnection:
     async def allocate(
         self, device_ids: tuple[str, ...], details: ContainerAllocateDetails | None = None
     ) -> AllocateResponse:
-        """The response for one container. details: whose container it is, where that is known; a plugin may ignore it.
+        """The response for one container. details: the container, if known; a plugin may ignore it.
 
-        Of a response with several the first one counts, as with the kubelet. Raises PluginFailed, also for one with none.
+        The first of several container responses counts, as with the kubelet. Raises PluginFailed, also if the list is empty.
         """
         asked = api_pb2.ContainerAllocateRequest(devices_ids=map(original_id, device_ids))
         if details is not None:
@@ -258,7 +260,7 @@ class PluginConnection:
         max_bytes: int = _MAX_SMALL_BYTES,
         service: str = _SERVICE,
     ) -> _Response:
-        """Raises PluginFailed for every way in which the call can fail, also when its connection is closed meanwhile."""
+        """Raises PluginFailed for every failure of the call, also if its connection is closed meanwhile."""
         if self.is_closed:
             raise PluginFailed(self.resource_name, call, _CLOSED)
         if self.answers.is_silent:
@@ -283,13 +285,13 @@ class PluginConnection:
             raise PluginFailed(self.resource_name, call, f"{exc!r}, a bug in this agent") from exc
 
     async def _octets(self, call: str, request: bytes, seconds: float, service: str = _SERVICE) -> bytes:
-        """Raises TimeoutError where there was no answer in time, RpcError for any other failure."""
+        """Raises TimeoutError if the plugin does not respond in time, RpcError for any other failure."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             return await _method(self._channel, call, service)(request, timeout=seconds)
         except grpc.aio.AioRpcError as exc:
-            # a plugin may answer with this very code, as what it asked in turn was late
+            # the plugin may return this code itself, if its own request was late
             is_late = loop.time() - began >= seconds * _LATE_SHARE
             if is_late and exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise TimeoutError(rpc_error_text(exc)) from exc
@@ -297,13 +299,13 @@ class PluginConnection:
 
     async def aclose(self) -> None:
         self.is_closed = True
-        # Not kept until the garbage collector comes by, which a long list outlives by minutes.
+        # Freed at once: until the next garbage collection a long list would stay for minutes.
         self.last, self.octets, self.answers.on_change = NO_DEVICES, b"", _ignore
         await self._channel.close()
 
 
 class _Pace:
-    """Of reading one stream of lists."""
+    """The pace of reading one stream of lists."""
 
     def __init__(self, resource_name: str) -> None:
         self._resource_name = resource_name
@@ -312,7 +314,7 @@ class _Pace:
         self._is_logged = False
 
     async def wait(self) -> None:
-        """Until the next list may be read."""
+        """Wait until the next list may be read."""
         seconds = self._bucket.reserve(self._now())
         if seconds and not self._is_logged:
             self._is_logged = True
@@ -322,7 +324,7 @@ class _Pace:
 
 
 def _ignore(does: bool) -> None:
-    """Whether a plugin answers whose connection is closed."""
+    """Drop changes of responsiveness after the connection is closed."""
 
 
 def _method(
@@ -370,7 +372,7 @@ def _is_cancelled() -> bool:
 
 
 def _check_socket(resource_name: str, socket: Path) -> None:
-    """It must be a socket, not a link to one outside the plugin directory. Raises PluginFailed."""
+    """Reject files other than sockets, and links out of the plugin directory. Raises PluginFailed."""
     try:
         mode = os.lstat(socket).st_mode
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""The device lists of plugins on their way to the device manager: as they come, or later, where there was no room for them.
+"""Passes the device lists of plugins to the device manager: at once, or later if there was no room for them.
 
 A list that is refused for lack of room is held (held_lists.py), and read again once the manager has room for it.
 """
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class DeviceLists:
-    """connections: the open ones, by endpoint. settle: called after each event of the manager.
+    """connections: open connections by endpoint. settle: called after each event of the manager.
 
     start: runs a task of the device manager. on_first: called when a connection has sent its first list.
     """
@@ -43,11 +43,11 @@ class DeviceLists:
         self._now = now
         self._start = start
         self._on_first = on_first
-        # to decode a long list
+        # held while a long list is decoded
         self._turn = asyncio.Lock()
         self._held = HeldLists()
         self._lines = PacedLog(log)
-        # one at a time; the others that wait are compressed
+        # one at a time; the other waiting lists are compressed
         self._taking = asyncio.Lock()
 
     async def follow(self, endpoint: int, connection: PluginConnection) -> None:
@@ -74,7 +74,7 @@ class DeviceLists:
             del listed, latest
 
     async def _hold(self, endpoint: int, connection: PluginConnection, latest: ListedDevices) -> None:
-        """latest: what counts as the list that has just come."""
+        """latest: the list that was just received."""
         connection.last = latest
         if not latest.is_refused:
             if endpoint in self._held.by_endpoint:
@@ -102,7 +102,7 @@ class DeviceLists:
                     return
                 listed = await connection.decoded(zlib.decompress(held), self._turn, most)
         except Exception:
-            # only this list may fail, as it would at every start; the connection goes on without it
+            # only this list fails, because it would fail at every start; the connection stays open
             log.exception("reading a refused device list failed, a bug in this agent", extra=extra)
             self._held.drop(endpoint)
             self._manager.listed(effect.resource_name, endpoint, unheld(connection.last), self._now())
@@ -115,7 +115,7 @@ class DeviceLists:
         connection.last = self._manager.resources[effect.resource_name].latest(endpoint)
         if not connection.last.is_refused:
             self._held.drop(endpoint)
-            event, devices = "device list taken, as there is room by now", len(listed.ids)
+            event, devices = "held device list accepted; there is room again", len(listed.ids)
             self._lines.log(logging.INFO, event, effect.resource_name, **extra, devices=devices)
 
     def drop(self, endpoint: int) -> None:

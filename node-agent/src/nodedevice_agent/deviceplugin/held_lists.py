@@ -1,6 +1,6 @@
-"""Device lists that are refused for lack of room, as they came: most plugins send a list once, and it is taken when there is room.
+"""Holds device lists that were refused for lack of room: most plugins send a list once, and it is accepted when there is room.
 
-Compressed, as they wait for minutes or days: to a tenth, where IDs are numbered.
+The lists are compressed, because they wait for minutes or days: to a tenth with numbered IDs.
 """
 
 import zlib
@@ -9,7 +9,7 @@ from functools import partial
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_common.threads import in_thread_if
 
-# Of all plugins together, and of those of one domain. A list that takes more is not held, and counts when it comes again.
+# The limits of all plugins together, and of the plugins of one domain. A larger list is not held; it counts when it comes again.
 MAX_HELD_BYTES = 16 * 1024 * 1024
 MAX_HELD_BYTES_OF_DOMAIN = 12 * 1024 * 1024
 # a shorter list is compressed within a millisecond
@@ -24,7 +24,7 @@ class HeldLists:
         self.by_endpoint: dict[int, tuple[str, bytes]] = {}
 
     async def hold(self, endpoint: int, resource_name: str, octets: bytes) -> bool:
-        """In place of the connection's list before it. Returns whether there is room."""
+        """Replace the connection's former list. Returns whether there is room."""
         self.drop(endpoint)
         packed = await in_thread_if(len(octets) > _MAX_BYTES_IN_LOOP, partial(zlib.compress, octets, zlib.Z_BEST_SPEED))
         domain = domain_of(resource_name)

@@ -1,7 +1,7 @@
 """Sends the holdings of a resource to a device plugin that requires them: once after it has connected, and when one has ended.
 
-Level-triggered: whatever happened meanwhile, the newest holdings are sent. One call is in flight at a time, and is retried with a
-backoff. Allocate waits for it: else a plugin could remove what it made for that Allocate, as the holdings do not include it yet.
+Level-triggered: each call sends the newest holdings. One call is in flight at a time, and is retried with a backoff. Allocate
+waits for it. Otherwise a plugin could remove resources of that Allocate, because the holdings do not include it yet.
 """
 
 import asyncio
@@ -23,7 +23,9 @@ _LONGEST_RETRY_SECONDS = 60.0
 
 
 class HoldingsSync:
-    """Of one resource. connection: of that name, for that call, may raise PluginFailed. changed: set for a moment whenever the
+    """Sends the holdings of one resource.
+
+    connection: returns the connection for a name and a call; may raise PluginFailed. changed: set for a moment whenever the
     manager's state may have changed.
     """
 
@@ -50,7 +52,7 @@ class HoldingsSync:
             yield
 
     async def run(self) -> None:
-        """Until the resource is forgotten."""
+        """Runs until the resource is forgotten."""
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
         while (resource := self._manager.resources.get(self._resource_name)) is not None:
             current = holdings(self._manager, self._resource_name)

@@ -52,11 +52,11 @@ from nodedevice_agent.lib.vital import vital
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
-# A plugin that ends has removed its socket by then, or serves no more, and one that starts has registered.
+# Within this time a plugin that ends has removed its socket or stopped serving, and a starting one has registered.
 _DIAL_AGAIN_SECONDS = 1.0
 # ... of a plugin whose streams end again and again
 _MOST_DIAL_AGAIN_SECONDS = 60.0
-# of a resource, in a log line
+# the most sockets of a resource in a log line
 _MOST_SOCKETS = 8
 
 
@@ -87,7 +87,7 @@ class PluginHost:
         self._writer = CheckpointWriter(state_dir, self._checkpoint, self._publish_all)
         self._durable = DurableRequests(self._writer)
         self.rejections = Rejections()
-        # a plugin may register and go any number of times a second
+        # a plugin may register and disconnect many times a second
         self._lines = PacedLog(log)
         self._server = RegistrationServer(directory, self._register, self.rejections)
         self._were_connected = tuple(were_connected)
@@ -95,7 +95,7 @@ class PluginHost:
         self._built_in = built_in or BuiltInSockets()
         # by endpoint
         self._connections: dict[int, PluginConnection] = {}
-        # by resource name, of plugins that require it
+        # by resource name, for plugins that require it
         self._holdings: dict[str, HoldingsSync] = {}
         self.calls = PluginCalls(manager, self._connections, self._holdings, self.settle, self.now, self.saved)
         replaced = ReplacedConnections(self._connections, self.now)
@@ -103,14 +103,14 @@ class PluginHost:
             manager, self._connections, self.settle, self.now, self._start_call, replaced.close_older
         )
         self._admission = Admission(manager, self._connections, self.settle, self.now, self._lines)
-        # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
+        # by endpoint: the plugin's socket for the next start; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
         # socket and resource name of plugins that are to be dialled again, once each
         self._redials: set[tuple[Path, str]] = set()
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._failed: asyncio.Future[NoReturn] = self._loop.create_future()
-        # set for a moment whenever effects have been carried out: wakes those who wait for a change
+        # set for a moment whenever effects have been carried out: wakes tasks that wait for a change
         self.effects_done = asyncio.Event()
         self._is_ending = False
         self._tasks: asyncio.TaskGroup
@@ -133,7 +133,7 @@ class PluginHost:
     async def _detect_end(self) -> None:
         """Registrations may still come while the tasks are being cancelled; from then on they are rejected.
 
-        Raises what a timer of the manager has raised.
+        Raises an exception of the manager's timer.
         """
         try:
             await self._failed
@@ -141,7 +141,7 @@ class PluginHost:
             self._is_ending = True
 
     async def drain(self) -> None:
-        """Stop serving and write what was decided. Plugins notice by themselves that the registration socket is gone."""
+        """Stop serving and write the decided state. Plugins notice by themselves that the registration socket is gone."""
         if self._timer is not None:
             self._timer.cancel()
         await self._server.stop()
@@ -164,7 +164,7 @@ class PluginHost:
             self._publish(resource_name)
 
     def settle(self) -> None:
-        """After each event of the device manager, in the same turn: carry out what follows from it."""
+        """Carry out the effects of each event of the device manager, in the same turn of the event loop."""
         for effect in self.manager.settle(self.now()):
             match effect:
                 case Publish():
@@ -231,7 +231,7 @@ class PluginHost:
         return connection
 
     def bound_names(self) -> None:
-        """All pods are known: names that nobody needs go where there are too many, from before there was a bound."""
+        """Apply the bound on names, once all pods are known: unused names from before the bound lose their place."""
         if closing := self._admission.bound_names():
             self._start_call(self._close(closing))
 
@@ -255,7 +255,7 @@ class PluginHost:
             event = "resource is served by several device plugins; the newest list counts"
             self._lines.log(logging.WARNING, event, resource_name, **fields)
         self._tasks.create_task(self._follow_plugin(endpoint, connection))
-        connection.answers.on_change = partial(self._answers, endpoint, connection)
+        connection.answers.on_change = partial(self._responsiveness_changed, endpoint, connection)
         if connection.options.holdings_required and resource_name not in self._holdings:
             self._holdings[resource_name] = HoldingsSync(self.manager, resource_name, self.newest, self.effects_done)
             self._tasks.create_task(self._sync_holdings(resource_name))
@@ -271,7 +271,7 @@ class PluginHost:
         reason, may_serve = "its stream ended", True
         asking = None
         if not connection.options.scope:
-            # those of this process run as it does
+            # plugins of this process run as long as it runs
             asking = self._tasks.create_task(connection.answers.work(connection.ask))
         dialled_at = self.now()
         try:
@@ -298,7 +298,7 @@ class PluginHost:
         self._lose(endpoint)
 
     async def _redial(self, endpoint: int, lost: PluginConnection) -> None:
-        """The stream of a plugin has ended. Where the plugin serves on, dial it again.
+        """Dial a plugin again whose stream has ended, if it still serves.
 
         Unlike with the kubelet: many plugins never register again as long as kubelet.sock stays.
         """
@@ -308,29 +308,29 @@ class PluginHost:
         self._redials.add(plugin)
         try:
             if endpoint not in self._sockets:
-                # Whoever has found it announced asks it again.
+                # The watcher of the registry directory contacts it again.
                 await self._pause(lost)
                 lost.on_ended()
             elif self._is_served(endpoint):
-                # Until then the next start dials it, too.
+                # Until then the next start also dials it.
                 dial, fields["socket"] = partial(self._dial_again, endpoint, lost), lost.socket.name
                 await retried("plugin connection", dial, PluginFailed, **fields)
         finally:
             self._redials.discard(plugin)
 
     async def _pause(self, lost: PluginConnection) -> None:
-        """Before a plugin is dialled again: ever longer where each stream ends soon."""
+        """Pause before a plugin is dialled again; the pause grows if each stream ends soon."""
         await asyncio.sleep(exponential_seconds(lost.ended_before, _DIAL_AGAIN_SECONDS, _MOST_DIAL_AGAIN_SECONDS))
 
     def _is_served(self, endpoint: int) -> bool:
-        """Whether a process listens where a plugin of this directory did; so, too, where that cannot be found out."""
+        """Whether a process listens on the plugin's socket of this directory; true if unknown."""
         try:
             return is_served(self.directory.path / self._sockets[endpoint].name)
         except OSError:
             return True
 
     async def _dial_again(self, endpoint: int, lost: PluginConnection) -> None:
-        """Returns when the plugin is connected, serves there no more, or its name has lost its place.
+        """Returns when the plugin is connected, no longer serves there, or its name has lost its place.
 
         Raises PluginFailed, OSError.
         """
@@ -348,19 +348,19 @@ class PluginHost:
             fields = {"resource_name": lost.resource_name, "error": str(exc)}
             self._lines.log(logging.WARNING, "device plugin may not be connected again", lost.resource_name, **fields)
 
-    def _answers(self, endpoint: int, connection: PluginConnection, does: bool) -> None:
-        """A plugin does not answer any more, or does again. Its connection stays: some never register again."""
+    def _responsiveness_changed(self, endpoint: int, connection: PluginConnection, is_responsive: bool) -> None:
+        """A plugin has stopped responding, or responds again. Its connection stays: some plugins never register again."""
         if endpoint not in self._connections:
             return  # its name has lost its place
         resource_name = connection.resource_name
         extra = {"resource_name": resource_name, "socket": connection.socket.name}
-        if not does:
-            event = "device plugin does not answer; none of its devices counts as healthy until it does"
+        if not is_responsive:
+            event = "device plugin does not respond; none of its devices counts as healthy until it does"
             self._lines.log(logging.WARNING, event, resource_name, **extra)
             self.manager.table.disconnected(resource_name, endpoint, self.now(), is_silent=True)
             self.settle()
             return
-        self._lines.log(logging.INFO, "device plugin answers again", resource_name, **extra)
+        self._lines.log(logging.INFO, "device plugin responds again", resource_name, **extra)
         metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
         self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket))
         self.settle()
@@ -374,16 +374,16 @@ class PluginHost:
                 self.directory.forget(lost.name)
 
     def _save(self) -> int:
-        """Request a write; but not while allocations are being recovered: the next start would believe that there are none."""
+        """Request a write, but not while allocations are being recovered: the next start would miss them."""
         return 0 if self.manager.is_recovering else self._writer.request()
 
     def _checkpoint(self) -> Checkpoint:
         return structs.replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
 
     def _start_call(self, call: Coroutine[Any, Any, None]) -> None:
-        """What it raises is the device manager's, and ends the agent.
+        """Start a call in a task. An exception of the device manager ends the agent.
 
-        At the end of the agent it is not made: for the plugin and the checkpoint, as if the process had ended before.
+        While the agent ends, the call is dropped, as if the process had ended before it.
         """
         try:
             self._tasks.create_task(call)

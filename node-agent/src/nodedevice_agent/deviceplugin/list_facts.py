@@ -1,4 +1,4 @@
-"""What a device plugin's list has that the device manager corrects or ignores: measured for those who write plugins."""
+"""Finds the parts of a device plugin's list that the device manager corrects or ignores, for authors of plugins."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class Odd(Struct):
 
 
 class ListFacts(Struct):
-    """One ListAndWatchResponse. octets: its length. nodes: how many devices each NUMA node has, of a bounded number of nodes."""
+    """One ListAndWatchResponse. octets: its length. nodes: the number of devices by NUMA node, for a bounded number of nodes."""
 
     octets: int
     devices: int = 0

@@ -1,8 +1,8 @@
 """The plugin directory: locked for one device manager, and cleared of the sockets of an earlier one.
 
 Sockets that an earlier manager left are removed, as the kubelet does, because many plugins register again only when their own
-socket vanishes. Never in a directory that another manager serves: another agent is detected by the lock file, any other manager
-by dialling its socket. The socket of a plugin that is reconnected by then gets a second name, by which the next start finds it.
+socket vanishes. A directory that another manager serves is never cleared: another agent is detected by the lock file, any other
+manager by dialling its socket. The socket of a plugin that is reconnected by then gets a second name for the next start.
 Source: kubelet pkg/kubelet/cm/devicemanager/manager.go, removeContents.
 """
 
@@ -42,7 +42,7 @@ class PluginDirectory:
         directory.hold()
         if is_served(directory.registration_socket):
             directory.close()
-            raise DirectoryServed(str(path), f"it answers on {REGISTRATION_SOCKET}")
+            raise DirectoryServed(str(path), f"it listens on {REGISTRATION_SOCKET}")
         return directory
 
     def hold(self) -> None:
@@ -59,8 +59,8 @@ class PluginDirectory:
         except BlockingIOError as exc:
             raise DirectoryServed(str(self.path), "it holds the directory's lock") from exc
         except OSError as exc:
-            # in a mount whose directory was removed on the host nothing can be created any more
-            remedy = "; it was removed where it is mounted from: restart this pod" if exc.errno == errno.ENOENT else ""
+            # nothing can be created in a mount whose directory was removed on the host
+            remedy = "; its directory was removed on the host: restart this pod" if exc.errno == errno.ENOENT else ""
             raise AgentSettingsError(f"--plugin-dir {self.path} cannot be used: {exc.strerror}{remedy}") from exc
 
     def _is_held(self) -> bool:
@@ -101,7 +101,7 @@ class PluginDirectory:
         return kept.name
 
     def reachable(self, socket_name: str) -> str:
-        """The name to dial the socket that a plugin registers: the second one where clear() removed the first."""
+        """The name to dial a registered socket: the second name if clear() removed the first."""
         kept = f"{_KEPT}{socket_name}"
         is_cleared = not os.path.lexists(self.path / socket_name) and os.path.lexists(self.path / kept)
         return kept if is_cleared else socket_name
@@ -119,5 +119,5 @@ class PluginDirectory:
 
 
 def registered_name(socket_name: str) -> str:
-    """The file name a plugin registered with, from what may be a second name for its socket."""
+    """The file name that a plugin registered; the argument may be a second name of its socket."""
     return socket_name.removeprefix(_KEPT)

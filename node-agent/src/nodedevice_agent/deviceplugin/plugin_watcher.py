@@ -1,12 +1,12 @@
-"""Plugins that do not call Register but create a socket in the plugins registry directory: discovered and registered.
+"""Discovers and registers plugins that create a socket in the plugins registry directory instead of calling Register.
 
-Each new socket is asked for its plugin's info; a device plugin that may register is connected as if it had called Register, and
-is notified of the result. When its socket is removed, the plugin is disconnected. Each socket has one operation at a time, and
-sockets do not wait for each other.
+The watcher gets the plugin's info from each new socket. A device plugin that may register is connected as if it had called
+Register, and is notified of the result. When its socket is removed, the plugin is disconnected. Each socket has one operation
+at a time, and sockets do not wait for each other.
 Source: kubelet pkg/kubelet/pluginmanager @ 1.36; its operationexecutor for the calls and their deadlines. Unlike it: plugins of
-other kinds (CSI, DRA) are ignored silently, because their registrars exit when they are notified of a failure; a recreated socket
-replaces its plugin without a gap for the resource; of an endpoint elsewhere the file name counts; a plugin that a rule rejects is
-not asked again until its socket changes.
+other kinds (CSI, DRA) are ignored silently, because their registrars exit when they are notified of a failure; a recreated
+socket replaces its plugin without a gap for the resource; only the file name of an endpoint elsewhere counts; a plugin that a
+rule rejects is not contacted again until its socket changes.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 120.0
 # File events can be lost, so the directory is polled too.
 _POLL_SECONDS = 10.0
-# where something could not be read
+# the interval of retries after a failed read
 _RETRY_SECONDS = 1.0
 # Deeper than any plugin creates its socket; a loop of mounts must end.
 _MAX_DEPTH = 8
-# Each is asked again and again while it does not answer. A node has 256 names of device plugins at most, and a few of other kinds.
+# Each silent socket is retried. A node has at most 256 names of device plugins, and a few of other kinds.
 MAX_SOCKETS = 1024
 DIAL_SECONDS = 10.0
 INFO_SECONDS = 1.0
@@ -58,13 +58,13 @@ class PluginWatcher:
         self._registry_dir = registry_dir
         self._host = host
         self._sockets: dict[Path, _RegistrySocket] = {}
-        # there are more sockets than are asked
+        # whether there are more sockets than the limit
         self._is_full = False
         self._unread: dict[str, str] = {}
 
     async def run(self) -> None:
         log.info("watching for plugins", extra={"directory": str(self._registry_dir)})
-        # run again after a failure, none of them has a task any more
+        # after a failure and a new run(), the sockets have no tasks
         self._sockets.clear()
         with FileWatcher() as watcher:
             changes = watcher.subscribe()
@@ -82,10 +82,10 @@ class PluginWatcher:
                     await changes.wait(_RETRY_SECONDS if errors else _POLL_SECONDS)
 
     def _note(self, errors: Mapping[str, str]) -> None:
-        """What could not be read proves no plugin gone. Logged once for each path."""
+        """A failed read does not mean that a plugin is gone. Logged once for each path."""
         for path in errors.keys() - self._unread.keys():
             extra = {"path": path, "error": errors[path], "retry_in_seconds": _RETRY_SECONDS}
-            log.warning("cannot read sockets of plugins; those that were there stay", extra=extra)
+            log.warning("cannot list plugin sockets; keeping the known ones", extra=extra)
         self._unread = dict(errors)
 
     def _update(self, present: dict[Path, FileIdentity], tasks: asyncio.TaskGroup) -> None:
@@ -93,7 +93,7 @@ class PluginWatcher:
         room = MAX_SOCKETS - len(self._sockets)
         if len(new) > room and not self._is_full:
             extra = {"directory": str(self._registry_dir), "sockets": len(present), "limit": MAX_SOCKETS}
-            log.error("too many sockets of plugins; some are not asked: remove those that nobody serves", extra=extra)
+            log.error("too many plugin sockets; ignoring some: remove the sockets without a server", extra=extra)
         self._is_full = len(new) > room
         for path in new[:room]:
             self._sockets[path] = _RegistrySocket(path, self._registry_dir, self._host)
@@ -126,7 +126,7 @@ class _RegistrySocket:
             self._changed.set()
 
     async def run(self) -> None:
-        """Until the socket has been removed and its plugin disconnected."""
+        """Runs until the socket has been removed and its plugin disconnected."""
         plugin: PluginConnection | None = None
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while self._identity is not None:
@@ -140,7 +140,7 @@ class _RegistrySocket:
             except PluginFailed as exc:
                 pause = backoff.next()
                 if pause == FIRST_PAUSE_SECONDS:
-                    # a limit that may be free again later says what it is for all names
+                    # the text of a limit that may be free later is the same for all names
                     why = exc.__cause__ if isinstance(exc.__cause__, RegistrationRejected) else exc
                     reason = why.reason if isinstance(why, RegistrationRejected) else exc.call
                     self._host.rejections.add(reason, why, socket=self._shown)
@@ -222,7 +222,7 @@ async def notify(client: "api_pb2_grpc.RegistrationAsyncStub", socket: Path, pro
 
 
 def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:
-    """This directory, if it exists, and those below it, without hidden ones and links."""
+    """This directory, if it exists, and its subdirectories, without hidden ones and links."""
     try:
         found = [e for e in os.scandir(directory) if e.is_dir(follow_symlinks=False)]
     except OSError as exc:
@@ -250,8 +250,9 @@ def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, FileIdentity]]
 def _serving_socket(registry_socket: Path, endpoint: str, allowed: tuple[Path, ...]) -> Path:
     """The socket on which the plugin serves: the registry socket itself, or a path inside the allowed directories.
 
-    A plugin in a container knows paths of its own, mostly the kubelet's: of such a path the file name counts, beside the registry
-    socket or directly in an allowed directory. Links are resolved first, so that none leads out. Raises RegistrationRejected.
+    A plugin in a container has its own paths, mostly the kubelet's. Only the file name of such a path counts: in the directory
+    of the registry socket, or directly in an allowed directory. Links are resolved first, so none leads out. Raises
+    RegistrationRejected.
     """
     if not endpoint:
         return registry_socket

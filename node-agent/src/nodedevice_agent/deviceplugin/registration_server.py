@@ -1,8 +1,8 @@
 """The Registration service on kubelet.sock. A Register call ends only after the plugin has been dialled and has sent its options.
 
-Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go.
-Unlike the kubelet: a socket that was removed is created again, and plugins that watch the directory register again; one that
-another process put in its place is not touched but reported, and replaced when that process has ended.
+Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go. Unlike the kubelet: a socket that was removed is created
+again, and plugins that watch the directory register again; a socket of another process in its place is reported, and replaced
+once that process has ended.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 Connect = Callable[[str, str], Awaitable[None]]
 
 CHECK_SECONDS = 1.0
-# A rejected plugin tries again, mostly within a minute: one that has not for so long has given up.
+# A rejected plugin retries, mostly within a minute: without a retry for so long it has stopped.
 _EXPIRY_SECONDS = 600.0
 _MAX_REJECTIONS = 5
 _MAX_CHARACTERS = 400
-# No longer than the socket's own name. The library removes any socket at the path where it binds, and again when it ends; so it
+# No longer than the socket's own name. The library removes any socket at its path when it binds and when it ends. So it
 # binds here, and the socket is then renamed to the name that plugins know.
 _BOUND_AS = ".kubelet.new"
 _SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["Registration"].full_name
@@ -53,7 +53,7 @@ class Rejections:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # when it last occurred, and its text, the latest at the end; by text, or by reason where that is the same for all names
+        # time and text of the last occurrence, the latest at the end; by text, or by reason if it is the same for all names
         self._last: dict[str, tuple[float, str]] = {}
         self._lines = PacedLog(log, clock)
         self.changed = asyncio.Event()
@@ -63,7 +63,7 @@ class Rejections:
         metrics.REGISTRATIONS_REFUSED.labels(reason).inc()
         self._lines.log(logging.ERROR, "registration rejected", reason, **where, error=str(error))
         of_all = error.of_all if isinstance(error, RegistrationRejected) else ""
-        # of a Lease, which takes no text but UTF-8
+        # a Lease accepts only UTF-8
         text = shown(of_all or error, _MAX_CHARACTERS)
         key = reason if of_all else text
         if self._last.pop(key, None) is None:
@@ -73,7 +73,7 @@ class Rejections:
             del self._last[next(iter(self._last))]
 
     def report(self) -> str:
-        """The current ones, a line each, in a stable order. Called with each renewal of the Lease."""
+        """The current rejections, one per line, in a stable order. Called with each renewal of the Lease."""
         self.changed.clear()
         self._lines.flush()
         earliest = self._clock() - _EXPIRY_SECONDS
@@ -156,7 +156,7 @@ class RegistrationServer:
 
     def _new_server(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=options(SMALL_REQUEST_BYTES))
-        # not by the generated function, whose decoder raises on an invalid message, with a traceback
+        # the generated function is not used: its decoder logs a traceback for an invalid message
         register: grpc.RpcMethodHandler[bytes, api_pb2.Empty] = grpc.unary_unary_rpc_method_handler(
             self._register, response_serializer=api_pb2.Empty.SerializeToString
         )
@@ -180,7 +180,7 @@ def _remove_stale(socket: Path) -> None:
     if os.path.lexists(socket) and not is_socket(socket):
         raise _unusable(socket, "the path is not a socket")
     if is_served(socket):
-        raise DirectoryServed(str(socket.parent), f"it answers on {socket.name}")
+        raise DirectoryServed(str(socket.parent), f"it listens on {socket.name}")
     socket.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Connections of a plugin that has registered again from the same socket: the older ones are closed, but not again and again."""
+"""Closes older connections of a plugin that has registered again from the same socket, at a limited rate."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,12 +12,12 @@ _MAX_KEPT = 8
 
 
 class ReplacedConnections:
-    """connections: the open ones, by endpoint; a newer one has a higher number."""
+    """connections: open connections by endpoint; a newer one has a higher number."""
 
     def __init__(self, connections: Mapping[int, PluginConnection], now: Callable[[], float]) -> None:
         self._connections = connections
         self._now = now
-        # by the path the plugin registered: when one of its connections was last replaced by a newer one
+        # by registered path: the time of the last replacement of a connection
         self._replaced_at: dict[Path, float] = {}
 
     async def close_older(self, endpoint: int, newest: PluginConnection) -> None:

@@ -1,7 +1,7 @@
-"""What is read of a ResourceClaim: its UID and what was allocated. Its parameters and consumers are skipped as it is decoded.
+"""Decodes a ResourceClaim: its UID and its allocated devices. Parameters and consumers are skipped while decoding.
 
-A driver's parameters may be a tenant's secrets: they are never stored, logged or shown. What else it has is bounded, whatever a
-later API server lets through. Source: k8s.io/api resource/v1 types.go @ 1.37.
+A driver's parameters may be a tenant's secrets: they are never stored, logged or shown. Other fields are bounded, even if a
+later API server accepts more. Source: k8s.io/api resource/v1 types.go @ 1.37.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from nodedevice_agent.dra.holdings import Claim, Result
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.responses import KubeObject
 
-# As long as it may be for parameters and consumers.
+# The limit of a claim with parameters and consumers.
 MAX_BYTES: Final = 1024 * 1024
 # The API server's are 32 devices, and 32 capacities of a device with names of 96 characters.
 MAX_RESULTS: Final = 64
@@ -65,7 +65,7 @@ def claim_of(found: ResourceClaimObject) -> Claim:
 
 def _result(found: DeviceResult) -> Result:
     return Result(
-        # without which of its alternatives was chosen
+        # without the chosen alternative
         found.request.partition("/")[0][:_MAX_NAME],
         found.driver[:_MAX_NAME],
         found.pool[:_MAX_NAME],

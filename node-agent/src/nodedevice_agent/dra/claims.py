@@ -1,7 +1,7 @@
-"""Reads the ResourceClaims of this node's pods, one by one: what the kubelet does not say of their devices.
+"""Reads the ResourceClaims of this node's pods, one at a time, for details of devices that the kubelet does not report.
 
-A claim is read once for each pod that has it, and again where the kubelet shows a device that it does not have. None is ever listed
-or watched. Without the right to read claims the agent asks once an hour: `agents.observeClaims: false` in the chart takes it away.
+A claim is read once for each of its pods, and again if the kubelet shows a device that the claim lacks. Claims are never listed
+or watched. Without the permission, the agent retries once an hour; `agents.observeClaims: false` in the chart revokes it.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 PER_SECOND: Final = 10.0
 AT_ONCE: Final = 20
-# of a node; those beyond are not read
+# the most claims of a node; further ones are not read
 MAX_CLAIMS: Final = 1024
 RARELY_SECONDS: Final = 3600.0
-# what containers have is shown without the claim after that: an API server may be slow, and a node has hundreds
+# after that devices are shown without their claim: an API server may be slow, and a node has hundreds of claims
 LONGEST_WAIT_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
@@ -34,15 +34,17 @@ _SPREAD: Final = 0.2
 _FORBIDDEN: Final = "the agent may not read claims: consumed capacity and admin access of DRA devices are not shown"
 _REFUSED: Final = "a claim cannot be read: consumed capacity and admin access of its devices are not shown"
 
-# reads one by namespace and name; raises ApiError
+# reads a claim by namespace and name; raises ApiError
 Get = Callable[[str, str], Awaitable[Claim]]
 
 
 class _Entry:
-    """One claim. pods, devices: with which it is wanted; read_for, read_with: and was read last. due: not before that. since: when
-    the last of the pods came.
+    """One ResourceClaim.
 
-    tried_for: pods for which it was read, or could not be.
+    pods, devices: current demand; read_for, read_with: demand at the last read. due: earliest next read. since: when the last
+    pod came.
+
+    tried_for: pods for which a read succeeded or failed.
     """
 
     def __init__(self) -> None:
@@ -63,7 +65,7 @@ class _Entry:
 
 
 class ClaimReader:
-    """run() until cancelled. on_read: called when a claim says something else than before."""
+    """run() until cancelled. on_read: called after a claim changed."""
 
     def __init__(self, get: Get) -> None:
         self.on_read: Callable[[], None] = lambda: None
@@ -72,14 +74,14 @@ class ClaimReader:
         self._problems = LogOnce(log)
         self._entries: dict[ClaimName, _Entry] = {}
         self._budget = TokenBucket(PER_SECOND, AT_ONCE, self._now())
-        # of all of them
+        # the budget of all claims
         self._due = -math.inf
         self._is_forbidden = False
         self._changed = asyncio.Event()
 
     def wanted(self, claims: Wanted) -> None:
-        """All that there are; others are forgotten."""
-        # those that are known stay among those that are read
+        """Set all claims to read; others are forgotten."""
+        # known claims have priority
         names = sorted(claims, key=lambda name: (name not in self._entries, name))[:MAX_CLAIMS]
         self._entries = {name: self._entries.get(name) or _Entry() for name in names}
         error = f"more than {MAX_CLAIMS} are used on this node" if len(claims) > MAX_CLAIMS else ""
@@ -87,26 +89,26 @@ class ClaimReader:
         for name, entry in self._entries.items():
             pods, devices = claims[name]
             if pods - entry.pods:
-                # it may be another of the same name
+                # the claim may be a new one of the same name
                 entry.due, entry.since = -math.inf, self._now()
             entry.pods, entry.devices = pods, devices
             entry.read_for, entry.tried_for = entry.read_for & pods, entry.tried_for & pods
         self._changed.set()
 
     def of(self, namespace: str, name: str, pod_uid: str) -> Claim | None:
-        """As it was read for that pod; None where it was not."""
+        """The claim from a read for that pod, or None."""
         entry = self._entries.get((namespace, name))
         return entry.claim if entry is not None and pod_uid in entry.read_for else None
 
     def is_awaited(self, namespace: str, name: str, pod_uid: str) -> bool:
-        """Whether it will be read for that pod any moment, and has not been tried yet."""
+        """Whether the first read for that pod is about to happen."""
         entry = self._entries.get((namespace, name))
         if entry is None or self._is_forbidden or pod_uid in entry.tried_for:
             return False
         return self._now() - entry.since < LONGEST_WAIT_SECONDS
 
     async def run(self) -> None:
-        """Raises what is no failure of the API server."""
+        """Read claims until cancelled. Only errors of the API server are retried."""
         while True:
             self._changed.clear()
             waiting = {name: entry.due for name, entry in self._entries.items() if entry.is_wanted}
@@ -132,15 +134,15 @@ class ClaimReader:
             entry.read_for, entry.read_with, entry.tried_for, entry.due = pods, devices, pods, -math.inf
             entry.pauses.reset()
             if self._is_forbidden:
-                # their devices are shown already
-                self._let_nobody_wait()
+                # the devices of these claims are already shown
+                self._stop_waiting()
                 self._is_forbidden = False
             for message in (_REFUSED, _FORBIDDEN):
                 self._problems.report(message, "")
         if (entry.claim, entry.read_for, entry.tried_for) != before:
             self.on_read()
 
-    def _let_nobody_wait(self) -> None:
+    def _stop_waiting(self) -> None:
         for each in self._entries.values():
             each.tried_for = each.pods
 
@@ -148,8 +150,8 @@ class ClaimReader:
         rarely = self._now() + jittered(RARELY_SECONDS, _SPREAD, random.random())
         if error.is_temporary or isinstance(error, Unauthorized):
             entry.due = self._now() + jittered(entry.pauses.next(), _SPREAD, random.random())
-            # the API server does not answer
-            self._let_nobody_wait()
+            # the API server does not respond
+            self._stop_waiting()
             log.debug("cannot read a claim", extra={"namespace": name[0], "claim": name[1], "error": str(error)})
         elif isinstance(error, Forbidden):
             self._due, self._is_forbidden = rarely, True

@@ -1,4 +1,4 @@
-"""What a DRA driver says of the devices of this node: records of its ResourceSlices, each of bounded size. Pure."""
+"""Records of a DRA driver's ResourceSlices on this node, each of bounded size. Pure."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -16,7 +16,7 @@ PoolKey = tuple[str, str]
 
 
 class Device(Struct, frozen=True, gc=False):
-    """attributes: by name as in the slice, capacities among them. consumes: what it shares with others of its pool."""
+    """attributes: by their name in the slice, including capacities. consumes: counters that it shares with devices of its pool."""
 
     name: str
     attributes: Mapping[str, str] = NO_ATTRIBUTES
@@ -26,10 +26,10 @@ class Device(Struct, frozen=True, gc=False):
 
 
 class Slice(Struct, frozen=True):
-    """count: how many slices its pool has in that generation. counters: what devices of the pool share, and how much there is.
+    """count: the number of slices of its pool in that generation. counters: shared by devices of the pool, with their amounts.
 
-    omitted: devices that it has beyond what a slice may have. problem: what its devices are, where they are not known; else "".
-    has_attributes: whether those of its devices were kept.
+    omitted: the number of devices beyond the limit of a slice. problem: why its devices are unknown; else "".
+    has_attributes: whether the attributes of its devices were kept.
     """
 
     name: str
@@ -49,5 +49,5 @@ class Slice(Struct, frozen=True):
 
     @property
     def counted(self) -> int:
-        """How many counters it has, and its devices consume."""
+        """The number of counters that it has or its devices consume."""
         return len(self.counters) + sum(len(device.consumes) for device in self.devices)

@@ -1,7 +1,7 @@
-"""Whether a pool is of this node, where only pods tell of it: drivers also offer devices that several nodes reach.
+"""Decides whether a pool known only from pods belongs to this node: drivers also offer devices that several nodes reach.
 
-Slices of those name no node. So no watch of a node's slices shows them, and no NodeDevice: not either where a pod of this node has
-such a device. Each pool is asked about once, by its driver, as older API servers cannot select by pools.
+Slices of such devices name no node, so the watch of a node's slices does not show them. They never get a NodeDevice, even if a
+pod of this node has one. One request per driver finds them, because older API servers cannot select by pool.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Has = Callable[[str], Awaitable[bool]]
 
 
 class Elsewhere:
-    """run() until cancelled. on_known: called with each pool of which it has become known."""
+    """run() until cancelled. on_known: called with each pool once its place is known."""
 
     def __init__(self, has: Has) -> None:
         self.on_known: Callable[[PoolKey], None] = lambda key: None
@@ -28,23 +28,23 @@ class Elsewhere:
         self._is_changed = asyncio.Event()
 
     def ask(self, keys: Collection[PoolKey]) -> None:
-        """All pools that only pods tell of; others are forgotten."""
+        """Set all pools known only from pods; others are forgotten."""
         if self._found.keys() != {*keys}:
             self._found = {key: self._found.get(key) for key in keys}
             self._is_changed.set()
 
     def is_beyond(self, key: PoolKey) -> bool | None:
-        """Whether it is a pool that is not of this node; None until that is known."""
+        """Whether the pool does not belong to this node; None until known."""
         return self._found.get(key)
 
     async def run(self) -> None:
         while True:
-            # those first that are left of another run
+            # first the rest of an earlier run
             self._is_changed.clear()
             for driver in sorted({key[0] for key in self._unknown()}):
                 found = await until_done(partial(self._answer, driver))
                 for key in self._unknown():
-                    # who hears of one may forget another
+                    # the callback may forget other pools
                     if key[0] == driver and key in self._found:
                         self._found[key] = found
                         self.on_known(key)
@@ -54,11 +54,11 @@ class Elsewhere:
         return [key for key, found in self._found.items() if found is None]
 
     async def _answer(self, driver: str) -> bool:
-        """Raises ApiError for what may be otherwise soon."""
+        """Raises ApiError if a retry may succeed."""
         try:
             return await self._has(driver)
         except ApiError as exc:
             if exc.is_temporary or isinstance(exc, Unauthorized):
                 raise
-            # as far as anybody says it is of this node
+            # without other evidence the pool belongs to this node
             return False

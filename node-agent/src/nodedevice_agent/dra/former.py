@@ -11,7 +11,7 @@ from nodedevice_agent.kube.served import is_taken
 
 
 class FormerPools:
-    """Without slices and without holders. slices.run() keeps the file of their names, which is empty in the end."""
+    """Pools without slices and holders. slices.run() keeps the file of their names, which is empty in the end."""
 
     def __init__(
         self,

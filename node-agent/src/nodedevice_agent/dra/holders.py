@@ -1,7 +1,7 @@
-"""Who has devices of DRA drivers on this node, kept up to date from the kubelet's pod resources, the API's pods and their claims.
+"""Tracks the holders of DRA devices on this node, from the kubelet's pod resources, the API's pods and their claims.
 
-The kubelet is asked again for a pod that has claims once it has a sandbox, and once it has ended. What its claims say beyond that
-is read by another; without it, those fields are absent.
+A pod with claims is read again from the kubelet when it gets a sandbox, and when it has ended. Another reader reads the claims;
+without it, their fields are absent.
 """
 
 import asyncio
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NOTHING: Final = PoolHoldings()
-# Devices of claims, each of which takes up to 25 microseconds: of all that are shown in one turn of the event loop, and of a step
-# where there are more.
+# Devices of claims, up to 25 microseconds each: the most in one turn of the event loop, and the size of a step if there are more.
 _SHOWN_AT_ONCE: Final = 512
 _A_STEP: Final = 128
 
 # namespace and name of a claim
 ClaimName = tuple[str, str]
-# what of each claim is asked for: the UIDs of the pods that have it, and the devices that the kubelet shows
+# by claim: the UIDs of its pods, and the devices that the kubelet shows
 Wanted = Mapping[ClaimName, tuple[frozenset[str], frozenset[DeviceKey]]]
 
 
 class Holders(Subscriber):
-    """The pods of the node go to the same three methods as everywhere. run() until cancelled: it
-    shows what is too much for one turn of the event loop.
+    """The holders of DRA devices.
 
-    wake: has the reader ask now. on_known: called once it is known who has devices. on_changed: called with driver and pool where
-    of(), reported_unhealthy() or cdi_ids() is another.
+    run() until cancelled: it shows changes too large for one turn of the event loop.
+
+    wake: makes the reader ask now. on_known: called once the holders are known. on_changed: called with driver and pool if
+    of(), reported_unhealthy() or cdi_ids() changed.
     """
 
     def __init__(self, claims: "ClaimReader", wake: Callable[[], None]) -> None:
@@ -54,16 +54,16 @@ class Holders(Subscriber):
         self._claims = claims
         self._wake = wake
         self._problems = LogOnce(log)
-        # None before the first answer, and before the first list of pods
+        # None before the first response, and before the first list of pods
         self._rows: tuple[ClaimRow, ...] | None = None
         self._shown: frozenset[PodName] = frozenset()
         self._pods: dict[str, Pod] | None = None
-        # those that the kubelet still shows
+        # ended pods that the kubelet still shows
         self._ended: dict[str, Pod] = {}
         self._held: dict[PoolKey, PoolHoldings] = {}
-        # whether the kubelet and the API have answered since the start, and each claim has been tried
+        # whether the kubelet and the API server have responded since the start, and each claim was tried
         self.is_known = False
-        # who has what, without what the claims say
+        # holders and devices, without data of the claims
         self._owned: Sequence[Held] = ()
         self._is_much_to_show = asyncio.Event()
         claims.on_read = self._show
@@ -80,7 +80,7 @@ class Holders(Subscriber):
         return self._held.get((driver, pool), _NOTHING).unhealthy
 
     def cdi_ids(self, driver: str, pool: str) -> Mapping[str, tuple[str, ...]]:
-        """By device, the CDI names by which containers have it; sorted."""
+        """The CDI names of each device in containers; sorted."""
         return self._held.get((driver, pool), _NOTHING).cdi_ids
 
     # -- pods ---------------------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Holders(Subscriber):
 
     def pods_read(self, found: PodReading) -> None:
         if found.rows is None:
-            # the reader tries again, and what was known stays
+            # the reader retries; the last rows stay
             return
         self._report(found)
         rows = tuple(row for row in found.claim_rows if is_observed((row.driver, row.pool)))
@@ -132,7 +132,7 @@ class Holders(Subscriber):
     # -- internals ----------------------------------------------------------------------------------------------------------------
 
     def _end(self, *pods: Pod) -> None:
-        """Those that may have devices yet."""
+        """Keep ended pods that may still have devices."""
         for pod in pods:
             is_shown = self._rows is None or (pod.namespace, pod.name) in self._shown
             if is_shown and pod.claims is not None:
@@ -145,7 +145,7 @@ class Holders(Subscriber):
             self._wake()
 
     def _decide_for(self, pod: Pod) -> None:
-        """Nothing else depends on the pod, and without rows nothing does."""
+        """Decide again if the pod has rows; only these depend on it."""
         if (pod.namespace, pod.name) in self._shown:
             self._decide()
 
@@ -157,19 +157,19 @@ class Holders(Subscriber):
             pods.setdefault((pod.namespace, pod.name), []).append(pod)
         held = self._owned = held_by(self._rows, pods)
         owners = {each.pod.uid for each in held}
-        # one of the same name may have its claims now
+        # a new pod of the same name may have its claims now
         self._ended = {uid: pod for uid, pod in self._ended.items() if uid in owners}
         self._claims.wanted(_wanted(held))
         self._show()
 
     def _show(self) -> None:
-        """Pods and rows are as before, or were decided on."""
+        """Show the current pods and rows."""
         if self._rows is None or self._pods is None:
             return
         if len(self._rows) > _SHOWN_AT_ONCE:
             self._is_much_to_show.set()
             return
-        # what is under way is outdated
+        # the pass under way is outdated
         self._is_much_to_show.clear()
         for _ in self._showing():
             pass
@@ -183,9 +183,9 @@ class Holders(Subscriber):
                     await asyncio.sleep(0)
 
     def _showing(self) -> Iterator[None]:
-        """Yields for each device. What is outdated by then is shown where all is shown again soon: changes delay nothing."""
+        """Yields after each device. An outdated result is still shown if the next pass follows soon: changes cause no delay."""
         held = self._owned
-        # a moment later all of it is known, and shown at once
+        # these claims are read in a moment, and then shown at once
         awaited = self._claims.is_awaited
         settled = [each for each in held if not awaited(each.pod.namespace, each.claim, each.pod.uid)]
         found = yield from holdings(settled, self._claims.of, frozenset(self._ended))

@@ -1,8 +1,8 @@
-"""Which containers have which devices of DRA drivers: the kubelet's rows, with what the API says of their pods and claims. Pure.
+"""Joins the kubelet's rows of DRA devices in containers with their pods and claims from the API. Pure.
 
-That a container has a device is the kubelet's word alone. It shows each container all devices of a claim; where the claim has been
-read, those of requests that the container does not name are left out, as the kubelet injects none of them. A claim belongs to the
-pod that has that name, and is in its namespace; what it says of devices that the kubelet does not show counts for nothing.
+Only the kubelet decides that a container has a device. It shows each container all devices of a claim. Once the claim was read,
+devices of requests that the container does not name are left out, because the kubelet does not inject them. A claim belongs to
+the pod of that name in its namespace. Devices in a claim that the kubelet does not show are ignored.
 Source: kubelet pkg/kubelet/cm/dra GetResources, GetContainerClaimInfos, UpdateAllocatedResourcesStatus @ 1.37.
 """
 
@@ -20,7 +20,7 @@ from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.kube.status import MAX_IDS
 from nodedevice_agent.kubelet.readings import ClaimRow
 
-# of one claim and container, as the CRD has it
+# the CRD's bound for one claim and container
 MAX_CLAIMED: Final = 64
 _REPORTED: Final = "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it"
 
@@ -45,7 +45,7 @@ class Result(Struct, frozen=True, gc=False):
 
 
 class Claim(Struct, frozen=True, dict=True):
-    """uid: "" where it has none. What is made of the results is kept: each decision asks all claims of the node for it."""
+    """uid: "" if it is missing. Derived values are cached: each decision uses all claims of the node."""
 
     uid: str
     results: tuple[Result, ...] = ()
@@ -55,7 +55,7 @@ class Claim(Struct, frozen=True, dict=True):
         found: dict[DeviceKey, list[Result]] = {}
         for result in self.results:
             found.setdefault(result.key, []).append(result)
-        # nothing that the search for garbage would look at
+        # tuples of immutable items are not tracked by the garbage collector
         return {key: tuple(results) for key, results in found.items()}
 
     @cached_property
@@ -63,12 +63,12 @@ class Claim(Struct, frozen=True, dict=True):
         return frozenset(self.by_key)
 
 
-# the claim of that namespace and name as it was read for that pod, by UID; None where it was not
+# the claim of that namespace and name from a read for the pod of that UID, or None
 Read = Callable[[str, str, str], Claim | None]
 
 
 class Held(Struct, frozen=True, gc=False):
-    """What a container has by one claim, as the kubelet shows it. claim: its name. uses: how the container uses it."""
+    """The devices of one claim in a container, from the kubelet. claim: its name. uses: how the container uses it."""
 
     pod: Pod
     container: str
@@ -90,9 +90,9 @@ def device_key(row: ClaimRow) -> DeviceKey:
 
 
 def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> list[Held]:
-    """By pod UID, container and claim. pods: by name, the unfinished one first. A row whose pod the API does not have is left out.
+    """Sorted by pod UID, container and claim. pods: by name, the unfinished one first. A row without a pod in the API is left out.
 
-    Of two pods of one name it is the one that uses the claim.
+    If two pods have one name, the pod that uses the claim counts.
     """
     found: dict[tuple[PodName, str, str], list[ClaimRow]] = {}
     for row in rows:
@@ -110,7 +110,10 @@ def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> 
 def holdings(
     found: Iterable[Held], read: Read, ended: Collection[str]
 ) -> Generator[None, None, dict[PoolKey, PoolHoldings]]:
-    """By pool. found: by pod UID, container and claim. ended: UIDs of pods that have ended, by the API. Yields for each device."""
+    """Holdings by pool.
+
+    found: sorted by pod UID, container and claim. ended: UIDs of pods that have ended, by the API. Yields for each device.
+    """
     allocations: dict[PoolKey, list[AllocationStatus]] = {}
     unhealthy: dict[PoolKey, dict[str, str]] = {}
     cdi_ids: dict[PoolKey, dict[str, set[str]]] = {}
@@ -143,12 +146,12 @@ def _uses(pod: Pod, container: str, claim: str) -> tuple[ClaimUse, ...]:
     return tuple(use for use in uses if use.container == container and use.claim == claim)
 
 
-# a device, and what the claim says of it for the requests that the container names
+# a device, and its results in the claim for the requests that the container names
 _Row = tuple[ClaimRow, Sequence[Result]]
 
 
 def _injected(held: Held, claim: Claim | None) -> Iterator[_Row]:
-    """Without the devices of requests of the claim that the container does not name."""
+    """Leave out devices of requests that the container does not name."""
     by_key: Mapping[DeviceKey, Sequence[Result]] = claim.by_key if claim is not None else {}
     named = {use.request for use in held.uses}
     is_whole = not named or "" in named
@@ -183,9 +186,9 @@ def _allocation(held: Held, claim: Claim | None, rows: Sequence[_Row], *, is_rel
 
 
 def _claimed(held: Held, device: str, share_id: str, results: Sequence[Result]) -> ClaimedDevice | None:
-    """None where there is nothing to say beyond its name."""
+    """Details of a device; None if only its name is known."""
     extended, consumed = _extended_resource(held, results), dict(results[0].consumed) if results else {}
-    # for administration and for use is for use
+    # a device requested for administration and for use counts as in use
     is_admin = bool(results) and all(result.admin_access for result in results)
     if not (share_id or extended or consumed or is_admin):
         return None
@@ -199,7 +202,7 @@ def _claimed(held: Held, device: str, share_id: str, results: Sequence[Result]) 
 
 
 def _extended_resource(held: Held, results: Sequence[Result]) -> str:
-    """By which name the pod asked for it. Where the claim does not say for which request it is: the one name that the pod has."""
+    """The extended resource of the pod's request. If the claim does not name the request, the only one of the pod."""
     requests = {result.request for result in results}
     uses = held.pod.claims.uses if held.pod.claims is not None and not requests else held.uses
     names = {
@@ -212,7 +215,7 @@ def _extended_resource(held: Held, results: Sequence[Result]) -> str:
 
 
 def _unhealthy(held: Held) -> Iterator[tuple[ClaimRow, str]]:
-    """Of several devices of a claim that have one CDI name, the kubelet reports the first."""
+    """If several devices of a claim have one CDI name, the kubelet reports the first."""
     reported = {
         each.resource_id: each.message
         for each in (held.pod.claims.unhealthy if held.pod.claims is not None else ())

@@ -1,8 +1,8 @@
-"""The resource name by which a DRA driver's pool has a NodeDevice: the driver's name and the pool's, without the node's. Pure.
+"""Derives the resource name of a DRA driver's pool, for its NodeDevice, from the driver's and the pool's name. Pure.
 
-Most drivers name the pool of a node as the node, which other nodes' pools must not be named: `gpu.vendor.com/devices`. Eight or
-more digits of a hash follow where the pool's name does not fit a resource name, or where that name is another's. A driver's name
-may have capitals, which a resource name's domain may not; the names of two drivers may differ in nothing else.
+The node's name is left out, because most drivers name a pool after its node: `gpu.vendor.com/devices`. Eight or more digits of
+a hash follow if the pool's name is invalid in a resource name, or if the name is taken. A driver's name may have capitals,
+which the domain of a resource name may not; the names of two drivers may differ only in capitals.
 Source: k8s.io/kubernetes pkg/apis/storage/validation ValidateCSIDriverName @ 1.37.
 """
 
@@ -19,7 +19,7 @@ from nodedevice_agent.dra.devices import PoolKey
 # the API server's, and the CRD's
 MAX_DRIVER: Final = 63
 MAX_POOL: Final = 253
-# of a pool that has the node's name
+# the name of a pool that is named after the node
 DEVICES: Final = "devices"
 _MAX: Final = 63
 _DIGITS: Final = (8, 16, 32)
@@ -28,7 +28,7 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^-A-Za-z0-9_.]")
 
 
 def is_observed(key: PoolKey) -> bool:
-    """Whether it is a pool of a driver that is shown: those of our own driver are made of NodeDevices."""
+    """Whether the pool is shown. Pools of our own driver are not: they are made from NodeDevices."""
     driver, pool = key
     is_name = len(driver) <= MAX_DRIVER and extended_resources.DOMAIN.fullmatch(domain(driver)) is not None
     return is_name and driver != DRA_DRIVER and 0 < len(pool) <= MAX_POOL
@@ -40,9 +40,9 @@ def domain(driver: str) -> str:
 
 
 def resource_name(node_name: str, driver: str, pool: str, is_taken: Callable[[str], bool]) -> str:
-    """is_taken: whether a name is another pool's, or of devices that are given out in another way.
+    """Return the resource name of a pool; stable for the same arguments, also after a restart.
 
-    The same again for the same arguments, after a restart too.
+    is_taken: whether another pool or another allocator has a name.
     """
     prefix, shown = domain(driver), _without_node(node_name, pool)
     name = f"{prefix}/{shown}"

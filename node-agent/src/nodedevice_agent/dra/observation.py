@@ -1,4 +1,4 @@
-"""What an agent observes of DRA: who offers which devices, by the slices; and who has them, by the kubelet and by claims."""
+"""The agent's observation of DRA: offered devices from slices, and their holders from the kubelet and claims."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

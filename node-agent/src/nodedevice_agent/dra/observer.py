@@ -1,8 +1,8 @@
-"""Observes what DRA drivers offer on this node: follows its ResourceSlices, and has each changed pool published. It changes none.
+"""Watches the ResourceSlices of this node, and publishes each changed pool. It never writes slices.
 
-A driver may publish as fast as it can: of each slice the latest one is decoded, a few times at once and then once a second, and one
-at a time, so that the event loop is never held for long. Where the API server does not have the kind nothing is done but to ask
-again, rarely.
+A driver may publish very fast. Only the latest version of a slice is decoded: a few times at once, then once a second. Slices
+are decoded one at a time, so that the event loop is never blocked for long. If the API server lacks the kind, the agent rarely
+retries.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ from nodedevice_agent.lib.filesystem import remove, replace_durably
 log = logging.getLogger(__name__)
 
 TAINT_RULES: Final = "devicetaintrules"
-# how often the API server is asked whether it has the kind, and rules for taints: it may be another release
+# the interval of checks whether the API server serves slices and taint rules: it may be upgraded
 ASK_SECONDS: Final = 3600.0
 # ... while it sends nothing: it may have been started without the kind
 ASK_STALE_SECONDS: Final = 60.0
 _SPREAD: Final = 0.2
-# of one slice
+# the pace of one slice
 DECODED_PER_SECOND: Final = 1.0
 DECODED_AT_ONCE: Final = 5
 _MOST_KNOWN: Final = 256
@@ -72,12 +72,12 @@ class DriverObserver:
         self._publish = publish
         self._file = file
         self._now = asyncio.get_running_loop().time
-        # by name, the latest of each that is not decoded yet; None: it is gone
+        # by name, the latest version that is not decoded yet; None: deleted
         self._waiting: dict[str, ResourceSliceObject | None] = {}
-        # of those that are known: the resource version, and when the next may be decoded
+        # by known slice: the resource version, and the pace of decoding
         self._versions: dict[str, str] = {}
         self._pace: dict[str, TokenBucket] = {}
-        # the names in a list whose slices are not all decoded, and of which not: later changes of the others are not waited for
+        # the names in a list that is not decoded completely, and the remaining ones: later changes of the others need no wait
         self._listed: frozenset[str] | None = None
         self._awaited = set[str]()
         self._is_changed = asyncio.Event()
@@ -90,7 +90,7 @@ class DriverObserver:
         served.on_forgotten = self._is_changed.set
 
     async def run(self) -> None:
-        """Follow the slices while the API server has them; none where drivers are not observed any more."""
+        """Watch the slices while the API server serves them; set none if the observation of drivers is off."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work())
             tasks.create_task(self._keep_names())
@@ -103,7 +103,7 @@ class DriverObserver:
                 following = await self._asked(tasks, following)
 
     async def _asked(self, tasks: asyncio.TaskGroup, following: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
-        """Ask the API server, begin or end to follow the slices, and wait until it is to be asked again."""
+        """Check whether the API server serves slices, start or stop the watch, and wait until the next check."""
         kinds = await until_done(partial(self._watches.cluster.served, slices.RESOURCE.api_version))
         self.served.has_rules = TAINT_RULES in kinds
         is_served = slices.RESOURCE.plural in kinds
@@ -149,7 +149,7 @@ class DriverObserver:
     # -- the watch ------------------------------------------------------------------------------------------------------------
 
     def synced(self, objects: list[ResourceSliceObject], version: int) -> None:
-        """All of this node."""
+        """The complete list of this node."""
         self._all_are(objects)
 
     def _all_are(self, objects: Collection[ResourceSliceObject]) -> None:
@@ -178,7 +178,7 @@ class DriverObserver:
         self._waiting[name] = found
         self._is_changed.set()
 
-    # -- what has changed -------------------------------------------------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         while True:
@@ -191,7 +191,7 @@ class DriverObserver:
             self._is_changed.clear()
 
     async def _decode(self) -> float:
-        """Those that may be decoded now, with a turn for others after each. Returns when the next may be."""
+        """Decode the slices that may be decoded now, and yield to other tasks after each. Returns the time of the next."""
         next_due = math.inf
         for name in [*self._waiting]:
             now = self._now()
@@ -221,11 +221,11 @@ class DriverObserver:
         pools = self.served.pools
         made = slice_of(found, with_attributes=pools.has_room_for_attributes(name))
         if not pools.has_room_for_counters(made):
-            # without some of them the numbers of its pool would be wrong
+            # without some counters the numbers of the pool would be wrong
             found.lighten()
             made = slice_of(found)
         if made.has_attributes and not found.is_left_out:
-            # else the next list brings it again, and there may be room
+            # otherwise the next list brings it again, and there may be room
             self._versions[name] = str(found.metadata.resourceVersion)
         self._published(self.served.put(made, now))
         self._problems.report(
@@ -241,7 +241,9 @@ class DriverObserver:
             return False
         if spec.nodeName != self._node_name:
             error = f"the slice {name} is of the node {str(spec.nodeName)[:253]!r}"
-            self._problems.report("ResourceSlices ignored: the API server was asked for those of this node", error)
+            self._problems.report(
+                "ResourceSlices of other nodes ignored: the API server does not apply the field selector", error
+            )
             return False
         if not is_observed((spec.driver, spec.pool.name)):
             return False
@@ -269,26 +271,26 @@ class DriverObserver:
     # -- for others -------------------------------------------------------------------------------------------------------------
 
     def held_known(self) -> None:
-        """What containers have is known from now on."""
+        """The devices of containers are known from now on."""
         self._changed_by_others(self.served.held_known(self._now()))
 
     def held_changed(self, driver: str, pool: str) -> None:
-        """Containers have other devices of that pool than before, or other ones of them are healthy."""
+        """The devices of that pool in containers changed, or their health."""
         self._changed_by_others(self.served.held_changed((driver, pool), self._now()))
 
     def displace(self, resource_names: Collection[str], by: str) -> None:
-        """The places of those that drivers have are that name's."""
+        """The places of drivers' resources in `resource_names` go to the resource `by`."""
         self._published(self.served.displaced(resource_names, by))
 
     def _changed_by_others(self, resource_names: Collection[str]) -> None:
         self._published(resource_names)
-        # there may be a time to wait for: a pool has no place, as its name is somebody else's by now
+        # there may be a new deadline: a pool lost its place because its name is taken now
         self._is_changed.set()
 
     # -- the file ---------------------------------------------------------------------------------------------------------------
 
     async def _keep_names(self) -> None:
-        """In a thread, for a disk that is slow, and not all the time: pools may be invented."""
+        """Store the names in a thread, because a disk may be slow, and with pauses: a driver may invent pools."""
         while True:
             await self._may_store.wait()
             self._may_store.clear()
@@ -311,14 +313,14 @@ class DriverObserver:
 
 
 def known_names(file: Path) -> dict[PoolKey, str]:
-    """The names that pools had before the start. What is damaged is as good as nothing."""
+    """The names of pools before the start; empty if the file is damaged."""
     try:
         stored = decode(file.read_bytes(), list[_StoredPool])
     except FileNotFoundError:
         return {}
     except (OSError, Undecodable) as exc:
         extra = {"path": str(file), "error": str(exc)[:400]}
-        log.error("cannot read the names of pools; those that are gone by now are not known", extra=extra)
+        log.error("cannot read the names of pools; names of deleted pools are lost", extra=extra)
         return {}
     found: dict[PoolKey, str] = {}
     for each in stored[:_MOST_KNOWN]:

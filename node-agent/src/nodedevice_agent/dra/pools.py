@@ -1,8 +1,8 @@
-"""The pools of this node's DRA drivers, from their slices: which generation counts, what is missing, what is in two slices. Pure.
+"""Builds the pools of this node's DRA drivers from their slices: the current generation, missing slices, duplicates. Pure.
 
-The newest generation counts once all its slices are there; until then the last one that was complete is shown. The scheduler gives
-out nothing of a pool that has fewer slices than it says, or more, nor of one in which a device or a set of counters is twice, or a
-device consumes of a counter that is nowhere.
+The newest generation counts once it is complete; until then the last complete one is shown. The scheduler allocates nothing
+from a pool whose number of slices differs from its count. The same holds if a device or a set of counters occurs twice, or if a
+device consumes an unknown counter.
 Source: k8s.io/dynamic-resource-allocation structured/internal, GatherPools @ 1.37.
 """
 
@@ -16,28 +16,28 @@ from msgspec.structs import replace
 
 from nodedevice_agent.dra.devices import Device, PoolKey, Slice
 
-# A pool of 4,096 devices, of which a NodeDevice may list as many, has 64 slices where one has taints.
+# A pool of 4,096 devices, the most that a NodeDevice lists, has 64 slices if a device has taints.
 MAX_SLICES_OF_DRIVER: Final = 128
 MAX_SLICES: Final = 256
-# each driver may have so many, whatever others have
+# slices that each driver may have in any case
 MIN_SLICES_OF_DRIVER: Final = 8
 MAX_SLICES_IN_ALL: Final = 384
-# of all devices: some 10 MB
+# attributes of all devices: some 10 MB
 MAX_ATTRIBUTES: Final = 65_536
-# of all sets and devices: the same
+# counters of all sets and devices: some 10 MB
 MAX_COUNTERS: Final = 32_768
-# in messages
+# the most names in a message
 MAX_NAMED: Final = 3
 
 
 class Pool(Struct, frozen=True):
-    """The devices are those of the last generation of which every slice was there; without one yet, those of the slices that are.
+    """A pool with the devices of its last complete generation, or of the existing slices before the first one.
 
-    devices: by name, in order. omitted: how many their slices have beyond what a slice may have. missing: slices of the newest
-    generation. surplus: slices that it has beyond their number by its own word.
-    twice: devices that are in two slices. uncounted: counters that devices consume and no slice has, and sets that two have.
-    unread: slices whose devices are not known; problem: what these are, of the first. Of each the first few.
-    shared: how much there is of each counter of each set that devices share.
+    devices: by name, in order. omitted: the number of devices beyond the limit of a slice. missing, surplus: slices of the
+    newest generation, compared with its own count.
+    twice: devices in two slices. uncounted: consumed counters that no slice has, and sets in two slices.
+    unread: slices with unknown devices; problem: why, for the first slice. Each lists the first few.
+    shared: the amount of each counter of each shared set.
     """
 
     driver: str
@@ -69,18 +69,18 @@ class Pool(Struct, frozen=True):
 
 
 class Pools:
-    """Of one node. What is beyond the bounds of a node is counted, and left out."""
+    """The pools of one node. Slices beyond the bounds are counted and left out."""
 
     def __init__(self) -> None:
         self._slices: dict[str, Slice] = {}
         self._pools: dict[PoolKey, Pool] = {}
-        # of those without slices: as they were
+        # the last state of pools without slices
         self._former: dict[PoolKey, Pool] = {}
-        # by slice: how many attributes its devices have
+        # by slice: the number of attributes of its devices
         self._attributes: dict[str, int] = {}
-        # by slice: how many counters it has, and its devices consume
+        # by slice: the number of counters that it has or its devices consume
         self._counters: dict[str, int] = {}
-        # names of slices without the attributes of their devices, as there is no room for them
+        # names of slices whose attributes were dropped for lack of room
         self.bare: set[str] = set()
 
     def __contains__(self, key: PoolKey) -> bool:
@@ -101,16 +101,16 @@ class Pools:
         return own < most and len(self._slices) < MAX_SLICES_IN_ALL
 
     def has_room_for_attributes(self, name: str) -> bool:
-        """Whether those of that slice may be kept, beside those of all others."""
+        """Whether the attributes of that slice fit the bound."""
         return sum(self._attributes.values()) - self._attributes.get(name, 0) < MAX_ATTRIBUTES
 
     def has_room_for_counters(self, found: Slice) -> bool:
-        """Whether there is room for those of that slice, beside those of all others."""
+        """Whether the counters of that slice fit the bound."""
         others = sum(self._counters.values()) - self._counters.get(found.name, 0)
         return not found.counted or others + found.counted <= MAX_COUNTERS
 
     def put(self, found: Slice) -> set[PoolKey]:
-        """The slice, new or changed. Returns the pools that are others now."""
+        """Add or replace a slice. Returns the changed pools."""
         before = self._slices.get(found.name)
         self._slices[found.name] = found
         (self.bare.discard if found.has_attributes else self.bare.add)(found.name)
@@ -127,11 +127,11 @@ class Pools:
         return self._composed({found.key}) if found is not None else set()
 
     def forget(self, key: PoolKey) -> None:
-        """It has had no slices for so long that others of that name are another pool's."""
+        """Forget a pool that has had no slices for long: later slices of that name form a new pool."""
         self._former.pop(key, None)
 
     def names(self) -> set[str]:
-        """Of all slices that are known."""
+        """The names of all known slices."""
         return {*self._slices}
 
     def _composed(self, keys: Iterable[PoolKey]) -> set[PoolKey]:
@@ -151,7 +151,7 @@ class Pools:
 
 
 def composed(slices: Sequence[Slice], before: Pool | None) -> Pool | None:
-    """The pool of these slices, which are all that there are of it; None where there are none."""
+    """The pool of these slices; None without slices. slices: all of the pool."""
     if not slices:
         return None
     newest = max(found.generation for found in slices)
@@ -175,7 +175,7 @@ def composed(slices: Sequence[Slice], before: Pool | None) -> Pool | None:
 
 
 def _of_slices(first: Slice, slices: Sequence[Slice], *, is_whole: bool) -> Pool:
-    """first: any of that generation, where none of them can be used."""
+    """first: any slice of the generation; `slices` may be empty."""
     devices: dict[str, Device] = {}
     where: dict[str, str] = {}
     twice: dict[str, str] = {}

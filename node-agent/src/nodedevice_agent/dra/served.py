@@ -1,8 +1,8 @@
-"""What DRA drivers offer on this node: which pools have a NodeDevice, by which name, and what it shows. It is only shown.
+"""Shows the pools of DRA drivers on this node as NodeDevices: chooses the pools, their names and their status.
 
-Each pool is a resource of the node: it has a place among the names, a state, and what pods hold of it. Its state follows its
-slices: a kubelet that starts deletes all slices of its node, and the drivers publish them again. So a pool without any is gone only
-after a moment, and one that lacks some is only reported as incomplete after a longer one.
+Each pool is a resource of the node, with a place among the names, a state, and its held devices. The state follows the pool's
+slices. A kubelet that starts deletes all slices of its node, and the drivers publish them again. So a pool without slices is
+gone only after a delay, and an incomplete pool is reported only after a longer one.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ from nodedevice_agent.kube.status import node_device_status
 GONE_SECONDS: Final = 10.0
 # slices of one generation come one by one, and a driver's client may be slow
 INCOMPLETE_SECONDS: Final = 30.0
-# until another name may have left its place
+# the interval of attempts to get a free place
 _PLACE_SECONDS: Final = 30.0
-# names of a driver that may lose one to another driver
+# a driver with so many names may lose one to another driver
 _LEAST: Final = 2
 # the name of the watch of slices, in /readyz
 WATCH: Final = "resourceslices"
 
 
 class Held(Protocol):
-    """Which containers have which devices of a pool, by the kubelet; none, as far as a class does not say otherwise."""
+    """The devices of pools in containers, from the kubelet. The defaults stand for a node without any."""
 
     @property
     def is_known(self) -> bool:
-        """Whether the kubelet has answered since the start; until then the last published statuses stay."""
+        """Whether the kubelet has responded since the start; until then the published statuses stay."""
         return True
 
     def of(self, driver: str, pool: str) -> Sequence[AllocationStatus]:
@@ -55,19 +55,19 @@ class Held(Protocol):
         return ()
 
     def pools(self) -> frozenset[PoolKey]:
-        """Of which pods hold devices, also where no slice shows them any more."""
+        """Pools whose devices are held by pods, also after their slices are gone."""
         return frozenset()
 
     def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
-        """By device: what the status of the pod that holds it says."""
+        """The reason by device, from the status of the pod that holds it."""
         return {}
 
 
 class ServedByDrivers:
     """A source of the Publisher.
 
-    is_taken: whether a name is of devices that are given out in another way. known: the names of pools before the start.
-    is_off: whether drivers are not observed any more; then these have no slices, and their NodeDevices are deleted.
+    is_taken: whether another allocator has a name. known: the names of pools before the start.
+    is_off: whether observation of drivers is off; then pools have no slices, and their NodeDevices are deleted.
     """
 
     watch = WATCH
@@ -83,17 +83,17 @@ class ServedByDrivers:
     ) -> None:
         self.pools = Pools()
         self.resources: dict[str, Resource] = {}
-        # no pod asks for one of these names in its limits
+        # pods never request these names in their limits
         self.places = Places(self.resources, dict[str, Pod]())
         self.places.are_pods_known = True
-        # called when the NodeDevice of a pool is: a pool that is there may have a place again, of another its name ends
+        # called when a pool's NodeDevice is forgotten: an existing pool may get a place again, and a deleted pool loses its name
         self.on_forgotten: Callable[[], None] = lambda: None
         self.is_off = is_off
         # whether the API server serves DeviceTaintRules
         self.has_rules = False
-        # whether slices are not followed any more although there are some, for want of the right
+        # whether slices are no longer watched because the agent lost the permission
         self.is_blind = False
-        # whether a pool is one that is not of this node; None until that is known
+        # whether a pool does not belong to this node; None until known
         self.is_beyond: Callable[[PoolKey], bool | None] = lambda key: False
         # False until the first list of slices
         self.is_synced = False
@@ -102,7 +102,7 @@ class ServedByDrivers:
         self._node_name = node_name
         self._held = held
         self._is_taken = is_taken
-        # what is shown of each: of a pool that has just lost its slices, as it was
+        # the shown state of each pool; after it lost its slices, the last one
         self._shown: dict[PoolKey, Pool] = {}
         self._gone_at: dict[PoolKey, float] = {}
         self._late_at: dict[PoolKey, float] = {}
@@ -111,26 +111,26 @@ class ServedByDrivers:
 
     @property
     def without_place(self) -> set[PoolKey]:
-        """Pools that are not shown, as the node has too many names."""
+        """Pools that are not shown because the node has too many names."""
         return {pool.key for pool in self.pools if self.names.get(pool.key) not in self.resources}
 
     @property
     def only_held(self) -> set[PoolKey]:
-        """Pools that nothing tells of but the pods that have their devices; none before the first list of slices."""
+        """Pools known only from pods that hold their devices; empty before the first list of slices."""
         known = {*self.names, *self._shown, *(pool.key for pool in self.pools)}
         return {*self._held.pools()} - known if self.is_synced else set()
 
     # -- changes --------------------------------------------------------------------------------------------------------------
 
     def put(self, found: Slice, now: float) -> set[str]:
-        """A slice, new or changed. Each change returns the resources that may have changed."""
+        """Add or replace a slice. Like all changes, returns the resources that may have changed."""
         return self._changed(self.pools.put(found), now)
 
     def removed(self, slice_name: str, now: float) -> set[str]:
         return self._changed(self.pools.remove(slice_name), now)
 
     def synced(self, slice_names: Collection[str], now: float) -> set[str]:
-        """All slices that there are, which were put before."""
+        """Set the names of all existing slices, which were put before."""
         gone = {key for name in self.pools.names().difference(slice_names) for key in self.pools.remove(name)}
         if self.is_synced:
             return self._changed(gone, now)
@@ -142,50 +142,50 @@ class ServedByDrivers:
         return self._changed(gone | known, now)
 
     def remember(self, name: str, status: NodeDeviceStatus) -> None:
-        """The NodeDevice that a pool had before the start, where nothing else knows of it."""
+        """Restore the name of a pool from its NodeDevice, if no other record has it."""
         key = (status.driver, status.pool)
         is_new = is_observed(key) and key not in self.names and name not in self.names.values()
         if is_new and name.startswith(f"{domain(key[0])}/") and not self.is_synced:
             self.names[key] = name
 
     def held_changed(self, key: PoolKey, now: float) -> set[str]:
-        """Containers have other devices of that pool than before, or other ones of them are healthy."""
+        """The devices of that pool in containers changed, or their health."""
         return self._changed({key}, now) if self.is_synced else set()
 
     def held_known(self, now: float) -> set[str]:
-        """What containers have is known from now on."""
+        """The devices of containers are known from now on."""
         return self._changed({*self.names, *self._held.pools()}, now) if self.is_synced else set()
 
     def tick(self, now: float) -> set[str]:
-        """Time has passed: some may be gone, or incomplete for too long; and others may have left room."""
+        """Time has passed: pools may be gone, incomplete for too long, or get a free place."""
         gone = {key for key, at in self._gone_at.items() if at <= now}
         late = {key for key, at in self._late_at.items() if self._ticked_at < at <= now}
         self._ticked_at = now
         return self._changed(gone | late | self.without_place, now)
 
     def next_deadline(self, now: float) -> float:
-        """When tick() is due."""
+        """The next time for tick()."""
         times = [at for deadlines in (self._gone_at, self._late_at) for at in deadlines.values() if at > now]
         return min([*times, now + _PLACE_SECONDS] if self.without_place else times, default=math.inf)
 
     def displaced(self, resource_names: Iterable[str], by: str) -> set[str]:
-        """The places of those are that name's."""
+        """The places of these resources go to the resource `by`."""
         own = [name for name in resource_names if name in self.resources]
         for name in own:
             self.resources[name].displaced(by)
         return {*own}
 
-    # -- for what publishes it --------------------------------------------------------------------------------------------------
+    # -- for the publisher -----------------------------------------------------------------------------------------------------
 
     def has(self, name: str) -> bool:
-        """Whether it is a pool's, and nobody else gives such devices out."""
+        """Whether the name belongs to a pool, and no other allocator has it."""
         return name in self.resources and not self._is_taken(name)
 
     def cordoned(self, name: str, device_ids: Collection[str]) -> None:
         self._cordons[name] = device_ids
 
     def forget(self, name: str) -> bool:
-        """Whether no driver has it any more, and no pod holds any of it."""
+        """Whether the pool is unused: without slices, and without a device that a pod holds."""
         resource = self.resources.get(name)
         if resource is not None and (resource.presence.state is not EndpointState.GONE or resource.use.holders):
             return False
@@ -203,11 +203,11 @@ class ServedByDrivers:
     ) -> StatusMaker | None:
         found = self.offered(name, now)
         if found is None or (found.pool is None and not found.rows and observed == NodeDeviceStatus()):
-            # not known yet; or over, and nobody has an object of it
+            # not known yet; or gone, and without a NodeDevice
             return None
         is_blind = is_watch_stale or self.is_blind
         is_long = found.pool is not None and len(found.pool.devices) > MOST_IN_LOOP
-        # in the event loop, whoever makes the status
+        # metrics are set in the event loop, also if a thread makes the status
         loop = asyncio.get_running_loop() if is_long else None
 
         def made() -> NodeDeviceStatus:
@@ -231,12 +231,12 @@ class ServedByDrivers:
         return StatusMaker(made, is_long)
 
     def _observe(self, shown: Snapshot, rows: Sequence[AllocationStatus]) -> None:
-        # it may be forgotten by now
+        # the pool may be forgotten by now
         if shown.resource_name in self.resources:
             metrics.observe(shown, rows)
 
     def offered(self, name: str, now: float) -> Offered | None:
-        """What is known of it now; None while that is not known, as after a start."""
+        """The current state of a pool; None while it is unknown, as after a start."""
         key, resource = self._keys.get(name), self.resources.get(name)
         if key is None or resource is None or not self.is_synced or not self._held.is_known:
             return None
@@ -260,13 +260,13 @@ class ServedByDrivers:
     # -- internals --------------------------------------------------------------------------------------------------------------
 
     def _changed(self, keys: Iterable[PoolKey], now: float) -> set[str]:
-        """The drivers with fewest names first: a place that is free is theirs."""
+        """Follow the pools; drivers with the fewest names come first and get free places."""
         counts = Counter(map(domain_of, self.resources))
         in_turn = sorted(keys, key=lambda key: (counts[domain(key[0])], key))
         return {name for key in in_turn for name in self._follow(key, now)}
 
     def _follow(self, key: PoolKey, now: float) -> Iterable[str]:
-        """Bring what is shown of a pool up to date. Returns the names that may show something else now."""
+        """Update the shown state of a pool. Returns the names that may have changed."""
         if not is_observed(key):
             return ()
         pool, rows = self.pools.get(key), self._held.of(*key)
@@ -304,14 +304,14 @@ class ServedByDrivers:
         if name is not None and not self._is_taken(name):
             return name
         if name is not None:
-            # who gives such devices out has its object
+            # the other allocator owns the object
             self._keys.pop(name, None)
             self.resources.pop(name, None)
         known = {*self._keys, *self.names.values()}
         return resource_name(self._node_name, *key, lambda name: name in known or self._is_taken(name))
 
     def _resource(self, key: PoolKey, name: str) -> Resource | None:
-        """None where the node has no place for its name."""
+        """The resource of a pool; None if the node has no place for its name."""
         if name in self.resources:
             return self.resources[name]
         if name not in self.places.placed([name]):
@@ -321,17 +321,17 @@ class ServedByDrivers:
         return resource
 
     def _make_room(self, name: str, now: float) -> Collection[str]:
-        """Take its place from the newest pool that nobody holds any of, of the driver with most, as a plugin that registers would.
+        """Free a place: end the newest unused pool of the driver with the most names, like the registration of a plugin.
 
-        One at a time, and one a minute at most: it is waited for that its NodeDevice is deleted. Returns which one that is.
+        One at a time, and at most one a minute: its NodeDevice must be deleted first. Returns the name of that pool.
         """
         is_awaited = any(resource.presence.lost_to is not None for resource in self.resources.values())
         if is_awaited or now < self._next_exchange:
             return ()
-        # those of others are theirs to give up
+        # only pools of this source may be ended
         taken = {other: is_needed or other not in self.resources for other, is_needed in self.places.taken().items()}
         loser = spare(name, taken)
-        # whoever has one alone would take a place back
+        # a driver whose only name was taken would claim a place again
         if not loser or sum(domain_of(other) == domain_of(loser) for other in taken) < _LEAST:
             return ()
         self._next_exchange = now + EXCHANGE_SECONDS

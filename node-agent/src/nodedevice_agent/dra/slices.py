@@ -1,7 +1,7 @@
-"""ResourceSlices as DRA drivers publish them: no more of each than is shown, and no more than a slice may have.
+"""Decodes the ResourceSlices of DRA drivers: only shown fields, within bounds.
 
-The API server holds a slice to the bounds of its release; those here are wider, and hold what a later one may let through. The
-devices stay as they came until slice_of(), so that a driver that publishes as fast as it can costs a scan of the text, not more.
+The API server enforces the bounds of its release; the bounds here are wider, for later releases. Devices stay undecoded until
+slice_of(), so that a driver that publishes very fast costs only a scan of the text.
 Source: k8s.io/api resource/v1 types.go, k8s.io/dynamic-resource-allocation deviceattribute @ 1.37.
 """
 
@@ -34,7 +34,7 @@ _MAX_KEY: Final = 317
 _MAX_TAINT_VALUE: Final = 63
 _MAX_EFFECT: Final = 32
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
-# Of what devices share, and of what one of them consumes of that. The API server's are 8 sets of 32, and 2 of 32.
+# Bounds of shared counters, and of the counters that a device consumes. The API server's are 8 sets of 32, and 2 of 32.
 MAX_SHARED_COUNTERS: Final = 512
 MAX_COUNTERS: Final = 128
 _NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
@@ -44,9 +44,9 @@ _UNKNOWN_FORM: Final = "are of a form that this release does not know"
 _NO_ROOM: Final = "are not read, as the ResourceSlices of this node are too large in sum"
 
 _Value = str | int | bool
-# of a counter: its set, its name, and how much of it
+# an amount of a counter: set, name, amount
 _Entry = tuple[str, str, Decimal]
-# by these, with the amount as it was written; None where that is none
+# by set, name and the amount's text; None if the text is invalid
 _Amounts = dict[tuple[str, str, str], _Entry | None]
 
 
@@ -74,7 +74,7 @@ _NO_SPEC: Final = SliceSpec()
 
 
 class ResourceSliceObject(LargeObject):
-    """spec: None where it cannot be decoded. is_left_out: its devices were dropped, as there is no room for them."""
+    """spec: None if it cannot be decoded. is_left_out: its devices were dropped for lack of room."""
 
     resource = RESOURCE
     spec: SliceSpec | None = None
@@ -82,7 +82,7 @@ class ResourceSliceObject(LargeObject):
 
     @classmethod
     def known_by_name(cls, metadata: KubeMetadata) -> Self:
-        """In place of one of another form."""
+        """Replaces an object of another form."""
         return cls(metadata)
 
     @property
@@ -102,7 +102,7 @@ class ResourceSliceObject(LargeObject):
 
 
 class _Attribute(Struct):
-    """One of them is set; of another kind than these, none."""
+    """One field is set; none for an unknown type."""
 
     string: str | None = None
     version: str | None = None
@@ -143,16 +143,16 @@ class _Device(Struct):
     consumesCounters: list[_Consumption] | None = None
 
 
-# -- as they are used ---------------------------------------------------------------------------------------------------------
+# -- in use -------------------------------------------------------------------------------------------------------------------
 
 
 def slice_of(found: ResourceSliceObject, *, with_attributes: bool = True) -> Slice:
-    """Its devices decoded. with_attributes: False where there is no room for them."""
+    """Decode the slice's devices. with_attributes: False if there is no room for attributes."""
     spec = found.spec or _NO_SPEC
     problem = _NO_ROOM if found.is_left_out else ""
     devices, counters = list[_Device](), list[_CounterSet]()
     try:
-        # both or neither: of a slice with a problem no devices are shown
+        # both or neither: a slice with a problem shows no devices
         devices, counters = (
             decode(spec.devices, list[_Device] | None) or [],
             decode(spec.sharedCounters, list[_CounterSet] | None) or [],
@@ -177,7 +177,7 @@ def slice_of(found: ResourceSliceObject, *, with_attributes: bool = True) -> Sli
 
 
 def _device(device: _Device, texts: dict[str, str], known: _Amounts, *, with_attributes: bool) -> Device:
-    """texts, known: of the slice, each of which is kept once: most devices have the same."""
+    """texts, known: shared by the devices of a slice, because most values repeat."""
     attributes = device.attributes or {}
     return Device(
         texts.setdefault(device.name, device.name),
@@ -214,7 +214,7 @@ def _attributes(device: _Device, texts: dict[str, str]) -> Mapping[str, str]:
 
 
 def _text(attribute: _Attribute) -> str | None:
-    """None where it has none of the kinds that are known."""
+    """The attribute as text; None if its type is unknown."""
     one = (attribute.string, attribute.version, attribute.whole, attribute.is_so)
     value: _Value | None = next((each for each in one if each is not None), None)
     if value is not None:

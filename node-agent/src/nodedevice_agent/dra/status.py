@@ -1,7 +1,7 @@
-"""What is shown of a DRA driver's pool: numbers, devices, and what its conditions say. Pure.
+"""Derives the status of a DRA driver's pool: numbers, devices and conditions. Pure.
 
-The kubelet alone knows whether a held device is healthy; what a driver thinks of the others are its taints. The scheduler gives out
-nothing of a pool that is incomplete or that has a device twice.
+The kubelet alone knows whether a held device is healthy; for the others, a driver can only set taints. The scheduler allocates
+nothing from a pool that is incomplete or that has a device twice.
 """
 
 import json
@@ -23,27 +23,28 @@ from nodedevice_agent.dra.pools import MAX_NAMED, Pool
 from nodedevice_agent.kube.conditions import ConditionValue, place_taken
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
 
-# of one device, as the CRD has them
+# the CRD's bound for one device
 MAX_SHOWN: Final = 32
-# of all devices of a pool: what is left is for the devices themselves
+# for the attributes of all devices of a pool; the rest of the room is for the devices themselves
 MAX_ATTRIBUTES_BYTES: Final = MAX_LIST_BYTES // 2
-# of a healthy device without attributes and taints, besides its name; of a taint besides key and value
+# the size of a healthy device without name, attributes and taints; of a taint without key and value
 _DEVICE_BYTES: Final = 110
 _TAINT_BYTES: Final = 79
 _ATTRIBUTE_BYTES: Final = 6
 _NO_RULES: Final = "only the driver can take a device out of use, by a taint in its ResourceSlices"
 _OFF: Final = (
-    "observeDra or observe is false, so what DRA drivers offer is not shown on this node any more; this object is deleted, and its "
-    "devices are allocated as before"
+    "observeDra or observe is false, so devices of DRA drivers are no longer shown on this node; this object is deleted, and its "
+    "devices are still allocated as before"
 )
 _NO_CLAIM: Final = ClaimStatus(name="")
 
 
 class Offered(Struct, frozen=True):
-    """What is known of one pool. pool: None where it has no slices. unhealthy: why, by device; of those that pods hold.
+    """The state of one pool. pool: None if it has no slices. unhealthy: the reason by held device.
 
-    is_late: whether the pool has been incomplete for longer than an update takes. lost_to: see Resource. cordons: IDs in the spec.
-    has_rules: whether the API server serves DeviceTaintRules for good. is_off: drivers are not observed any more.
+    is_late: whether the pool has been incomplete for longer than an update takes. lost_to: see Resource. cordons: IDs in the
+    spec.
+    has_rules: whether the API server serves DeviceTaintRules in a stable version. is_off: observation of drivers is off.
     """
 
     key: PoolKey
@@ -60,12 +61,12 @@ class Offered(Struct, frozen=True):
 
 
 def snapshot(found: Offered) -> Snapshot:
-    """The numbers and devices. It has no allocations: a row is of a claim."""
+    """The numbers and devices of a pool, without allocations: rows belong to claims."""
     pool, held = found.pool, held_devices(found.rows)
     in_use = held_devices(row for row in found.rows if not row.releasing)
     devices: Mapping[str, Device] = pool.devices if pool is not None else {}
     omitted = pool.omitted if pool is not None else 0
-    # so many of them may be among those that are left out
+    # so many of them may be among the omitted devices
     missing = sorted(held - devices.keys())[omitted:]
     unhealthy = {name: _reported(name, why) for name, why in found.unhealthy.items() if name in devices}
     lost = {name: _missing(name) for name in missing}
@@ -92,14 +93,14 @@ def snapshot(found: Offered) -> Snapshot:
 
 
 def held_devices(rows: Iterable[AllocationStatus]) -> frozenset[str]:
-    """Those that somebody has for use; who has a device for administration takes it from nobody."""
+    """Devices held for use. Access for administration does not count: the device stays free."""
     return frozenset(name for row in rows for name in row.device_ids if name not in _administered(row))
 
 
 def with_times(
     rows: Iterable[AllocationStatus], before: Iterable[AllocationStatus], wall_time: str
 ) -> list[AllocationStatus]:
-    """The rows, each with the time of the observed one; now where there is none."""
+    """The rows, each with the time of the observed row; new rows get the current time."""
     since = {_identity(row): row.since for row in before}
     return [replace(row, since=since.get(_identity(row)) or wall_time) for row in rows]
 
@@ -119,7 +120,7 @@ def _gives_out(pool: Pool, found: Offered) -> bool:
 
 
 def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) -> int:
-    """How many a pod could get that tolerates no taint. pool: valid and whole, so it has each counter that a device consumes."""
+    """The number of devices available to a pod without tolerations. pool: valid and whole, so it has each consumed counter."""
     used: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for name in held:
         if name in pool.devices:
@@ -140,7 +141,7 @@ def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) ->
 def _shown(
     devices: Mapping[str, Device], broken: Mapping[str, DeviceView], held: Collection[str], driver: str
 ) -> list[DeviceView]:
-    """As many as a status has room for, sorted; first of all those that are not healthy, then held ones, then tainted ones."""
+    """The devices that fit a status, sorted. Unhealthy devices go first, then held ones, then tainted ones."""
     tainted = (name for name, device in devices.items() if device.taints)
     in_turn = dict.fromkeys((*sorted(broken), *sorted(devices.keys() & held), *tainted, *devices))
     named: list[str] = []
@@ -176,19 +177,19 @@ def _with_attributes(
 
 
 def _room(name: str, device: Device | None) -> int:
-    """What it takes in a status, but for its attributes and what is wrong with it."""
+    """Its size in a status, without attributes and the health message."""
     taints = device.taints if device is not None else ()
     of_taints = sum(_TAINT_BYTES + _octets(taint.key) + _octets(taint.value) for taint in taints)
     return _DEVICE_BYTES + _octets(name) + of_taints
 
 
 def _octets(text: str) -> int:
-    """In JSON that is all ASCII, at most; but for quotes and the like, which are few."""
+    """Its largest size in ASCII JSON, apart from escapes of quotes, which are rare."""
     return len(text) if text.isascii() else 12 * len(text)
 
 
 def attributes_of(device: Device, driver: str) -> tuple[tuple[str, str], ...]:
-    """Sorted, by names without a domain: the driver's own, and those of other domains that are no other's by then."""
+    """Sorted attributes, by names without a domain. Names of other domains lose it only if they stay unique."""
     known = device.attributes
     shortened = {name: name.rpartition("/")[2] for name in known}
     count = Counter(shortened.values())
@@ -239,10 +240,12 @@ def _registered(found: Offered) -> ConditionValue:
         wrong.append((Reason.CORDON_NOT_POSSIBLE, _no_cordon(found, found.pool)))
     if found.pool.twice:
         twice = ", ".join(found.pool.twice)
-        message = f"the scheduler allocates none of these devices, as one is in two ResourceSlices of its pool: {twice}"
+        message = (
+            f"the scheduler allocates none of these devices, because one is in two ResourceSlices of its pool: {twice}"
+        )
         wrong.append((Reason.DEVICES_REFUSED, f"{message}; its driver has to publish each once"))
     if found.pool.uncounted:
-        message = "the scheduler allocates none of these devices, as counters that they share are missing in their pool, or twice"
+        message = "the scheduler allocates none of these devices, because shared counters are missing in their pool or occur twice"
         named = ", ".join(found.pool.uncounted)
         wrong.append((Reason.DEVICES_REFUSED, f"{message}: {named}; its driver has to publish each set of them once"))
     if not found.pool.is_complete and found.is_late:
@@ -254,11 +257,11 @@ def _registered(found: Offered) -> ConditionValue:
 
 
 def _incomplete(pool: Pool) -> str:
-    """The scheduler may know of slices that the agent does not, or read them."""
+    """Why the pool is incomplete. The scheduler may know slices that the agent lacks or cannot read."""
     if not pool.missing:
         return (
-            f"the pool {pool.name} has {pool.count + pool.surplus} ResourceSlices in its newest generation, and {pool.count} by "
-            "their own word: until its driver has deleted the others the scheduler allocates none of these devices"
+            f"the pool {pool.name} has {pool.count + pool.surplus} ResourceSlices in its newest generation, but they "
+            f"state {pool.count}: the scheduler allocates none of these devices until the driver has deleted the others"
         )
     shown = (
         "the devices of the last complete generation are shown"
@@ -266,11 +269,11 @@ def _incomplete(pool: Pool) -> str:
         else "only the devices of the others are shown"
     )
     why = (
-        "until the driver has published all of them the scheduler allocates none of these devices; or they are not of this node "
-        "alone, and in no NodeDevice"
+        "the scheduler allocates none of these devices until the driver has published all slices; or these belong to several "
+        "nodes, and are in no NodeDevice"
     )
     if pool.unread:
-        why = f"the devices of {', '.join(pool.unread)} {pool.problem}; the scheduler may give them out all the same"
+        why = f"the devices of {', '.join(pool.unread)} {pool.problem}; the scheduler may still allocate them"
     missing = (
         f"{pool.missing} of {pool.count} ResourceSlices of the pool {pool.name} are missing in its newest generation"
     )
@@ -278,9 +281,9 @@ def _incomplete(pool: Pool) -> str:
 
 
 def _no_cordon(found: Offered, pool: Pool) -> str:
-    """With what does it."""
+    """The message about cordons, with the rule that has their effect."""
     begin = (
-        f"spec.cordonedDevices has no effect: the driver {found.key[0]} offers these devices, and the scheduler gives them out; "
+        f"spec.cordonedDevices has no effect: the driver {found.key[0]} offers these devices, and the scheduler allocates them; "
         "remove the cordons"
     )
     is_whole = bool({ALL_DEVICES, ALL_DEVICES_WORD} & {*found.cordons})
@@ -293,11 +296,11 @@ def _no_cordon(found: Offered, pool: Pool) -> str:
     rule = taint_rule(found.key, "" if is_whole else known[0])
     others = "" if is_whole or len(known) == 1 else f", and such a rule for each of {', '.join(known[1:][:MAX_NAMED])}"
     others += ", …" if not is_whole and len(known) > MAX_NAMED + 1 else ""
-    return f"{begin} and create this DeviceTaintRule{others} (with NoExecute, pods that have the device are evicted, too): {rule}"
+    return f"{begin} and create this DeviceTaintRule{others} (with NoExecute, pods that have the device are also evicted): {rule}"
 
 
 def taint_rule(key: PoolKey, device: str) -> str:
-    """The DeviceTaintRule that does what a cordon would, as JSON for `kubectl create -f -`. device: "" for all of the pool."""
+    """The DeviceTaintRule with the effect of a cordon, as JSON for `kubectl create -f -`. device: "" for the whole pool."""
     selector = {"driver": key[0], "pool": key[1]} | ({"device": device} if device else {})
     taint = {"key": f"{GROUP}/cordoned", "effect": "NoSchedule"}
     rule = {

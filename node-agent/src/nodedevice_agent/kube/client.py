@@ -1,6 +1,6 @@
-"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease.
+"""Client of the API server for the node's pods, the Node's UID, the node's NodeDevices and the agent's Lease.
 
-The types here hold only what is read.
+The types here have only the fields that the agent reads.
 """
 
 import logging
@@ -58,16 +58,16 @@ T = TypeVar("T")
 K = TypeVar("K", bound=KubeObject)
 Json = dict[str, Any]
 
-# How long the API server may be silent, before a response and within it; lines of a watch are timed by themselves.
+# The longest silence of the API server before and within a response; watches have a limit of their own.
 REQUEST_SECONDS = 10.0
-# of a connection: each resource has one for its watch
+# the buffer of a connection: each resource has one for its watch
 _BUFFER_BYTES: Final = 8 * 1024
 _LEASE = "Lease"
-# Of a list without fields: objects of the first page, bytes that a page is to have, and the most objects of one.
+# Pages of a list without fields: objects of the first page, target size in bytes, and the most objects of a page.
 _PAGE_OBJECTS: Final = 16
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _PAGE_MOST_OBJECTS: Final = 500
-# outcomes of a write, in metrics; what is not there may succeed later
+# outcomes of a write, in metrics; errors outside of this table may succeed later
 _OUTCOMES: Final[tuple[tuple[tuple[type[ApiError], ...], str], ...]] = (
     ((Unauthorized,), "ApiUnauthorized"),
     ((Forbidden,), "ApiForbidden"),
@@ -78,7 +78,7 @@ _OUTCOMES: Final[tuple[tuple[tuple[type[ApiError], ...], str], ...]] = (
 
 
 class KubeClient:
-    """One client for the whole agent. Every method raises ApiError and nothing else."""
+    """The agent's only client. Every method raises only ApiError."""
 
     def __init__(self, transport: Transport, server: str) -> None:
         self._transport = transport
@@ -89,7 +89,7 @@ class KubeClient:
 
     @classmethod
     def connect(cls, kubeconfig: Path | None) -> Self:
-        """From a kubeconfig file, else from the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises AgentSettingsError."""
+        """Use a kubeconfig file, else the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises AgentSettingsError."""
         try:
             credentials = load(str(kubeconfig or ""), exec_seconds=EXEC_SECONDS)
         except ConnectionProblem as exc:
@@ -108,11 +108,11 @@ class KubeClient:
         await self._transport.close()
 
     async def node_uid(self, name: str) -> str:
-        """Raises NotFound when there is no such Node."""
+        """Raises NotFound if the Node does not exist."""
         return (await self._node(name)).metadata.uid or ""
 
     async def node_capacity(self, name: str) -> dict[str, int]:
-        """Of extended resources, by name."""
+        """Quantities of extended resources, by name."""
         capacity = (await self._node(name)).status.capacity
         found = {name: extended_resources.count(str(quantity)) for name, quantity in capacity.items()}
         return {
@@ -125,7 +125,7 @@ class KubeClient:
         return await self._get("node", name, NodeObject.resource.path(name), NodeObject)
 
     async def node_devices_of(self, node_name: str, keep: Callable[[NodeDeviceObject], Any] | None = None) -> list[Any]:
-        """What is kept of all NodeDevices of a node. The server scans all of them, so only after a lost checkpoint."""
+        """List the NodeDevices of a node, reduced by `keep`. The server scans all of them: only after a lost checkpoint."""
         what = f"nodedevices of node {node_name}"
         found, _ = await self.list(NodeDeviceObject, {"spec.nodeName": node_name}, keep, what=what)
         return found
@@ -153,12 +153,14 @@ class KubeClient:
     async def list(
         self, kind: type[K], fields: Mapping[str, str], keep: Callable[[K], Any] | None = None, *, what: str = ""
     ) -> tuple[list[Any], str]:
-        """What is kept of all objects that match the fields, and the resource version to watch from. Pods are listed in all
-        namespaces. keep: called with each object as it arrives, in a thread with a long one. what: in place of the kind, in errors.
+        """List the objects that match the fields, reduced by `keep`.
 
-        The list is as new as the API server's store, never of its cache. The version is "" in the response of a proxy that drops
-        it: the objects can be used all the same. A list with fields is one request without `limit`: only such a request uses the
-        API server's index, and each further page would walk all objects of the cluster. Others are read in pages.
+        Also returns the resource version to watch from. Pods are listed in all namespaces. keep: called with each object as it
+        arrives; in a thread if the object is long. what: replaces the kind in errors.
+
+        The list comes from the API server's store, never from its cache. The version is "" if a proxy drops it; the objects
+        remain valid. A list with fields is one request without `limit`: only such a request uses the API server's index, and
+        each further page would walk all objects of the cluster. Others are read in pages.
         """
         found: list[Any] = []
         large = _LargeObjects()
@@ -183,8 +185,8 @@ class KubeClient:
                 return await read_list(stream.chunks(), kind, add)
 
     async def served(self, group_version: str) -> frozenset[str]:
-        """The plurals of the kinds that the API server serves of a group, such as resource.k8s.io/v1; none where it has no such
-        group in that version.
+        """The plurals of the kinds that the API server serves in a group and version, such as resource.k8s.io/v1; empty if it
+        serves none.
         """
         try:
             found = await self._get("the kinds of", group_version, base(group_version), KindsObject)
@@ -193,7 +195,7 @@ class KubeClient:
         return frozenset(each.name for each in found.resources)
 
     async def object_of(self, kind: type[K], namespace: str, name: str, most_bytes: int) -> K:
-        """One object of a namespace. Of a response that is longer no more than that is read."""
+        """Read one object of a namespace, and no more of the response than the limit."""
         path = kind.resource.path(name, namespace)
         return await self._get(kind.resource.plural, f"{namespace}/{name}", path, kind, most_bytes)
 
@@ -228,11 +230,11 @@ class KubeClient:
     async def watch(
         self, kind: type[K], fields: Mapping[str, str], version: str, seconds: int, reading: Reading = EVERYTHING
     ) -> AsyncIterator[AsyncIterator[tuple[str, Any]]]:
-        """One request for the changes since that version, for about so many seconds. Entered once the server has accepted it.
+        """Request the changes since that version for about so many seconds. Entered when the server has accepted the request.
 
-        The iterator brings ADDED, MODIFIED or DELETED with what is kept of the object, LATER or KNOWN with metadata alone where the
-        object is not read now or at all, and BOOKMARK with a version alone. It ends when the server ends the watch in order. Raises
-        Silent when nothing has come for SILENCE_SECONDS.
+        The iterator yields ADDED, MODIFIED or DELETED with the reduced object. LATER and KNOWN have metadata alone: the object
+        is read later or not at all. BOOKMARK has a version alone. It ends when the server ends the watch in order. Raises
+        Silent after SILENCE_SECONDS without data.
         """
         what = kind.resource.plural
         params = {
@@ -286,8 +288,9 @@ class KubeClient:
 
     @contextmanager
     def _request(self, verb: str, what: str) -> Iterator[None]:
-        """One request or response. Only here a lost connection is logged, with the address, and its end; so are credentials that
-        the API server rejects.
+        """The context of one request or response.
+
+        It alone logs a lost and a restored connection, with the address, and rejected credentials.
         """
         try:
             yield
@@ -319,7 +322,7 @@ class KubeClient:
 
 
 class _LargeObjects:
-    """Those of a list: beyond MOST_LISTED what is large is dropped."""
+    """Collects the objects of a list, and drops their large parts beyond MOST_LISTED."""
 
     def __init__(self) -> None:
         self._octets = 0

@@ -1,6 +1,6 @@
-"""Conditions of a NodeDevice that the agent sets: what they are of a snapshot, and since when. Pure.
+"""Derives the conditions that the agent sets on a NodeDevice from a snapshot. Pure.
 
-A condition's time stamp is the time at which its status has changed last, so it is copied from the observed status meanwhile.
+A condition's time stamp is the time of its last change of status, so it is copied from the observed status until then.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 
 MAX_MESSAGE = 2048
-# of plugins that serve one resource, in a message
+# the most plugins of one resource in a message
 MAX_SOCKETS = 4
 # status, reason and message
 ConditionValue = tuple[str, str, str]
@@ -51,7 +51,7 @@ def of_snapshot(
     injectable: ConditionValue | None,
     is_watch_stale: bool,
 ) -> dict[str, ConditionValue]:
-    """By type. The arguments: see node_device_status()."""
+    """The conditions by type. For the arguments see node_device_status()."""
     return {
         Condition.REGISTERED: _registered(now, unsaved, notes, registered or _RUNNING),
         Condition.HEALTHY: _healthy(now),
@@ -61,14 +61,14 @@ def of_snapshot(
 
 
 def with_times(before: NodeDeviceStatus, wall_time: str, values: Mapping[str, ConditionValue]) -> list[ConditionStatus]:
-    """As they are in the status. before: the observed one. wall_time: RFC 3339, whole seconds."""
+    """Conditions for the status. before: the observed status. wall_time: RFC 3339, whole seconds."""
     earlier = {c.type: c for c in before.conditions}
     found = ((kind, values[kind]) for kind in AGENT_CONDITIONS if kind in values)
     return [_condition(kind, *value, earlier.get(kind), wall_time) for kind, value in found]
 
 
 def condition_of(status: NodeDeviceStatus, kind: str) -> ConditionValue | None:
-    """Status, reason and message; None where it is not there."""
+    """Status, reason and message of a condition; None if the status lacks it."""
     return next(((c.status, c.reason, c.message) for c in status.conditions if c.type == kind), None)
 
 
@@ -109,7 +109,7 @@ def _registered(now: Snapshot, unsaved: str, notes: str, running: ConditionValue
         return (
             "False",
             Reason.ENDPOINT_STOPPED,
-            "the device plugin is connected and does not answer: it hangs, or is paused",
+            "the device plugin is connected and does not respond: it hangs, or is paused",
         )
     if now.state is EndpointState.STOPPED:
         return "False", Reason.ENDPOINT_STOPPED, "the device plugin is disconnected; it must register again"
@@ -159,5 +159,5 @@ def _healthy(now: Snapshot) -> ConditionValue:
 
 
 def _with_plugin_message(message: str, now: Snapshot) -> str:
-    """With the plugin's message about the whole list, while the plugin is connected."""
+    """Append the plugin's message about the whole list, while the plugin is connected."""
     return f"{message}; {now.plugin_message}" if now.plugin_message and now.is_live else message

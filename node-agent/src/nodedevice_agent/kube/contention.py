@@ -1,4 +1,4 @@
-"""Another client that keeps writing what this agent writes: its edits are undone, and neither is faster than the other for long."""
+"""Slows the agent down when another client keeps overwriting the status of its NodeDevices."""
 
 import logging
 import time
@@ -9,17 +9,17 @@ from nodedevice_agent.kube.retries import pause_seconds
 log = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 60.0
-# edits within the window that are undone immediately: somebody may edit twice by hand
+# edits within the window that are undone immediately: a person may edit twice
 FREE_EDITS = 3
 # new allocations wait as long to be published
 LONGEST_PAUSE_SECONDS = 10.0
 
 
 class Contention:
-    """Another client that keeps changing the status of one NodeDevice.
+    """Counts the edits of other clients to the status of one NodeDevice, and sets the pause before each is undone.
 
-    Its first few edits are undone at once, the next with growing pauses: two agents with one node name would otherwise write
-    as fast as the API server answers, without end. Keeps count; writes nothing.
+    The first few edits are undone at once, the next with growing pauses. Otherwise two agents with one node name would write in
+    an endless loop. Writes nothing.
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,7 +30,7 @@ class Contention:
         self._logged_at = -WINDOW_SECONDS
 
     def edited(self) -> None:
-        """One more edit: each of the first few is logged, then one line a minute."""
+        """Count an edit. The first few are logged each, then one line a minute."""
         now = self._clock()
         self._edited_at = [*self._recent(), now]
         if len(self._edited_at) <= FREE_EDITS:
@@ -45,7 +45,7 @@ class Contention:
             )
 
     def pause_seconds(self) -> float:
-        """Before the next write."""
+        """The pause before the next write."""
         excess = len(self._recent()) - FREE_EDITS
         return min(pause_seconds(excess), LONGEST_PAUSE_SECONDS) if excess > 0 else 0.0
 

@@ -1,8 +1,9 @@
-"""Lists and watches for the agent: one request a watch, with a pause after each that was of no use; all of them share a budget.
-The first list and watch of each have one of their own.
+"""Lists and watches for the agent: one request per watch, with a pause after each useless one. All watches share a budget.
 
-A watch that ended in order continues from the last version; any other end leads to a list, which finds what no watch brought. So
-an agent behind a proxy that passes no watch on still learns what changes, half a minute late at most.
+The first list and watch of each object have a budget of their own.
+
+A watch that ended in order continues from the last version; any other end leads to a list, which finds missed changes. So an
+agent behind a proxy that blocks watches still sees changes, half a minute late at most.
 """
 
 import asyncio
@@ -33,11 +34,11 @@ R_contra = TypeVar("R_contra", bound=KubeObject, contravariant=True)
 # The API server ends a watch after about this time; spread, as all watches of an agent begin together.
 WATCH_SECONDS = 300.0
 _SPREAD = 0.2
-# What no watch has brought is known after relist_seconds: rarely, as a list costs the API server more than a watch that continues.
+# Missed changes are found after relist_seconds. Lists are rare: a list costs the API server more than a watch that continues.
 POLICY = Policy(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, relist_seconds=900.0)
-# Of one agent with any number of resources, after the first list and watch of each.
+# The budget of one agent with any number of resources, after the first list and watch of each.
 REQUESTS_PER_SECOND = 3.0
-# Beside those: the watch of pods waits for no other, however many resources there are.
+# The watch of pods has its own budget and never waits for watches of resources.
 URGENT_REQUESTS_PER_SECOND = 1.0
 _REQUESTS_AT_ONCE = 2
 
@@ -45,19 +46,19 @@ _REQUESTS_AT_ONCE = 2
 class EventHandler(Protocol[R_contra]):
     @property
     def known_version(self) -> int:
-        """The highest resource version that a response to a write has shown; 0 where nothing is written."""
+        """The highest resource version in a response to a write; 0 before the first write."""
 
     def synced(self, objects: list[Any], version: int) -> None:
-        """The complete list: first of all, after each break of the watch, and now and then.
+        """Replace all objects by a complete list: at the start, after each break of the watch, and from time to time.
 
-        version: what was known of versions up to this one does not hold any more.
+        version: state from versions up to this one is void.
         """
 
     def updated(self, found: R_contra) -> None:
         """An object that was added or modified."""
 
     def deleted(self, found: R_contra) -> None:
-        """An object that is gone, as it was last."""
+        """Remove an object. Called with its last state."""
 
 
 class Watches:
@@ -86,8 +87,8 @@ class Watches:
     ) -> None:
         """List and watch until cancelled. name: for `stale`. fields: the field selector, such as the name of the Node.
 
-        is_urgent: with a budget of its own. keep: makes of each object what the handler gets; that has metadata, too. Where it is
-        given, one object that changes without end is decoded at a pace (update_pace).
+        is_urgent: use a separate budget. keep: reduces each object before the handler gets it; the result has metadata. With
+        `keep`, an object that changes without end is decoded at a limited pace (update_pace).
         """
         loop = self._loops[name] = WatchLoop(self, kind, fields, handler, is_urgent=is_urgent, keep=keep)
         try:
@@ -152,7 +153,7 @@ class WatchLoop(Reading, Generic[R]):
         # metadata of objects that changed and were not decoded, by UID
         self._outdated: dict[str, KubeMetadata] = {}
         self._has_outdated = asyncio.Event()
-        # the version of each that the handler has got, where not every version is decoded
+        # the last handled version of each object, if some versions are skipped
         self._handled: dict[str, int] = {}
         # resource version of each object, by its UID
         self._known: dict[str, str | None] = {}
@@ -195,7 +196,7 @@ class WatchLoop(Reading, Generic[R]):
                 self.state.heard(found.metadata.resourceVersion or "", self._watches.clock())
                 self._is_logged = self._is_logged and self.state.failures > 0
                 self._handle(event, found)
-                # not kept while the next one is awaited
+                # freed before the wait for the next line
                 del found
         finally:
             for task in beside:
@@ -213,7 +214,9 @@ class WatchLoop(Reading, Generic[R]):
         is_restored = bool(version) and self.state.listed(version, self._watches.clock(), known_version)
         if is_restored:
             extra = {"kind": self._kind.__name__, "resource_version": version}
-            log.warning("list is older than what was known: the API server was restored; replacing all", extra=extra)
+            log.warning(
+                "list is older than the last one: the API server was restored; replacing all objects", extra=extra
+            )
         found = {_uid(one): one.metadata.resourceVersion for one in objects}
         if self.state.is_doubtful and found != self._known:
             self.state.missed()
@@ -272,7 +275,7 @@ class WatchLoop(Reading, Generic[R]):
             self._known[uid] = found.metadata.resourceVersion
             self._updated(uid, found)
 
-    # -- what is read of an object ----------------------------------------------------------------------------------------
+    # -- reading one object ----------------------------------------------------------------------------------------------
 
     def is_known(self, metadata: KubeMetadata) -> bool:
         return 0 < number(metadata.resourceVersion or "") <= self._handler.known_version
@@ -285,7 +288,7 @@ class WatchLoop(Reading, Generic[R]):
         return found if self._keep is None else self._keep(found)
 
     async def _read_outdated(self) -> None:
-        """Read those that changed too often, one by one and in turn."""
+        """Read the objects that changed too often, one at a time."""
         while True:
             await self._has_outdated.wait()
             while self._outdated:
@@ -300,7 +303,7 @@ class WatchLoop(Reading, Generic[R]):
             self._has_outdated.clear()
 
     async def _read_again(self, uid: str, metadata: KubeMetadata) -> None:
-        """One object as it is now. Raises ApiError."""
+        """Read the current version of one object. Raises ApiError."""
         fields = {**self._fields, "metadata.name": metadata.name}
         if metadata.namespace:
             fields["metadata.namespace"] = metadata.namespace
@@ -310,7 +313,7 @@ class WatchLoop(Reading, Generic[R]):
         finally:
             turn.end()
         for found in objects:
-            # what the watch has brought meanwhile may be newer, and one that is gone is not there again
+            # the watch may have brought a newer version meanwhile, or a deletion
             version = number(found.metadata.resourceVersion or "")
             if _uid(found) == uid and uid in self._known and version > self._handled.get(uid, 0):
                 self._updated(uid, found)
@@ -321,7 +324,10 @@ class WatchLoop(Reading, Generic[R]):
         self._handler.updated(found)
 
     def _log(self, error: ApiError) -> None:
-        """Once until a watch brings something; not what is usual: silence of a quiet kind, and once a version that is too old."""
+        """Log once until a watch succeeds.
+
+        Skips usual failures: silence of a quiet kind, and a version that is too old for the first time.
+        """
         is_usual = self.state.is_doubtful or (isinstance(error, Gone) and self.state.failures == 1)
         if not is_usual:
             self._is_logged = self._is_logged or log_failure("API request failed; retrying", error)

@@ -1,5 +1,7 @@
-"""A status of a NodeDevice as it is kept. As objects, thousands of devices take three times as much memory as in JSON, which is
-compressed to a tenth or less: their messages and times are alike.
+"""Keeps the status of a NodeDevice in compressed JSON.
+
+Objects of thousands of devices take three times the memory of JSON, which shrinks to a tenth when compressed: messages and
+times repeat.
 """
 
 import zlib

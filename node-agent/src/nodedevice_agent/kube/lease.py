@@ -1,14 +1,13 @@
 """The agent's heartbeat: a Lease named as the node, in the agents' namespace, renewed every 20 seconds give or take a tenth.
 
 Written with PUT and the last resource version: one request a renewal. The Node owns it, so that both are deleted together:
-otherwise Leases of deleted nodes would pile up where nodes come and go by the hundred. An unreachable API server is not an error
-here: the operator sees the Lease expire. Annotations carry the registrations that were rejected
-lately, and what became of the node's configurations; a label is on it while one of these is refused, so that the operator can
-watch just such Leases.
+otherwise Leases of deleted nodes would pile up where nodes come and go by the hundred. An unreachable API server is not an
+error here: the operator sees the Lease expire. Annotations have the recent rejected registrations and the state of the node's
+configurations. A label marks a refused configuration, so that the operator can watch only such Leases.
 
-The holder is one process of one state directory. A process of the same directory takes the Lease over at once, as its predecessor
-has ended: the directory is locked. Another one waits until the Lease has expired, by its own clock; the holder stops when it finds
-that it is not the holder any more.
+The holder is one process of one state directory. A process of the same directory takes the Lease over at once, as its
+predecessor has ended: the directory is locked. Another process waits until the Lease has expired by its own clock. The holder
+stops when another process holds the Lease.
 """
 
 import asyncio
@@ -40,11 +39,11 @@ log = logging.getLogger(__name__)
 RENEW_SECONDS = 20.0
 _JITTER = 0.1
 _RETRY_SECONDS = 5.0
-# News renew the Lease at once: rejections, and what became of configurations. They may come in quick succession: so many pass at
-# once, and then one each so many seconds.
+# Rejections and changed configurations renew the Lease at once. They may come in quick succession: so many pass at once, then
+# one per interval.
 _NEWS_AT_ONCE = 2
 _NEWS_SECONDS = 2.0
-# A start waits no longer for an API server that does not answer: containers wait for their devices meanwhile.
+# The limit of the wait for a silent API server at the start: containers wait for their devices meanwhile.
 _START_SECONDS = 2.0
 
 
@@ -71,7 +70,7 @@ class LeaseKeeper:
         self._node_name = node_name
         self._identity = identity
         self._rejections = rejections
-        # what became of the NodeDeviceConfigs that select the node
+        # the state of the NodeDeviceConfigs that select the node
         self._configs = ""
         self._is_config_refused = False
         self._health = health
@@ -80,13 +79,13 @@ class LeaseKeeper:
         self._lease: Json | None = None
         # the resource version of the last write; 0: this process has never held it
         self._written = 0
-        # of another holder
+        # the Lease of another holder
         self._foreign = Sighting()
         self._may_report = True
         self._is_logged = False
 
     def report_configs(self, text: str, is_refused: bool) -> None:
-        """Say this of the node's configurations from now on, soon. is_refused: whether it refuses one."""
+        """Report this state of the node's configurations soon. is_refused: whether one is refused."""
         if (text, is_refused) != (self._configs, self._is_config_refused):
             self._configs, self._is_config_refused = text, is_refused
             self._rejections.changed.set()
@@ -94,7 +93,8 @@ class LeaseKeeper:
     async def acquire(self) -> None:
         """Wait while another agent holds the Lease.
 
-        Returns without it where the API server does not answer at the start: run() tries on, and stops if it finds another holder.
+        Returns without the Lease if the API server does not respond at the start: run() retries, and stops if it finds another
+        holder.
         """
         held: LeaseHeld | None = None
         while True:
@@ -122,7 +122,7 @@ class LeaseKeeper:
         if self._lease is not None:
             await _pause(RENEW_SECONDS, self._rejections.changed, news)
         while True:
-            # also where they cannot be reported: a rejection ends the pause until it has been taken
+            # also if the API server rejects the report: a rejection ends the pause until the Lease is acquired
             rejections = self._rejections.report()
             reported = rejections if self._may_report else ""
             pause = _RETRY_SECONDS
@@ -133,7 +133,7 @@ class LeaseKeeper:
             except ApiError as exc:
                 is_denied = isinstance(exc, Forbidden) and not isinstance(exc, Unauthorized)
                 if is_denied and (reported or (self._configs and self._may_report)):
-                    # by an admission policy older than this agent: the renewal matters more than the annotation
+                    # an admission policy older than this agent rejects the annotation: the renewal is more important
                     extra = {"error": str(exc)}
                     log.warning("admission policy forbids reports on the lease; omitting them", extra=extra)
                     self._lease, self._may_report = None, False
@@ -213,7 +213,7 @@ def _agent_id(holder: str) -> str:
 
 
 async def _pause(seconds: float, is_news: asyncio.Event, news: TokenBucket) -> None:
-    """So many seconds, cut short by news as often as that bucket lets them."""
+    """Wait so many seconds; news ends the wait, within the bucket's limit."""
     clock = asyncio.get_running_loop().time
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -46,7 +46,7 @@ _MOST_SENT = 3
 
 
 class NodeDeviceSync:
-    """One resource's object. run() until stop(); touch() when something may have changed."""
+    """Keeps the NodeDevice of one resource. run() until stop(); touch() after a possible change."""
 
     def __init__(self, source: "Publisher", resource_name: str) -> None:
         self._source = source
@@ -61,7 +61,7 @@ class NodeDeviceSync:
         self._stopped = asyncio.Event()
         self._observed: KeptStatus | None = None
         self._version = 0
-        # our own statuses: the last one known to be stored, then those sent since; empty while none is known
+        # our own statuses: the last one known to be stored, then the later ones; empty while none is known
         self._ours: tuple[KeptStatus, ...] = ()
         self._is_owned = True
         self._cordons: Mapping[str, Cordon] = {}
@@ -89,7 +89,7 @@ class NodeDeviceSync:
         try:
             objects, version = await self._source.watches.list_once(NodeDeviceObject, {"metadata.name": self._name})
             self.synced(objects, number(version))
-            # else it is gone, or watched by another one
+            # otherwise it is deleted, or another object watches it
             if self._source.is_parked(self._resource_name):
                 await self._publish()
         except ApiError as exc:
@@ -119,7 +119,7 @@ class NodeDeviceSync:
     def synced(self, objects: list[NodeDeviceObject], version: int) -> None:
         if self._version <= version:
             if any(_version(found) < self._version for found in objects):
-                # the API server was restored from a backup: what we wrote since is lost, and nobody edited it
+                # the API server was restored from a backup: our later writes are lost, but no client edited the status
                 self._ours = ()
             self._version = 0
         self._seen(objects[0] if objects else None)
@@ -134,7 +134,7 @@ class NodeDeviceSync:
 
     def _seen(self, found: NodeDeviceObject | None) -> None:
         if found is not None and 0 < _version(found) <= self._version:
-            # the response to a write of ours has shown it, or what came after it
+            # the response to our write has shown this version, or a later one
             return
         if found is None and self._source.forget(self._resource_name):
             return
@@ -147,12 +147,12 @@ class NodeDeviceSync:
             self._contention.edited()
             # counted once, until the status is restored
             self._ours = ()
-        # what others write beside it asks for no other status, nor does a write of ours that is seen before its response
+        # edits of other fields need no new status; neither does our own write if its event comes before its response
         if self._observe(found, kept) or not is_ours:
             self.touch()
 
     def _observe(self, found: NodeDeviceObject | None, kept: KeptStatus | None) -> bool:
-        """The object as it is now. Returns whether it lacks its owner, or has other cordons."""
+        """Store the current object. Returns whether its owner is missing or its cordons changed."""
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._observed = kept
         uid, spec = (found.metadata.uid or "", found.spec) if found is not None else ("", {})
@@ -161,7 +161,7 @@ class NodeDeviceSync:
         return not self._is_owned or self._cordons != before
 
     def _responded(self, written: NodeDeviceObject) -> None:
-        """The object as it is after a write of ours: its event brings nothing more."""
+        """Store the object from the response to a write; its watch event is skipped."""
         self._version = _version(written)
         if self._observe(written, KeptStatus(written.status)):
             self.touch()
@@ -225,17 +225,18 @@ class NodeDeviceSync:
             return False
         if self._observed is None or not self._is_owned:
             await self._create()
-            # by now a plugin that has just registered has listed its devices
+            # a plugin that has just registered has listed its devices meanwhile
             made = await self._made()
             if made is None:
                 return True
-        # what is sent is in memory as objects, until the response
+        # a status is in memory as objects until the response
         async with self._writes.sending if made.status.is_long else nullcontext():
             return await self._send(made.status)
 
     async def _made(self) -> "_Made | None":
-        """The status to be written; None while the last published one stays, and once stopped. A long one is made in a thread, but
-        for the look at the resource.
+        """Make the status to write; None if the published one stays, or after the stop.
+
+        A long status is made in a thread; only the resource is read in the event loop.
         """
         await self._source.saved()
         if self._stopped.is_set():

@@ -38,7 +38,7 @@ class NodeMetadataObject(KubeObject):
 
 
 class NodeDeviceConfigObject(KubeObject):
-    """spec: as it is stored; it is of any shape, and decoded where it selects the node."""
+    """spec: undecoded and of any shape; it is decoded if it selects the node."""
 
     resource = Resource(names.API_VERSION, names.NODE_DEVICE_CONFIGS)
     metadata: GenerationMetadata = msgspec.field(default_factory=GenerationMetadata)
@@ -50,7 +50,7 @@ class KindObject(msgspec.Struct):
 
 
 class KindsObject(msgspec.Struct):
-    """What the API server says of a group."""
+    """The kinds of a group that the API server serves."""
 
     resources: list[KindObject] = []
 

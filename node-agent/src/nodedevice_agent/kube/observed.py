@@ -52,22 +52,22 @@ def held_ids(allocation: AllocationStatus) -> tuple[list[str], int]:
 
 
 def since_of(time_stamp: str) -> int:
-    """In Unix seconds; 0 where it is none, or no valid one."""
+    """The time in Unix seconds; 0 if it is missing or invalid."""
     try:
         found = datetime.fromisoformat(time_stamp)
     except ValueError:
         return 0
-    # without a time zone it would be taken for this machine's
+    # a time without a zone would be parsed in this machine's zone
     return known_since(int(found.timestamp())) if found.tzinfo is not None else 0
 
 
 def is_only_shown(status: NodeDeviceStatus) -> bool:
-    """Whether the status is of a resource that others give out: the kubelet, or a DRA driver."""
+    """Whether the kubelet or a DRA driver allocates the resource of this status."""
     return status.agent is not None and status.agent.served_by in ONLY_SHOWN
 
 
 def cordons_of(entries: list[CordonedDevice]) -> dict[str, Cordon]:
-    """By device ID; * or the word for it, for all of them."""
+    """Cordons by device ID; * or its word stands for all devices."""
     every = (ALL_DEVICES, ALL_DEVICES_WORD)
     return {
         entry.id if entry.id in every else str(written_id(entry.id)): noted(entry.reason, entry.by, entry.at)
@@ -77,7 +77,7 @@ def cordons_of(entries: list[CordonedDevice]) -> dict[str, Cordon]:
 
 
 def resource_name_of(spec: NodeDeviceSpec) -> str:
-    """Empty where the object does not have a valid resource name."""
+    """The resource name; empty if the object has no valid one."""
     return "" if resource_name_problem(spec.resource_name) else spec.resource_name
 
 
@@ -88,7 +88,7 @@ def _well_formed_fields(value: Json, form: type[Struct]) -> Json:
 
 
 def _well_formed(value: object, form: Any) -> object:
-    """The value without what does not fit the form; None where nothing of it does."""
+    """The value without its invalid parts; None if all of it is invalid."""
     if _fits(value, form):
         return value
     kind = get_args(form)[0] if get_origin(form) in (list, UnionType) else form
@@ -98,7 +98,7 @@ def _well_formed(value: object, form: Any) -> object:
     if not isinstance(value, dict) or not isinstance(kind, type) or not issubclass(kind, Struct):
         return None
     kept = _well_formed_fields(value, kind)
-    # what it cannot do without may not fit
+    # a required field may be invalid
     return kept if _fits(kept, kind) else None
 
 

@@ -1,10 +1,10 @@
-"""NodeDevices without a watch: those of names whose plugins are gone and that nobody needs. Each is visited now and then instead.
+"""Parks NodeDevices of unused names, whose plugins are gone: a periodic visit replaces the watch.
 
-The NodeDevice of a plugin that is gone stays for an hour, and one that invents names leaves hundreds. With a watch each keeps a
-connection, three tasks, its status and its metrics: 0.2 MiB. Parked it is a name, and what a visit needs is made for the visit. A
-node has a few such names after each change of its plugins: they keep their watches, over which a change comes at once. Of more than
-a few none does: what was made for all of them side by side shares pages of memory, and the last one would keep them all. What a
-visit finds late is what nobody waits for: a cordon is read before such a name gives anything out.
+The NodeDevice of a removed plugin stays for an hour, and a plugin that invents names leaves hundreds. A watch needs a
+connection, three tasks, the status and metrics: 0.2 MiB. A parked NodeDevice is only a name; a visit makes the rest. After a
+change of plugins a node has a few unused names: they keep their watches and see changes at once. Above that limit all unused
+names are parked: they share pages of memory, and one left would keep all pages. A late visit does no harm: cordons are read
+before such a name allocates.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from nodedevice_common.tasks import apart
 from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS, EndpointState
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
-# names that have watches although nobody needs them
+# unused names that keep their watches
 MOST_WATCHED: Final = 8
-# a plugin that restarts again and again is back by then
+# a plugin in a restart loop is back within this time
 GONE_SECONDS: Final = 60.0
 # 256 names, the most that a node has, make one request a second
 VISIT_SECONDS: Final = 240.0
@@ -27,12 +27,12 @@ _BEAT_SECONDS: Final = 1.0
 
 
 class Parked:
-    """The names of their resources. visit: called with each of them, now and then, by work()."""
+    """The names of parked resources. visit: work() calls it with each name from time to time."""
 
     def __init__(self, visit: Callable[[str], Awaitable[None]], clock: Callable[[], float]) -> None:
         self._visit = visit
         self._clock = clock
-        # when each is visited next
+        # the next visit of each name
         self.due: dict[str, float] = {}
         self._visiting: set[str] = set()
         # whether work() is due to them already
@@ -47,7 +47,7 @@ class Parked:
         return self.due.pop(name, None) is not None
 
     async def work(self) -> None:
-        """Visit them until there is none."""
+        """Visit parked names until all are removed."""
         async with asyncio.TaskGroup() as visits:
             while self.due:
                 await asyncio.sleep(_BEAT_SECONDS)
@@ -73,7 +73,7 @@ def to_park(
     known: Collection[Mapping[str, Resource]],
     now: float,
 ) -> frozenset[str]:
-    """Which of these names. parked: those that are, and stay so until somebody needs them. needed: those that have a place.
+    """Choose the names to park. parked: names that are parked; they stay parked until they are needed. needed: names with a place.
 
     known: the resources of each device manager.
     """
@@ -91,7 +91,10 @@ def is_served(name: str, known: Iterable[Mapping[str, Resource]]) -> bool:
 
 
 def _is_gone(resource: Resource, now: float) -> bool:
-    """Whether it has been for a while. What was ended on purpose is about to be deleted, and its place is waited for."""
+    """Whether the plugin has been gone for a while.
+
+    A name that was ended on purpose is deleted soon, and another waits for its place.
+    """
     if resource.presence.is_not_configured or resource.may_answer or resource.presence.state is EndpointState.RUNNING:
         return False
     ends_at = resource.presence.grace_ends_at

@@ -16,7 +16,7 @@ MAX_NUMBERS_CHARACTERS = 2048
 
 
 def by_parent(device_ids: Iterable[str]) -> tuple[list[HeldParts], list[str], int]:
-    """Entries sorted by parent; the IDs that are none of a part; and how many parts the bounds leave out."""
+    """Returns entries sorted by parent, the IDs of whole devices, and the number of parts beyond the bounds."""
     numbers: dict[tuple[str, str], list[int]] = {}
     others = []
     for device_id in device_ids:
@@ -38,7 +38,7 @@ def part_ids(entries: Iterable[HeldParts], at_most: int) -> list[str]:
         if len(numbers) != entry.parts:
             raise ValueError(f"{entry.parent}: {entry.parts} parts, but {len(numbers)} numbers")
         if entry.sep not in (SEPARATOR, OLD_SEPARATOR):
-            raise ValueError(f"{entry.parent}: {entry.sep[:40]!a} is no separator")
+            raise ValueError(f"{entry.parent}: {entry.sep[:40]!a} is not a separator")
         found += [part_id(entry.parent, number, entry.sep) for number in numbers]
         if len(found) > at_most:
             raise ValueError(f"more than {at_most} parts")

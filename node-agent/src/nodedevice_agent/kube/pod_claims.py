@@ -1,6 +1,6 @@
-"""Decodes which ResourceClaims a pod has, and what its status says of their devices.
+"""Decodes the ResourceClaims of a pod, and the health of their devices from its status.
 
-The kubelet has the claims of a pod prepared before it makes the sandbox, and given back once all containers have ended. For
+The kubelet prepares the claims of a pod before it makes the sandbox, and unprepares them once all containers have ended. For
 extended resources that a DRA driver serves, the scheduler makes one claim for the whole pod.
 Source: component-helpers resourceclaim.Name; kubelet pkg/kubelet/cm/dra UpdateAllocatedResourcesStatus @ 1.37.
 """
@@ -14,13 +14,13 @@ from nodedevice_common.text import shown
 
 from nodedevice_agent.devicemanager.pods import ClaimUse, PodClaims, UnhealthyDevice
 
-# Of a pod.
+# Bounds of a pod.
 _MAX_USES: Final = 256
 _MAX_UNHEALTHY: Final = 256
-# as the CRD has it, of any resource's name
+# the CRD's bound of resource names
 _MAX_RESOURCE_NAME: Final = 308
 _READY: Final = "PodReadyToStartContainers"
-# of the names of what is no resource of a device plugin
+# the prefix of names that do not belong to a device plugin's resource
 OF_CLAIM: Final = "claim:"
 
 
@@ -30,7 +30,7 @@ class ContainerClaim(msgspec.Struct, gc=False):
 
 
 class PodResourceClaim(msgspec.Struct, gc=False):
-    """In the spec with the name of a claim or of its template; in the status the claim that was made of that."""
+    """In the spec, the name of a claim or of its template; in the status, the claim made from it."""
 
     name: str = ""
     resourceClaimName: str | None = None
@@ -78,15 +78,15 @@ class ClaimsInStatus(msgspec.Struct, gc=False):
     extendedResourceClaimStatus: ExtendedResourceClaimStatus | None = None
 
 
-# a container's name, and what it uses
+# a container's name and its claims
 ContainerClaims = tuple[str, Iterable[ContainerClaim]]
 
 
 def claims_of_pod(
     in_spec: Iterable[PodResourceClaim], containers: Iterable[ContainerClaims], status: ClaimsInStatus
 ) -> PodClaims | None:
-    """None where no container uses one. A claim that has not been made yet has no name, and is left out."""
-    # the status alone names what was made of a template
+    """Claims of the pod; None if no container uses one. Claims that do not exist yet have no name and are skipped."""
+    # only the status names claims made from a template
     named = [*(status.resourceClaimStatuses or ()), *in_spec]
     names = {each.name: each.resourceClaimName for each in named if each.resourceClaimName}
     uses = sorted({*islice(_uses(names, containers, status.extendedResourceClaimStatus), _MAX_USES)})
@@ -111,7 +111,7 @@ def _uses(
 
 
 def _base(request: str) -> str:
-    """Without which of its alternatives was chosen."""
+    """The request's name without the chosen alternative."""
     return request.partition("/")[0]
 
 

@@ -1,8 +1,8 @@
-"""Decodes pods, and keeps of each no more than the device manager needs, in a bounded amount.
+"""Decodes pods, and keeps only the fields that the device manager needs, within bounds.
 
-These are extended resources in limits, the kind of each container, phase and deletion; and of a container that requests devices,
-the settings that a device plugin must not override, and what the kubelet says of its devices. Lists of a container are decoded one
-by one, so that no step takes long. Pure but for the log.
+These are extended resources in limits, the kind of each container, phase and deletion. A container that requests devices also
+keeps the settings that a device plugin must not override, and the kubelet's report on its devices. Lists of a container are
+decoded one by one, so that no step takes long. Pure but for the log.
 """
 
 import logging
@@ -38,23 +38,23 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Of annotations for device plugins. They stay in memory and go into every Allocate call; the API allows 256 KiB.
+# The bound of annotations for device plugins. They stay in memory and in every Allocate call; the API allows 256 KiB.
 _MAX_ANNOTATIONS = 16
 _MAX_ANNOTATION = 256
 
-# Of environment variables that a container's command refers to.
+# The bound of environment variables that a container's command refers to.
 _MAX_REFERENCES = 64
 _MAX_REFERENCE = 256
 
-# Of devices that a pod holds and that are not healthy.
+# The bound of unhealthy devices of a pod.
 _MAX_UNHEALTHY = 256
 
-# Of a pod: requests of its containers for devices, and containers that request none, which monitors see.
+# Bounds of a pod: device requests of its containers, and containers without requests, which monitors see.
 MAX_REQUESTS = 256
 MAX_OTHERS = 64
-# Of the name of a variable or the path of a mount, in characters.
+# The most characters in the name of a variable or the path of a mount.
 _MAX_SETTING = 256
-# of the text of one of a container's lists; a longer one is not decoded
+# the size of one list of a container; a longer list is not decoded
 _MAX_LIST_BYTES = 256 * 1024
 
 _IS_OVER = ("Succeeded", "Failed")
@@ -106,7 +106,7 @@ _NULL: Final = msgspec.Raw(b"null")
 
 
 class ContainerSpec(msgspec.Struct, gc=False):
-    """Its lists are decoded where the container requests devices."""
+    """The lists are decoded only if the container requests devices."""
 
     name: str
     resources: Resources = msgspec.field(default_factory=Resources)
@@ -133,12 +133,12 @@ class PodObject(KubeObject):
 
     @classmethod
     def known_by_name(cls, metadata: KubeMetadata) -> "PodObject":
-        """In place of one that cannot be decoded: what it holds stays its own, and it gets nothing more."""
+        """Replaces a pod that cannot be decoded: it keeps its devices and gets no more."""
         return cls(metadata=metadata, is_unread=True)
 
 
 class SeenPod(msgspec.Struct, frozen=True):
-    """What is kept of a pod's object. metadata: what identifies its version."""
+    """The reduced pod object. metadata: identifies its version."""
 
     metadata: KubeMetadata
     pod: Pod
@@ -150,7 +150,7 @@ def seen(found: PodObject) -> SeenPod:
 
 
 def from_api(pod: PodObject) -> Pod:
-    """What is kept of it is bounded, whatever the object has. Of a pod that has ended nothing but its name is used."""
+    """The result is bounded for any object. Only the name of an ended pod is used."""
     meta = pod.metadata
     known = Pod(
         uid=meta.uid or "",
@@ -185,7 +185,7 @@ def from_api(pod: PodObject) -> Pod:
 
 
 def _containers(pod: PodObject) -> tuple[Container, ...]:
-    """Those that request devices, and a few of the others. Raises TooManyRequests."""
+    """Containers that request devices, and a few others. Raises TooManyRequests."""
     claims = pod.status.extendedResourceClaimStatus
     # devices allocated through dynamic resource allocation (KEP-5004) under the same name come from a DRA driver
     mappings = claims.requestMappings or () if claims is not None else ()
@@ -219,7 +219,7 @@ def _limits(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]]) -> dict[s
 
 
 def _unhealthy(status: ClaimsInStatus) -> Iterator[tuple[str, str]]:
-    """The kubelet counts a device that it does not know any more as healthy. Source: KEP-4680, on since 1.36."""
+    """The kubelet counts a forgotten device as healthy. Source: KEP-4680, on since 1.36."""
     for container in status.containerStatuses or ():
         for resource in container.allocatedResourcesStatus or ():
             for device in resource.resources or ():
@@ -228,7 +228,7 @@ def _unhealthy(status: ClaimsInStatus) -> Iterator[tuple[str, str]]:
 
 
 def _own_annotations(pod: PodObject) -> dict[str, str]:
-    """Those in nodedevice.io/, which are for device plugins."""
+    """Annotations in nodedevice.io/, which are for device plugins."""
     found = sorted((pod.metadata.annotations or {}).items())
     ours = [(name, value[:_MAX_ANNOTATION]) for name, value in found if _is_for_plugins(name)]
     return dict(ours[:_MAX_ANNOTATIONS])
@@ -246,7 +246,7 @@ def _config_hash(pod: PodObject) -> str:
 
 
 class _Settings:
-    """Of the containers of one pod: all together have MAX_SETTINGS."""
+    """Settings of the containers of one pod: at most MAX_SETTINGS in sum."""
 
     def __init__(self, pods: RunAs) -> None:
         self._pods = pods
@@ -271,7 +271,7 @@ class _Settings:
         )
 
     def _kept(self, names: Iterable[str]) -> frozenset[str] | None:
-        """None where there are too many, or one is too long."""
+        """None if there are too many, or one is too long."""
         found = frozenset(islice(names, self._left + 1))
         if len(found) > self._left or any(len(name) > _MAX_SETTING for name in found):
             return None

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class PodObserver(Protocol):
-    """Somebody else who is notified of this node's pods."""
+    """Another receiver of changes to this node's pods."""
 
     def pods_synced(self, pods: Iterable[Pod]) -> None:
         """The complete list."""
@@ -103,17 +103,17 @@ class PodWatch:
 async def recover_checkpoint(
     cluster: KubeClient, node_name: str, shown: Callable[[str, NodeDeviceStatus], None] = lambda name, status: None
 ) -> Checkpoint:
-    """Allocations of the NodeDevices without the plugins' responses: Allocate is called again with the same device IDs.
+    """Read allocations from the NodeDevices. Responses are not stored there: Allocate is called again with the same device IDs.
 
-    shown: called with the resource names and statuses of those that others give out.
-    Retried until the API server responds: without it, devices in use would be allocated again. Resources without allocations are
-    included, so that their status is kept up to date too. An edited status may list one device for two pods: the first keeps it.
+    shown: called with the name and status of each resource that the kubelet or a DRA driver allocates. Retried until the API
+    server responds: without it, devices in use would be allocated again. Resources without allocations are included, so that
+    their status stays current. An edited status may list one device for two pods: the first keeps it.
     """
     listed = await until_done(lambda: cluster.node_devices_of(node_name, _observed))
     objects: list[_Observed] = []
     for found in listed:
         if is_only_shown(found.status):
-            # it was never allocated here
+            # the device was never allocated here
             shown(found.spec.resource_name, found.status)
         else:
             objects.append(found)
@@ -137,7 +137,7 @@ async def recover_checkpoint(
 
 
 class _Observed(msgspec.Struct, frozen=True):
-    """resource_name: "" where the object has no valid one."""
+    """resource_name: "" if the object has no valid one."""
 
     name: str
     uid: str

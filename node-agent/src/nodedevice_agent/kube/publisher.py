@@ -1,6 +1,6 @@
-"""Publishes each resource of this node as a NodeDevice object: which objects there are, and what their statuses are made of.
+"""Publishes each resource of this node as a NodeDevice object: decides which objects exist, and makes their statuses.
 
-Each object is written and watched by a NodeDeviceSync (nodedevice.py); those that nobody needs are visited instead (parked.py).
+A NodeDeviceSync (nodedevice.py) writes and watches each object; unused ones are parked (parked.py).
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from nodedevice_agent.kube.write_queue import WriteQueue
 
 log = logging.getLogger(__name__)
 
-# the name of the watch of this node's pods; those of NodeDevices have their names, which have a dot
+# the name of the watch of this node's pods; watches of NodeDevices have the object's name, which contains a dot
 PODS = "pods"
-# of watches, in /readyz
+# the most watches named in /readyz
 _MOST_NAMED = 3
 
 
@@ -49,7 +49,7 @@ class OfferedTwice(Protocol):
 
 
 class Publisher:
-    """One node's NodeDevice objects, and what their statuses are made of.
+    """Keeps the NodeDevice objects of one node.
 
     start() once the plugin host and the delivery exist; both publish through this, so it is made before them.
     notes: a problem of the start that the condition Registered shows, such as an unreadable checkpoint.
@@ -64,16 +64,16 @@ class Publisher:
         self.are_pods_known = False
         self._notes = notes
         self._objects: dict[str, NodeDeviceSync] = {}
-        # of these, those that are not watched yet: there are no more NodeDevices and watches than a node may have names
+        # the subset without a watch yet: NodeDevices and watches are limited by the number of names per node
         self._waiting: dict[str, NodeDeviceSync] = {}
-        # and those that nobody needs
+        # the unused ones
         self._parked = Parked(self._visit, self.watches.clock)
         self._has_parked = False
         self._stale_watches: frozenset[str] = frozenset()
         self._host: PluginHost
         self._delivery: Delivery
         self._tasks: asyncio.TaskGroup
-        # who else gives out devices here that are published, too; whose name it is, the first one knows that has it
+        # other allocators on this node whose devices are published; a name belongs to the first one that has it
         self._sources: Sequence[Source] = ()
         self.offered_twice: OfferedTwice | None = None
 
@@ -88,7 +88,7 @@ class Publisher:
         self._tasks, self._host, self._delivery, self._sources = tasks, host, delivery, sources
 
     def recovered(self, resource_name: str, status: NodeDeviceStatus) -> None:
-        """A NodeDevice that only shows what others give out, of an agent whose state was lost."""
+        """Remember a NodeDevice of another allocator, after the agent's state was lost."""
         for source in self._sources:
             source.remember(resource_name, status)
 
@@ -124,7 +124,10 @@ class Publisher:
             found.touch()
 
     def forget(self, resource_name: str) -> bool:
-        """Its object does not exist: forget the resource if its plugin is gone and no pod needs it; whether that was done."""
+        """Called when the object does not exist.
+
+        Forgets a resource whose plugin is gone and that no pod needs; returns whether it did.
+        """
         was_known = resource_name in self._host.manager.resources
         if not self._host.manager.forget(resource_name):
             return False
@@ -141,7 +144,7 @@ class Publisher:
         return True
 
     def _begin(self) -> None:
-        """Watch those that wait, as many as there is room for; first those whose plugin is connected."""
+        """Start waiting watches up to the limit, first of names with a connected plugin."""
         while self._waiting and len(self._objects) - len(self._waiting) + len(self._parked.due) < MAX_NAMES:
             known = self._known()
             running = (name for name in self._waiting if is_served(name, known))
@@ -157,7 +160,7 @@ class Publisher:
     # -- without a watch ------------------------------------------------------------------------------------------------
 
     def park(self) -> None:
-        """Now and then: find out which names nobody needs, and which of those that are parked somebody does."""
+        """Park unused names and unpark names in use. Called from time to time."""
         if not self._parked.due and len(self._objects) <= MOST_WATCHED:
             return
         names = dict.fromkeys(name for known in self._known() for name in known)
@@ -168,7 +171,7 @@ class Publisher:
                 self._unpark(name)
                 self.publish_served(name)
         for name in chosen:
-            # one that waits for room has not been read
+            # a waiting one has not been read
             if name in self._objects and self._objects[name].is_settled:
                 self._stop(name)
                 self._parked.add(name)
@@ -179,12 +182,12 @@ class Publisher:
             self._tasks.create_task(retried("parked nodedevices", self._parked.work))
 
     def has_parked(self) -> bool:
-        """Whether it has since this was last asked."""
+        """Whether a name was parked since the last call."""
         found, self._has_parked = self._has_parked, False
         return found
 
     def _unpark(self, resource_name: str) -> None:
-        """It is watched again; what a person has changed since its last visit is not known before its first list."""
+        """Watch the object again. Edits since the last visit are unknown until the first list."""
         self._parked.remove(resource_name)
         self._host.manager.table.cordons_outdated(resource_name)
 
@@ -202,7 +205,7 @@ class Publisher:
         return [self._host.manager.resources, *(source.resources for source in self._sources)]
 
     def poll_watches(self) -> str:
-        """Publish which watches are stale, where that has changed. Returns what is wrong; empty when nothing is."""
+        """Publish changes of the set of stale watches. Returns the problem; empty if none is stale."""
         stale = self.watches.stale()
         if stale != self._stale_watches:
             if stale:
@@ -222,15 +225,13 @@ class Publisher:
         await self._host.saved()
 
     def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
-        """Makes the status to be written over the observed one, of everything as it is now; None while the last published one
-        stays.
-        """
+        """Return the maker of the status that replaces the observed one; None if the published one stays."""
         make, twice = self._maker(resource_name, observed, wall_time), self.offered_twice
         if make is None or twice is None:
             return make
         condition = twice.conditions.get(resource_name)
         if condition is None and not twice.is_known:
-            # as it was published before this agent started
+            # keep the condition from before this agent's start
             condition = condition_of(observed, Condition.OFFERED_TWICE)
         if not condition:
             return make
@@ -268,7 +269,7 @@ class Publisher:
         )
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
-        """All cordons in the NodeDevice of that UID, by device ID; uid "" where there is none."""
+        """All cordons in the NodeDevice of that UID, by device ID; uid "": it does not exist."""
         for source in self._sources:
             source.cordoned(resource_name, in_spec)
         manager = self._host.manager

@@ -1,4 +1,4 @@
-"""Responses of the API server: objects, lists and lines of a watch are decoded."""
+"""Decodes responses of the API server: objects, lists and lines of a watch."""
 
 import asyncio
 import logging
@@ -17,13 +17,13 @@ from nodedevice_kube.paths import Resource
 
 log = logging.getLogger(__name__)
 
-# Of one object. The API server stores 1.5 MB of one; as JSON, with a character escaped in six bytes, that is nine times as much.
+# The limit of one object. The API server stores 1.5 MB; as JSON with escapes of six bytes that is up to nine times as much.
 MOST_OBJECT_BYTES = 16 * 1024 * 1024
-# of an object that is decoded in the event loop: what is longer takes more than a millisecond
+# limit for decoding in the event loop: a longer object takes more than a millisecond
 MOST_BYTES_IN_LOOP = 64 * 1024
-# of a response, between two turns for others
+# the bytes of a response between two yields to other tasks
 _CHUNK_BYTES = 64 * 1024
-# of the large parts of all objects in a list
+# the size of the large parts of all objects in a list
 MOST_LISTED = 24 * 1024 * 1024
 
 
@@ -39,7 +39,7 @@ class KubeMetadata(msgspec.Struct, omit_defaults=True):
 
 
 class KubeObject(msgspec.Struct, omit_defaults=True):
-    """resource: where such objects are, of each kind that is requested."""
+    """resource: the API resource of the kind; set by each kind that is requested."""
 
     resource: ClassVar[Resource]
     metadata: KubeMetadata = msgspec.field(default_factory=KubeMetadata)
@@ -49,27 +49,27 @@ K = TypeVar("K", bound=KubeObject)
 
 
 class LargeObject(KubeObject):
-    """Of a kind whose objects have up to a megabyte: of a list no more than MOST_LISTED of what is large is kept."""
+    """An object of up to a megabyte: a list keeps at most MOST_LISTED of the large parts of all objects."""
 
-    # Not abstract by abc, as a Struct has a metaclass of its own.
+    # abc does not work here: a Struct has its own metaclass.
     @property
     def octets(self) -> int:
-        raise NotImplementedError  # each kind has its own
+        raise NotImplementedError  # implemented by each kind
 
     def lighten(self) -> None:
-        """Drop what is large."""
-        raise NotImplementedError  # each kind has its own
+        """Drop the large parts."""
+        raise NotImplementedError  # implemented by each kind
 
     def detach(self) -> None:
-        """Copy what is kept as text, so that the rest of the object's text is not kept with it."""
-        raise NotImplementedError  # each kind has its own
+        """Copy the kept text, so that the rest of the object's text can be freed."""
+        raise NotImplementedError  # implemented by each kind
 
 
 # -- objects and lists --------------------------------------------------------------------------------------------------
 
 
 class Page(msgspec.Struct):
-    """Of a list. continue_: by which the next page is requested; "" where this is the last. octets: of its text."""
+    """One page of a list. continue_: requests the next page; "" on the last. octets: size of the text."""
 
     version: str
     continue_: str
@@ -82,7 +82,7 @@ class _ListMetadata(msgspec.Struct):
 
 
 class _Envelope(msgspec.Struct):
-    """A list without its items, all of which are objects."""
+    """A list after its items were read."""
 
     items: Annotated[list[Any], msgspec.Meta(max_length=0)] | None
     metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
@@ -91,7 +91,7 @@ class _Envelope(msgspec.Struct):
 async def read_list(chunks: AsyncIterator[bytes], kind: type[Any], add: Callable[[Any], object]) -> Page:
     """Decode the objects of a page one by one as the text arrives, and call `add` with each.
 
-    `add` is called in a thread where the object is long; no more than one object is in memory beside what `add` keeps.
+    `add` is called in a thread if the object is long. Besides the objects kept by `add`, one at most is in memory.
     Raises Undecodable.
     """
     items, octets = ListItems(MOST_OBJECT_BYTES), 0
@@ -101,7 +101,7 @@ async def read_list(chunks: AsyncIterator[bytes], kind: type[Any], add: Callable
             for begin in range(0, len(chunk), _CHUNK_BYTES):
                 for item in items.feed(chunk[begin : begin + _CHUNK_BYTES]):
                     await in_thread_if(item.size > MOST_BYTES_IN_LOOP, partial(_add, item, kind, add))
-                # what has arrived already gives no turn to others
+                # data that has already arrived does not yield to other tasks
                 await asyncio.sleep(0)
         envelope = items.envelope()
     except decoding.Undecodable as exc:
@@ -116,7 +116,7 @@ def _add(item: Item, kind: type[Any], add: Callable[[Any], object]) -> None:
 
 
 def _decoded(content: bytes | msgspec.Raw, kind: type[K]) -> K:
-    """One of several objects. A kind with `known_by_name` has it in place of one of another form. Raises Undecodable."""
+    """Decode one of several objects. An object of another form is replaced if its kind has `known_by_name`. Raises Undecodable."""
     try:
         found = decode(content, kind)
     except Undecodable as exc:
@@ -127,7 +127,7 @@ def _decoded(content: bytes | msgspec.Raw, kind: type[K]) -> K:
 
 
 def _too_long(head: bytes, kind: type[K]) -> K:
-    """In place of an object that is too long, by its start. Raises Undecodable where that does not name it."""
+    """Replaces an object that is too long, from its start. Raises Undecodable if the start lacks the name."""
     problem = Undecodable(ValueError(f"it is longer than {MOST_OBJECT_BYTES // 2**20} MiB"))
     found = identity(head)
     if found is None:
@@ -136,7 +136,7 @@ def _too_long(head: bytes, kind: type[K]) -> K:
 
 
 def _by_name(metadata: KubeMetadata, kind: type[K], problem: Undecodable) -> K:
-    """Raises the problem where the kind has no such objects."""
+    """Raises the problem if the kind does not support it."""
     known_by_name = getattr(kind, "known_by_name", None)
     if known_by_name is None:
         raise problem
@@ -159,7 +159,7 @@ class _WatchEvent(msgspec.Struct):
 
 
 async def next_line(what: str, found: AsyncIterator[bytes]) -> bytes | None:
-    """The next line of a watch; None when there is no more. Raises Silent."""
+    """The next line of a watch; None at its end. Raises Silent."""
     seconds = list_watch.SILENCE_SECONDS
     try:
         async with asyncio.timeout(seconds):
@@ -169,10 +169,10 @@ async def next_line(what: str, found: AsyncIterator[bytes]) -> bytes | None:
 
 
 class Reading:
-    """What is read of the objects that a watch brings: everything. Both are called in a thread with a long object."""
+    """Reads every object of a watch completely. The methods are called in a thread if the object is long."""
 
     def is_known(self, metadata: KubeMetadata) -> bool:
-        """Whether a response to a write has shown an object that was added or changed as it is now, or as it was later."""
+        """Whether a response to a write has already shown this version of the object, or a later one."""
         return False
 
     def skips(self, metadata: KubeMetadata, octets: int) -> bool:
@@ -180,7 +180,7 @@ class Reading:
         return False
 
     def keep(self, found: Any) -> Any:
-        """What is kept of an object."""
+        """The object, reduced to the parts in use."""
         return found
 
 
@@ -188,9 +188,11 @@ EVERYTHING: Final = Reading()
 
 
 def watch_event(what: str, line: bytes, kind: type[KubeObject], reading: Reading = EVERYTHING) -> tuple[str, Any]:
-    """Type and object of a line of a watch; LATER or KNOWN with metadata alone for an object that is not decoded now, or at all.
+    """Decode a line of a watch into type and object.
 
-    what: the plural of the kind, for errors. Raises Undecodable for what is no such line, ApiError for the server's own errors.
+    LATER and KNOWN have metadata alone: the object is decoded later or not at all.
+
+    what: the plural of the kind, for errors. Raises Undecodable for an invalid line, ApiError for an error from the server.
     """
     found = decode(line, _WatchEvent)
     if found.type == "ERROR":

@@ -28,12 +28,12 @@ def pause_seconds(failures: int, error: ApiError | None = None) -> float:
 
 
 def is_disconnected(error: ApiError) -> bool:
-    """Whether there is no connection, as opposed to one over which nothing comes. The client has logged it, for all requests."""
+    """Whether the connection failed; silence on an open one does not count. The client has logged it once for all requests."""
     return isinstance(error, Unreachable | WatchInterrupted) and not isinstance(error, NoAnswer | Silent)
 
 
 def log_failure(event: str, error: ApiError, **fields: str) -> bool:
-    """Warn, and return whether that was done. What all requests have in common is logged by the client, once."""
+    """Log a warning, and return whether it was logged. The client logs failures of the connection, once for all requests."""
     is_warned = not (is_disconnected(error) or isinstance(error, Unauthorized))
     log.log(logging.WARNING if is_warned else logging.DEBUG, event, extra={**fields, "error": str(error)})
     return is_warned
@@ -42,7 +42,7 @@ def log_failure(event: str, error: ApiError, **fields: str) -> bool:
 async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
     """Call `once` until it does not raise ApiError, with growing pauses. Returns its result. but: an error to raise.
 
-    What worked for longer than the longest pause starts with the shortest pause again.
+    The pause is reset after a success longer than the longest pause.
     """
     failures, is_logged = 0, False
     while True:

@@ -1,7 +1,8 @@
-"""NodeDevices of resources that others give out on this node: what each such source has to say, and what the kubelet's is.
+"""NodeDevices of resources that the kubelet or DRA drivers allocate on this node: the interface of a source, and the kubelet's
+source.
 
-They are only shown. A name that a plugin serves here is ours, whatever others have of it; one that moves between two keeps its
-object.
+The agent only shows them. A name that a plugin serves here belongs to the agent, even if a source has it. A name that moves
+from one source to another keeps its object.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -19,60 +20,60 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kube.status import node_device_status
 
-# of devices that are named or held: a status with more is made in a thread
+# named or held devices: a status with more is made in a thread
 MOST_IN_LOOP: Final = 256
 _SERVED = "True", Reason.SERVED_BY_KUBELET, "the kubelet's device manager serves this resource; it is only shown here"
 _INJECTABLE = "True", Reason.SERVED_BY_KUBELET, "the kubelet gives the devices to containers"
 _NO_CORDON = (
     "True",
     Reason.CORDON_NOT_POSSIBLE,
-    "spec.cordonedDevices has no effect: the kubelet serves this resource and gives its devices out; remove the cordons and drain "
+    "spec.cordonedDevices has no effect: the kubelet serves this resource and allocates its devices; remove the cordons and drain "
     "the node, or have the device plugin register with the agent",
 )
 
 
 class StatusMaker(NamedTuple):
-    """made(): makes a status, of what is its own alone; is_long: better in a thread."""
+    """made(): makes a status from data of its own only; is_long: call it in a thread."""
 
     made: Callable[[], NodeDeviceStatus]
     is_long: bool
 
 
 class Source(Protocol):
-    """Somebody else who gives devices of this node out. watch: the name of the one that it needs; "" for none of its own."""
+    """Another allocator of devices on this node. watch: the name of the watch that it needs; "" if it needs none."""
 
     watch: str
 
     @property
     def resources(self) -> Mapping[str, Resource]:
-        """By name, the oldest first."""
+        """Resources by name, the oldest first."""
 
     def has(self, resource_name: str) -> bool:
-        """Whether what is shown of that name is this one's."""
+        """Whether this source provides the status of that name."""
 
     def remember(self, resource_name: str, status: NodeDeviceStatus) -> None:
-        """Its NodeDevice, of an agent whose state was lost."""
+        """Remember the NodeDevice, after the agent's state was lost."""
 
     def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
-        """The cordons in its NodeDevice: they are only reported."""
+        """The cordons in the NodeDevice; they are only reported."""
 
     def forget(self, resource_name: str) -> bool:
-        """Whether nobody has it here any more, and no pod holds or asks for it."""
+        """Whether the name is unused: without a source, and without a pod that holds or requests it."""
 
     def status_maker(
         self, resource_name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
     ) -> StatusMaker | None:
-        """Of the status to be written over the observed one; None while the last published one stays. now: monotonic seconds."""
+        """The maker of the status that replaces the observed one; None if the published one stays. now: monotonic seconds."""
 
 
 class Served(Protocol):
-    """What the kubelet has, as far as it shows it."""
+    """Resources of the kubelet, as its PodResources service shows them."""
 
     @property
     def resources(self) -> Mapping[str, Resource]: ...
 
     def has_healthy(self, resource_name: str) -> bool:
-        """Whether the kubelet gives out devices of it now."""
+        """Whether the kubelet can allocate devices of the resource now."""
 
     def snapshot(self, resource_name: str) -> Snapshot:
         """Raises KeyError for an unknown resource."""
@@ -81,11 +82,11 @@ class Served(Protocol):
         """Devices of the published status, before the first snapshot."""
 
     def forget(self, resource_name: str) -> bool:
-        """Whether it is not known any more."""
+        """Whether the resource is unknown now."""
 
 
 class ServedStatus:
-    """The statuses. manager: of what is served here. delivery: of this agent."""
+    """Makes statuses of the kubelet's resources. manager: of the resources served by this agent. delivery: of this agent."""
 
     watch = ""
 
@@ -121,13 +122,13 @@ class ServedStatus:
         return may_be_anothers and self._served.has_healthy(own.name)
 
     def remember(self, resource_name: str, status: NodeDeviceStatus) -> None:
-        """The kubelet knows its resources itself."""
+        """Nothing to restore: the kubelet lists its resources."""
 
     def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
         self._cordons[resource_name] = device_ids
 
     def forget(self, resource_name: str) -> bool:
-        """Whether the kubelet does not have it any more, and no pod holds or asks for it."""
+        """Whether the kubelet no longer has the resource, and no pod holds or requests it."""
         if not self._served.forget(resource_name):
             return False
         self._names.discard(resource_name)
@@ -154,13 +155,13 @@ class ServedStatus:
 
 
 def status_maker(now: Snapshot, before: NodeDeviceStatus, **more: Any) -> StatusMaker:
-    """Of node_device_status() with these arguments."""
+    """The maker for node_device_status() with these arguments."""
     held = sum(len(view.allocation.device_ids) for view in now.held)
     return StatusMaker(partial(node_device_status, now, before, **more), len(now.devices) + held > MOST_IN_LOOP)
 
 
 def is_taken(resource_name: str, known: Iterable[Mapping[str, Resource]]) -> bool:
-    """Whether one of these gives out devices by that name, or its plugin is expected back."""
+    """Whether one of these allocates devices of that name, or its plugin is expected back."""
     return any(resource_name in of and _is_in_use(of[resource_name]) for of in known)
 
 

@@ -1,10 +1,10 @@
-"""Encodes the agent's part of a NodeDevice's status: a snapshot, with the time stamps of the observed status; and decodes those.
+"""Encodes the agent's part of a NodeDevice's status from a snapshot and the time stamps of the observed status; decodes these.
 
 A time stamp is the time of the last change, so it is copied from the observed status while its entry is the same. Equal state
-therefore gives an equal status, after a restart too, and nothing is written. Since when a container has its devices is known
-without the observed status, which may be deleted; that is copied where the checkpoint does not have it.
-Malformed parts of an observed status count as absent, and are overwritten.
-Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated and count what they omit.
+therefore gives an equal status, also after a restart, and nothing is written. The time of an allocation comes from the
+checkpoint, because the observed status may be deleted; without one it is copied. Malformed parts of an observed status count as
+absent, and are overwritten. Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated and count the
+omitted entries.
 """
 
 import json
@@ -40,9 +40,9 @@ from nodedevice_agent.kube.observed import Json
 MAX_ALLOCATIONS = 1024
 MAX_IDS = 1024
 MAX_WAITING = 256
-# Of one list, as it is stored: the API server rejects an object of 1.5 MiB, with an error that looks like a server error.
+# Stored size of one list: the API server rejects an object of 1.5 MiB with an error in the form of a server error.
 MAX_LIST_BYTES = 256 * 1024
-# It stores each of these as six, such as \u003c.
+# The API server stores each of these as six bytes, such as \u003c.
 _LONGER_STORED: Final = (b"<", b">", b"&")
 
 _Entry = TypeVar("_Entry", bound=Record)
@@ -69,14 +69,15 @@ def node_device_status(
 ) -> NodeDeviceStatus:
     """Every field of status that the agent owns.
 
-    delivery: DELIVERY_*; empty where another one than the agent or the kubelet delivers.
-    before: the observed status (with any owner's fields; an empty one when there is none). wall_time: RFC 3339, whole seconds.
+    delivery: DELIVERY_*; empty if neither the agent nor the kubelet delivers.
+    before: the observed status (with any owner's fields; empty if the object does not exist). wall_time: RFC 3339, whole
+    seconds.
     unsaved: why the agent's checkpoint cannot be written now; empty while it can.
     notes: a problem that an administrator should know of, such as an unreadable checkpoint.
-    registered: status, reason and message of the condition while nothing is wrong; None for a plugin's.
-    injectable: the same, from the backend; None where nothing is injected.
+    registered: status, reason and message of the condition without a problem; None: from the plugin.
+    injectable: the same, from the backend; None if the agent does not inject.
     is_watch_stale: whether the API server is silent over the watch of the node's pods, or of this NodeDevice.
-    rows: the allocations as they are shown, sorted, where they are not the snapshot's.
+    rows: the sorted allocations to show, if not the snapshot's.
     conditions: by type, status, reason and message of conditions that are not the snapshot's.
     """
     devices, omitted = _devices(now, before, wall_time)
@@ -88,7 +89,7 @@ def node_device_status(
     allocations, omitted_allocations = _truncated(held, MAX_ALLOCATIONS)
     awaited = _by_container(before.waiting)
     waiting, _ = _truncated([_waiting(w, awaited, wall_time) for w in now.pending], MAX_WAITING)
-    # the operator sets those that fit again, and the others follow
+    # the operator restores cordons up to the limit, and the others follow
     remembered, _ = _truncated([_cordon(*c) for c in now.remembered_cordons], MAX_NAMED_DEVICES)
     of_now = of_snapshot(
         now,
@@ -121,7 +122,7 @@ def node_device_status(
 
 
 def _part_rules(now: Snapshot, rules: PartRules) -> PartRulesStatus:
-    # another pod may hold what is unknown here, so one parent has no more than all of them
+    # another pod may hold devices that are unknown here, so a parent has at most the total
     largest = max((device.parts.available for device in now.devices if device.parts is not None), default=0)
     return PartRulesStatus(
         placement=str(rules.placement),
@@ -147,7 +148,7 @@ def _devices(now: Snapshot, before: NodeDeviceStatus, wall_time: str) -> tuple[l
     shown = [_device(d, earlier.get(d.id, _NO_DEVICE), wall_time) for d in now.devices]
     listed = shown
     if len(shown) > MAX_NAMED_DEVICES or not _fits(shown):
-        # The same choice as in the snapshot: of healthy and other ones, those that are fewer come first.
+        # The same choice as in the snapshot: the smaller group of healthy and other devices comes first.
         are_few = 2 * sum(device.health == _HEALTHY for device in shown) <= len(shown)
         ranked = sorted(shown, key=lambda device: (device.health == _HEALTHY) != are_few)
         listed = sorted(_truncated(ranked, MAX_NAMED_DEVICES)[0], key=lambda device: device.id)
@@ -209,7 +210,7 @@ def _allocation(
         name=named.name if named is not None else "",
         pod_uid=uid,
         container=allocation.container,
-        # a node holds hundreds of those with parts: no time of its own, which the age of the PodDevice shows
+        # a node has hundreds of allocations with parts: these have no time, which the age of the PodDevice shows
         since="" if of_parents else since or wall_time,
         parts=of_parents,
         device_ids=ids,
@@ -246,7 +247,7 @@ def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
 
 
 def _text(seconds: int) -> str:
-    """Unix seconds as the API has them. A clock that was set back makes it a time in the future, which stays as it is."""
+    """Unix seconds from the API's time. After a clock was set back it may be in the future; it stays unchanged."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -270,7 +271,7 @@ def _fits(entries: Sequence[Record]) -> bool:
 
 
 def _size(entry: Record) -> int:
-    """In characters of JSON that is all ASCII."""
+    """Its length in ASCII JSON."""
     encoded = encode(entry)
     return _stored_size(
         encoded if encoded.isascii() else json.dumps(to_builtins(entry), separators=(",", ":")).encode()
@@ -301,7 +302,7 @@ def is_loss(before: NodeDeviceStatus, after: NodeDeviceStatus) -> bool:
 
 
 def is_bulk(before: NodeDeviceStatus, after: NodeDeviceStatus) -> bool:
-    """Whether that write is an object's first, or one about a plugin that is gone: hundreds of plugins may come or go at once."""
+    """Whether the write is an object's first, or reports that a plugin is gone: hundreds of plugins may come or go at once."""
     is_first = before == NodeDeviceStatus()
     return is_first or (after.endpoint is not None and after.endpoint.state != EndpointState.RUNNING.value)
 

@@ -1,7 +1,7 @@
-"""When the first list and watch of each object are sent: few at a time, and no faster than a budget.
+"""Limits the first list and watch of each object: few at a time, within a budget.
 
-An agent that starts asks for hundreds of objects at once, and an update starts agents by the hundred. A slow API server is asked
-more slowly. What began last comes first: a plugin that has registered just now, while those from before the start lack nothing.
+An agent that starts asks for hundreds of objects at once, and an update starts agents by the hundred. A slow API server gets
+fewer requests. The newest request comes first: a plugin that has just registered waits for it, older ones do not.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from nodedevice_common.pacing import TokenBucket
 
 PER_SECOND = 50.0
 AT_ONCE = 25
-# that the API server has not answered yet
+# requests without a response yet
 MOST_UNDER_WAY = 20
 
 LIST, WATCH = 0, 1
 
 
 class Turns:
-    """Of one agent. All lists come before any watch."""
+    """The turns of one agent. All lists come before any watch."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._bucket = TokenBucket(PER_SECOND, AT_ONCE, clock())
         self._numbers = count()
-        # rank, a number that is lower for what came later, and what is done when it is its turn
+        # rank, a number that falls with each request, and the future to resolve
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._under_way = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -42,7 +42,7 @@ class Turns:
             await given
         except asyncio.CancelledError:
             if not given.cancelled():
-                # it was given at this very moment
+                # the turn came at this moment
                 turn.end()
             raise
         return turn
@@ -69,7 +69,7 @@ class Turns:
 
 
 class Turn:
-    """end() once the API server has answered; more than once does nothing. on_end: None where nobody waits for that."""
+    """One turn. Call end() at the API server's response; further calls do nothing. on_end: None if no request waits."""
 
     def __init__(self, on_end: Callable[[], None] | None = None) -> None:
         self._on_end = on_end

@@ -1,7 +1,7 @@
-"""How often a watch decodes an object that changes without end. Pure: times are monotonic seconds.
+"""Limits how often a watch decodes an object that changes without end. Pure: times are monotonic seconds.
 
-A writer may change a large object as often as the API server takes it, and decoding it costs the agent tens of milliseconds each
-time. Of each object a few versions are decoded as they come; after that the latest version is read by a request now and then.
+A writer may change a large object as often as the API server accepts it, and each decoding costs the agent tens of
+milliseconds. A few versions of each object are decoded at once; after that a periodic request reads the latest version.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ MOST_TOKENS: Final = 10
 
 
 class UpdatePace:
-    """Of all objects of one watch."""
+    """The pace of all objects of one watch."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, TokenBucket] = {}

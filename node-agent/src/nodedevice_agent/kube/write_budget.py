@@ -1,31 +1,31 @@
-"""How often an agent writes its NodeDevices, and which of them is next.
+"""Limits how often an agent writes its NodeDevices, and chooses the next one.
 
-A plugin can change its resource's status as fast as it likes, and one agent has hundreds of plugins. What exceeds the budget waits
-and is written later as it is by then, so the last state always arrives.
+A plugin can change its resource's status as fast as it likes, and one agent has hundreds of plugins. A write beyond the budget
+waits and then has the newest state, so the last state always arrives.
 """
 
 from collections.abc import Callable, Collection
 
 from nodedevice_common.pacing import TokenBucket
 
-# Of one object.
+# The budget of one object.
 OBJECT_WRITES_PER_SECOND = 5.0
 OBJECT_WRITES_AT_ONCE = 20
-# Of all objects of an agent.
+# The budget of all objects of an agent.
 AGENT_WRITES_PER_SECOND = 40.0
 AGENT_WRITES_AT_ONCE = 40
-# Of an object's writes at once, so many are for losses only: a gain never makes the loss after it wait.
+# So many of an object's writes at once are reserved for losses: a gain never delays the loss after it.
 _KEPT_FOR_LOSSES = 1
-# One write in so many is of the object that has waited longest, whatever it writes: plugins that lose devices again and again
-# hold up nobody's gains for long.
+# One write in so many goes to the object that has waited longest: repeated losses of some plugins do not delay the gains of
+# others for long.
 _FAIR_TURN = 4
 
 
 class WriteShare:
-    """What one object has of the budget. on_turn: called when it may write, after it had to wait.
+    """The share of one object in the budget. on_turn: called when it may write, after it had to wait.
 
-    is_loss: its next write takes devices away. is_bulk: its next write is the first one, or reports that the plugin has gone, which
-    hundreds of plugins may do at once. has_turn: it may write once. number: higher for what came later.
+    is_loss: its next write takes devices away. is_bulk: its next write is the first one, or reports that the plugin has gone,
+    which hundreds of plugins may do at once. has_turn: it may write once. number: higher for what came later.
     """
 
     def __init__(self, now: float, on_turn: Callable[[], None], number: int = 0) -> None:
@@ -45,17 +45,17 @@ class WriteShare:
 
 
 class WriteBudget:
-    """Of one agent. Mutable; time is an argument."""
+    """The budget of one agent. Mutable; time is an argument."""
 
     def __init__(self, now: float) -> None:
         self._bucket = TokenBucket(AGENT_WRITES_PER_SECOND, AGENT_WRITES_AT_ONCE, now)
         self._turns = 0
 
     def take_turn(self, waiting: Collection[WriteShare], now: float) -> WriteShare | None:
-        """Which of them may write now, if one may.
+        """Choose the object that may write now, if any.
 
-        Plugins that serve go before those that come or go, losses before gains, then whoever has not written for longest; of those
-        that never have, whoever came last: after a start, that is a plugin that has registered just now.
+        Plugins that serve go before plugins that come or go, losses before gains, then the object with the oldest write. Among
+        objects without a write the newest comes first: after a start, that is a plugin that has just registered.
         """
         ready = [share for share in waiting if share.wait_seconds(now) == 0.0]
         if not ready or not self._bucket.take(now):
@@ -67,12 +67,12 @@ class WriteBudget:
         return share
 
     def spend(self, share: WriteShare, now: float) -> None:
-        """It makes one more write, in the same turn."""
+        """Count one more write in the same turn."""
         self._bucket.reserve(now)
         share.spend(now)
 
     def wait_seconds(self, waiting: Collection[WriteShare], now: float) -> float:
-        """How long until one of them may write; waiting: at least one."""
+        """The seconds until one of them may write; waiting: at least one."""
         return max(self._bucket.wait_seconds(now), min(share.wait_seconds(now) for share in waiting))
 
 

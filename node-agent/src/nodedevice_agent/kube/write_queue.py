@@ -1,4 +1,4 @@
-"""The NodeDevices that wait for their turn to be written; carries out what the write budget decides."""
+"""Queues the NodeDevices that wait to be written, by the decisions of the write budget."""
 
 import asyncio
 import time
@@ -12,9 +12,9 @@ _MOST_LONG = 2
 
 
 class WriteQueue:
-    """Of one agent. An object that may not write now is called when it may, and asks again with what is to be written then.
+    """The write queue of one agent. An object that must wait is called at its turn, and then makes its newest status.
 
-    making, sending: held while a status is made, and while a long one is sent: as objects, each takes megabytes.
+    making, sending: locks, held while a status is made and while a long one is sent: as objects, each takes megabytes.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,7 +27,7 @@ class WriteQueue:
         self.sending = asyncio.Semaphore(_MOST_LONG)
 
     def share(self, on_turn: Callable[[], None]) -> WriteShare:
-        """Of a new object."""
+        """The share of a new object."""
         return WriteShare(self._clock(), on_turn, next(self._numbers))
 
     def is_waiting(self, share: WriteShare) -> bool:
@@ -43,15 +43,15 @@ class WriteQueue:
         return had_turn
 
     def spend(self, share: WriteShare) -> None:
-        """It makes one more write, in the same turn."""
+        """Count one more write in the same turn."""
         self._budget.spend(share, self._clock())
 
     def leave(self, share: WriteShare) -> None:
-        """It has nothing to write any more."""
+        """Remove an object that has nothing to write."""
         self._waiting.discard(share)
 
     def _give_turns(self, asking: WriteShare | None = None) -> None:
-        """asking: knows by itself."""
+        """Call the objects whose turn has come, except `asking`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

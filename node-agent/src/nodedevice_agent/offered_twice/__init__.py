@@ -1,1 +1,1 @@
-"""Which devices two sources of the node offer, so that each can be given out twice: the comparison, and what is published of it."""
+"""Compares the devices of the node's sources and publishes devices that two sources offer: these can be allocated twice."""

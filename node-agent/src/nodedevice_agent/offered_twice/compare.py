@@ -1,11 +1,11 @@
 """Finds the devices that two sources of a node offer. Pure, linear in the devices, and in steps, so that its caller can pause.
 
-One identity in common makes two devices one, with two exceptions. An identity that several devices of one source have identifies
-none of them: the address of a PF that its VFs name, a file of all devices of a driver, a serial number that a maker gives twice.
-And two devices that say themselves that they are different, by UUIDs or PCI addresses, are.
-Sources of one program are not compared: what it offers in several ways is its own affair. Built-in plugins hold such devices back
-(InOtherUse), a driver or a vendor's plugin knows its alternatives. Two resources of the kubelet with names of two domains are of
-two programs; so are one of the kubelet's and one of ours, as neither device manager knows what the other has given out.
+Two entries with a common identity are one device, with two exceptions. An identity that several devices of one source share
+identifies none of them. Examples: the address of a PF in its VFs, a file of all devices of a driver, a repeated serial number.
+Devices with different UUIDs or PCI addresses are different. Sources of one program are not compared, because a program knows
+its own alternatives: built-in plugins withhold such devices (InOtherUse). Two resources of the kubelet with different domains
+belong to two programs. So do a resource of the kubelet and one of the agent, because neither device manager knows the other's
+allocations.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -18,24 +18,25 @@ from nodedevice_agent.devicemanager.resources.devices import NOTHING
 from nodedevice_agent.identity import Kind, Sameness, compare, kind_of, lasting
 from nodedevice_agent.offered_twice.sources import Source
 
-# of which it is one, where a container holds several devices and their files are known together
+# several IDs: the device is one of them, because the files of a container's devices are known only together
 DeviceIDs = tuple[str, ...]
 _NOBODYS: Final[DeviceIDs] = ()
-# more sources of one device than this are compared with the first ones alone
+# further sources of one device are compared only with the first ones
 _MOST_COMPARED: Final = 8
 _MOST_CANDIDATES: Final = 64
 _MOST_SHARED: Final = 1024
-# Of two sources; more are not counted. A NodeDevice lists as many.
+# The most counted devices of two sources, as many as a NodeDevice lists.
 MOST_DEVICES: Final = 4096
 
 
 class Offer(Struct, frozen=True):
-    """What one NodeDevice has. program: who offers it, never compared with itself. scope: within which an identity that two
-    devices have is none. driver: of DRA.
+    """The devices of one NodeDevice.
 
-    devices: as the source lists them, by ID; the same object as long as the list is the same. is_offered: whether a pod can get the
-    device, or holds it. known: tokens by device ID, where there are any. held: devices that are held together, and tokens of which
-    each is that of one of them.
+    program: the process that offers them; it is never compared with itself. scope: an identity of two devices in one scope is
+    ignored. driver: the DRA driver.
+
+    devices: the source's list by ID; the same object while the list is unchanged. is_offered: whether a pod holds or can get
+    the device. known: tokens by device ID. held: devices that are held together, with tokens that each belong to one of them.
     """
 
     resource_name: str
@@ -51,9 +52,9 @@ class Offer(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """Of one NodeDevice: what it has in common with another. devices: here and there, sorted; of several IDs it is one.
+    """The devices that one NodeDevice shares with another. devices: sorted pairs, here and there; one of several IDs.
 
-    held_here, held_there, held_twice: how many of them pods hold.
+    held_here, held_there, held_twice: the number held by pods.
     """
 
     other: Offer
@@ -65,18 +66,18 @@ class Finding(Struct, frozen=True):
 
 # by resource name
 Findings = dict[str, tuple[Finding, ...]]
-# the number of an offer, and which of its devices it may be
+# the number of an offer, and the candidates among its devices
 _Entry = tuple[int, DeviceIDs]
-# of an offer: scope, known, held
+# scope, known and held of an offer
 _Input = tuple[str, Mapping[str, tuple[str, ...]], Sequence[tuple[DeviceIDs, tuple[str, ...]]]]
 
 
 class Kept(Struct):
-    """What a comparison keeps for the next one.
+    """State from one comparison for the next.
 
-    shared: by scope, files that two devices of it had at the same time. A file that two shares of a device had is nobody's when one
-    pod has ended, either. inputs, common: what the offers said, and which of it several said. While that is the same, as it is when
-    a device breaks, nothing is looked for again. The caller keeps what is known of a list as long as the list is the same.
+    shared: by scope, files that two devices had at the same time. Such a file identifies no device, even after one of the pods
+    has ended. inputs, common: the identities of all offers, and those in several scopes. The search is skipped while they are
+    equal, for example after a change of health. The caller keeps the identities of a list while the list is unchanged.
     """
 
     shared: dict[str, set[str]] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class Kept(Struct):
 
 
 def find(offers: Sequence[Offer], kept: Kept) -> Generator[None, None, Findings]:
-    """Yields now and then, after about the same amount of work."""
+    """Find devices that two programs offer. Yields after steps of about equal work."""
     if len({offer.program for offer in offers}) < 2:
         return {}
     inputs = [(offer.scope, offer.known, offer.held) for offer in offers]
@@ -103,7 +104,7 @@ def find(offers: Sequence[Offer], kept: Kept) -> Generator[None, None, Findings]
 
 
 def _in_common(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generator[None, None, list[list[_Entry]]]:
-    """Of each identity that several scopes know, what they say."""
+    """The entries of each identity that several scopes have."""
     by_scope: dict[str, dict[str, _Entry]] = {}
     for number, offer in enumerate(offers):
         known = by_scope.setdefault(offer.scope, {})
@@ -124,7 +125,7 @@ def _in_common(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generato
 
 
 def _note(known: dict[str, _Entry], identity: str, entry: _Entry) -> None:
-    """It is one of these devices; and where more is said of it, one that is among all that are named."""
+    """Add the candidates of an identity; with several entries, only common candidates stay."""
     before = known.get(identity)
     if before is None:
         known[identity] = entry
@@ -145,7 +146,7 @@ def _without_shared(known: dict[str, _Entry], shared: set[str]) -> Iterator[None
 
 
 def _of_several(by_scope: Mapping[str, Mapping[str, _Entry]]) -> Iterator[list[_Entry]]:
-    """What scopes say of one identity, but for those of the longest alone, which is not copied; nothing now and then."""
+    """The entries of each identity in several scopes; an empty list after each step. The longest scope is not copied."""
     longest, *others = sorted(by_scope.values(), key=len, reverse=True)
     found: dict[str, list[_Entry]] = {}
     for known in others:
@@ -161,19 +162,19 @@ def _of_several(by_scope: Mapping[str, Mapping[str, _Entry]]) -> Iterator[list[_
 
 
 def _compared(offers: Sequence[Offer], entries: Sequence[_Entry]) -> Iterator[tuple[_Entry, _Entry]]:
-    """Pairs of two programs. Of very many, each with one of another program: so it is known of each."""
+    """Pairs of two programs. If there are very many entries, each is paired with one of another program."""
     if len(entries) <= _MOST_COMPARED:
         found: Iterator[tuple[_Entry, _Entry]] = combinations(entries, 2)
     else:
         first = entries[0]
         second = next((e for e in entries if offers[e[0]].program != offers[first[0]].program), first)
-        # each in the order of entries, so that no pair comes twice
+        # in the order of the entries, so that each pair occurs once
         found = iter({(min(a, e), max(a, e)) for e in entries for a in (first, second) if a is not e})
     return ((one, other) for one, other in found if offers[one[0]].program != offers[other[0]].program)
 
 
 def _same(offers: Sequence[Offer], one: _Entry, other: _Entry) -> tuple[DeviceIDs, DeviceIDs] | None:
-    """Of the devices that it may be, those that are not known to be different and that a pod can get."""
+    """The candidates that a pod can get and that are not known to be different devices."""
     mine = [i for i in one[1] if offers[one[0]].is_offered(i)]
     others = [i for i in other[1] if offers[other[0]].is_offered(i)]
     here, there = offers[one[0]].known, offers[other[0]].known
@@ -216,7 +217,7 @@ def _finding(here: Offer, there: Offer, devices: tuple[tuple[DeviceIDs, DeviceID
 def _without_less_exact(
     devices: Collection[tuple[DeviceIDs, DeviceIDs]],
 ) -> tuple[tuple[DeviceIDs, DeviceIDs], ...]:
-    """Where a file says that it is one of several, and an ID which one, the latter."""
+    """Drop a pair of several candidates if an exact pair is among them."""
     exact = {(here[0], there[0]) for here, there in devices if len(here) == len(there) == 1}
     return tuple(
         sorted(

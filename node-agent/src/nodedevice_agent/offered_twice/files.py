@@ -1,4 +1,4 @@
-"""Device files of the host, and which of them say what a device is. Pure."""
+"""Device files of the host, and the identities from them. Pure."""
 
 import posixpath
 import re
@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from nodedevice_agent.identity import path_token
 
-# of one container
+# the most device files of one container
 MOST_NODES: Final = 1024
 _DEV: Final = "/dev/"
 _NUMBERED: Final = re.compile(r".*\d")
-# Files by which every device of a driver is used, and those of the kernel itself.
+# Files that all devices of a driver share, and files of the kernel itself.
 _CONTROL: Final = frozenset(
     {
         *("kfd", "vfio", "rdma_cm", "gdrdrv", "davinci_manager", "devmm_svm", "hisi_hdc"),
@@ -27,11 +27,10 @@ _CAPABILITIES: Final = re.compile(r"/dev/nvidia-caps[^/]*/.*")
 
 
 class Node(Struct, frozen=True):
-    """A device file of the host. path: from /dev on. number: such as c195:0, "" where it is not known. target: where a link leads.
+    """A device file of the host. path: from /dev on. number: such as c195:0, "" if unknown. target: the target of a link.
 
-    is_own: whether there is a device behind it that is none of the kernel's inventions, such as that of /dev/fuse. is_copy: it has
-    the number of one of these, and another name than the kernel's: so only its path says anything. inode: how a reader knows it
-    again; None where nothing is known.
+    is_own: whether a real device is behind it, in contrast to /dev/fuse. is_copy: it has the number of a real device under
+    another name than the kernel's, so only its path identifies it. inode: lets a reader recognise the file; None if unknown.
     """
 
     path: str
@@ -42,10 +41,10 @@ class Node(Struct, frozen=True):
     inode: tuple[int, int, int] | None = None
 
     def tokens(self, *, is_only: bool = False) -> Iterator[str]:
-        """None where the file is not the device's own: each device of a driver has it.
+        """The identities from the file; empty if all devices of a driver share it.
 
-        One that the kernel has invented, or of which nothing is known, is one device's where its name has a number (/dev/vfio/12),
-        or where its source offers nothing else (is_only).
+        A file without a known real device identifies a device if its name has a number (/dev/vfio/12), or if its source offers
+        no other file (is_only).
         """
         path = self.target or self.path
         name = path.rpartition("/")[2]
@@ -60,7 +59,7 @@ class Node(Struct, frozen=True):
 
 
 class Host(Struct, frozen=True):
-    """What was read of this host. nodes: by path from /dev on. cdi: device files by the name of a CDI device."""
+    """Device files read from this host. nodes: by path from /dev on. cdi: device files by the name of a CDI device."""
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
     cdi: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
@@ -74,13 +73,13 @@ class Host(Struct, frozen=True):
         return tuple(self._seen(node) for node in found)[:MOST_NODES]
 
     def _seen(self, node: Node) -> Node:
-        """A specification may give the number itself."""
+        """The node read from the host, with the number from the CDI specification if it has one."""
         seen = self.nodes.get(node.path, node)
         return replace(seen, number=node.number) if node.number else seen
 
 
 def dev_path(path: str) -> str:
-    """From /dev on, wherever the host's is seen; "" for a path outside of it."""
+    """The path from /dev on, for any mount point of the host's /dev; "" for a path outside of it."""
     path = posixpath.normpath(path)
     _, dev, name = path.rpartition(_DEV)
     return f"{dev}{name}" if dev else ""

@@ -1,6 +1,6 @@
-"""Reads of this host what the comparison needs: which device a file is, where links lead, and the files of CDI devices.
+"""Reads device numbers, link targets and the files of CDI devices from this host.
 
-In a thread, one at a time: while a disk hangs, what was read last counts. Files are never opened but specifications of CDI.
+One thread reads at a time; while a disk hangs, the last result counts. Only CDI specifications are opened.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _MAX_UEVENT: Final = 4096
 
 
 class HostReader:
-    """host_root: where the host's file tree is seen."""
+    """host_root: the mount point of the host's file tree."""
 
     def __init__(self, host_root: str = "/") -> None:
         self._root = host_root
@@ -44,7 +44,7 @@ class HostReader:
 
     @property
     def is_reading(self) -> bool:
-        """Whether a read has not ended in time; what it finds counts the next time."""
+        """Whether a read has exceeded its time limit; its result counts in the next comparison."""
         return self._reading is not None and not self._reading.done()
 
     async def read(self, paths: Collection[str], cdi: Collection[str]) -> Host:
@@ -73,7 +73,7 @@ class HostReader:
 def read_host(
     paths: Collection[str], cdi: Collection[str], known: CdiFiles, root: str = "", before: Mapping[str, Node] = NONE
 ) -> tuple[Host, CdiFiles, frozenset[str]]:
-    """Also the specifications as they were read, and what is wrong with some. before: files as they were."""
+    """Read the files. Also returns the specifications and their problems. before: the former files."""
     reading = read_files(root, known, {name.partition("=")[0] for name in cdi}) if cdi else CdiReading()
     devices = devices_of(reading.files)
     of_cdi: dict[str, tuple[Node, ...]] = {}
@@ -87,7 +87,7 @@ def read_host(
 
 
 def _nodes(file: CdiFile, own: Collection[CdiNode]) -> Iterator[Node]:
-    # what all devices of a specification have is nobody's own
+    # a file of all devices of a specification identifies none of them
     everybodys = file.edits.device_nodes if len(file.devices) == 1 else ()
     for node in (*own, *everybodys):
         if path := dev_path(node.on_host):
@@ -95,7 +95,7 @@ def _nodes(file: CdiFile, own: Collection[CdiNode]) -> Iterator[Node]:
 
 
 def _node(path: str, root: str, before: Node | None) -> Node:
-    """As it is now; nothing known of it where nothing has that name, or it is no device file. before: as it was."""
+    """The current state of a file; only its path if it is missing or not a device file. before: the former state."""
     try:
         found = os.stat(root + path)
         if before is not None and before.inode == (found.st_dev, found.st_ino, found.st_rdev):
@@ -116,7 +116,7 @@ def _node(path: str, root: str, before: Node | None) -> Node:
 
 
 def _kernels_name(device: str) -> str:
-    """Of the file that the kernel makes for a device; "" where it makes none. device: in sysfs."""
+    """The name of the kernel's file for a device; "" without one. device: in sysfs."""
     try:
         with open(f"{device}/uevent", "rb") as file:
             lines = os.fsdecode(file.read(_MAX_UEVENT)).splitlines()

@@ -5,7 +5,7 @@ from typing import Final
 from nodedevice_agent.offered_twice.compare import MOST_DEVICES, DeviceIDs, Finding, Offer
 from nodedevice_agent.offered_twice.sources import Source
 
-# of other resources, and of devices that are in common with one
+# the most other resources, and the most common devices with one
 _MOST_OTHERS: Final = 3
 _MOST_NAMED: Final = 3
 # Where both hold devices, or neither: a plugin goes before a driver, which pods that have not started yet may have claims of, and

@@ -1,4 +1,4 @@
-"""All that offer devices on this node: our device manager, the kubelet's, and DRA drivers. Reads only."""
+"""The sources of devices on this node: the agent's device manager, the kubelet's, and DRA drivers. Reads only."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NodeSources:
-    """kubelets: whose status each name is that the kubelet has; it is not ours then, nor is what it has of ours its own."""
+    """kubelets: the kubelet's resources. It decides whether a name belongs to the kubelet or to the agent."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class NodeSources:
 
     @property
     def are_known(self) -> bool:
-        """Whether each has said what it has, as far as it ever will."""
+        """Whether each source has listed its devices, or never will."""
         if any(is_settling(self._manager, name) for name in self._manager.resources):
             return False
         if self._kubelet is not None and not self._kubelet.is_known:
@@ -51,7 +51,7 @@ class NodeSources:
                     yield self._kubelet.served.manager, resource, True
 
     def pools(self) -> Iterator[PoolOffer]:
-        """Those of DRA drivers."""
+        """The offers of DRA drivers."""
         if self._drivers is None:
             return
         served, holders = self._drivers.served, self._drivers.holders

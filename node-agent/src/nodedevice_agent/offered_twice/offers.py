@@ -1,4 +1,4 @@
-"""What the device managers and the DRA drivers of this node offer, brought into one form for the comparison. Pure.
+"""Converts the devices of device managers and DRA drivers to offers for the comparison. Pure.
 
 Of shares of a device, which several containers may hold, one stands for all: the device is offered twice if any of them is.
 """
@@ -25,7 +25,7 @@ MOST_PATHS: Final = 4096
 
 
 class Held(Struct, frozen=True):
-    """Devices that are held together, what of their files a container got, and the CDI devices that the plugin or driver named."""
+    """Devices that are held together, their files in the container, and the CDI devices that the plugin or driver named."""
 
     device_ids: DeviceIDs
     paths: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Held(Struct, frozen=True):
 
 
 class PoolOffer(Struct, frozen=True):
-    """A DRA driver's pool that is shown. held: names of devices that pods hold. cdi: names of CDI devices, by device."""
+    """A shown pool of a DRA driver. held: names of devices that pods hold. cdi: names of CDI devices, by device."""
 
     resource_name: str
     pool: "Pool"
@@ -42,7 +42,7 @@ class PoolOffer(Struct, frozen=True):
 
 
 def offer_of(resource: Resource, *, is_kubelets: bool = False) -> Offer:
-    """What a device manager has, ours or the kubelet's; nothing is known of the devices yet."""
+    """The devices of a device manager, the agent's or the kubelet's, without identities."""
     name, units = resource.name, _Units(resource)
     source = Source.KUBELET if is_kubelets else Source.BUILT_IN if resource.presence.is_built_in else Source.PLUGIN
     scope = f"{source.name} {name}"
@@ -64,12 +64,12 @@ def offer_of_pool(found: PoolOffer) -> Offer:
 
 
 def program_of(source: Source, name: str) -> str:
-    """name: of the resource, whose domain is that of its vendor's plugin; or of the driver."""
+    """name: of the resource, whose domain identifies the vendor; or of the driver."""
     return source.name if source is Source.BUILT_IN else f"{source.name} {domain_of(name)}"
 
 
 def held_of(allocations: Iterable[Allocation]) -> list[Held]:
-    """allocations: with their responses decoded, where that is possible."""
+    """allocations: with decoded responses, if these can be decoded."""
     found = []
     for allocation in allocations:
         edits = allocation.edits
@@ -81,7 +81,7 @@ def held_of(allocations: Iterable[Allocation]) -> list[Held]:
 
 
 def held_of_pool(found: PoolOffer) -> list[Held]:
-    """One name of CDI may be that of several devices of a claim."""
+    """Several devices of a claim may have one CDI name."""
     named: dict[str, list[str]] = {}
     for device_id, names in found.cdi.items():
         for each in names:
@@ -90,7 +90,7 @@ def held_of_pool(found: PoolOffer) -> list[Held]:
 
 
 def paths_of(offer: Offer) -> Generator[None, None, tuple[str, ...]]:
-    """The files whose numbers have to be known: IDs that are paths, and what a built-in plugin names. Yields after each device."""
+    """The files to read: IDs that are paths, and files named by built-in plugins. Yields after each device."""
     found: dict[str, None] = {}
     for device in offer.devices.values():
         found.update(dict.fromkeys(_paths(offer.source, device)))
@@ -112,7 +112,7 @@ def known_of(offer: Offer, host: Host) -> Generator[None, None, dict[str, tuple[
 
 
 def are_alike(before: Mapping[str, object], now: Offer) -> bool:
-    """Whether the same is known of two lists, as where a device of a plugin has broken: of its devices only IDs are read."""
+    """Whether two lists give the same identities, for example after a change of health: only IDs of a plugin's devices are read."""
     are_read_by_id = now.source in (Source.KUBELET, Source.PLUGIN)
     return before is now.devices or (are_read_by_id and before.keys() == now.devices.keys())
 
@@ -120,7 +120,7 @@ def are_alike(before: Mapping[str, object], now: Offer) -> bool:
 def statements_of(
     offer: Offer, held: Iterable[Held], host: Host, known: Mapping[str, tuple[str, ...]]
 ) -> list[tuple[DeviceIDs, tuple[str, ...]]]:
-    """What files say of held devices; those of an instance of a GPU are the GPU's, too."""
+    """Identities from files of held devices; files of a MIG instance also belong to its GPU."""
     found, is_only = [], len(offer.devices) == 1
     for each in held:
         nodes = host.named(each.paths) + host.of_cdi(each.cdi)
@@ -130,7 +130,7 @@ def statements_of(
     return found
 
 
-# What a device is read from, in one place for each source. A device is one of a device manager, or of a DRA driver's pool.
+# The input of identities, by source. A device belongs to a device manager or to a DRA driver's pool.
 def _raw(offer: Offer, device_id: str, device: Any, host: Host) -> Raw:
     if offer.source is Source.DRA:
         return Raw(device_id, device.attributes)
@@ -141,7 +141,7 @@ def _raw(offer: Offer, device_id: str, device: Any, host: Host) -> Raw:
 
 
 def _paths(source: Source, device: Any) -> Iterator[str]:
-    """From /dev on, or empty."""
+    """The path from /dev on, or empty."""
     if source is Source.BUILT_IN:
         yield from (dev_path(path) for path, _ in device.files)
     elif source is not Source.DRA and device.id.startswith("/"):
@@ -149,14 +149,14 @@ def _paths(source: Source, device: Any) -> Iterator[str]:
 
 
 class _Units:
-    """Of one resource: the shares by which a device is listed, found when it is asked for."""
+    """The listed shares of each device of a resource, computed at the first use."""
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
         self._by_base: dict[str, list[str]] | None = None
 
     def is_offered(self, device_id: str) -> bool:
-        """Whether a pod holds it, or could get it."""
+        """Whether a pod holds or can get the device."""
         return self.is_held(device_id) or any(is_usable(self._resource, each) for each in self._of(device_id))
 
     def is_held(self, device_id: str) -> bool:

@@ -1,7 +1,7 @@
-"""The table of what each source can tell of a device, and the one reading of it. Pure.
+"""The table of identities that each source provides, and its only reader. Pure.
 
-A row is a source, a kind of identity, whether of all its devices or only of held ones, and how it is read. What has no row is not
-known: two sources that have no kind in common cannot be compared.
+A row has a source, a kind of identity, whether it covers all devices or only held ones, and its reader. Two sources without a
+common kind cannot be compared.
 """
 
 import re
@@ -17,25 +17,25 @@ from nodedevice_agent.offered_twice.files import Node
 AttributeValue = str | int | bool
 
 _PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
-# how names of attributes end, without their domains and in small letters
+# ends of attribute names, without domains and in small letters
 _UUID_NAMES: Final = ("uuid",)
 _PCI_NAMES: Final = ("pciaddress", "pcibusaddress", "pciaddr", "pcibusid")
 _SERIAL_NAMES: Final = ("serial", "serialnumber", "serialno")
 _VENDOR_NAMES: Final = ("vendor", "vendorid", "vendorname")
-# What comes before: that of the parent of an instance, or of the PF of a VF, is no identity of it.
+# Words before it exclude a name: the parent's address does not identify an instance, nor the PF's a VF.
 _ANOTHERS: Final = re.compile(r"parent|pf|phys|root|host|node|board|cluster|fabric|clique|switch|bridge|peer|driver")
-# what a graphics card, or an accelerator, has in sysfs: its PCI function is the one right above
+# the folder of a graphics card or an accelerator in sysfs: its PCI function is directly above
 _FUNCTION: Final = re.compile(r"/devices/.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/(?:drm|accel)")
 _ADAPTERS: Final = "/dev/infiniband/"
 _VIRTUAL: Final = "/devices/virtual/"
 _SHORTEST_UUID: Final = 8
 _PCI_ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])", re.IGNORECASE)
-# what makers write where they know none
+# placeholders of makers for an unknown serial number
 _NO_SERIAL: Final = frozenset({"", "0", "none", "unknown", "n/a", "na", "null", "default", "0123456789abcdef"})
 
 
 def named_uuid(text: str) -> str | None:
-    """Of what its source calls a UUID, in whatever form."""
+    """The token of a UUID, in any form of its source."""
     text = text.strip().lower()
     is_one = len(text) >= _SHORTEST_UUID and text.strip("0-") and kind_of(text) is Kind.UUID
     return uuid_of(text) or (text if is_one else None)
@@ -51,7 +51,7 @@ def pci_of(text: str) -> str | None:
 
 
 def serial_of(vendor: str, serial: str) -> str | None:
-    """A serial number means something beside its vendor alone. vendor: a name, or a number, such as 0x1a86."""
+    """The token of a serial number, which needs its vendor. vendor: a name, or a number such as 0x1a86."""
     vendor, serial = vendor.strip().lower().removeprefix("0x"), serial.strip().lower()
     if not vendor or serial in _NO_SERIAL or set(serial) == {"0"}:
         return None
@@ -59,7 +59,7 @@ def serial_of(vendor: str, serial: str) -> str | None:
 
 
 class Source(StrEnum):
-    """Who offers a device."""
+    """A source of devices."""
 
     KUBELET = "a device plugin of the kubelet"
     DRA = "a DRA driver"
@@ -68,7 +68,7 @@ class Source(StrEnum):
 
 
 class Raw(Struct, frozen=True):
-    """A device as its source shows it, or several that are held together.
+    """A device of its source, or several that are held together.
 
     attributes: a driver's by qualified name, or a built-in plugin's. tokens: see nodedevice_agent/identity.py. nodes: device
     files. is_only: whether its source offers nothing else. is_shared: several containers may hold it.
@@ -83,7 +83,7 @@ class Raw(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """is_of_all: of all devices; else of held ones. where: from what it is read, for the table in docs/watch-only.md."""
+    """is_of_all: covers all devices; else only held ones. where: the input, for the table in docs/watch-only.md."""
 
     source: Source
     kind: Kind
@@ -93,7 +93,7 @@ class Row(Struct, frozen=True):
 
 
 def _node_files(raw: Raw) -> Iterator[str]:
-    """Those of a network adapter beside others are an addition, as plugins of GPUs make it."""
+    """Drop files of a network adapter if there are others: plugins of GPUs add them."""
     read = [(node.target or node.path, [*node.tokens(is_only=raw.is_only)]) for node in raw.nodes]
     owned = [(path.startswith(_ADAPTERS), tokens) for path, tokens in read if tokens]
     are_adapters = all(is_adapter for is_adapter, _ in owned)
@@ -120,7 +120,7 @@ def _token_pci(raw: Raw) -> Iterator[str | None]:
 
 
 def _token_files(raw: Raw) -> Iterator[str]:
-    """A file of the kernel's that several containers may have, such as /dev/fuse, is nobody's own."""
+    """Drop a kernel file that several containers may have, such as /dev/fuse: it identifies no device."""
     virtual = [token for token in raw.tokens if token.startswith(_VIRTUAL)]
     if raw.is_shared and any(not token[-1].isdigit() for token in virtual):
         return
@@ -133,7 +133,7 @@ def _token_serial(raw: Raw) -> Iterator[str | None]:
 
 
 def _rows_of_plugins(source: Source, of_held: str) -> tuple[Row, ...]:
-    """Plugins that say nothing of their devices but IDs, and what a container gets."""
+    """Rows of plugins that only provide IDs and files of containers."""
     ids = "its ID, without `::` and the number of a share"
     paths = "its ID if it is a path; links, such as those in `/dev/serial/by-id`, are followed"
     return (
@@ -182,9 +182,9 @@ _ROWS: Final = {
 
 
 def identities_of(source: Source, raw: Raw, *, is_of_all: bool = True) -> tuple[str, ...]:
-    """Tokens that the source's rows read. is_of_all: False for what is known of held devices alone.
+    """Tokens from the source's rows. is_of_all: False for rows of held devices only.
 
-    Of an instance of a GPU only its own UUID: all else is the GPU's, too.
+    A MIG instance gets only its own UUID: its other tokens also belong to the GPU.
     """
     rows = _ROWS[source, is_of_all]
     read = (found for row in rows for found in row.read(raw) if found is not None and kind_of(found) is row.kind)
@@ -195,7 +195,7 @@ def identities_of(source: Source, raw: Raw, *, is_of_all: bool = True) -> tuple[
 def _plainest(
     attributes: Mapping[str, AttributeValue], endings: tuple[str, ...], is_one: Callable[[str], object]
 ) -> list[str]:
-    """Values of the attributes whose names end so: of several, those with the shortest. A longer one names something else."""
+    """Values of attributes with such an end of the name. The shortest name counts: a longer one describes another part."""
     found: dict[str, list[str]] = {}
     for qualified, value in attributes.items():
         name = qualified.rpartition("/")[2].lower()

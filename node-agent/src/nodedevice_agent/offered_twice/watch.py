@@ -1,7 +1,7 @@
-"""Compares what the sources of this node offer whenever one of them has changed, and says of each resource what is offered twice.
+"""Compares the sources of this node after each change, and sets the condition of devices that are offered twice.
 
-Nothing is polled: who publishes a resource says that it changed. Many changes at once become one comparison, and one that took long
-is followed by a longer pause. On a node with one source nothing is read or compared.
+The publisher of a resource reports changes; there is no polling. Many changes at once become one comparison, and a longer pause
+follows a slow one. A node with one source needs no reads and no comparison.
 """
 
 import asyncio
@@ -46,30 +46,30 @@ T = TypeVar("T")
 # several changes become one comparison; together with the pause after one, less than a second
 _TOGETHER_SECONDS: Final = 0.2
 _LONGEST_PAUSE_SECONDS: Final = 0.8
-# a comparison that took long is followed by so many times as long a pause
+# the pause after a slow comparison, as a multiple of its duration
 _REST: Final = 4.0
-# devices that are read or compared between two turns of the loop: less than a millisecond
+# devices that are read or compared in one turn of the event loop: less than a millisecond
 _A_STEP: Final = 128
-# a disk that hangs is asked again
+# the interval of retries while a disk hangs
 _AGAIN_SECONDS: Final = 30.0
-# From the start: later what a source does not say is no reason to keep what was published before.
+# Time after the start: later a silent source no longer preserves the published conditions.
 _LONGEST_START_SECONDS: Final = 60.0
 
 
 class OfferedTwice:
-    """run() until cancelled. on_change: called with each resource whose condition is another."""
+    """run() until cancelled. on_change: called with each resource whose condition changed."""
 
     def __init__(self, sources: NodeSources, host: HostReader, on_change: Callable[[str], None]) -> None:
         self._sources = sources
         self._host = host
         self._on_change = on_change
-        # set by who publishes a resource
+        # set by the publisher of a resource
         self.is_changed = asyncio.Event()
         self.conditions: dict[str, ConditionValue] = {}
-        # until then what was published before stays
+        # until then the published conditions stay
         self.is_known = False
         self._kept = Kept()
-        # by resource, of lists that are the same still
+        # by resource, for unchanged lists
         self._lists: dict[tuple[str, Source], _List] = {}
         self._answers: dict[AllocationKey, tuple[Allocation, list[Held]]] = {}
 
@@ -86,7 +86,7 @@ class OfferedTwice:
             try:
                 findings = await self._compared()
             except Exception:
-                # it is due as before when this is run again
+                # the comparison stays due for the next run
                 self.is_changed.set()
                 raise
             self._set(findings, are_known=are_known)
@@ -95,7 +95,7 @@ class OfferedTwice:
     # -- internals --------------------------------------------------------------------------------------------------------------
 
     def _due(self, now: float, known_at: float) -> float | None:
-        """Without a change."""
+        """Compare once."""
         if not self.is_known:
             return known_at
         return now + _AGAIN_SECONDS if self._host.is_reading else None
@@ -117,10 +117,10 @@ class OfferedTwice:
         host = await self._host.read(paths, {name for each in of_containers for name in each.cdi})
         for number, (offer, each) in enumerate(zip(offers, lists, strict=True)):
             known = await each.known(offer, host)
-            # what a built-in plugin says itself is all of it
+            # a built-in plugin provides all identities itself
             own = () if offer.source is Source.BUILT_IN else held[number]
             offers[number] = replace(offer, known=known, held=statements_of(offer, own, host, known))
-            # of many short lists none is a step by itself
+            # many short lists together form a step
             await asyncio.sleep(0)
         return await in_steps(find(offers, self._kept))
 
@@ -132,7 +132,7 @@ class OfferedTwice:
         return _List(offer.devices, await in_steps(paths_of(offer)))
 
     def _held(self, managers: Iterable[DeviceManager]) -> Generator[None, None, dict[tuple[int, str], list[Held]]]:
-        """By device manager and resource. A response is decoded once."""
+        """Offers by device manager and resource. Each response is decoded once."""
         found: dict[tuple[int, str], list[Held]] = {}
         answers: dict[AllocationKey, tuple[Allocation, list[Held]]] = {}
         for manager in managers:
@@ -141,7 +141,7 @@ class OfferedTwice:
                 if before is None or before[0] != allocation:
                     decoded = allocation if allocation.edits is not None else with_edits_of(allocation)
                     before = allocation, held_of([decoded])
-                    # a long one is work of a turn, and so are many devices
+                    # a long response takes a turn of the event loop, and so do many devices
                     yield from repeat(None, max(len(allocation.response or b"") // _A_STEP, len(allocation.device_ids)))
                 answers[allocation.key] = before
                 found.setdefault((id(manager), allocation.resource_name), []).extend(before[1])
@@ -174,7 +174,7 @@ class OfferedTwice:
 
 
 class _List(Struct):
-    """What is known of a list of devices, as long as it says the same. paths: files whose numbers have to be known."""
+    """The identities of a list of devices while it is unchanged. paths: files to read."""
 
     devices: Mapping[str, object]
     paths: tuple[str, ...]
@@ -190,7 +190,7 @@ class _List(Struct):
 
 
 async def in_steps(work: Generator[None, None, T]) -> T:
-    """Run this to its end, and let others run in between."""
+    """Run the steps to their end, and yield to other tasks in between."""
     while True:
         for _ in range(_A_STEP):
             try:

@@ -147,7 +147,7 @@ def test_configurations_that_this_user_may_not_read(
     monkeypatch.setattr(os, "access", lambda path, right: rights.get((Path(path), right), True))
     assert notes(host) == (
         [
-            f"{file} cannot be read, so what NodeDeviceConfigs offer already is not marked: "
+            f"{file} cannot be read, so devices that NodeDeviceConfigs already offer are not marked: "
             "run this as the user the agent runs as"
         ]
         if is_noted
@@ -168,7 +168,7 @@ def document(host: FakeSysfs, **settings: Any) -> dict[str, Any]:
 def test_no_state_directory_is_said(host: FakeSysfs) -> None:
     state = host.root.parent / "none"
     assert document(host, stateDir=str(state))["notes"] == [
-        f"{state} is not there: no agent has run here, or it has another --state-dir"
+        f"{state} does not exist: no agent has run here, or it has another --state-dir"
     ]
 
 

@@ -232,12 +232,12 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     resource = manager.manager.resources[GOOD]
     assert (resource.presence.state, resource.presence.is_silent) == (EndpointState.STOPPED, True)
     reason, message = registered(manager)
-    assert (reason, "does not answer" in message) == (Reason.ENDPOINT_STOPPED, True)
+    assert (reason, "does not respond" in message) == (Reason.ENDPOINT_STOPPED, True)
     # a pod waits, with the reason, and the plugin is not called
     manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
     (pending,) = manager.manager.pending(GOOD)
     assert (pending.reason, "does not answer" in pending.message) == (Reason.ENDPOINT_STOPPED, True)
-    with pytest.raises(PluginFailed, match="does not answer"):
+    with pytest.raises(PluginFailed, match="does not respond"):
         await connection.pre_start(("d0",))
     assert good.calls_of("Allocate") == good.calls_of("PreStartContainer") == []
     # a name whose object is not watched any more has no series left
@@ -252,8 +252,8 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     assert list(manager.host._connections.values()) == [connection], "it never had to register again"
     assert resource.connections.sockets() == (str(good.socket_path),)
     assert REGISTRY.get_sample_value("nodedevice_agent_allocate_failures_total", {"resource_name": GOOD}) == 0
-    messages = [record.message for record in caplog.records if "answer" in record.message]
-    assert messages[0].startswith("device plugin does not answer")
+    messages = [record.message for record in caplog.records if "respond" in record.message]
+    assert messages[0].startswith("device plugin does not respond")
 
 
 async def test_an_error_to_the_question_ends_nothing(manager: HostedManager, good: FakePlugin) -> None:

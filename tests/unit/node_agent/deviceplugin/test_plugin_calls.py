@@ -181,7 +181,7 @@ class TestFailures:
     ) -> None:
         for _ in range(2):
             connection.answers.missed()
-        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: it does not answer"):
+        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: it does not respond"):
             await CALLS[call](connection)
         connection.answers.came()
         await CALLS[call](connection)

@@ -93,7 +93,7 @@ def test_a_socket_is_dialled_by_the_name_that_it_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "end"),
     [
-        (errno.ENOENT, "No such file or directory; it was removed where it is mounted from: restart this pod"),
+        (errno.ENOENT, "No such file or directory; its directory was removed on the host: restart this pod"),
         (errno.ENOSPC, "No space left on device"),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_directory_that_another_manager_serves_is_refused(tmp_path: Path) -> N
     left_behind(tmp_path / "plugin.sock")
     with listening(tmp_path / "kubelet.sock"):
         for _ in range(2):
-            with pytest.raises(DirectoryServed, match=r"answers on kubelet\.sock"):
+            with pytest.raises(DirectoryServed, match=r"listens on kubelet\.sock"):
                 PluginDirectory.take(tmp_path)
     assert (tmp_path / "kubelet.sock").is_socket()
     assert (tmp_path / "plugin.sock").is_socket()

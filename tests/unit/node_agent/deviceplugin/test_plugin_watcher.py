@@ -75,7 +75,7 @@ async def test_no_more_sockets_are_asked_than_the_limit(
         at_first, before = {*asked}, looks
         await until(lambda: looks >= before + 3)
         assert asked == at_first
-    assert len([r for r in caplog.records if r.message.startswith("too many sockets of plugins")]) == 1
+    assert len([r for r in caplog.records if r.message.startswith("too many plugin sockets")]) == 1
 
 
 async def test_names_without_a_place_are_one_line_of_the_lease(

@@ -219,7 +219,7 @@ class TestSocketPath:
 
     async def test_the_socket_of_another_process_is_kept(self, tmp_path: Path, server: RegistrationServer) -> None:
         with listening(tmp_path / "kubelet.sock"):
-            with pytest.raises(DirectoryServed, match=r"it answers on kubelet\.sock"):
+            with pytest.raises(DirectoryServed, match=r"it listens on kubelet\.sock"):
                 await server.start()
             await server.stop()
             assert (tmp_path / "kubelet.sock").is_socket()
@@ -332,7 +332,7 @@ class TestKeepServing:
         with listening(kept.socket):
             taken = kept.socket.stat().st_ino
             await kept.until(lambda: len(kept.problems) == 1)
-            assert "it answers on kubelet.sock" in kept.problems[0]
+            assert "it listens on kubelet.sock" in kept.problems[0]
             assert kept.socket.stat().st_ino == taken
         await kept.until(lambda: len(kept.problems) == 2)
         await kept.register()

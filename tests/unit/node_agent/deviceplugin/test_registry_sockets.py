@@ -170,7 +170,7 @@ async def test_sockets_that_cannot_be_asked_about_stay(
             await until(lambda: manager.available("example.com/other") == 1)
         assert manager.available(GPU) == 1
         assert len(plugin.plugin.calls_of("ListAndWatch")) == 1
-    lines = [vars(record) for record in caplog.records if "cannot read sockets" in record.message]
+    lines = [vars(record) for record in caplog.records if "cannot list plugin sockets" in record.message]
     assert len({line["path"] for line in lines}) == len(lines) > 0
 
 

@@ -246,7 +246,7 @@ async def test_a_slice_of_another_node_is_ignored_and_logged_once(node: Node, ca
         await node.put("u", "c", driver="nodedevice.io")
         await node.put("v", "d", driver="Not_a.name")
         assert node.served.resources == {}
-        message = "ResourceSlices ignored: the API server was asked for those of this node"
+        message = "ResourceSlices of other nodes ignored: the API server does not apply the field selector"
         assert log_lines(caplog.records) == [("WARNING", message, {"error": "the slice s is of the node 'node-b'"})]
         # one that moves there is gone here
         await node.put("w", "e")

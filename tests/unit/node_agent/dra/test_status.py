@@ -234,15 +234,15 @@ def test_an_incomplete_pool_is_only_reported_once_it_is_late() -> None:
     assert found[:2] == ("True", Reason.POOL_INCOMPLETE)
     assert found[2] == (
         f"2 of 3 ResourceSlices of the pool {NODE} are missing in its newest generation, and only the devices of the others are "
-        "shown: until the driver has published all of them the scheduler allocates none of these devices; or they are not of this "
-        "node alone, and in no NodeDevice"
+        "shown: the scheduler allocates none of these devices until the driver has published all slices; or these belong to "
+        "several nodes, and are in no NodeDevice"
     )
     pools = Pools()
     pools.put(a_slice("s", ["a"]))
     pools.put(a_slice("s", [{"name": 7}], generation=2))
     message = condition_of(offered(pools.get(KEY), is_late=True))[2]
     assert "last complete generation are shown: the devices of s are of a form" in message
-    assert "gives out none" not in message
+    assert "allocates none" not in message
     pools.put(slice_of(lighter := published("s", ["a"], generation=3)))
     lighter.lighten()
     pools.put(slice_of(lighter))
@@ -260,7 +260,7 @@ def test_a_pool_with_too_many_slices_says_how_many() -> None:
     _, reason, message = condition_of(found)
     assert reason == Reason.POOL_INCOMPLETE
     assert message.startswith(
-        f"the pool {NODE} has 2 ResourceSlices in its newest generation, and 1 by their own word: until"
+        f"the pool {NODE} has 2 ResourceSlices in its newest generation, but they state 1: the scheduler"
     )
 
 
@@ -269,7 +269,7 @@ def test_counters_that_are_nowhere_are_named() -> None:
     assert numbers(found)[3] == 0
     _, reason, message = condition_of(found)
     assert reason == Reason.DEVICES_REFUSED
-    assert "missing in their pool, or twice: slices of gpu-0 for a; its driver" in message
+    assert "missing in their pool or occur twice: slices of gpu-0 for a; its driver" in message
 
 
 def test_a_device_in_two_slices_is_named_with_both() -> None:

@@ -183,7 +183,7 @@ async def test_of_versions_that_went_back_nothing_holds_that_was_known(
     handler.known_version = 200
     await loop.list_and_watch()
     assert handler.lists == [100, sys.maxsize, 12, sys.maxsize]
-    assert sum(record.message.startswith("list is older than what was known") for record in caplog.records) == 2
+    assert sum(record.message.startswith("list is older than the last one") for record in caplog.records) == 2
 
 
 @virtual_time

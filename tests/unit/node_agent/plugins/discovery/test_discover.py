@@ -206,12 +206,14 @@ def test_without_a_state_directory_nothing_of_configurations_is_known(
 ) -> None:
     state = host.root.parent / "state"
     arguments = ["--state-dir", str(state)]
-    assert f"{state} is not there: no agent has run here" in run(host, *arguments).output
+    assert f"{state} does not exist: no agent has run here" in run(host, *arguments).output
     state.mkdir()
     assert str(state) not in run(host, *arguments).output
     # root may read all
     monkeypatch.setattr(os, "access", lambda path, _: str(state) not in str(path))
-    assert "cannot be read, so what NodeDeviceConfigs offer already is not marked" in run(host, *arguments).output
+    assert (
+        "cannot be read, so devices that NodeDeviceConfigs already offer are not marked" in run(host, *arguments).output
+    )
 
 
 def test_what_a_configuration_offers_is_marked(host: FakeSysfs) -> None:

@@ -1,6 +1,6 @@
 """The records of one reading of the kubelet, and the interface of its subscribers.
 
-None stands for an unreadable part, with the cause in another field. Empty values would make a subscriber free devices that pods hold.
+None stands for an unreadable part; another field has the cause. An empty value would make a subscriber free devices in use.
 """
 
 import math

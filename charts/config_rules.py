@@ -1,4 +1,4 @@
-"""The rules of the agent's settings that their types do not state: the one place where they are written.
+"""The rules of the agent's settings that types cannot express. This is their only source.
 
 `make generate` joins them with the types and bounds of the settings, and makes of that what checks a configuration at each entry
 point: rules.json of agent, command and chart, and the CRD NodeDeviceConfig. Patterns are read by Python, by Go and by ECMAScript:
@@ -40,7 +40,7 @@ from nodedevice_api import extended_resources
 Rule = dict[str, Any]
 
 MAX_PATH: Final = 4096
-# of the address of a Unix socket
+# maximum length of a Unix socket's address
 MAX_SOCKET: Final = 107
 
 
@@ -107,7 +107,7 @@ def text(*rules: Rule, most: int = 0, example: str = "", **more: Any) -> Rule:
 
 
 _OR_EMPTY: Final[dict[str, Any]] = {"x-or-empty": True}
-# A part of a path between two slashes: anything but nothing and `..`.
+# A part of a path between two slashes: neither empty nor `..`.
 _PART: Final = "([^/]|[^/][^/.]|[^/.][^/]|[^/]{3,})"
 _NAMED: Final = text(
     *_NAMES,
@@ -120,7 +120,7 @@ _PATH: Final = text(*_PLAIN, most=MAX_PATH, pattern=f"^/({_PART}(/{_PART})*/?)?$
 _PATH_OR_EMPTY: Final = _PATH | _OR_EMPTY
 _MATCHED: Final = text(_WILDCARDS, most=MAX_PATH)
 
-# by the settings, or what they inherit from, and a key of them; "" for the object itself
+# by the settings class or a base class, and a key of it; "" for the object itself
 RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
     PathSettings: {
         "path": text(
@@ -295,7 +295,7 @@ RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
         "allowedHostPaths": {"items": _PATH},
     },
 }
-# What an object of the API does not take, and a file does.
+# Settings that a file accepts and an object of the API refuses.
 CONFIG_RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
     NvmlSettings: {
         **RULES[NvmlSettings],

@@ -1,8 +1,8 @@
 """Writes the plugins of crds/nodedeviceconfigs.yaml from the agent's settings: each key with type, bounds, default and meaning.
 
-The settings of the agent are the one source: what they take, the kind takes, and `kubectl explain` says of it what docs/settings.md
-says. A key that an object does not know is kept, so that the agent refuses it by name. Pruned it would be lost without a word where
-a client does not validate, and below an object that keeps such keys in a server-side apply too, even a strict one. Run by
+The agent's settings are the only source: the kind accepts the same values, and `kubectl explain` has the texts of docs/settings.md.
+The API server keeps unknown keys, so that the agent can refuse them by name. It would prune them silently for clients that do not
+validate, and in server-side apply below an object that keeps unknown keys, even with strict validation. Run by
 `make generate`, before the copies of crds/ are made.
 """
 
@@ -27,17 +27,17 @@ Rules = Mapping[type[msgspec.Struct], dict[str, Rule]]
 CRD: Final = Path(__file__).parents[1] / "crds" / "nodedeviceconfigs.yaml"
 BEGIN: Final = "# from here to the mark below: made from the agent's settings by `make generate`"
 END: Final = "# made from the agent's settings until here"
-# Bounds where the settings have none, or wider ones than fit into an object of the API.
+# Bounds for settings without bounds, or with bounds too wide for an object of the API.
 _MOST_VALUES: Final = 1000
 _LONGEST: Final = MAX_PATH
 _LONGEST_VALUE: Final = 32768
 _EMPTY: Final = frozenset({"", '""', "[]", "{}"})
-# rules of a text or a map that a schema of the API does not have
+# rules of a text or a map that a schema of the API cannot express
 _OURS: Final = frozenset({"x-rules", "x-keys", "x-or-empty", "x-example"})
 
 
 def plugins() -> Schema:
-    """The rules of `spec.plugins`, as an object of the API has it."""
+    """Return the rules of `spec.plugins` in an object of the API."""
     return object_of(ConfiguredPlugins, CONFIG_RULES)
 
 
@@ -69,7 +69,7 @@ def _property(field: shapes.Field, meaning: str, rule: Rule, rules: Rules) -> Sc
 
 
 def _joined(schema: Schema, rule: Rule) -> Schema:
-    """A type with its rules, which may be about what is below it."""
+    """Return the schema of a type with its rules, which may concern nested values."""
     return {
         **schema,
         **{key: _joined(schema.get(key, {}), each) if isinstance(each, dict) else each for key, each in rule.items()},
@@ -107,7 +107,7 @@ def _type_of(kind: shapes.Type, rules: Rules) -> Schema:
 
 
 def _bounds(kind: shapes.IntType | shapes.FloatType) -> Schema:
-    """As OpenAPI has them."""
+    """Convert to OpenAPI."""
     bounds = {"minimum": kind.ge if kind.gt is None else kind.gt, "maximum": kind.le if kind.lt is None else kind.lt}
     outside = {"exclusiveMinimum": kind.gt is not None, "exclusiveMaximum": kind.lt is not None}
     found = {key: value for key, value in bounds.items() if value is not None}
@@ -124,9 +124,9 @@ def _list_of(kind: shapes.ListType, rules: Rules) -> Schema:
     return {"type": "array", **least, "maxItems": most, **keys, "items": item}
 
 
-# -- as an API server takes it ----------------------------------------------------------------------------------------
+# -- rules for the API server -----------------------------------------------------------------------------------------
 
-# Checks of config_checks that an API server can afford, in CEL; the agents do all of them.
+# Cheap checks of config_checks in CEL, for the API server; agents do all checks.
 _IN_CEL: Final[dict[str, list[Schema]]] = {
     "simulated": [
         {
@@ -155,7 +155,7 @@ _IN_CEL: Final[dict[str, list[Schema]]] = {
 
 
 def for_api(rule: Rule) -> Schema:
-    """The same rules as an API server takes them: patterns, and CEL where it is cheap. The rest is refused by agents."""
+    """Return the rules for the API server: patterns, and cheap CEL. Agents check the rest."""
     found = {key: each for key, each in rule.items() if key not in _OURS}
     for key in ("items", "additionalProperties"):
         if isinstance(rule.get(key), dict):
@@ -202,13 +202,13 @@ def _is_set(key: str, schema: Schema) -> str:
 
 
 def with_plugins(text: str) -> str:
-    """The definition with that part of today's settings. Raises ValueError where its marks are missing."""
+    """Return the definition with the current settings inserted. Raises ValueError if its marks are missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{CRD.name} needs the lines {BEGIN!r} and {END!r}")
     indent = before.rpartition("\n")[2]
-    # what an apply empties is empty, as it says, and not null
+    # a field that an apply empties is empty, and not null
     schema = {"x-kubernetes-map-type": "atomic", **for_api(plugins())}
     made = yaml.safe_dump(schema, sort_keys=False, default_flow_style=None, width=10_000)
     return f"{before}{begin}\n{textwrap.indent(made, indent)}{indent}{end}{after}"

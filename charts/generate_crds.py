@@ -1,4 +1,4 @@
-"""Copies crds/ to where they are shipped: the chart, for the first install, and the operator, which brings them up to date.
+"""Copies crds/ into the chart, for the first install, and into the operator, which updates them.
 
 Each copy names its release, so that an older one never replaces a newer one unasked. Part of `make generate`.
 """
@@ -19,7 +19,7 @@ _METADATA = "\nmetadata:\n"
 
 
 def copy_of(text: str, release: str) -> str:
-    """The definition with its release in an annotation; all else, comments too, as it was written."""
+    """Add the release as an annotation to a definition; keeps the rest, including comments."""
     before, found, after = text.partition(_METADATA)
     if not found or yaml.safe_load(text)["metadata"].keys() != {"name"}:
         raise SystemExit("a CRD's metadata must be its name alone: the annotation with its release is added here")

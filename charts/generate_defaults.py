@@ -1,7 +1,7 @@
-"""Makes charts/nodedevice/templates/_defaults.tpl from values.yaml: what it means that a value is null, or not there.
+"""Makes charts/nodedevice/templates/_defaults.tpl from values.yaml: the defaults of null and missing values.
 
-Helm takes a value away that is set to null, and `helm upgrade --reuse-values` brings those of the chart before; templates would
-read nothing in its place. Part of `make generate`.
+Helm removes a value that is set to null, and `helm upgrade --reuse-values` uses the values of the previous chart. Templates
+would find no value then. Part of `make generate`.
 """
 
 import json
@@ -15,7 +15,7 @@ from charts.generate_schema import SOURCE
 
 _CHART: Final = Path(__file__).parent / "nodedevice"
 TEMPLATE: Final = _CHART / "templates" / "_defaults.tpl"
-# In these null takes one entry away, as everywhere in Helm: such as a limit of memory. The whole has a default.
+# In these values null removes one entry, as usual in Helm, such as a memory limit. Only the whole value has a default.
 _WHOLE: Final = ("resources", "clientConnection", "tlsConfig")
 
 _HEAD: Final = """{{- /* Made from values.yaml by charts/generate_defaults.py. */ -}}
@@ -44,9 +44,9 @@ every template that reads values: in which order Helm renders them is its own af
 
 
 def _leaves(values: dict[str, Any], schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each value that has a default of its own, by its path with dots.
+    """Yield the dotted path and the default of each value.
 
-    A mapping is divided where its keys are the chart's own, by its schema; one whose keys are anybody's is one value.
+    Divides a mapping if its schema fixes the keys. A mapping with free keys is one value.
     """
     for key, value in values.items():
         below = schema["properties"][key]
@@ -59,14 +59,14 @@ def _leaves(values: dict[str, Any], schema: dict[str, Any], definitions: dict[st
 
 
 def defaults() -> dict[str, Any]:
-    """All of them, by path."""
+    """Return all defaults by dotted path."""
     values = yaml.safe_load((_CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = yaml.safe_load(SOURCE.read_text(encoding="utf-8"))
     return dict(_leaves(values, schema, schema["$defs"]))
 
 
 def text() -> str:
-    """The file as it is checked in."""
+    """Return the content of the generated file."""
     body = json.dumps(defaults(), indent=1, ensure_ascii=False)
     return f'{_HEAD}{{{{- define "nodedevice.defaults" -}}}}\n{body}\n{{{{- end }}}}\n'
 

@@ -1,4 +1,4 @@
-"""Writes the records by which `kubectl nodedevice` reads NodeDevices and PodDevices, from those of `nodedevice_api`.
+"""Generates the records of NodeDevices and PodDevices for `kubectl nodedevice` from the types of `nodedevice_api`.
 
 That program has the standard library alone, and so none of msgspec. A kind's spec and status become one record with its metadata.
 Every field has a default, as the CRD may be of another release. Run by `make generate`.
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from kubectl_nodedevice.records import Meta, place
 '''
-# records and fields that have a shorter name for people's commands
+# records and fields with a shorter name in user commands
 _RECORDS: Final = {"CordonedDevice": "Cordon", "DeviceTaint": "Taint"}
 _FIELDS: Final = {
     "node_name": "node",
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def text() -> str:
-    """The module."""
+    """Return the source of the module."""
     node_device: list[type[msgspec.Struct]] = [nodedevice.NodeDeviceSpec, nodedevice.NodeDeviceStatus]
     pod_device: list[type[msgspec.Struct]] = [poddevice.PodDeviceSpec, poddevice.PodDeviceStatus]
     parts = list(dict.fromkeys(part for root in (*node_device, *pod_device) for part in _parts(root)))
@@ -50,7 +50,7 @@ def text() -> str:
 
 
 def _parts(form: Any) -> Iterator[type[msgspec.Struct]]:
-    """The records within it, each after those that it has."""
+    """Return the nested records; each follows the records that it contains."""
     for part in _inner(form):
         yield from _parts(part)
         yield part
@@ -100,7 +100,7 @@ def _lines(form: type[msgspec.Struct], base: str) -> Iterator[str]:
 
 
 def _typed(hint: Any) -> tuple[str, str]:
-    """The type of a field, and its default in a program's text. A text is never None."""
+    """Return the type and the default of a field as source code. A text is never None."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is UnionType:
         kind, default = _typed(arguments[0])

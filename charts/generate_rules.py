@@ -1,7 +1,7 @@
-"""Writes the rules by which each entry point checks a configuration, from the settings and charts/config_rules.py.
+"""Writes the rules that each entry point applies to a configuration, from the settings and charts/config_rules.py.
 
-Of the agent: those of its settings file and of a NodeDeviceConfig's plugins. Of the chart: those of its values that are not left to
-values.schema.json. Of `kubectl nodedevice config`: all of them, with descriptions.
+Agent: rules of its settings file and of a NodeDeviceConfig's plugins. Chart: rules of its values that values.schema.json does not
+check. `kubectl nodedevice config`: all rules, with descriptions.
 Run by `make generate`, after the schema of the values is made.
 """
 
@@ -29,12 +29,12 @@ Rule = dict[str, Any]
 
 
 def settings() -> Rule:
-    """Of the agent's settings file."""
+    """Return the rules of the agent's settings file."""
     return generate_config_schema.object_of(AgentSettings)
 
 
 def config() -> Rule:
-    """Of a NodeDeviceConfig: as its CRD has it, but for the plugins."""
+    """Return the rules of a NodeDeviceConfig: its CRD's schema, with other rules for the plugins."""
     crd = yaml_text.load(generate_config_schema.CRD.read_text(encoding="utf-8"))
     kind: Rule = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     spec = kind["properties"]["spec"]["properties"]
@@ -43,7 +43,7 @@ def config() -> Rule:
 
 
 def values(*, is_whole: bool) -> Rule:
-    """Of the chart's values. is_whole: with those that values.schema.json refuses, and not their keys alone."""
+    """Return the rules of the chart's values. is_whole: include the checks of values.schema.json, instead of its keys only."""
     schema = generate_schema.strict()
     made = _of_schema(schema, schema["$defs"])
     agents = made["properties"]["agents"]["properties"]
@@ -53,7 +53,7 @@ def values(*, is_whole: bool) -> Rule:
         }
         agents = made["properties"]["agents"]["properties"]
     agents["config"] = settings() | {"nullable": True}
-    # null takes the chart's default away
+    # null removes the chart's default
     agents["config"]["properties"]["delivery"]["nullable"] = True
     for key in generate_schema.DECIDED["agent"]:
         agents["config"]["properties"][key] = {
@@ -63,7 +63,7 @@ def values(*, is_whole: bool) -> Rule:
 
 
 def _of_schema(schema: Any, definitions: Rule) -> Rule:
-    """Rules as a JSON schema has them, but for `if`. Null is the default of each value."""
+    """Convert a JSON schema to rules, without `if`. Each value may be null for its default."""
     if "$ref" in schema:
         rest = {key: each for key, each in schema.items() if key != "$ref"}
         return _of_schema(definitions[schema["$ref"].rpartition("/")[2]] | rest, definitions)
@@ -94,7 +94,7 @@ def _of_schema(schema: Any, definitions: Rule) -> Rule:
 
 
 def for_programs(rule: Any) -> Any:
-    """The same without what people read, and without what an API server does with it."""
+    """Return the rules without descriptions, and without keywords for the API server."""
     if isinstance(rule, list):
         return [for_programs(each) for each in rule]
     if not isinstance(rule, dict):
@@ -110,7 +110,7 @@ def for_programs(rule: Any) -> Any:
 
 
 def files() -> dict[Path, str]:
-    """What is written, by where."""
+    """Return the generated content by file."""
     of_agent = {"settings": settings(), "plugins": generate_config_schema.plugins()}
     of_command = {"NodeDeviceConfig": config(), "agent": settings(), "values": for_programs(values(is_whole=True))}
     of_chart = values(is_whole=False)
@@ -133,7 +133,7 @@ def _compact(rule: Rule) -> str:
 
 
 def _keys(rule: Rule) -> Iterator[frozenset[str]]:
-    """Of all objects in it."""
+    """Yield the keys of every object in a rule."""
     yield frozenset(rule.get("properties", ()))
     for each in [*rule.get("properties", {}).values(), rule.get("items")]:
         if isinstance(each, dict):

@@ -1,8 +1,8 @@
 """Makes charts/nodedevice/values.schema.json: the chart's own values by hand, the settings of the programs from their code.
 
-So a setting that a program does not know, or would refuse, is refused by `helm install` already, by its name. What a schema cannot
-reject with a helpful message is in templates/_checks.tpl; the rest (two groups of the same path) is left to the program, which
-rejects it at its start. Part of `make generate`.
+So `helm install` already refuses settings that a program does not know or would refuse, and names them. templates/_checks.tpl has
+the checks that need a better message than a schema gives. The program rejects the rest (two groups of the same path) at its start.
+Part of `make generate`.
 """
 
 import json
@@ -28,7 +28,7 @@ PROGRAMS: dict[str, type[msgspec.Struct]] = {
     "extender": ExtenderSettings,
 }
 _HTTP = ("metricsAuthentication", "tlsCertificate", "tlsKey")
-# The chart sets these itself: where the pod runs, where its ports are, and what must agree with the rights it hands out.
+# The chart sets these itself: the pod's place, its ports, and settings that must match the chart's RBAC rules.
 DECIDED = {
     "agent": frozenset(
         {
@@ -83,7 +83,7 @@ DECIDED = {
 
 
 def _whole(*patterns: "re.Pattern[str]", between: str = "") -> str:
-    """The pattern of a text that is these and nothing else. Programs match whole texts, JSON schema any part of one."""
+    """Return a pattern that matches whole texts, like the programs do; JSON schema matches any part of a text."""
     return f"^{between.join(f'({pattern.pattern})' for pattern in patterns)}$"
 
 
@@ -94,12 +94,12 @@ _RESOURCE_NAME: dict[str, Any] = {
 
 
 def _by_resource(words: tuple[str, ...]) -> dict[str, Any]:
-    """A mapping from resource names, * for all others, to one of these words."""
+    """Return the schema of a map from resource names, or * for all others, to one of these words."""
     names = (f"^{re.escape(ANY_RESOURCE)}$", _RESOURCE_NAME["pattern"])
     return {"patternProperties": {name: {"enum": sorted(words)} for name in names}, "additionalProperties": False}
 
 
-# What the operator checks in code of its own, beside the types; by definition and key.
+# Checks of the operator's code that types cannot express, by definition and key.
 _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
     "OperatorSettings": {
         "heldDevicePolicy": _by_resource(get_args(Policy)),
@@ -108,7 +108,7 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def schema() -> dict[str, Any]:
-    """The file's: of what the templates check only the shape, for editors."""
+    """Return the file's schema. Parts that the templates check only have their shape, for editors."""
     made = strict()
     for name, each in made["$defs"].items():
         if name.startswith("Agent"):
@@ -119,7 +119,7 @@ def schema() -> dict[str, Any]:
 
 
 def _shape(part: Any) -> Any:
-    """Keys and their meanings, without anything that refuses a value."""
+    """Return keys and descriptions only, without checks of values."""
     found = {key: part[key] for key in ("title", "description", "default", "$ref") if key in part}
     if "properties" in part:
         found["properties"] = {key: _shape(each) for key, each in part["properties"].items()}
@@ -131,7 +131,7 @@ def _shape(part: Any) -> Any:
 
 
 def strict() -> dict[str, Any]:
-    """All that a schema can say of the values."""
+    """Return all checks of the values that a schema can express."""
     made: dict[str, Any] = yaml.safe_load(SOURCE.read_text(encoding="utf-8"))
     for program, settings in PROGRAMS.items():
         made["$defs"] |= _definitions(program, settings)
@@ -141,7 +141,7 @@ def strict() -> dict[str, Any]:
 
 
 def _definitions(program: str, settings: type[msgspec.Struct]) -> dict[str, Any]:
-    """Every structure of a program's settings, under names that begin with the program's."""
+    """Return every structure of a program's settings; its name starts with the program's name."""
     prefix = program.capitalize()
     _, found = msgspec.json.schema_components([settings], ref_template=f"#/$defs/{prefix}{{name}}")
     made = {
@@ -158,7 +158,7 @@ def _definitions(program: str, settings: type[msgspec.Struct]) -> dict[str, Any]
 
 
 def _with_settings(part: Any) -> Any:
-    """The same, with references to the programs' settings where the source asks for them."""
+    """Replace the source's placeholders with references to the programs' settings."""
     if isinstance(part, dict):
         if part.keys() == {"settings"}:
             return {"$ref": f"#/$defs/{part['settings'].capitalize()}Settings"}
@@ -167,7 +167,7 @@ def _with_settings(part: Any) -> Any:
 
 
 def text() -> str:
-    """The file as it is checked in."""
+    """Return the content of the generated file."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 

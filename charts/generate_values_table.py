@@ -22,7 +22,7 @@ _KEY = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z]+):(?P<value>.*)")
 
 @dataclass
 class _Reader:
-    """values.yaml line by line, with the comment that was read last and the keys that are open. `comments` is what it finds."""
+    """Reads values.yaml line by line. Tracks the last comment and the open keys; `comments` is the result."""
 
     comments: dict[str, str] = field(default_factory=dict)
     comment: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class _Reader:
 
 
 def comments(text: str) -> dict[str, str]:
-    """The comment above each key, by its path with dots; "" where there is none."""
+    """Return the comment above each key, by its dotted path; "" without a comment."""
     reader = _Reader()
     for line in text.splitlines():
         reader.read(line)
@@ -74,7 +74,7 @@ def table(values: str) -> str:
 def _leaves(values: dict[str, Any], comment_of: dict[str, str], before: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         path = f"{before}{key}"
-        # a mapping on one line is one value, and so is one that begins empty
+        # a mapping on one line is one value, and so is a mapping that starts empty
         is_open = isinstance(value, dict) and any(each.startswith(f"{path}.") for each in comment_of)
         if is_open:
             yield from _leaves(value, comment_of, f"{path}.")
@@ -83,7 +83,7 @@ def _leaves(values: dict[str, Any], comment_of: dict[str, str], before: str = ""
 
 
 def with_table(readme: str) -> str:
-    """The README with the table between its two marks. Raises ValueError where it has none."""
+    """Return the README with the table between its two marks. Raises ValueError without marks."""
     before, _, rest = readme.partition(BEGIN)
     _, found, after = rest.partition(END)
     if not found:

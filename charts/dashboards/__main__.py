@@ -16,14 +16,14 @@ FOLDER: Final = Path(__file__).parents[1] / "nodedevice" / "dashboards"
 DASHBOARDS: Final = {
     "fleet.json": fleet,
     "who-uses-what.json": holders,
-    # of the metrics of kube-state-metrics alone
+    # dashboards that only use metrics of kube-state-metrics
     "status-fleet.json": status_fleet,
     "status-who-uses-what.json": status_holders,
 }
 
 
 def as_json(board: dashboard.Dashboard) -> str:
-    """As Grafana imports it. Panels are numbered, so that a link to one lasts from one build to the next."""
+    """Return a dashboard that Grafana can import. Numbered panels keep links to them stable between builds."""
     built = board.build()
     for number, panel in enumerate(built.panels or (), start=1):
         panel.id_val = number

@@ -1,6 +1,6 @@
 """The Fleet dashboard: is every device there, healthy and offered, and do operator and agents keep up?
 
-From top to bottom as one asks: is something wrong, where, and is it us.
+The rows follow an investigation: is something wrong, where, and is nodedevice the cause?
 """
 
 from grafana_foundation_sdk.builders import dashboard

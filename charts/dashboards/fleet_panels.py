@@ -1,4 +1,4 @@
-"""Panels of both Fleet dashboards: the same facts, from the metrics of the programs or from those of kube-state-metrics."""
+"""Panels of both Fleet dashboards: the same facts, from metrics of the programs or of kube-state-metrics."""
 
 from typing import Final, Protocol
 

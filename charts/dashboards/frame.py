@@ -1,4 +1,4 @@
-"""What all dashboards have around their panels: identity, variables, and the links between them."""
+"""The common parts of all dashboards: identity, variables, and links between dashboards."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,13 +13,13 @@ HOLDERS_UID: Final = "nodedevice-holders"
 STATUS_FLEET_UID: Final = "nodedevice-status-fleet"
 STATUS_HOLDERS_UID: Final = "nodedevice-status-holders"
 TAG: Final = "nodedevice"
-# with them an address leads to the same cluster, time and data source
+# they keep cluster, time and data source in links
 KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The series that the variables take their values from."""
+    """The series that provide the values of the variables."""
 
     cluster: str
     resource: str
@@ -37,7 +37,7 @@ STATUS: Final = Sources(
 
 
 def frame(uid: str, title: str, description: str, sources: Sources = PROGRAMS) -> dashboard.Dashboard:
-    """A dashboard without panels and with the variables that all have."""
+    """Return a dashboard with the common variables and without panels."""
     return (
         dashboard.Dashboard(title)
         .uid(uid)
@@ -65,7 +65,7 @@ def frame(uid: str, title: str, description: str, sources: Sources = PROGRAMS) -
 
 
 def variable(name: str, label: str, series: str, of: str = "") -> dashboard.QueryVariable:
-    """Values of a label of these series, several or all. All is any value, and none as well: one cluster alone has no name."""
+    """Return a variable with the values of a label. All includes series without the label: a single cluster may lack a name."""
     return (
         dashboard.QueryVariable(name)
         .label(label)

@@ -1,6 +1,6 @@
-"""The kinds of panel that all dashboards are made of; each has a title, a sentence about it, and a query.
+"""The kinds of panels in all dashboards; each has a title, a description, and a query.
 
-What all panels share (data source, legend, how a table shows labels) is set here once. Knows no metric.
+Sets the common options of all panels (data source, legend, labels in tables). Contains no metric names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ from grafana_foundation_sdk.models import prometheus as queries
 
 SOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="$datasource")
 GOOD, WARN, BAD, NEUTRAL = "green", "orange", "red", "blue"
-# a share of one
+# a ratio
 PERCENT: Final = "percentunit"
 SECONDS: Final = "s"
 BYTES: Final = "bytes"
 PER_SECOND: Final = "reqps"
 COUNT: Final = "short"
-# a moment, in milliseconds since 1970
+# a time in milliseconds since 1970
 MOMENT: Final = "dateTimeFromNow"
 
 
@@ -45,7 +45,7 @@ def number(
     thresholds: list[models.Threshold] | None = None,
     width: int = 4,
 ) -> stat.Panel:
-    """One number, as of now, in a colour that shows whether it is good or bad."""
+    """Return a panel with one current number, in a colour for good or bad."""
     return (
         stat.Panel()
         .title(title)
@@ -72,7 +72,7 @@ def over_time(
     thresholds: list[models.Threshold] | None = None,
     stacked: bool = False,
 ) -> timeseries.Panel:
-    """Lines over the time range. exprs: what is asked, by legend (with Grafana's {{label}}). thresholds: drawn as lines."""
+    """Return a panel with lines over time. exprs: queries by legend (with Grafana's {{label}}). thresholds: drawn as lines."""
     panel = (
         timeseries.Panel()
         .title(title)
@@ -108,7 +108,7 @@ def bars(
     thresholds: list[models.Threshold] | None = None,
     most: float | None = None,
 ) -> bargauge.Panel:
-    """One bar for each series, as of now. most: where a bar is full."""
+    """Return a panel with a bar for the current value of each series. most: value of a full bar."""
     panel = (
         bargauge.Panel()
         .title(title)
@@ -139,7 +139,7 @@ def listing(
     width: int = 12,
     height: int = 8,
 ) -> table.Panel:
-    """A row for each series, the largest value first unless ascending.
+    """Return a table with a row for each series, the largest value first unless ascending.
 
     columns: label (or "Value") to heading, in order; without a "Value" that is not shown, and rows come by the first column.
     links: from a heading's cells to an address. unit: of the value.

@@ -1,4 +1,4 @@
-"""The dashboard Fleet for those who scrape kube-state-metrics alone: what NodeDevices say, and nothing of the programs."""
+"""The Fleet dashboard for clusters that only scrape kube-state-metrics: based on NodeDevices, without the programs' metrics."""
 
 from grafana_foundation_sdk.builders import dashboard
 

@@ -1,6 +1,6 @@
-"""The dashboard Who uses what for those who scrape kube-state-metrics alone: which pods hold which devices, and since when.
+"""The dashboard Who uses what for clusters that only scrape kube-state-metrics: which pods hold which devices, and since when.
 
-NodeDevices and PodDevices name the devices of a pod in words, so pods and containers are counted here, and devices by node only.
+NodeDevices and PodDevices list a pod's devices as text. So this dashboard counts pods and containers, and devices by node only.
 """
 
 from grafana_foundation_sdk.builders import dashboard

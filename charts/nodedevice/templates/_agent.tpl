@@ -46,9 +46,9 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- $registry := dict "name" "plugins-registry" "setting" "pluginsRegistryDir" "path" (clean .) "readOnly" true "type" "DirectoryOrCreate" -}}
 {{- $paths = append $paths $registry -}}
 {{- end -}}
-{{- /* device files are examined, never opened: their numbers go into containers, and they come and go */ -}}
+{{- /* the agent reads the numbers of device files and never opens them; files appear and disappear */ -}}
 {{- $paths = append $paths (dict "name" "dev" "path" "/dev" "readOnly" true "type" "Directory") -}}
-{{- /* udevd's properties of devices, for those who select by them; sysfs is in every container */ -}}
+{{- /* properties of devices from udevd, for resources that select by them; every container has sysfs */ -}}
 {{- $udev := .Values.agents.udev -}}
 {{- range $resource := ($config.plugins | default dict).generic | default list -}}
 {{- range $group := $resource.groups -}}
@@ -58,7 +58,7 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- if $udev -}}
 {{- $paths = append $paths (dict "name" "udev" "path" "/run/udev" "readOnly" true "type" "DirectoryOrCreate") -}}
 {{- end -}}
-{{- /* CDI specifications, which handOver auto and cdi of the nvml plugin read, and which say what the devices of DRA drivers are */ -}}
+{{- /* CDI specifications: for handOver auto and cdi of the nvml plugin, and for the files of DRA drivers' devices */ -}}
 {{- $built := $config.plugins | default dict -}}
 {{- $cdi := .Values.agents.cdi -}}
 {{- $ofThisBoot := $cdi -}}
@@ -68,7 +68,7 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- $handOver := $built.nvml.handOver | default (list "auto") -}}
 {{- $cdi = or (has "auto" $handOver) (has "cdi" $handOver) -}}
 {{- end -}}
-{{- /* where drivers write; /etc/cdi would be made where it is missing, which not each node lets one do */ -}}
+{{- /* drivers write here; a missing /etc/cdi would be created, which some nodes do not allow */ -}}
 {{- $ofThisBoot = or $cdi (include "nodedevice.observesDra" .) -}}
 {{- end -}}
 {{- if eq ($built.hostRoot | default "/") "/" -}}
@@ -85,24 +85,24 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- $paths = append $paths (dict "name" (printf "allowed-%d" $number) "setting" "allowedHostPaths" "path" $path "readOnly" true "type" "DirectoryOrCreate") -}}
 {{- end -}}
 {{- end -}}
-{{- /* of a kubelet whose plugin the agent is: its sockets lie here. With nri: names that the kubelet has are left to it. They stand in its
-checkpoint, with what it gave to whom: that is published, where it is observed */ -}}
+{{- /* the sockets of the kubelet's device plugins, such as the agent. With nri the agent does not serve the kubelet's resources. The
+kubelet's checkpoint lists these and their allocations, which agents.observe publishes */ -}}
 {{- $ofKubelet := dict "setting" "kubeletDir" "type" "Directory" -}}
 {{- $asPlugin := has $delivery (list "auto" "kubelet") -}}
 {{- if or $asPlugin (eq $delivery "nri") .Values.agents.observe -}}
 {{- $devicePlugins := dict "name" "kubelet-plugins" "path" (printf "%s/device-plugins" $kubelet) "readOnly" (not $asPlugin) -}}
 {{- $paths = append $paths (merge $devicePlugins $ofKubelet) -}}
-{{- /* the kubelet's PodResources: what is observed of it. With nri: listed once for each
-name that moved here from the kubelet, which forgets its old devices then */ -}}
+{{- /* the kubelet's PodResources, for observed resources. With nri: a List call makes the kubelet
+release the old devices of resources that moved to the agent */ -}}
 {{- $podResources := dict "name" "kubelet-pod-resources" "path" (printf "%s/pod-resources" $kubelet) "readOnly" true -}}
 {{- $paths = append $paths (merge $podResources $ofKubelet) -}}
 {{- end -}}
-{{- /* a socket can be dialled where nothing can be written. Where the runtime has no NRI, the directory stays empty. Needed with every delivery: a
-pod that is marked to wait for the agent waits for its connection, whoever gives the devices */ -}}
+{{- /* a socket accepts connections on a read-only mount. Without NRI in the runtime the directory stays empty. Needed with every delivery: a
+pod that is marked to wait for the agent waits for its NRI connection */ -}}
 {{- $nri := dir ($config.nriSocket | default "/var/run/nri/nri.sock") -}}
 {{- $paths = append $paths (dict "name" "nri" "setting" "nriSocket" "path" $nri "readOnly" true "type" "DirectoryOrCreate") -}}
-{{- /* the runtime's configuration, for one option of it. Its directory has another place on some nodes, and would be made where it is missing:
-so only where it is asked for */ -}}
+{{- /* the runtime's configuration, for one of its options. Mounted only on request: its path differs between nodes, and a missing
+directory would be created */ -}}
 {{- with $config.runtimeConfig -}}
 {{- $paths = append $paths (dict "name" "runtime-config" "setting" "runtimeConfig" "path" (dir .) "readOnly" true "type" "DirectoryOrCreate") -}}
 {{- end -}}

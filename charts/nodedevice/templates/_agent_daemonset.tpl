@@ -13,7 +13,7 @@ metadata:
     {{- include "nodedevice.labels" (dict "root" .root "component" "agent") | nindent 4 }}
 spec:
   selector:
-    # That of the rest can never change, and selects pods of pools too, which their owner keeps: no controller takes another's.
+    # The selector of the DaemonSet without a pool cannot change and also matches pods of pools. A controller ignores pods of other owners.
     matchLabels:
       {{- include "nodedevice.selectorLabels" (dict "root" .root "component" "agent") | nindent 6 }}
       {{- with .pool }}
@@ -93,28 +93,28 @@ spec:
           ports:
             - name: http
               containerPort: {{ $agents.httpPort }}
-          # where a node boots, everything starts at once: whoever is still starting is not to be killed for it
+          # everything starts at once when a node boots: the kubelet must not kill a program that is still starting
           startupProbe:
             httpGet: {path: /healthz, port: http, scheme: {{ include "nodedevice.http.scheme" .root }}}
             periodSeconds: 1
             timeoutSeconds: 5
             failureThreshold: 300
-          # the event loop turns; a restart brings no API server back, so that is not asked here
+          # checks that the event loop runs, and not the API server: a restart does not make it available
           livenessProbe:
             httpGet: {path: /healthz, port: http, scheme: {{ include "nodedevice.http.scheme" .root }}}
             periodSeconds: 10
             timeoutSeconds: 5
-            # a minute: on a machine that has too much to do, a restart would only add to it
+            # a minute: a restart would only add load to an overloaded machine
             failureThreshold: 6
-          # plugins can register and the API server has been reached; the answer names what is missing
+          # plugins can register and the API server was reached; the response names missing conditions
           readinessProbe:
             httpGet: {path: /readyz, port: http, scheme: {{ include "nodedevice.http.scheme" .root }}}
             periodSeconds: 2
             timeoutSeconds: 5
           resources:
             {{- toYaml $agents.resources | nindent 12 }}
-          # root, because sockets and files of the host's kubelet, runtime and plugins are root's alone. No capability: it opens no
-          # device, enters no namespace and changes nobody else's files.
+          # root, because only root can access sockets and files of the host's kubelet, runtime and plugins. No capability: the agent opens
+          # no device, enters no namespace and changes no other user's files.
           securityContext:
             runAsUser: 0
             runAsNonRoot: false

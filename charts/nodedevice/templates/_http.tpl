@@ -50,7 +50,7 @@ authorization:
 {{- end }}
 {{- end }}
 
-{{/* A rule of the role of whoever asks the API server about tokens. */}}
+{{/* The role's rule for programs that validate tokens with the API server. */}}
 {{- define "nodedevice.http.rules" -}}
 {{- if eq .Values.metrics.authentication "token" }}
 - apiGroups: [authentication.k8s.io]

@@ -69,12 +69,12 @@ extenders:
     httpTimeout: {{ $scheduler.httpTimeout }}
     # node names instead of whole Nodes
     nodeCacheCapable: true
-    # without an answer the pod waits
+    # without a response the pod waits
     ignorable: false
     managedResources:
       {{- range $scheduler.managedResources }}
       - name: {{ . | quote }}
-        # the scheduler counts the sum of each node besides
+        # the scheduler also counts the sum of each node
         ignoredByScheduler: false
       {{- end }}
 {{- end }}
@@ -117,7 +117,7 @@ The extender's settings: what the user gave, and over it what belongs to the res
 {{- $scheduler := .Values.scheduler -}}
 {{- $decided := dict "namespace" .Release.Namespace "instance" .Release.Name "policy" $scheduler.policy "httpAddress" (printf ":%v" $scheduler.extender.httpPort) -}}
 {{- if $scheduler.enabled -}}
-{{- /* active is whichever is beside the scheduler that is */ -}}
+{{- /* the active extender is in the pod of the active scheduler */ -}}
 {{- $decided = merge $decided (dict "address" "127.0.0.1:8888" "followLease" (printf "%s/nodedevice-scheduler" .Release.Namespace)) -}}
 {{- else -}}
 {{- $files := "/etc/nodedevice-extender" -}}

@@ -19,7 +19,7 @@
     - name: extender
       containerPort: 8888
     {{- end }}
-  # where a node boots, everything starts at once: whoever is still starting is not to be killed for it
+  # everything starts at once when a node boots: the kubelet must not kill a program that is still starting
   startupProbe:
     httpGet: {path: /healthz, port: http, scheme: {{ include "nodedevice.http.scheme" . }}}
     periodSeconds: 1
@@ -57,12 +57,12 @@
 {{- define "nodedevice.scheduler.container" -}}
 - name: kube-scheduler
   image: {{ include "nodedevice.scheduler.image" . | quote }}
-  {{- /* Never is for images of ours that were brought to the nodes; this one is Kubernetes' own */}}
+  {{- /* Never applies to preloaded nodedevice images; this image comes from Kubernetes */}}
   imagePullPolicy: {{ ternary "IfNotPresent" .Values.image.pullPolicy (eq .Values.image.pullPolicy "Never") }}
   command: [kube-scheduler]
   args:
     - --config=/etc/nodedevice/scheduler.yaml
-    # it watches no NodeDevices: where nothing else happens, it would find out after 5 minutes that a device has room
+    # the scheduler does not watch NodeDevices: without other events it would retry a pod only after 5 minutes
     - --pod-max-in-unschedulable-pods-duration=10s
   ports:
     - name: scheduler

@@ -1,7 +1,7 @@
-"""What is advertised to the kubelet of a resource that it allocates, which devices it should prefer, and the condition Injectable.
+"""Decides which devices to advertise to the kubelet, which ones to prefer, and the condition Injectable.
 
-A cordoned device is advertised as unhealthy while it is free, and as healthy while a container has it: otherwise the kubelet would
-refuse to restart that container. Only a change of a device's own health reaches the pods that have it.
+A cordoned device is advertised as unhealthy while it is free, and as healthy while a container holds it: otherwise the kubelet
+would refuse to restart that container. Pods that hold a device only see changes of its own health.
 Source: kubelet deviceplugin v1beta1, ListAndWatch and GetPreferredAllocation; devicesToAllocate @ 1.37.
 """
 
@@ -22,7 +22,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 
 class Advertised(Struct, frozen=True):
-    """devices: sorted by ID, with the health that is advertised; their IDs are the original ones.
+    """devices: sorted by original ID, with the advertised health.
 
     options: None while no plugin is connected.
     """
@@ -32,7 +32,7 @@ class Advertised(Struct, frozen=True):
 
 
 def advertised(resource: Resource, elsewhere: Collection[str] = ()) -> Advertised | None:
-    """What to advertise now; None for nothing. elsewhere: devices that pods hold which the kubelet did not give them.
+    """Return what to advertise now, or None. elsewhere: devices that pods hold without the kubelet's allocation.
 
     Nothing is advertised before the administrator's cordons are known, nor before a plugin has listed its devices: the kubelet
     would allocate cordoned devices, or take the empty list as final. The devices of a disconnected plugin are unhealthy until
@@ -44,7 +44,7 @@ def advertised(resource: Resource, elsewhere: Collection[str] = ()) -> Advertise
         return None
     devices = []
     for device_id in sorted(resource.devices):
-        # of a kubelet that allocates what is not confirmed the pod would fail for good
+        # if the kubelet allocated an unconfirmed device, the pod would fail permanently
         is_out = resource.use.is_cordoned(device_id) or device_id in resource.listed.unconfirmed
         is_offered = device_id in resource.use.holders or not is_out
         is_healthy = is_offered and device_id not in elsewhere and availability.is_healthy(resource, device_id)
@@ -55,9 +55,9 @@ def advertised(resource: Resource, elsewhere: Collection[str] = ()) -> Advertise
 def select_preferred(
     resource: Resource, topology: Topology, available: Iterable[str], must_include: Iterable[str], size: int
 ) -> Selection:
-    """Which `size` of the available devices to prefer; fewer where the others should not be allocated.
+    """Select `size` preferred devices of the available ones; fewer if the others should not be allocated.
 
-    available, must_include: of the kubelet's request; it adds missing devices by itself. The device plugin may reorder the pool.
+    available, must_include: from the kubelet's request; it adds missing devices itself. The device plugin may reorder the pool.
     """
     settled = tuple(sorted(set(must_include)))
     usable = tuple(i for i in sorted(set(available).difference(settled)) if availability.is_usable(resource, i))
@@ -76,7 +76,7 @@ _OWN_ENVIRONMENT = (
 
 
 class KubeletRegistrationState(Enum):
-    """With status, reason and message of the condition; {} is the cause."""
+    """The status, reason and message of the condition in each state; {} is the cause."""
 
     REGISTERED = (
         "True",
@@ -110,7 +110,7 @@ class KubeletRegistration(Struct, frozen=True):
 
 
 def injectable(registration: KubeletRegistration, *, are_gpus: bool = False) -> tuple[str, str, str]:
-    """Status, reason and message of the condition. are_gpus: of the nvml plugin."""
+    """Return status, reason and message of the condition. are_gpus: whether the nvml plugin serves the resource."""
     status, reason, message = registration.state.value
     more = f"; {_OWN_ENVIRONMENT}" if are_gpus and status == "True" else ""
     return status, reason, message.format(shown(registration.detail)) + more

@@ -1,7 +1,7 @@
-"""Gives the attribution what is read of the kubelet: its checkpoint at once, then pod resources.
+"""Passes the kubelet's state to the attribution: the checkpoint at once, then pod resources.
 
-Both come where an allocation or a pod has changed. An invalid checkpoint, pod resources that do not answer and a device of two pods
-are logged once each.
+Both are read after an allocation or a pod has changed. An invalid checkpoint, unavailable pod resources and a device that two pods
+hold are logged once each.
 """
 
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class AttributionFeed(AttributionSubscriber):
-    """trouble: why the checkpoint cannot be used, "" while it can. on_trouble: called when that has changed."""
+    """trouble: why the checkpoint cannot be used; "" if it can. on_trouble: called when trouble has changed."""
 
     pace = Pace(is_following=True)
 
@@ -30,7 +30,7 @@ class AttributionFeed(AttributionSubscriber):
         self._on_trouble = on_trouble
         self._problems = LogOnce(log)
         self._entries: Entries | None = None
-        # what the attribution has; None before the first answer, or after none
+        # the attribution's state; None before the first response and after a failed call
         self._given: tuple[Entries | None, KubeletState] | None = None
 
     def checkpoint_read(self, found: CheckpointReading) -> None:
@@ -42,11 +42,11 @@ class AttributionFeed(AttributionSubscriber):
         entries = found.checkpoint.allocations if found.checkpoint is not None else None
         before, self._entries = self._entries, unordered(entries)
         if self._entries == before and self._given is not None:
-            # only a device list was written
+            # the kubelet only wrote a device list
             return
         self._attribution.is_outdated = True
         if self._given is not None and entries is not None:
-            # with the names that are known: a device that has just been given out is held
+            # keep the known pod names: a newly allocated device is held
             self._give(KubeletState(entries, self._given[1].rows))
 
     def pods_read(self, found: PodReading) -> None:

@@ -1,4 +1,4 @@
-"""`--delivery kubelet`: the kubelet allocates; each resource is registered with it, and allocations are read back from it.
+"""`--delivery kubelet`: registers each resource with the kubelet, which allocates, and reads its allocations.
 
 The device manager attributes them to pods, and the kubelet maintains the Node's capacity. Resources of plugins that register with
 the kubelet directly are not handled here.
@@ -45,9 +45,9 @@ from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE
 
 log = logging.getLogger(__name__)
 
-# The kubelet ends the stream of a plugin that lists more, and counts none of its devices.
+# The kubelet ends the stream of a plugin with a longer list and ignores its devices.
 MAX_LIST_BYTES = 4 * 1024 * 1024
-# of a longer list, what is advertised is found out in a thread: two microseconds each
+# longer lists are prepared in a thread: two microseconds for each device
 _MOST_IN_LOOP = 4096
 
 _STATES = {
@@ -60,15 +60,15 @@ _STATES = {
 
 
 def endpoint_name(resource_name: str) -> str:
-    """File name of the socket that serves a resource to the kubelet: at most 41 characters, and no other plugin has it."""
+    """Return the file name of a resource's socket: at most 41 characters, unique among plugins."""
     return f"nodedevice-{socket_name(resource_name)}"
 
 
 class KubeletBackend(Delivery):
     """start() before plugins are served, resource_changed() for each resource that may have changed.
 
-    on_condition: called with each resource of which the condition Injectable may have changed. grace_seconds: for how long
-    a kubelet that restarts is not reported as unreachable.
+    on_condition: called with each resource whose condition Injectable may have changed. grace_seconds: how long
+    a restarting kubelet is not reported as unreachable.
     """
 
     name = DELIVERY_KUBELET
@@ -95,7 +95,7 @@ class KubeletBackend(Delivery):
         self._tasks: asyncio.TaskGroup
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Read the kubelet's state once; then serve in tasks of that group."""
+        """Read the kubelet's state once, then serve in tasks of the group."""
         self._tasks = tasks
         watching = asyncio.Event()
         tasks.create_task(vital("files of the kubelet", partial(self._watch, watching)))
@@ -115,7 +115,7 @@ class KubeletBackend(Delivery):
             self._reader.wake()
 
     def resource_forgotten(self, resource_name: str) -> None:
-        """Its device plugin is gone, so it is not advertised to the kubelet either."""
+        """Stop advertising a resource whose device plugin is gone."""
         if self._endpoints.pop(resource_name, None) is not None:
             self._serving.pop(resource_name).cancel()
 
@@ -129,7 +129,7 @@ class KubeletBackend(Delivery):
 
     @property
     def notes(self) -> str:
-        """Why the kubelet's checkpoint cannot be used; "" while it can."""
+        """Why the kubelet's checkpoint cannot be used; "" if it can."""
         if not self._feed.trouble:
             return ""
         return (
@@ -150,7 +150,7 @@ class KubeletBackend(Delivery):
 class KubeletEndpoint:
     """Serves one resource to the kubelet as a device plugin, registered while the resource is advertised.
 
-    run() until cancelled; resource_changed() whenever that may be so.
+    run() until cancelled. Call resource_changed() after each possible change of the resource.
     """
 
     def __init__(self, backend: KubeletBackend, resource_name: str) -> None:
@@ -160,18 +160,18 @@ class KubeletEndpoint:
         self.devices = DeviceList()
         self._advertised: Advertised | None = None
         self._is_due = asyncio.Event()
-        # False also for a list that is too big
+        # also False if the list is too big
         self._is_advertised = False
         self._options = api_pb2.DevicePluginOptions()
         self._changed = asyncio.Event()
         self.registration = KubeletRegistration(KubeletRegistrationState.NOT_ADVERTISED)
 
     def resource_changed(self) -> None:
-        """Advertise what it is now, or withdraw it; soon."""
+        """Schedule advertising or withdrawing the resource."""
         self._is_due.set()
 
     async def keep_advertised(self) -> None:
-        """For ever; a long list is made in a thread, and once more where the resource has changed meanwhile."""
+        """Advertise after each change until cancelled. Long lists are made in a thread, again after a change in between."""
         while True:
             await self._is_due.wait()
             self._is_due.clear()
@@ -185,22 +185,22 @@ class KubeletEndpoint:
                     self._advertise(*found)
 
     def _advertise(self, advertised: Advertised | None, size: int) -> None:
-        """Advertise this from now on; None: withdraw the resource. size: of the list, in bytes."""
+        """Advertise these devices; None withdraws the resource. size: bytes of the list."""
         self._advertised = advertised
         self._is_advertised = advertised is not None and self._publish(advertised, size)
         if advertised is None:
             self._set_state(KubeletRegistrationState.NOT_ADVERTISED)
         elif advertised.options is not None:
             self._options = api_pb2.DevicePluginOptions(
-                # the stored response of a built-in plugin is checked at each start
+                # each container start checks the stored response of a built-in plugin
                 pre_start_required=advertised.options.pre_start_required or bool(advertised.options.scope),
-                # also without the plugin's: preferred devices respect cordons and NUMA nodes
+                # even if the plugin has no preference: preferred devices respect cordons and NUMA nodes
                 get_preferred_allocation_available=True,
             )
         self._changed.set()
 
     def _publish(self, advertised: Advertised, size: int) -> bool:
-        """Returns False for a list that the kubelet would not accept."""
+        """Publish the list; False if the kubelet would not accept it."""
         if size > MAX_LIST_BYTES:
             detail = f"{len(advertised.devices)} devices make a list of {size} bytes"
             self._set_state(KubeletRegistrationState.LIST_TOO_BIG, detail)
@@ -228,7 +228,7 @@ class KubeletEndpoint:
                 await asyncio.sleep(pauses.next())
 
     async def _serve(self) -> None:
-        """Returns when the resource is withdrawn, or its options have changed: options are sent with a registration only."""
+        """Serve until the resource is withdrawn or its options change: only a registration sends options."""
         options, backend = self._options, self._backend
         socket = RegisteredSocket(
             self._resource_name,
@@ -264,12 +264,12 @@ class KubeletEndpoint:
             await self._changed.wait()
 
     def _reported(self, state: RegistrationState, detail: str) -> None:
-        # a resource that is no longer advertised keeps the state that advertise() has set
+        # a withdrawn resource keeps the state that _advertise() has set
         if self._is_advertised:
             self._set_state(_STATES[state], detail)
 
     def _set_state(self, state: KubeletRegistrationState, detail: str = "") -> None:
-        """A registered resource becomes unreachable only when the grace period has passed."""
+        """Set the state; a registered resource becomes unreachable only after the grace period."""
         found = KubeletRegistration(state, detail)
         was_registered = self.registration.state is KubeletRegistrationState.REGISTERED
         if state is KubeletRegistrationState.UNREACHABLE and was_registered:
@@ -291,7 +291,7 @@ class KubeletEndpoint:
 def _offer(
     resource: Resource, before: Advertised | None, elsewhere: frozenset[str]
 ) -> tuple[Advertised | None, int] | None:
-    """What to advertise, and how many bytes that takes; None where it is the same as before."""
+    """Return what to advertise and its size in bytes; None if nothing has changed."""
     found = advertised(resource, elsewhere)
     if found == before:
         return None

@@ -1,8 +1,8 @@
 """Decodes the messages of the kubelet's pod resources API, long ones in slices. No message object leaves this file.
 
-The kubelet has an entry for each device and NUMA node; here each container and resource is one row, and each device one value.
-Devices of claims come since 1.36, one row each. Their names are a driver's, whatever it answers; those that no device can have are
-left out, and of more than a node can have, the first count.
+The kubelet sends an entry for each device and NUMA node; this module makes one row for each container and resource.
+Kubelets since 1.36 also send devices of claims, one row each. Drivers choose their names freely: invalid names are
+omitted, and only the first rows up to a node's limit count.
 Source: kubelet pkg/kubelet/apis/podresources v1, pkg/kubelet/cm container_manager_linux.go GetDynamicResources @ 1.37.
 """
 
@@ -30,7 +30,7 @@ from nodedevice_agent.kubelet.readings import (
 )
 from nodedevice_agent.lib.wire_fields import fields
 
-# Of a node, and of one pod. A NodeDevice has 4,096 devices at most, and a claim 32, by the API.
+# Limits of a node and of one pod. The API allows 4,096 devices in a NodeDevice and 32 in a claim.
 MAX_CLAIM_ROWS: Final = 4096
 MAX_CLAIM_ROWS_OF_POD: Final = 1024
 _MAX_CDI_IDS: Final = 32
@@ -44,14 +44,14 @@ _MAX_DRIVER, _MAX_DEVICE, _MAX_NAME = 63, 63, 253
 _NOTHING: Final = HeldByPod()
 # device IDs by container, resource name and themselves
 _Known = Mapping[tuple[str, str, tuple[str, ...]], tuple[str, ...]]
-# entries that are parsed at once, as no other thread runs meanwhile
+# entries parsed at once: no other thread runs during that time
 _A_SLICE: Final = 512
 _DEVICES: Final = api_pb2.AllocatableResourcesResponse.DEVICES_FIELD_NUMBER
 _NAME_TAG: Final = api_pb2.ContainerDevices.RESOURCE_NAME_FIELD_NUMBER << 3 | 2
 
 
 def all_rows(octets: bytes, entries: Iterable[Allocation] = ()) -> RowsByPod:
-    """A ListPodResourcesResponse. entries: of the checkpoint; equal device IDs are theirs. Raises DecodeError."""
+    """Decode a ListPodResourcesResponse. entries: of the checkpoint; equal device IDs share their objects. Raises DecodeError."""
     rows: RowsByPod = {}
     same = {(entry.container, entry.resource_name, entry.device_ids): entry.device_ids for entry in entries}
     room = MAX_CLAIM_ROWS
@@ -62,24 +62,24 @@ def all_rows(octets: bytes, entries: Iterable[Allocation] = ()) -> RowsByPod:
         found = _held(pod, room, same)
         if found != _NOTHING:
             room -= len(found.claim_rows)
-            # one that is listed twice, such as a static pod beside its successor
+            # a name may be listed twice, such as that of a static pod and its successor
             known = rows.get((pod.namespace, pod.name), _NOTHING)
             rows[pod.namespace, pod.name] = HeldByPod(known.rows + found.rows, known.claim_rows + found.claim_rows)
     return rows
 
 
 def rows_of_pod(octets: bytes) -> HeldByPod:
-    """A GetPodResourcesResponse. Raises DecodeError."""
+    """Decode a GetPodResourcesResponse. Raises DecodeError."""
     return _held(api_pb2.GetPodResourcesResponse.FromString(octets).pod_resources, MAX_CLAIM_ROWS_OF_POD)
 
 
 def healthy_devices(
     octets: bytes, before: HealthyDevices = NO_DEVICES, held: Mapping[str, Collection[str]] = NO_HOLDERS
 ) -> HealthyDevices:
-    """An AllocatableResourcesResponse. A resource that is listed as before is the same object. Raises DecodeError.
+    """Decode an AllocatableResourcesResponse. An unchanged resource keeps its object. Raises DecodeError.
 
-    Where there are more devices than a node may have, each resource has an equal share of them: the held ones, those of before,
-    and others. The rest is counted. held: device IDs that pods hold, by resource name.
+    If the node exceeds its limit of devices, each resource gets an equal share: held devices first, then known ones, then
+    others. The rest is counted. held: device IDs that pods hold, by resource name.
     """
     lists = _lists(octets)
     is_much = sum(entries.count for entries in lists.values()) > MAX_DEVICES_OF_KUBELET
@@ -103,7 +103,7 @@ def healthy_devices(
 
 
 class _List:
-    """The entries of one resource, which the kubelet has for each device and NUMA node. places: slices of some hundred entries."""
+    """The entries of one resource, one for each device and NUMA node. places: slices of some hundred entries."""
 
     def __init__(self) -> None:
         self.count = self._sum = 0
@@ -115,7 +115,7 @@ class _List:
         else:
             self.places.append([begin, end])
         self.count += 1
-        # the kubelet lists them in another order each time; a hash is keyed, so that no plugin can make two sums alike
+        # the kubelet's order changes with each call; the hash is keyed, so no plugin can provoke equal sums
         self._sum += hash(entry)
 
     @property
@@ -124,7 +124,7 @@ class _List:
 
 
 def _lists(octets: bytes) -> dict[str, _List]:
-    """By resource name."""
+    """Return the entries by resource name."""
     lists: dict[bytes, _List] = {}
     for number, begin, content, end in fields(octets):
         if number != _DEVICES:
@@ -145,9 +145,7 @@ def _lists(octets: bytes) -> dict[str, _List]:
 def _devices(
     octets: bytes, places: Iterable[Sequence[int]], kept: Collection[str], most: int, strings: Mapping[str, str]
 ) -> DevicesByID:
-    """Of a list that is longer than `most` those in `kept` that it has, in their order, before others. strings: IDs that are in
-    memory already.
-    """
+    """Return at most `most` devices; the ones in `kept` come first, in its order. strings: IDs that are in memory already."""
     found: dict[str, tuple[int, ...]] = {}
     others: dict[str, tuple[int, ...]] = {}
     for begin, end in places:
@@ -170,12 +168,12 @@ def _devices(
 
 @lru_cache
 def _at(*nodes: int) -> tuple[int, ...]:
-    """One object for all devices at a node."""
+    """Return one shared object for all devices with these NUMA nodes."""
     return nodes
 
 
 def _held(pod: api_pb2.PodResources, room: int, known: _Known = NOTHING) -> HeldByPod:
-    """room: for so many rows of claims."""
+    """Return the rows of one pod. room: the maximum number of claim rows."""
     of_claims = islice(_claim_rows(pod), min(room, MAX_CLAIM_ROWS_OF_POD))
     return HeldByPod(tuple(_rows(pod, known)), tuple(of_claims))
 
@@ -183,7 +181,7 @@ def _held(pod: api_pb2.PodResources, room: int, known: _Known = NOTHING) -> Held
 def _claim_rows(pod: api_pb2.PodResources) -> Iterator[ClaimRow]:
     for container in pod.containers:
         for claim in container.dynamic_resources:
-            # a claim is in the namespace of its pod, always
+            # a claim is always in the namespace of its pod
             if claim.claim_namespace == pod.namespace and 0 < len(claim.claim_name) <= _MAX_NAME:
                 for device, cdi_ids in _with_cdi_ids(claim.claim_resources):
                     if _is_device(device):
@@ -203,7 +201,7 @@ def _claim_rows(pod: api_pb2.PodResources) -> Iterator[ClaimRow]:
 def _with_cdi_ids(
     devices: Iterable[api_pb2.ClaimResource],
 ) -> Iterator[tuple[api_pb2.ClaimResource, tuple[str, ...]]]:
-    """Each with its own CDI names: up to now the kubelet gives it also those of the same driver's devices before it."""
+    """Yield each device with its own CDI names: the kubelet also lists the names of the same driver's preceding devices."""
     driver, before = "", list[str]()
     for device in devices:
         shown = [each.name for each in device.cdi_devices]

@@ -1,4 +1,4 @@
-"""The kubelet's directory: where its sockets and its checkpoint are, and what is in the checkpoint.
+"""The kubelet's directory: the paths of its sockets and its checkpoint, and the checkpoint's content.
 
 Source: kubelet pkg/kubelet/cm/devicemanager, where the plugin directory is a constant @ 1.37.
 """
@@ -18,14 +18,14 @@ from nodedevice_agent.errors import AgentSettingsError
 PLUGIN_DIR: Final = "device-plugins"
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 POD_RESOURCES: Final = "pod-resources/kubelet.sock"
-# A longer file is decoded in pieces, without its checksum: that takes a tenth of a second for each MiB.
+# A longer file is decoded in pieces, without its checksum, which takes a tenth of a second for each MiB.
 MAX_BYTES_AT_ONCE: Final = 1024 * 1024
-# Some 190 containers with the longest responses that a kubelet takes. It writes all of that again for each pod.
+# Some 190 containers with the longest responses that a kubelet accepts. It rewrites the whole file for each pod.
 MAX_BYTES: Final = 1024 * 1024 * 1024
 
 
 class KubeletDirectory:
-    """Paths below --kubelet-dir, as this process sees them. Only our own sockets are written there, see kubelet/backend.py."""
+    """Paths below --kubelet-dir, as this process sees them. The agent writes only its own sockets there, see kubelet/backend.py."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class KubeletDirectory:
         self.pod_resources = path / POD_RESOURCES
 
     def refuse_as_own(self, plugin_dir: Path) -> None:
-        """Raises AgentSettingsError where our own plugin directory is the kubelet's: each would remove the other's sockets."""
+        """Raise AgentSettingsError if the agent's plugin directory is the kubelet's: each would remove the other's sockets."""
         if os.path.realpath(plugin_dir) == os.path.realpath(self.device_plugins):
             raise AgentSettingsError(
                 f"--plugin-dir {plugin_dir} is the kubelet's plugin directory, and --delivery kubelet needs another one: "
@@ -43,8 +43,9 @@ class KubeletDirectory:
 
 
 def read_file(file: Path, before: Checkpoint | None = None) -> KubeletFile:
-    """The kubelet's checkpoint; empty where there is none yet. before: see decode_long(). For a thread: waits for the disk. Raises
-    CheckpointCorrupt.
+    """Read the kubelet's checkpoint; empty if the file does not exist. Blocks: call from a thread. Raises CheckpointCorrupt.
+
+    before: see decode_long().
     """
     try:
         with open_regular(file, MAX_BYTES) as opened:
@@ -59,12 +60,12 @@ def read_file(file: Path, before: Checkpoint | None = None) -> KubeletFile:
 
 
 def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
-    """The same of the kubelet whose directory this is."""
+    """Read the checkpoint below a kubelet's directory, see read_file()."""
     return read_file(kubelet_dir / PLUGIN_DIR / CHECKPOINT).checkpoint
 
 
 class _Joined:
-    """What has been read of a file, and the rest."""
+    """Joins the part of a file that was read and the rest."""
 
     def __init__(self, begin: bytes, rest: BinaryIO) -> None:
         self._begin, self._rest = begin, rest

@@ -1,7 +1,8 @@
-"""Containers with devices of the delivery `nri`, on a node that has moved to the delivery `kubelet`. They have this agent's mark.
+"""Tracks containers that got devices by the delivery `nri`, on a node that has moved to the delivery `kubelet`.
 
-Their devices stay held until the runtime reports their ends, also without a pod in the API: any pod can be deleted by force.
-Until the runtime has listed its containers, none has ended. Where no runtime responds, the pods of the API decide alone.
+The agent recognizes them by its mark. Their devices stay held until the runtime reports the end of the container, even if the pod
+was deleted from the API by force. Until the runtime has listed its containers, all count as running. If no runtime responds, only
+the pods of the API count.
 Source: containerd NRI.
 """
 
@@ -21,7 +22,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 
 
 class InjectedContainers(RuntimeHandler):
-    """Feeds the device manager of that host."""
+    """Passes the runtime's events to the host's device manager."""
 
     def __init__(self, host: PluginHost) -> None:
         self._host = host

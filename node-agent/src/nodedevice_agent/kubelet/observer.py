@@ -1,7 +1,7 @@
-"""Observes the resources that the kubelet's own device manager serves, so that they are published too. Nothing is changed there.
+"""Observes and publishes the resources that the kubelet's own device manager serves. Changes nothing there.
 
-A reading of the kubelet comes when it writes its checkpoint, at the end of a pod, and at least every half a minute. The devices'
-NUMA nodes and the names of pods come from its pod resources; without these, nothing is shown.
+The kubelet is read after it writes its checkpoint, at the end of a pod, and at least every 30 seconds. NUMA nodes and pod names
+come from its pod resources; without these, nothing is published.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ from nodedevice_agent.kubelet.served import ServedByKubelet, devices_of
 log = logging.getLogger(__name__)
 
 LIST_SECONDS: Final = 30.0
-# The kubelet writes the Node's status every ten seconds, so then its capacity is that of the devices seen before.
+# The kubelet writes the Node's status every ten seconds: after that its capacity includes the devices seen before.
 _CAPACITY_SECONDS: Final = 12.0
-# a free device that is not healthy may come or go, and nothing else shows it
+# only the capacity shows that a free, unhealthy device appears or disappears
 _CAPACITY_AGAIN_SECONDS: Final = 600.0
 _CAPACITY_RETRY_SECONDS: Final = 30.0
 _SPREAD: Final = 0.5
 
 
 class Observer(AttributionSubscriber):
-    """run() until cancelled; the pods of the node go to the same three methods as everywhere.
+    """run() until cancelled. Pass the node's pods to pods_synced(), pod_seen() and pod_gone().
 
-    publish: called with each resource that may have changed. capacity: reads the Node's, by name; raises ApiError.
+    publish: called with each resource that may have changed. capacity: reads the Node's capacity by resource; raises ApiError.
     """
 
     def __init__(
@@ -53,16 +53,16 @@ class Observer(AttributionSubscriber):
         self._capacity = capacity
         self._now = asyncio.get_running_loop().time
         self._problems = LogOnce(log)
-        # whether the kubelet has answered since the start
+        # whether the kubelet has responded since the start
         self.is_known = False
         self._healthy: Mapping[str, DevicesByID] = {}
-        # at the first devices there is nothing to wait for
+        # the first devices need no waiting time
         self._capacity_due = 0.0
         self._devices_changed = asyncio.Event()
         self._is_list_due = asyncio.Event()
 
     async def run(self) -> None:
-        """Reads the Node's capacity, now and then, and makes long lists of devices."""
+        """Read the Node's capacity periodically, and make long lists of devices."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read_capacities())
             tasks.create_task(self._make_lists())
@@ -70,14 +70,14 @@ class Observer(AttributionSubscriber):
     async def _read_capacities(self) -> None:
         while True:
             with suppress(TimeoutError):
-                # without a device no capacity is read
+                # without devices the capacity is not needed
                 async with asyncio.timeout_at(self._capacity_due if self._healthy else None):
                     await self._devices_changed.wait()
             self._devices_changed.clear()
             await self._read_capacity()
 
     async def _make_lists(self) -> None:
-        """One after the other, in a thread. The interpreter is the event loop's for half of the time."""
+        """Make long lists one by one in a thread. Pauses as long as each took, so that the event loop has half of the time."""
         while True:
             await self._is_list_due.wait()
             self._is_list_due.clear()
@@ -91,7 +91,7 @@ class Observer(AttributionSubscriber):
                 await asyncio.sleep(took)
 
     def displace(self, resource_names: Iterable[str], by: str) -> None:
-        """The places of those that the kubelet serves are that name's."""
+        """Give the places of these resources to the name `by`."""
         self.served.displaced(resource_names, by)
         self._settle()
 
@@ -118,7 +118,7 @@ class Observer(AttributionSubscriber):
     def checkpoint_read(self, found: CheckpointReading) -> None:
         message = "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown"
         self._report("checkpoint", message, found.problem)
-        # also a list of devices may have changed
+        # a list of devices may have changed as well
         self._attribution.is_outdated = True
 
     def pods_read(self, found: PodReading) -> None:
@@ -165,8 +165,8 @@ class Observer(AttributionSubscriber):
         self._settle()
 
     def _report(self, what: str, message: str, problem: str) -> None:
-        """Log a problem once, and its end."""
-        # before its first answer: there may be no kubelet that has this, and that is no fault
+        """Log the start and the end of a problem once each."""
+        # before the first response this is normal: the kubelet may lack the service
         level = logging.WARNING if self.is_known else logging.INFO
         if self._problems.report(message, problem, level, path=str(self._reader.directory.path)) and not problem:
             log.info("the kubelet answers again", extra={"what": what})

@@ -1,8 +1,8 @@
-"""A connection to the kubelet's pod resources service: which containers have which devices, and which devices are healthy.
+"""Calls the kubelet's pod resources service: which containers hold which devices, and which devices are healthy.
 
-Each List makes the kubelet free the devices of pods that have ended; that is all that changes there. Get frees nothing. Both leave
-out ordinary init containers. GetAllocatableResources has healthy devices alone, held or not.
-Source: kubelet pkg/kubelet/apis/podresources v1 @ 1.37; limits as upstream's own client has them.
+Each List makes the kubelet free the devices of ended pods; nothing else changes there. Get frees nothing. Both omit ordinary init
+containers. GetAllocatableResources lists healthy devices only, free or held.
+Source: kubelet pkg/kubelet/apis/podresources v1 @ 1.37; limits of upstream's own client.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
@@ -27,23 +27,23 @@ _MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 # some hundred devices; each takes a microsecond or two to decode
 MAX_BYTES_IN_LOOP: Final = 16 * 1024
 _SERVICE: Final = api_pb2.DESCRIPTOR.services_by_name["PodResourcesLister"].full_name
-# errors without a status of their own, and no such method
+# an error without its own status, and a missing method
 _REFUSALS: Final = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED)
 
 T = TypeVar("T")
 
 
 class PodResourcesUnavailable(Exception):
-    """The kubelet does not respond; the text is gRPC's own."""
+    """The kubelet does not respond. The text comes from gRPC."""
 
 
 class PodResourcesRefused(PodResourcesUnavailable):
-    """The kubelet does not have what it was asked for, or does not serve this call."""
+    """The kubelet does not know the requested pod, or does not serve this call."""
 
 
 @asynccontextmanager
 async def connected(socket: Path) -> AsyncIterator["PodResources"]:
-    """One connection for several calls. Whether the kubelet serves there, the first of them shows."""
+    """Open one connection for several calls. It does not connect before the first call."""
     async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
         yield PodResources(channel)
 
@@ -55,19 +55,19 @@ class PodResources:
         self._channel = channel
 
     async def list_pods(self, entries: Iterable[Allocation] = ()) -> RowsByPod:
-        """Of every active pod that has devices. entries: of the checkpoint; equal device IDs are theirs."""
+        """Return the rows of every active pod with devices. entries: of the checkpoint; equal device IDs share their objects."""
         request = api_pb2.ListPodResourcesRequest().SerializeToString()
         return await self._call("List", request, partial(codec.all_rows, entries=entries))
 
     async def get_pod(self, namespace: str, name: str) -> HeldByPod:
-        """The same of one active pod. Raises PodResourcesRefused, too."""
+        """Return the rows of one active pod. Also raises PodResourcesRefused."""
         request = api_pb2.GetPodResourcesRequest(pod_namespace=namespace, pod_name=name)
         return await self._call("Get", request.SerializeToString(), codec.rows_of_pod)
 
     async def list_devices(
         self, before: HealthyDevices = NO_DEVICES, held: Mapping[str, Collection[str]] = NO_HOLDERS
     ) -> HealthyDevices:
-        """The healthy ones. before: of the last reading. held: device IDs that pods hold, by resource name."""
+        """Return the healthy devices. before: the last reading. held: device IDs that pods hold, by resource name."""
         request = api_pb2.AllocatableResourcesRequest().SerializeToString()
         return await self._call(
             "GetAllocatableResources", request, partial(codec.healthy_devices, before=before, held=held)

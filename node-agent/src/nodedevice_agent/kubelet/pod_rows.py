@@ -1,9 +1,9 @@
-"""What the kubelet's pod resources say of the node's pods, kept up to date with as few questions as possible.
+"""Keeps the rows of the kubelet's pod resources up to date with as few calls as possible.
 
-All pods by List, from time to time; those that changed since by Get, which leaves out the same containers, and unlike List frees
-nothing in the kubelet. Claims are in no checkpoint: a pod that has some is asked for once it has a sandbox, before which they are
-prepared, and once it has ended, until the kubelet does not show them any more. Get is served since 1.34, for good since 1.36. A
-kubelet before refuses it with the status of a pod that is not there, or does not know it.
+List reads all pods, periodically. Get reads pods that have changed since; it omits the same containers and, unlike List, frees
+nothing in the kubelet. The checkpoint has no claims. The kubelet prepares claims before it creates the sandbox, so a pod with
+claims is read once it has a sandbox, and after its end until the kubelet no longer lists its claims. Kubelets serve Get by default
+since 1.34, always since 1.36. An older kubelet refuses it like a missing pod, or does not implement it.
 Source: kubelet pkg/kubelet/apis/podresources server_v1.go and pkg/features @ 1.37.
 """
 
@@ -25,17 +25,17 @@ from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
 log = logging.getLogger(__name__)
 
-# more are listed with all others: the kubelet answers ten calls at once, to everybody together
+# more pods are read by List: the kubelet serves ten calls at once for all clients
 _MOST_BY_GET: Final = 4
 _NOTHING: Final = HeldByPod()
-# A kubelet that has just started does not know its pods yet, and lists none; then it is believed.
+# A kubelet that has just started knows no pods and lists none. After this time the agent accepts its list.
 DOUBTED_SECONDS: Final = 60.0
 
 
 class PodRows:
     """read() after each change of the kubelet's checkpoint or of a pod.
 
-    listed_at: when all pods were listed last. calls: how many were made so far.
+    listed_at: time of the last List. calls: number of calls so far.
     """
 
     def __init__(self, socket: Path, files: FileReads) -> None:
@@ -44,17 +44,17 @@ class PodRows:
         self._socket = socket
         self._files = files
         self._rows: RowsByPod = {}
-        # the checkpoint's entries, and the API's pods, to which they belong; None: next time all are listed
+        # the checkpoint's entries and the API's pods of the last reading; None: the next reading lists all pods
         self._entries: tuple[Allocation, ...] | None = None
         self._pods: Mapping[str, Pod] | None = None
-        # the entries whose IDs the next rows share
+        # the next rows share the device IDs of these entries
         self._newest: tuple[Allocation, ...] = ()
-        # the API's pods as they are now, and whose pods the rows are, by name
+        # the API's current pods, and the UIDs of the pods with rows, by name
         self._present: Mapping[str, Pod] = {}
         self._uids: dict[PodName, str] = {}
-        # pods that the kubelet lists without their claims, and since when
+        # when the kubelet first listed a pod without its claims
         self._doubted: dict[PodName, float] = {}
-        # of a kubelet that does not answer for single pods
+        # the socket of a kubelet that does not serve Get
         self._without_get: FileIdentity | None = None
 
     @property
@@ -68,11 +68,12 @@ class PodRows:
     async def read(
         self, kubelet: PodResources, entries: Iterable[Allocation] | None, pods: Mapping[str, Pod], now: float
     ) -> None:
-        """Those that may have changed, or all. entries: of the checkpoint, None where it cannot be used. pods: the API's unfinished
-        ones, by UID. Raises PodResourcesUnavailable; then the next time all are listed.
+        """Read the rows that may have changed, or all. Raises PodResourcesUnavailable; the next call then lists all pods.
+
+        entries: of the checkpoint, None if it cannot be used. pods: the API's unfinished pods, by UID.
         """
         known, self._pods = self._pods, None
-        # what ends meanwhile is missing the next time
+        # the next reading misses pods that end during this one
         present, entries = dict(pods), None if entries is None else tuple(entries)
         self._present, self._newest = present, entries or ()
         ended = [pod for uid, pod in (known or {}).items() if uid not in present]
@@ -85,7 +86,7 @@ class PodRows:
         self._uids = {(pod.namespace, pod.name): uid for uid, pod in present.items()}
 
     async def list(self, kubelet: PodResources, now: float) -> Collection[PodName]:
-        """The names of those that have devices by this answer. Raises PodResourcesUnavailable."""
+        """List all pods; return the names of pods with devices. Raises PodResourcesUnavailable."""
         self.calls += 1
         listed = await kubelet.list_pods(self._newest)
         self.listed_at = now
@@ -93,11 +94,11 @@ class PodRows:
         return listed.keys()
 
     def forget(self) -> None:
-        """The next time all are listed."""
+        """Have the next reading list all pods."""
         self._pods = None
 
     def _still_held(self, rows: RowsByPod, now: float) -> RowsByPod:
-        """Claims of pods that the kubelet has not listed, although they have a sandbox as they had before."""
+        """Return the claims that the kubelet no longer lists although their pods still have a sandbox."""
         found: dict[PodName, HeldByPod] = {}
         for uid, pod in self._present.items():
             name = pod.namespace, pod.name
@@ -117,19 +118,19 @@ class PodRows:
         ended: Collection[Pod],
         pods: Mapping[str, Pod],
     ) -> frozenset[PodName] | None:
-        """Pods of which the rows may be others. None: all. known: the pods of the last time."""
+        """Return the pods whose rows may have changed; None for all. known: the pods of the last reading."""
         if entries is None or self._entries is None:
             return None
         changed = changed_pods(self._entries, entries, pods)
-        # the end of a mirror pod is not that of its static pod
+        # a static pod may outlive its mirror pod
         if changed is None or any(pod.config_hash for pod in ended):
             return None
         names, gone = _names(pods.values()), _names(ended)
         over = self._rows.keys() - names
         if any(self._rows[name].rows for name in over - gone):
-            # the end of one that the API does not have shows in a list alone
+            # only List shows the end of a pod that the API does not have
             return None
-        # one of the same name may have come since
+        # a new pod may have the name of an ended one
         asked = changed | (names & gone) | self._changed_hands(known, pods)
         asked |= _names(pod for uid, pod in pods.items() if is_prepared_since(known.get(uid), pod))
         if len(asked) > _MOST_BY_GET:
@@ -139,7 +140,7 @@ class PodRows:
         return asked
 
     def _changed_hands(self, known: Mapping[str, Pod], pods: Mapping[str, Pod]) -> frozenset[PodName]:
-        """Names with claims whose pod has ended, or is another one than the last time."""
+        """Return names with claims whose pod has ended or was replaced since the last reading."""
         then, now = ({(pod.namespace, pod.name): uid for uid, pod in some.items()} for some in (known, pods))
         claiming = (name for name, held in self._rows.items() if held.claim_rows)
         return frozenset(name for name in claiming if name not in now or now[name] != then.get(name))
@@ -147,7 +148,7 @@ class PodRows:
     async def _get(
         self, kubelet: PodResources, asked: Iterable[PodName], ended: Iterable[Pod], pods: Mapping[str, Pod]
     ) -> PodResourcesRefused | None:
-        """How the kubelet refuses to say, if it does."""
+        """Read single pods; return the kubelet's refusal, if any."""
         found, names = RowsByPod(), _names(pods.values())
         for name in sorted(asked):
             self.calls += 1
@@ -156,9 +157,9 @@ class PodRows:
             except PodResourcesRefused as exc:
                 if name in names:
                     return exc
-                # nor does the API have it
+                # the API does not have it either
                 continue
-            # what the device manager gave to a pod that has ended is free, whatever the kubelet remembers of it
+            # the devices of an ended pod are free, even if the kubelet still lists them
             found[name] = held if name in names else HeldByPod((), held.claim_rows)
         replaced = {*_names(ended), *asked}
         kept = {name: held for name, held in self._rows.items() if name not in replaced}
@@ -168,7 +169,7 @@ class PodRows:
     async def _list_refused(
         self, kubelet: PodResources, now: float, asked: Collection[PodName], refused: PodResourcesRefused
     ) -> None:
-        """If List has one of those that Get did not answer for, it is Get that is missing, and not the pod."""
+        """List all pods. If List has a pod that Get refused, this kubelet does not serve Get."""
         listed = await self.list(kubelet, now)
         if not {*listed}.isdisjoint(asked):
             self._without_get = await self._served_socket()
@@ -179,7 +180,7 @@ class PodRows:
         try:
             return await self._files.run(partial(file_identity, self._socket))
         except OSError:
-            # no thread can be started: then all are listed
+            # if no thread can be started, all pods are listed
             return self._without_get
 
 
@@ -188,7 +189,7 @@ def _names(pods: Iterable[Pod]) -> frozenset[PodName]:
 
 
 def is_prepared_since(before: Pod | None, pod: Pod) -> bool:
-    """Whether it has claims, and may have got their devices since then."""
+    """Whether the pod has claims whose devices may have been prepared since `before`."""
     if pod.claims is None or not pod.claims.are_prepared:
         return False
     return before is None or before.claims is None or before.claims.stage != pod.claims.stage

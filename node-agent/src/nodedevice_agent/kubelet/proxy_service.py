@@ -1,4 +1,4 @@
-"""The DevicePlugin service of one resource for the kubelet, with `--delivery kubelet`: its calls are proxied to the device plugin.
+"""Serves one resource to the kubelet with `--delivery kubelet`: forwards its DevicePlugin calls to the device plugin.
 
 Source: kubelet deviceplugin v1beta1.
 """
@@ -28,7 +28,7 @@ from nodedevice_agent.nri.host_devices import HostDeviceStat
 
 log = logging.getLogger(__name__)
 
-# of the device files in an answer, which may be on a file system that hangs
+# limit for reading device files of a response: their file system may hang
 _READ_SECONDS = 2.0
 
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -36,12 +36,12 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(eq=False)
 class ProxyService(Service):
-    """In the event loop of manager and host.
+    """Runs in the event loop of manager and host.
 
-    Calls are proxied to the device plugin that is registered here, and the device list comes from the device manager. The plugin's
-    response to Allocate is passed on unchanged. Device IDs are sorted first: the kubelet's maps have no order. Every call has a
-    deadline: the kubelet's own have none. The kubelet keeps a response for as long as its pod is there, so before each start of a
-    container it is checked whether that of a built-in plugin is still right.
+    Forwards calls to the device plugin that is registered with the agent; the device list comes from the device manager. Passes on
+    the plugin's response to Allocate unchanged. Sorts device IDs first, because the kubelet's maps have no order. Every call has a
+    deadline; the kubelet sets none. The kubelet keeps a response until its pod is deleted, so each container start checks
+    that the response of a built-in plugin is still valid.
     """
 
     resource_name: str
@@ -54,7 +54,7 @@ class ProxyService(Service):
     async def GetPreferredAllocation(
         self, request: api_pb2.PreferredAllocationRequest, context: _Context
     ) -> api_pb2.PreferredAllocationResponse:
-        """Never an error, because that would fail the pod: an invalid response of the plugin is ignored."""
+        """Never fails, because an error would fail the pod: ignores an invalid response of the plugin."""
         response = api_pb2.PreferredAllocationResponse()
         for wanted in request.container_requests:
             resource = self.manager.resources[self.resource_name]
@@ -111,7 +111,7 @@ class ProxyService(Service):
         return self.manager.resources[self.resource_name].plugin_ids(device_ids)
 
     def _refuse_taken(self, device_ids: Iterable[str]) -> None:
-        """The kubelet may have chosen before it has read that a device is another one that is held. Raises PluginFailed."""
+        """Refuse a device that is in use under another resource name, which the kubelet may not know yet. Raises PluginFailed."""
         held_back = self.manager.resources[self.resource_name].use.held_back
         for device_id in device_ids:
             if device_id in held_back:
@@ -120,14 +120,14 @@ class ProxyService(Service):
                 raise PluginFailed(self.resource_name, "Allocate", why)
 
     async def _refuse_files_of_others(self, answer: AllocateResponse) -> None:
-        """A plugin of somebody else may give out the file of a built-in plugin's device. Raises PluginFailed."""
+        """Refuse an external plugin's response with a device file that another pod holds. Raises PluginFailed."""
         if self.manager.resources[self.resource_name].presence.is_built_in or not answer.edits.devices:
             return
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 found = await self.host_devices.stat_devices(device.host_path for device in answer.edits.devices)
         except (InjectionRefused, TimeoutError):
-            # the runtime reads them, too, and reports what is wrong
+            # the runtime reads the files as well and reports the error
             return
         numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
         other = self.manager.other_holders.of("", numbers)
@@ -148,5 +148,5 @@ class ProxyService(Service):
 
 
 async def _abort(context: _Context, error: PluginFailed) -> NoReturn:
-    """The kubelet copies the text into the pod's Event."""
+    """Abort with the error's text, which the kubelet copies into the pod's Event."""
     await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))

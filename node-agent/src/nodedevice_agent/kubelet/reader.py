@@ -1,8 +1,8 @@
-"""Reads the kubelet's state for everybody in the agent: its checkpoint and its pod resources, with one connection, pace and bounds.
+"""Reads the kubelet's checkpoint and pod resources for all subscribers in the agent, with one connection, pace and set of limits.
 
-The kubelet writes its checkpoint at each allocation and each list of a plugin. Who follows it gets it at once; a moment later pod
-resources are asked for, if anybody needs them. Whatever cannot be read is tried again, with growing pauses. A subscriber that fails
-keeps no other from its reading. Nothing is changed in the kubelet, but that each List frees the devices of ended pods there.
+The kubelet writes its checkpoint after each allocation and each device list of a plugin. Following subscribers get it at once. Pod
+resources are read a moment later, if a subscriber needs them. Failed reads are retried with growing pauses. A failing subscriber
+does not affect the others. The only change in the kubelet: each List frees the devices of ended pods there.
 Source: kubelet pkg/kubelet/cm/devicemanager, pkg/kubelet/apis/podresources @ 1.37.
 """
 
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
-# Several writes of its file, and then several calls, become one reading. The kubelet writes before it has the pod.
+# Combines several writes of the file into one reading. The kubelet writes the file before it lists the pod.
 _TOGETHER_SECONDS: Final = 0.1
-# a reading that took long is followed by so many times as long a pause
+# the pause after a reading, as a multiple of its duration
 _REST: Final = 2.0
 _UNREAD: Final = (
     f"responses of device plugins in the kubelet's checkpoint are not read: each may have {MAX_RESPONSE_BYTES} bytes; "
@@ -47,9 +47,9 @@ _MOST_NAMED: Final = 5
 
 
 class KubeletReader:
-    """subscribe() first, then run() until cancelled; read() and read_checkpoint() at any time, wake() for who became outdated.
+    """subscribe() first, then run() until cancelled; read() and read_checkpoint() at any time. An outdated subscriber calls wake().
 
-    pods: the API's unfinished pods of this node, by UID, as they are now.
+    pods: the API's current, unfinished pods of this node, by UID.
     """
 
     def __init__(self, directory: KubeletDirectory, pods: Mapping[str, Pod]) -> None:
@@ -62,12 +62,12 @@ class KubeletReader:
         self._problems = LogOnce(log)
         self._devices = NO_DEVICES
         self._identity: FileIdentity | None = None
-        # of nothing yet
+        # nothing was read yet
         self._checkpoint = CheckpointReading(None)
-        # False also where a subscriber has failed over it
+        # also False if a subscriber failed on it
         self._is_given = False
         self._pauses = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
-        # whether the kubelet did not answer for its pods, or a subscriber has failed over what it did
+        # whether pod resources could not be read, or a subscriber failed on them
         self._is_unanswered = False
         self._changes: Subscription | None = None
         self._is_woken = False
@@ -80,7 +80,7 @@ class KubeletReader:
         self._subscribers.append(subscriber)
 
     def wake(self) -> None:
-        """A subscriber has become outdated."""
+        """Read soon: a subscriber is outdated."""
         self._is_woken = True
         if self._changes is not None:
             self._changes.wake()
@@ -95,15 +95,15 @@ class KubeletReader:
                 took = self._now() - began
                 if await self._happens(self._changes):
                     await self.read_checkpoint()
-                    # whatever the kubelet writes, the interpreter is the loop's for most of the time
+                    # leaves the interpreter to the event loop for most of the time, however often the kubelet writes
                     await asyncio.sleep(max(_TOGETHER_SECONDS, took * _REST))
 
     async def read(self) -> None:
-        """Read what is due, and give it to all. See SharedCall."""
+        """Read the due parts and pass them to all subscribers. Concurrent calls share one, see SharedCall."""
         await self._reading()
 
     async def read_checkpoint(self) -> None:
-        """The checkpoint as the kubelet has written it by now: all get it unless they have it. See SharedCall."""
+        """Read the current checkpoint and pass it to all subscribers if it is new. Concurrent calls share one, see SharedCall."""
         await self._reading_checkpoint()
 
     # -- internals --------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class KubeletReader:
 
     def _list_due(self) -> float:
         seconds = min((each.pace.list_seconds for each in self._subscribers), default=math.inf)
-        # never, though they were never listed
+        # never due, even if pods were never listed
         return seconds if seconds == math.inf else self._rows.listed_at + seconds
 
     def _follow(self, changes: Subscription) -> None:
@@ -135,7 +135,7 @@ class KubeletReader:
         changes.follow([self.directory.device_plugins] if is_followed else [])
 
     async def _happens(self, changes: Subscription) -> bool:
-        """False where nothing happens before the next reading is due."""
+        """Wait for a change; False if the next reading is due first."""
         now = self._now()
         if self._is_unanswered or not self._is_given or self._checkpoint.problem:
             due = now + self._pauses.next()
@@ -146,13 +146,13 @@ class KubeletReader:
         while (left := due - self._now()) > 0.0:
             changed, followed = await changes.wait(left), changes.followed
             self._follow(changes)
-            # the kubelet may have made its directory only now, and its file before that was followed
+            # the kubelet may have just created its directory, and written the file before the watch began
             if self._is_woken or self.directory.checkpoint in changed or changes.followed != followed:
                 return True
         return False
 
     async def _new_checkpoint(self) -> CheckpointReading | None:
-        """None where the file is still the one that all have."""
+        """Read the checkpoint; None if all subscribers have the current file."""
         known = self._identity if self._is_given and not self._checkpoint.problem else None
         try:
             identity, found = await self._files.run(
@@ -171,7 +171,7 @@ class KubeletReader:
         return CheckpointReading(found.checkpoint, unread=found.unread, omitted=found.omitted)
 
     async def _read_pods(self) -> None:
-        # what happens from here on outdates them again
+        # later changes outdate them again
         for subscriber in self._subscribers:
             subscriber.is_outdated = False
         self._is_unanswered = True
@@ -190,12 +190,12 @@ class KubeletReader:
                 if lists_devices:
                     devices, devices_problem = await self._list_devices(kubelet)
                 if devices_problem and self._rows.calls == before:
-                    # an old kubelet, or one that is away: List shows which
+                    # List distinguishes an old kubelet from one that is down
                     await self._rows.list(kubelet, now)
         except PodResourcesUnavailable as exc:
             self._rows.forget()
             problem = str(exc)
-        # the newest one, which may have been read meanwhile
+        # the newest checkpoint; it may have been read during the calls
         read, checkpoint = self._checkpoint, self._checkpoint.checkpoint
         if problem:
             return PodReading(checkpoint, None, problem)
@@ -212,7 +212,7 @@ class KubeletReader:
         await self._rows.read(kubelet, known.allocations if known is not None else None, self._pods, now)
 
     async def _list_devices(self, kubelet: PodResources) -> tuple[HealthyDevices | None, str]:
-        """Or why the kubelet does not list them."""
+        """Return the healthy devices, or None and why the kubelet does not list them."""
         held: dict[str, set[str]] = {}
         for row in self._rows.rows:
             held.setdefault(row.resource_name, set()).update(row.device_ids)
@@ -223,7 +223,7 @@ class KubeletReader:
         return self._devices, ""
 
     def _give(self, reading: str, give: Callable[[Subscriber], None]) -> bool:
-        """Whether all have taken it."""
+        """Pass a reading to all subscribers; False if one failed."""
         taken = 0
         for subscriber in self._subscribers:
             with apart("kubelet state", reading=reading, subscriber=type(subscriber).__name__):
@@ -235,10 +235,11 @@ class KubeletReader:
 def _file(
     file: Path, known: FileIdentity | None, before: Checkpoint | None
 ) -> tuple[FileIdentity | None, KubeletFile | None]:
-    """In a thread: identity, and the content unless it is that of the known one. before: see read_file(). Raises
-    CheckpointCorrupt.
+    """Return the file's identity, and its content unless the identity is known. Blocks. Raises CheckpointCorrupt.
+
+    before: see read_file().
     """
-    # from before it is read: a write meanwhile gives it another identity
+    # taken before the content is read: a concurrent write changes the identity
     identity = file_identity(file)
     return identity, None if identity is not None and identity == known else read_file(file, before)
 

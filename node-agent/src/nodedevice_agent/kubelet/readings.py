@@ -1,6 +1,6 @@
-"""What is read of the kubelet, and who gets it: records of one reading, and what a subscriber is.
+"""The records of one reading of the kubelet, and the interface of its subscribers.
 
-What cannot be read is None with the cause beside it, and never empty: who takes it for empty frees devices that pods hold.
+None stands for an unreadable part; another field has the cause. An empty value would make a subscriber free devices in use.
 """
 
 import math
@@ -18,9 +18,9 @@ DevicesByID = Mapping[str, tuple[int, ...]]
 
 
 class HealthyDevices(Struct, frozen=True, gc=False):
-    """By resource name. omitted: how many more a resource has, which are known by their number alone.
+    """Healthy devices by resource name. omitted: how many more healthy devices a resource has, without their IDs.
 
-    digests: by which the next reading finds that a resource is as before.
+    digests: let the next reading detect unchanged resources.
     """
 
     devices: Mapping[str, DevicesByID] = field(default_factory=dict)
@@ -33,10 +33,10 @@ NO_HOLDERS: Mapping[str, Collection[str]] = {}
 
 
 class ClaimRow(Struct, frozen=True, gc=False):
-    """A device of a DRA driver that a container has by a ResourceClaim in its pod's namespace, as a kubelet shows it since 1.36.
+    """A device of a DRA driver that a container uses by a ResourceClaim of its pod's namespace. Kubelets list these since 1.36.
 
-    The kubelet shows each container all devices of a claim, also those of requests that the container does not name. share_id: ""
-    where the device is not shared. cdi_ids: its own CDI names, in the driver's order.
+    The kubelet lists all devices of a claim for each container, even of requests that the container does not name. share_id: ""
+    if the device is not shared. cdi_ids: its own CDI names, in the driver's order.
     """
 
     namespace: str
@@ -51,20 +51,20 @@ class ClaimRow(Struct, frozen=True, gc=False):
 
 
 class HeldByPod(Struct, frozen=True, gc=False):
-    """What one pod has, by the kubelet's device manager and by claims."""
+    """The devices of one pod, from the kubelet's device manager and from claims."""
 
     rows: tuple[PodResourcesRow, ...] = ()
     claim_rows: tuple[ClaimRow, ...] = ()
 
 
-# of each pod that has devices
+# pods with devices only
 RowsByPod = dict[PodName, HeldByPod]
 
 
 class CheckpointReading(Struct, frozen=True):
-    """checkpoint: empty where the kubelet has written none yet; None with the problem where it cannot be used.
+    """checkpoint: empty if the kubelet has not written one yet; None, with the problem, if it cannot be used.
 
-    unread: responses that are too long, with their size; each is empty in the checkpoint. omitted: see HealthyDevices.
+    unread: sizes of the responses that are too long; the checkpoint has empty ones instead. omitted: see HealthyDevices.
     """
 
     checkpoint: Checkpoint | None
@@ -74,11 +74,11 @@ class CheckpointReading(Struct, frozen=True):
 
 
 class PodReading(Struct, frozen=True):
-    """Rows of all active pods, and with which checkpoint they go; None with the problem where the kubelet does not answer.
+    """Rows of all active pods, with the matching checkpoint; None, with the problem, if the kubelet does not respond.
 
-    is_listed: whether the kubelet has listed all of them now, which frees the devices of ended pods. devices: the healthy ones by
-    resource name; None where nobody asked for them, or with the problem where the kubelet does not list them. omitted: see
-    HealthyDevices. claim_rows: without meaning where rows is None.
+    is_listed: whether this reading called List, which frees the devices of ended pods. devices: healthy devices by resource name;
+    None if no subscriber needs them, or, with devices_problem, if the kubelet does not list them. omitted: see HealthyDevices.
+    claim_rows: undefined without rows.
     """
 
     checkpoint: Checkpoint | None
@@ -92,10 +92,10 @@ class PodReading(Struct, frozen=True):
 
 
 class Pace(Struct, frozen=True):
-    """What a subscriber needs of the reader.
+    """A subscriber's needs.
 
-    is_following: each write of the checkpoint, at once; others have it as of check_seconds ago. list_seconds: pod resources are
-    listed at least so often, whatever happens. lists_devices: with each reading, the healthy devices.
+    is_following: gets each write of the checkpoint at once. check_seconds: how old the checkpoint of the others may be.
+    list_seconds: maximum time between two calls of List. lists_devices: whether each reading includes the healthy devices.
     """
 
     is_following: bool = False
@@ -105,27 +105,27 @@ class Pace(Struct, frozen=True):
 
 
 class Subscriber:
-    """Gets each reading of the kubelet, in the event loop. What it raises is logged and counted, and it gets the reading again.
+    """Gets each reading of the kubelet, in the event loop. Its errors are logged and counted; then it gets the reading again.
 
-    is_outdated: whether it needs pod resources that are newer than its last ones; the reader sets it to False as it asks for them.
+    is_outdated: whether it needs newer pod resources; the reader sets it to False when it starts to read them.
     """
 
     is_outdated = False
 
     @property
     def pace(self) -> Pace:
-        """Asked for before each reading."""
+        """The subscriber's needs; read before each reading."""
         return Pace()
 
     def checkpoint_read(self, found: CheckpointReading) -> None:
-        """The kubelet has written another one, or it can no longer be used."""
+        """The checkpoint has changed, or can no longer be used."""
 
     def pods_read(self, found: PodReading) -> None:
-        """Pod resources were asked for, by whomever."""
+        """Pod resources were read, for any subscriber."""
 
 
 class AttributionSubscriber(Subscriber):
-    """One that is outdated as its attribution is."""
+    """A subscriber that is outdated whenever its attribution is."""
 
     _attribution: Attribution
 

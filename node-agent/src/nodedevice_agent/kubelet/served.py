@@ -1,9 +1,9 @@
-"""Resources that the kubelet's own device manager serves, as far as its pod resources and its checkpoint show them.
+"""Tracks the resources that the kubelet's own device manager serves, from its pod resources and its checkpoint.
 
-A device manager of its own gets both the allocations and the device lists from the kubelet. The kubelet reports healthy devices
-alone. A device that was healthy, or that a pod holds, counts as unhealthy once the kubelet does not report it. The status of its
-pod may say so, seconds later; then it is the plugin's word. Devices that were never seen are a number: what the Node's capacity has
-besides. Nothing here is allocated, cordoned or advertised.
+A separate device manager gets the allocations and the device lists from the kubelet. The kubelet only reports healthy devices. A
+device that was healthy, or that a pod holds, counts as unhealthy once the kubelet stops reporting it. Seconds later the pod's
+status may confirm that the plugin reported it. Devices that were never listed are only a number: the rest of the Node's capacity.
+This module allocates, cordons and advertises nothing.
 Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity, UpdateAllocatedResourcesStatus, checkpoint @ 1.37.
 """
 
@@ -26,21 +26,21 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.kubelet.readings import DevicesByID, PodReading
 
-# of the one connection that each resource has: the kubelet's
+# each resource has one connection: the kubelet's
 _ENDPOINT = 1
 _REPORTED = "its plugin reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it"
-# devices of the lists that are made in one turn of the event loop: each takes some ten microseconds
+# devices that are listed in one turn of the event loop: each takes some ten microseconds
 MAX_DEVICES_IN_LOOP = 1024
-# in place of how often what is held has changed, before a resource is connected
+# replaces the count of changed holds before a resource is connected
 _NOT_CONNECTED = -1
 _NO_IDS: dict[str, tuple[int, ...]] = {}
 _NOT_ALLOCATABLE = "the kubelet does not list it as allocatable: its plugin reports it unhealthy, or is not connected"
 
 
 class KubeletDevices(Struct, frozen=True):
-    """The kubelet's healthy devices by resource name, also of a resource that has none left.
+    """The kubelet's healthy devices by resource name, including resources without healthy devices.
 
-    are_names_complete: whether a resource that is not here is not the kubelet's any more; False where the checkpoint is unreadable.
+    are_names_complete: whether the kubelet no longer serves missing resources; False if the checkpoint is unreadable.
     omitted: see HealthyDevices.
     """
 
@@ -50,8 +50,9 @@ class KubeletDevices(Struct, frozen=True):
 
 
 def devices_of(found: PodReading, before: Mapping[str, DevicesByID]) -> KubeletDevices:
-    """With the names in the checkpoint: a resource without any healthy device is only there. Of a kubelet that does not list
-    devices they are its alone, with the NUMA nodes that were known before; where both are missing, all stay.
+    """Combine listed devices with the checkpoint, which alone names resources without a healthy device.
+
+    If the kubelet does not list devices, uses the checkpoint's devices and the known NUMA nodes. Without both, keeps `before`.
     """
     omitted = dict(found.omitted)
     if found.checkpoint is None:
@@ -64,18 +65,18 @@ def devices_of(found: PodReading, before: Mapping[str, DevicesByID]) -> KubeletD
 
 
 def _with_nodes(ids: Collection[str], known: DevicesByID) -> DevicesByID:
-    """The same object where these are the known ones. Of a hundred thousand it takes milliseconds."""
+    """Return devices with their known NUMA nodes; the same object if nothing has changed. A hundred thousand take milliseconds."""
     if len(ids) == len(known) and all(map(known.__contains__, ids)):
         return known
     return {i: known.get(i, ()) for i in ids} if known else dict.fromkeys(ids, ())
 
 
 class Listing(Struct, frozen=True):
-    """What the list of one resource is made of. It may have tens of thousands of devices: made() is for a thread then.
+    """The inputs for the device list of one resource. If it has tens of thousands of devices, call made() in a thread.
 
-    held, reported: devices that pods hold, and those of them that are unhealthy by the pods' status. remembered: devices that were
-    healthy before. capacity: of the Node; -1 or less: not read yet, or before the devices came. omitted: how many more healthy
-    devices are known by their number alone. holds: of the resource.
+    held: devices that pods hold. reported: held devices that the pods' status reports as unhealthy. remembered: devices that were
+    healthy before. capacity: of the Node; negative if it was not read, or before the devices appeared. omitted: how many more
+    healthy devices there are, without their IDs. holds: count of changed holds of the resource.
     """
 
     name: str
@@ -90,14 +91,14 @@ class Listing(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Devices to go through."""
+        """Number of devices to process."""
         return len(self.healthy) + len(self.held) + len(self.remembered)
 
     def is_like(self, made: "Listing | None") -> bool:
-        """Whether the same list comes of it, as far as that shows without going through the devices."""
+        """Whether the list would be the same, decided without comparing single devices."""
         if made is None or self.healthy is not made.healthy or self.remembered is not made.remembered:
             return False
-        # where none is lost, it does not matter how many there is room for
+        # the capacity only matters if a device is lost
         is_capacity_used = len(self.remembered) != len(self.healthy)
         is_same = (self.holds, self.omitted, self.reported) == (made.holds, made.omitted, made.reported)
         return is_same and (self.capacity == made.capacity or not is_capacity_used)
@@ -112,7 +113,7 @@ class Listing(Struct, frozen=True):
         return accept(devices, known=self.listed, counted=self.omitted)
 
     def _lost(self) -> list[str]:
-        """Devices that were healthy, or are held, and are not healthy now. Not more than the Node counts: the others are gone."""
+        """Return unhealthy devices that were healthy before or are held. Free ones beyond the Node's capacity no longer exist."""
         held = sorted({*self.held, *self.reported}.difference(self.healthy))
         free = sorted({*self.remembered}.difference(self.healthy, held))
         room = self.capacity - len(self.healthy) - self.omitted - len(held)
@@ -120,43 +121,43 @@ class Listing(Struct, frozen=True):
 
 
 class _NoLimit(ListLimit):
-    """Nothing that the kubelet has is refused: of lists that are too long some devices are known by their number alone."""
+    """Accepts every list of the kubelet: lists that are too long have a count instead of some devices."""
 
     def accepted(self, resource: Resource, endpoint: int, listed: ListedDevices) -> ListedDevices:
         return listed
 
 
 class ServedByKubelet:
-    """read() after each look at the kubelet; pods as in every device manager. settle() after each event."""
+    """Call read() after each reading of the kubelet, and settle() after each event. Pods are handled as in every device manager."""
 
     def __init__(self, now: float) -> None:
         self.manager = DeviceManager(
             now, waits_for_cordons=True, is_attributed=lambda name: True, make_list_limit=_NoLimit
         )
         self.resources, self.pods, self.places = self.manager.resources, self.manager.pods, self.manager.places
-        # of the Node, by resource name; empty until it was read
+        # the Node's capacity by resource name; empty until the first reading
         self._capacity: Mapping[str, int] = {}
         self._healthy: Mapping[str, DevicesByID] = {}
-        # how many names the kubelet has that are not shown, as the node has too many
+        # resource names of the kubelet beyond the node's limit; these are not published
         self.without_place = 0
         self._omitted: Mapping[str, int] = {}
         # IDs that were healthy before, by resource name
         self._remembered: dict[str, Collection[str]] = {}
-        # of which the lists were made last, by resource name; and what the allocations of the pods rest on
+        # the inputs of the last lists, by resource name, and of the last attribution
         self._made: dict[str, Listing] = {}
         self._attributed: tuple[object, ...] | None = None
-        # resources whose list is too long to be made in the event loop, see next_listing()
+        # resources whose list is too long for the event loop, see next_listing()
         self._long: set[str] = set()
-        # of these the published devices are remembered
+        # resources whose published devices are remembered
         self._published: set[str] = set()
-        # by pod UID: resource name and ID of devices that its status reports unhealthy
+        # by pod UID: resource names and IDs of devices that its status reports as unhealthy
         self._reported: dict[str, frozenset[tuple[str, str]]] = {}
         self._are_lists_due = False
 
     # -- changes ----------------------------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> list[str]:
-        """After each event. Returns the resources that may have changed: nothing is called or saved for what the kubelet serves."""
+        """Call after each event. Returns the resources that may have changed; other effects do not apply here."""
         found = [*self.manager.settle(now)]
         if self._are_lists_due:
             self._are_lists_due = False
@@ -165,7 +166,7 @@ class ServedByKubelet:
         return list(dict.fromkeys(effect.resource_name for effect in found if isinstance(effect, Publish)))
 
     def read(self, found: KubeletDevices, state: KubeletState, now: float) -> None:
-        """What the kubelet has now. Where its pod resources could not be read, the last allocations stay."""
+        """Apply the kubelet's current state. If its pod resources could not be read, the last allocations stay."""
         known = dict.fromkeys([*found.healthy, *(row.resource_name for row in state.rows or ())])
         names = [name for name in known if not resource_name_problem(name)]
         placed = self.places.placed(names)
@@ -177,7 +178,7 @@ class ServedByKubelet:
             for name in self.resources.keys() - self._healthy.keys():
                 self.manager.table.disconnected(name, _ENDPOINT, now)
         for name in names:
-            # its plugin may be gone, and its pods run on
+            # its plugin may be gone while its pods still run
             if name in placed and name not in self.resources and name not in self._healthy:
                 self.manager.add(name)
         attributed = unordered(state.entries), state.rows
@@ -187,14 +188,14 @@ class ServedByKubelet:
         self._are_lists_due = True
 
     def capacity_is(self, capacity: Mapping[str, int]) -> None:
-        """What the Node shows: also devices that are not healthy, seconds after the kubelet knows of them."""
+        """Apply the Node's capacity. It includes unhealthy devices and lags the kubelet by seconds."""
         if capacity != self._capacity:
             self._capacity = capacity
             self._are_lists_due = True
             self.manager.publish(self.resources)
 
     def pods_synced(self, pods: Iterable[Pod], now: float) -> None:
-        """The complete list of this node's pods."""
+        """Apply the complete list of this node's pods."""
         found = list(pods)
         self.places.are_pods_known = True
         self._reported = {pod.uid: pod.unhealthy for pod in found if pod.unhealthy and not pod.has_ended}
@@ -202,12 +203,12 @@ class ServedByKubelet:
         self._are_lists_due = True
 
     def pod_seen(self, pod: Pod, now: float) -> None:
-        """A pod bound to this node, new or changed; also in what its status says of its devices."""
+        """Apply a new or changed pod of this node, including the health of its devices in its status."""
         self.manager.pod_events.seen(pod, now)
         self._report(pod.uid, frozenset() if pod.has_ended else pod.unhealthy)
 
     def pod_gone(self, pod_uid: str, now: float) -> None:
-        """The pod has finished, or the API no longer has it."""
+        """Forget a pod that has finished or was deleted."""
         self.manager.pod_events.gone(pod_uid, now)
         self._report(pod_uid, frozenset())
 
@@ -215,11 +216,11 @@ class ServedByKubelet:
         self.manager.tick(now)
 
     def displaced(self, resource_names: Iterable[str], by: str) -> None:
-        """Their places are that name's."""
+        """Give the places of these resources to the name `by`."""
         self.manager.table.displaced([name for name in resource_names if name in self.resources], by)
 
     def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None:
-        """What the published status lists as lost, of before this agent started: once."""
+        """Remember the lost devices in the status that was published before this agent started. Only the first call counts."""
         if resource_name not in self._published:
             self._published.add(resource_name)
             lost = {device.id for device in devices if device.reason == Reason.NOT_ALLOCATABLE}
@@ -229,7 +230,7 @@ class ServedByKubelet:
             self._list(now)
 
     def forget(self, resource_name: str) -> bool:
-        """The same as of a device manager, with the devices that are remembered of it."""
+        """Forget a resource and its remembered devices, see DeviceManager.forget()."""
         is_forgotten = self.manager.forget(resource_name)
         if is_forgotten:
             self._remembered.pop(resource_name, None)
@@ -240,11 +241,11 @@ class ServedByKubelet:
     # -- reads ------------------------------------------------------------------------------------------------------------
 
     def has_healthy(self, resource_name: str) -> bool:
-        """Whether the kubelet gives out devices of it now."""
+        """Whether the kubelet can allocate a device of the resource now."""
         return bool(self._healthy.get(resource_name))
 
     def snapshot(self, resource_name: str) -> Snapshot:
-        """With devices that the kubelet counts, and of which nothing else is known. Raises KeyError for an unknown resource."""
+        """Return a snapshot whose total includes devices that the kubelet only counts. Raises KeyError for an unknown resource."""
         now = snapshot(self.manager, resource_name)
         return replace(now, total=max(now.total, self._capacity.get(resource_name, 0) if now.is_live else 0))
 
@@ -277,7 +278,7 @@ class ServedByKubelet:
         self._connect([listing.name for listing in short], now)
         left = MAX_DEVICES_IN_LOOP
         for before in short:
-            # with what pods hold of it, as far as that shows only now; it may be far more
+            # connecting may have revealed many more held devices
             listing = self._listing(before.name, before.reported)
             if (left := left - listing.size) < 0:
                 self._long.add(listing.name)
@@ -299,7 +300,7 @@ class ServedByKubelet:
         )
 
     def next_listing(self) -> Listing | None:
-        """Of a resource whose list is long, as everything is now; for made() in a thread, and then listing_made()."""
+        """Return the current inputs of a resource with a long list. Call made() in a thread, then listing_made()."""
         while self._long:
             name = self._long.pop()
             reported = {i for devices in self._reported.values() for of_name, i in devices if of_name == name}
@@ -309,7 +310,7 @@ class ServedByKubelet:
         return None
 
     def listing_made(self, listing: Listing, listed: ListedDevices, now: float) -> None:
-        """That list is the resource's; what has changed while it was made is made next."""
+        """Apply a list. Changes during its making lead to another one."""
         name, remembered = listing.name, listing.remembered
         if name not in self._healthy:
             return
@@ -319,15 +320,15 @@ class ServedByKubelet:
         if is_new and listed.devices.keys() >= self.resources[name].use.holders.keys():
             holds = self.resources[name].use.holds
         elif is_new:
-            # pods hold devices that are not healthy
+            # pods hold unhealthy devices
             self._long.add(name)
         self._made[name] = replace(listing, held=(), listed=NO_DEVICES, remembered=remembered, holds=holds)
         self.manager.listed(name, _ENDPOINT, listed, now)
 
     def _connect(self, names: Iterable[str], now: float) -> bool:
-        """A resource is shown once its list is made: before that nothing is known of its devices. Returns whether one is new here.
+        """Connect resources that have a list for the first time; until then they are not published. Returns whether one is new.
 
-        What pods hold of it counts from then on.
+        Devices that pods hold count from then on.
         """
         new = [name for name in names if name not in self.resources or self.resources[name].newest.endpoint is None]
         for name in new:

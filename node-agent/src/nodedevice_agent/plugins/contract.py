@@ -1,14 +1,14 @@
-"""What a built-in plugin is to the rest of the agent: a folder of this package, and a field in settings.py with the folder's name.
+"""The interface of built-in plugins. Each one is a folder of this package, and a field in settings.py with the folder's name.
 
-settings.py of the folder has the plugin's settings, a Plugin. Every agent imports it, so it is pure and imports little. The schemas
-and pages are made from it; what types do not state is in charts/config_rules.py. The agent imports the other parts where it needs
-them (see `part`):
+settings.py in the folder defines the plugin's settings, a Plugin. Every agent imports it, so it is pure and imports little. Schemas
+and pages are generated from it; charts/config_rules.py has the rules that types cannot express. The agent imports the other parts
+on demand (see `part`):
 
 serve     `async run(settings, node)` serves its resources until cancelled, each by a DeviceSource
           (lib.deviceplugin_server.server): devices, their health and the response to Allocate.
 creation  `hook(configured, namespace)` returns its CreationHook. Optional.
-discover  `async discover(configured, host_root, reads)` returns what `nodedevice-agent discover` shows, a Discovered. Optional.
-commands  a click group with the name Plugin.command, for a running plugin. Its commands get the state directory first. Optional.
+discover  `async discover(configured, host_root, reads)` returns a Discovered for `nodedevice-agent discover`. Optional.
+commands  a click group named Plugin.command, for a running plugin. Its commands get the state directory first. Optional.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from nodedevice_agent.lib.file_watcher import FileWatcher
     from nodedevice_agent.plugins.room import Room
 
-# IDs of physical devices of built-in plugins are IDs within it and the plugin's name.
+# IDs of physical devices are unique within this scope and the plugin's name.
 SCOPE: Final = "built-in"
 
 T = TypeVar("T")
 
 
 def part(kind: str, name: str) -> Any:
-    """The module `name` of a plugin's folder; None where the plugin does without it."""
+    """Import the module `name` of a plugin's folder; None if the plugin lacks it."""
     return import_module(f"{__package__}.{kind}.{name}") if has_part(kind, name) else None
 
 
@@ -51,20 +51,20 @@ def has_part(kind: str, name: str) -> bool:
 class Plugin(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Settings of one plugin. A kind of plugin has either a list of these or one."""
 
-    # Whether its devices are files of the host, which other resources may offer too. Parts of its settings may match no file.
+    # Whether its devices are files of the host, which other resources may offer as well. Its settings may match no file.
     finds_files: ClassVar[bool] = False
-    # the Node's labels that it reads
+    # labels of the Node that it reads
     node_labels: ClassVar[tuple[str, ...]] = ()
-    # the agent's command for it; empty for none
+    # the agent's command for the plugin; may be empty
     command: ClassVar[str] = ""
-    # How a container may ask for its devices: beginnings of variables, and a word in names of CDI devices and paths of mounts.
-    # Where its CreationHook fails, such containers do not start.
+    # How a container may request its devices: prefixes of variables, and a word in names of CDI devices and paths of mounts.
+    # If its CreationHook fails, such containers do not start.
     asking_variables: ClassVar[tuple[str, ...]] = ()
     asking_word: ClassVar[str] = ""
 
     @property
     def name(self) -> str:
-        """The name of its task, unlike that of any other plugin, and the scope of its devices' IDs."""
+        """The unique name of its task, and the scope of its devices' IDs."""
         raise NotImplementedError
 
     @property
@@ -73,29 +73,29 @@ class Plugin(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
     @classmethod
     def is_scope(cls, scope: str | None) -> bool:
-        """Whether resources of this scope are this kind's, whatever its settings are."""
+        """Whether resources of this scope belong to this kind, with any settings."""
         return False
 
     def names(self) -> tuple[str, ...]:
-        """The resource names that it may serve, each once; may_serve() may know more."""
+        """Return the resource names that it may serve, without duplicates; may_serve() may accept more."""
         raise NotImplementedError
 
     def may_serve(self, resource_name: str) -> bool:
         return resource_name in self.names()
 
     def listed_at_once(self) -> tuple[str, ...]:
-        """The resources that it lists within moments of its start."""
+        """Return the resources that it lists within moments of its start."""
         return ()
 
     def continues(self, before: "Plugin") -> bool:
-        """Whether a source that runs with `before` can take these settings.
+        """Whether a source that runs with `before` can adopt these settings without a restart.
 
-        It cannot where the device manager would have to learn something that a plugin says only when it registers.
+        It cannot if a setting has changed that a plugin only sends when it registers.
         """
         return False
 
     def unmatched(self, indexes: Sequence[int]) -> list[str]:
-        """These parts of its settings in words, with their place in them."""
+        """Describe these parts of its settings, with their position."""
         return []
 
 
@@ -135,10 +135,10 @@ class OneResource(Plugin, frozen=True):
 
 
 class Node(Protocol):
-    """What a plugin that is served has of its node.
+    """The node, for a plugin that serves resources.
 
-    host_root: where the agent sees the host's file tree. state_dir: for files of the plugin's own. room: how many devices it may
-    list. sockets: the node's labels, how responses reach containers, and where to report parts of settings without a device.
+    host_root: the host's file tree in the agent. state_dir: for the plugin's own files. room: how many devices it may list.
+    sockets: provides the node's labels and the delivery of responses, and collects parts of settings without a device.
     """
 
     host_root: str
@@ -148,12 +148,12 @@ class Node(Protocol):
     sockets: "BuiltInSockets"
 
     def common(self, make: Callable[..., T], *given: str) -> T:
-        """What all plugins of the process share: made with these arguments at the first call."""
+        """Return an object that all plugins of the process share; the first call makes it."""
 
     async def serve(self, source: "DeviceSource", reconfigure: Callable[[Any], None] | None = None) -> None:
-        """Serve this source until cancelled. reconfigure: called with settings that continue() those of the source.
+        """Serve this source until cancelled. reconfigure: called with new settings that continue() the current ones.
 
-        Raises CannotServe, OSError or what the source raises; run() is called again after that.
+        Raises CannotServe, OSError or the source's errors; run() is then called again.
         """
 
 
@@ -161,7 +161,7 @@ class Node(Protocol):
 
 
 class Response(NamedTuple):
-    """The response of a hook's plugin for one resource of a container. devices: ID and attributes of each physical one."""
+    """The response of a hook's plugin for one resource of a container. devices: ID and attributes of each physical device."""
 
     resource_name: str
     envs: Mapping[str, str]
@@ -169,9 +169,9 @@ class Response(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a container gets of this agent's plugins, and of the kubelet's.
+    """The edits of a container from the agent's plugins and from the kubelet's.
 
-    holds: whether it has a device of the hook's plugin. unknown: why it is not, or not all, known what it has of the kubelet's.
+    holds: whether it has a device of the hook's plugin. unknown: why of_kubelet is unknown or incomplete.
     """
 
     holds: bool
@@ -181,10 +181,10 @@ class Given(NamedTuple):
 
 
 class Creation(Struct, frozen=True):
-    """What becomes of a container.
+    """A hook's decision about a new container.
 
-    envs: what it gets in place of variables of its own; None where it is exempt, and keeps all that it asks for. names: its own
-    variables that lose a value. refusal: why it must not be created. outcome, event: for the metric and the log.
+    envs: replace the container's own variables; None if it is exempt and keeps these. names: its own variables that lose a value.
+    refusal: why it must not be created. outcome, event: for the metric and the log.
     """
 
     envs: Mapping[str, str] | None = None
@@ -199,7 +199,7 @@ class CreationRefused(Exception):
 
 
 class HookFailed(Exception):
-    """A CreationHook raised an error of its own, which is the cause."""
+    """A CreationHook raised an unexpected error, which is the cause."""
 
     def __init__(self, kind: str, error: Exception) -> None:
         super().__init__(
@@ -209,45 +209,45 @@ class HookFailed(Exception):
 
 
 class CreationHook(Protocol):
-    """What a plugin has to say of the creation of containers, by NRI. Pure: it returns what to set, to withhold or to refuse.
+    """A plugin's part in the creation of containers by NRI. Pure: returns what to set, withhold or refuse.
 
-    It is about the plugin's own resources, and about containers without one that ask for its devices in another way.
+    Handles containers with the plugin's resources, and containers that request its devices in another way.
     """
 
     def reads(self, entry: str) -> bool:
-        """Whether the environment variable NAME=value matters to it."""
+        """Whether the hook needs the environment variable NAME=value."""
 
     def decides(self, name: str) -> bool:
         """Whether the plugin's response wins over the pod's own value of this variable."""
 
     def overrules(self, pod: Sandbox, edits: ContainerEdits) -> bool:
-        """Whether another plugin's response to a pod wins in these variables, too."""
+        """Whether another plugin's response also overrides a pod's own values of these variables."""
 
     def joined(self, container: str, responses: Sequence[Response]) -> Mapping[str, str]:
-        """The variables that it decides, for a container with these responses. Raises CreationRefused."""
+        """Return the variables that the hook decides, for a container with these responses. Raises CreationRefused."""
 
     def for_holder(self, container: str, env: Sequence[str], edits: ContainerEdits) -> Creation:
-        """For a container with a device, and variables that it reads(). edits: all that it gets. Raises CreationRefused."""
+        """Decide for a container with a device. env: as for reads(). edits: all its edits. Raises CreationRefused."""
 
     def for_any(self, pod: Sandbox, container: RunningContainer, gets: Given) -> Creation | None:
-        """For any container; None where it asks for nothing that it was not allocated."""
+        """Decide for any container; None if it only requests allocated devices."""
 
     def note(self, exempt_pods: Sequence[str]) -> str:
-        """A sentence for the condition Injectable of its resources; empty for none."""
+        """Return a sentence for the condition Injectable of its resources, or an empty string."""
 
 
 # -- commands -------------------------------------------------------------------------------------------------------------
 
 
 class CommandFailed(Exception):
-    """A command of a plugin cannot do what it is asked for; the text is one line for the administrator."""
+    """A command of a plugin failed; the text is one line for the administrator."""
 
 
 # -- discovery ------------------------------------------------------------------------------------------------------------
 
 
 class Reported(Struct, frozen=True):
-    """A device that a driver reports. identity: as of a Candidate. offered_as: resources that it is a device of already."""
+    """A device that a driver reports. identity: see Candidate. offered_as: resources that already offer it."""
 
     name: str
     identity: Mapping[str, str]
@@ -256,11 +256,12 @@ class Reported(Struct, frozen=True):
 
 
 class Discovered(Struct, frozen=True):
-    """What a plugin knows of a node's devices.
+    """A plugin's view of a node's devices.
 
-    reported: by its driver. pci_vendor: of PCI devices that are its in any case, four hexadecimal digits. unreported: a note about
-    one that the driver does not report. settings: what offers these devices. problem: why nothing is known of its devices, empty
-    where the node has none. offered_as: resources, by the kernel's path of a file. missing: why a resource has no device.
+    reported: devices that its driver reports. pci_vendor: vendor ID of its PCI devices, four hexadecimal digits. unreported: a note
+    about PCI devices that the driver does not report. settings: settings that offer the reported devices. problem: why its devices
+    are unknown; empty for a node without devices. offered_as: resources by the kernel's path of a file. missing: why a resource has
+    no devices.
     """
 
     reported: tuple[Reported, ...] = ()

@@ -1,9 +1,8 @@
-"""The delivery `nri`: this agent is the allocator, and an NRI plugin of the container runtime.
+"""The delivery `nri`: the agent allocates devices itself and injects them as an NRI plugin of the container runtime.
 
-Passes the runtime's events to the device manager, and reports for publishing what they mean. A container whose devices are ready is
-answered from memory. One whose allocation is in progress waits for that, by event and for a moment only: the runtime creates no
-other container of the node meanwhile. Nothing is injected before its allocation is on disk: after a restart the device would be
-given out again.
+Passes the runtime's events to the device manager, and publishes the results. Responds from memory if the container's devices are
+ready. Otherwise waits briefly for the allocation in progress, because the runtime creates no other container of the node during
+that time. Injects nothing before the allocation is on disk: after a restart the device could be allocated again.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ log = logging.getLogger(__name__)
 
 # Half of the second that a response may take; an allocation that takes longer is injected at the kubelet's next attempt.
 WAIT_SECONDS = 0.5
-# more than there are containers with devices on most nodes; beyond, a message is logged twice
+# most nodes have fewer containers with devices; on others a message may be logged twice
 _MAX_LOGGED = 256
 
 K = TypeVar("K", str, tuple[str, str])
@@ -92,22 +91,22 @@ class NriBackend(Delivery, RuntimeHandler):
         self._ownership = DeviceOwnership(settings.device_ownership, settings.runtime_config)
         self._grace: asyncio.TimerHandle | None = None
         self._synchronized = asyncio.Event()
-        # logged, by resource, without empty ones: pod UID and container name; and container ID
+        # logged containers by resource, as pod UID and name; as container ID. Empty sets are removed
         self._not_injected: dict[str, set[tuple[str, str]]] = {}
         self._using_released: dict[str, set[str]] = {}
         # the last containers (pod UID, name) whose omitted edits were logged
         self._omitted: deque[tuple[str, str]] = deque(maxlen=_MAX_LOGGED)
 
     def configured(self, plugins: ConfiguredPlugins) -> None:
-        """The built-in plugins of the node from now on."""
+        """Apply the node's current built-in plugins."""
         self._hooked.configured(plugins)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """The runtime may ask from here on: allocations of the checkpoint can be injected before plugins reconnect."""
+        """Connect to the runtime. Allocations of the checkpoint can be injected before plugins reconnect."""
         tasks.create_task(vital("nri", self.run))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         self._changed(False)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -119,7 +118,7 @@ class NriBackend(Delivery, RuntimeHandler):
             if self._grace is not None:
                 self._grace.cancel()
 
-    # -- what is published ----------------------------------------------------------------------------------------------
+    # -- published status -----------------------------------------------------------------------------------------------
 
     @property
     def is_settled(self) -> bool:
@@ -132,7 +131,7 @@ class NriBackend(Delivery, RuntimeHandler):
             self._kubelet_pods.resource_changed(resource_name)
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
-        """Whether it runs without that resource; not before it is known what it has of the kubelet."""
+        """Whether the container runs without the resource; False until the kubelet's allocations to the pod are known."""
         is_asking = self._kubelet_pods.is_asking and self._kubelet_pods.waits(pod_uid)
         return not is_asking and self.events.not_injected(pod_uid, container, resource_name)
 
@@ -141,7 +140,7 @@ class NriBackend(Delivery, RuntimeHandler):
             known.pop(resource_name, None)
 
     def injectable(self, now: Snapshot) -> Injectable | None:
-        """Logs each container once that runs without its devices, and each that uses released ones."""
+        """Return the condition. Logs once each container that runs without its devices, or uses released ones."""
         name, condition = now.resource_name, self._status.condition
         without = {(h.allocation.pod_uid, h.allocation.container) for h in now.held if h.not_injected}
         without |= {(p.pending.pod_uid, p.pending.container) for p in now.pending if p.not_injected}
@@ -215,7 +214,7 @@ class NriBackend(Delivery, RuntimeHandler):
                 raise
 
     async def _edits(self, sandbox: Sandbox, container: RunningContainer, decision: Decision) -> ContainerEdits | None:
-        """Those of a grant that is on disk and current: nothing else runs between the check of its version and the return."""
+        """Return the edits of a grant that is on disk and current. Never awaits between version check and return."""
         until = self._host.now() + WAIT_SECONDS
         while decision is not None:
             match decision:
@@ -253,7 +252,7 @@ class NriBackend(Delivery, RuntimeHandler):
             log.info(each.event, extra={**extra, "overruled": list(each.names)[:16]})
 
     async def _changes(self, until: float | None) -> bool:
-        """Wait until effects have been carried out. False after a timeout."""
+        """Wait until effects were carried out; False after a timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 return await self._host.effects_done.wait()
@@ -324,7 +323,7 @@ class NriBackend(Delivery, RuntimeHandler):
     # -- internals ------------------------------------------------------------------------------------------------------
 
     def _asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
-        """Whether the answer depends on what the kubelet has. Of few containers: its file may change with each pod of the node."""
+        """Whether the response depends on the kubelet's allocations. Rarely true: each pod of the node may change its file."""
         held = self._manager.book.of_container(sandbox.uid, container.name)
         return (
             (bool(self._manager.allocator.pending) and self._kubelet_pods.waits(sandbox.uid))
@@ -334,7 +333,7 @@ class NriBackend(Delivery, RuntimeHandler):
         )
 
     def _changed(self, is_changed: bool) -> None:
-        """The connection or its grace period has begun or ended, and with it, perhaps, the condition has changed."""
+        """Handle the start or end of the connection or its grace period. is_changed: whether the condition has changed."""
         if self._grace is not None:
             self._grace.cancel()
         ends_at, loop = self._status.grace_ends_at, asyncio.get_running_loop()
@@ -346,7 +345,7 @@ class NriBackend(Delivery, RuntimeHandler):
         self._changed(self._status.tick(self._host.now()))
 
     async def _watch_doubtful(self) -> NoReturn:
-        """Ends what only time ends: containers that were never started, or that the runtime does not list."""
+        """Treat containers as ended that never started, or that the runtime no longer lists, after their deadline."""
         while True:
             await self._synchronized.wait()
             self._synchronized.clear()
@@ -372,12 +371,12 @@ class NriBackend(Delivery, RuntimeHandler):
 
 
 def _fields(instance: ContainerInstance) -> dict[str, str]:
-    """Of a log line."""
+    """Return the log fields of a container."""
     return {"container_id": instance.id, "container": instance.container, "pod_uid": instance.pod_uid}
 
 
 def _unlogged(logged: dict[str, set[K]], resource_name: str, found: set[K]) -> list[K]:
-    """What of this resource is to be logged now, sorted; from now on it is."""
+    """Return the entries of the resource that were not logged yet, sorted, and mark all as logged."""
     before = logged.pop(resource_name, ())
     if found:
         logged[resource_name] = found

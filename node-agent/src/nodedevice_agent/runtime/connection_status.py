@@ -1,8 +1,8 @@
 """The condition Injectable: whether a container runtime is connected that injects devices.
 
-A runtime that restarts is disconnected for a moment, and nothing is lost by it: pods that ask for devices are held until it is
-back. So a disconnection counts only after a grace period, and until then the condition stays. The state of its validator stays
-too: after a restart it counts as before until the next container is created, so that a restart that changes nothing writes nothing.
+A restarting runtime is disconnected for a moment, which loses nothing: pods with devices wait until it is connected again. So a
+disconnection only counts after a grace period; until then the condition stays. The validator's state stays as well until
+the next container is created, so that a restart without changes writes nothing.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ Injectable = tuple[str, str, str]
 
 
 class ConnectionStatus:
-    """grace_seconds: how long the runtime may be disconnected, at the start too, before that counts. now: monotonic seconds.
+    """grace_seconds: how long the runtime may be disconnected, including the agent's start. now: monotonic seconds.
 
     Every event returns whether it changed the condition.
     """
@@ -114,9 +114,10 @@ def injectable(
     renumbered: Sequence[GivenFile] = (),
     note: str = "",
 ) -> Injectable:
-    """The condition of one resource: that of the connection, and containers that run without their devices, or with devices
-    that were released (using_released: as in ContainerEvents), or with files that are not their devices' any more (renumbered).
-    note: what else holds for the resource while all is well.
+    """Return the condition of one resource, from the connection and the containers that run without their devices.
+
+    using_released: containers that use released devices, see ContainerEvents. renumbered: device files whose number is outdated.
+    note: added to the message if all is well.
     """
     if condition[0] == "True" and using_released:
         shown = _first([f"{found.container} of pod UID {found.pod_uid} ({found.id})" for found in using_released])

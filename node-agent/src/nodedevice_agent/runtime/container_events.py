@@ -1,7 +1,7 @@
-"""The runtime's events of containers, and what they mean for devices: which are still in use, and which containers lack theirs.
+"""Derives from the runtime's container events which devices are in use and which containers lack their devices.
 
-Source: containerd NRI. A creation that failed has an end like any other container, once or more; kubelet device manager:
-PreStartContainer is called before every start.
+Source: containerd NRI: the runtime reports the end of a failed creation, once or more. Kubelet device manager: it calls
+PreStartContainer before every start.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,17 +23,17 @@ from nodedevice_agent.devicemanager.runtime import (
 from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
 from nodedevice_agent.runtime.injection import Grant, fingerprints, marks_of, shows_edits
 
-# After the end of its pod, how long a container that was found without a process may still be started: as long as the kubelet
-# waits for its call (runtimeRequestTimeout), which may be in progress unseen. A runtime that is killed while it starts a container
-# reports Created ever after, and its end when the kubelet removes it, a minute later; a kubelet that is down does not remove it.
+# How long a container without a process may still start after the end of its pod: the kubelet's runtimeRequestTimeout, because its
+# call may be in progress unseen. A runtime that was killed while it started a container keeps reporting Created. It reports the end
+# when the kubelet removes the container, a minute later; a kubelet that is down does not remove it.
 CREATED_SECONDS = 120.0
-# The same for a container that the runtime left out of its list. A process that hangs in the kernel may live for days; but one that
-# ended while the agent was disconnected, and was removed at once, must not hold its devices for ever.
+# How long a container that the runtime does not list holds its devices after the end of its pod. A process that hangs in the kernel
+# may live for days. But a container that ended and was removed while the agent was disconnected must not hold devices forever.
 UNLISTED_SECONDS = 3600.0
 
 
 class ContainerEvents:
-    """Handles every event of containers; what follows is marked in the device manager."""
+    """Handles every container event and marks the results in the device manager."""
 
     def __init__(self, manager: DeviceManager) -> None:
         self._manager = manager
@@ -43,21 +43,21 @@ class ContainerEvents:
     # -- events ---------------------------------------------------------------------------------------------------------
 
     def sandbox_shown(self, sandbox: Sandbox, now: float) -> None:
-        """A container is created in it: proof of a static pod, if it is one's."""
+        """A container is created in the sandbox, which proves that a static pod runs, if it belongs to one."""
         for found in _static_pods([sandbox]):
             self._manager.pod_events.static_pod_shown(found, now)
 
     def creating(self, pod_uid: str, container: str) -> None:
-        """Its creation is requested: an earlier, unlisted instance has ended, or the kubelet would end it first."""
+        """Treat unlisted earlier instances as ended: the kubelet creates a container only after these have ended."""
         for earlier in self._containers.instances(pod_uid, container):
             if earlier.unlisted_since is not None:
                 self.ended(pod_uid, earlier.id)
 
     def created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
-        """Its creation with these devices is allowed: from now on it may have a process."""
+        """The container may be created with these devices: from now on it may have a process."""
         for earlier in self._containers.instances(sandbox.uid, container.name):
-            # the kubelet has given up one that it had not started, and never returns to it. Not every runtime reports its end:
-            # CRI-O does not where it could not make what was injected
+            # the kubelet never starts an earlier instance that it has abandoned. Not every runtime reports its end:
+            # CRI-O does not if it could not create the injected files
             if earlier.without_process_since is not None or not earlier.is_begun:
                 self._containers.ended(sandbox.uid, earlier.id)
                 self._publish(earlier)
@@ -69,18 +69,18 @@ class ContainerEvents:
         calls = self._manager.pre_starts
         if calls.required or calls.undecided or calls.in_flight:
             for a in self._book.sharers(sandbox.uid, container.name):
-                # the devices are in use: a call that is still due for one of them must not be made any more
+                # the devices are in use: calls that are still due for them must not be made
                 calls.cancel(a.key)
 
     def adjusted(self, sandbox: Sandbox, container_id: str, devices: tuple[RuntimeDevice, ...]) -> None:
-        """A container whose creation is allowed is being created with these device files."""
+        """Store the device files of a container that is being created."""
         known = self._containers.find(sandbox.uid, container_id)
         if known is not None:
             self._containers.put(replace(known, devices=devices))
             self._files_changed(sandbox.uid, known.devices, devices)
 
     def started(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """It has a process. For a container that was given nothing here, this is its first event."""
+        """The container has a process. This is the first event of a container without devices from the agent."""
         if self._requests_nothing(sandbox.uid):
             return
         known = self._containers.find(sandbox.uid, container.id)
@@ -100,7 +100,7 @@ class ContainerEvents:
         self._files_changed(sandbox.uid, (), new.devices)
 
     def ended(self, pod_uid: str, container_id: str) -> None:
-        """It has no process any more, or never had one."""
+        """The container's process has ended, or never started."""
         gone = self._containers.ended(pod_uid, container_id)
         if gone is not None:
             self._after_end(gone)
@@ -108,20 +108,20 @@ class ContainerEvents:
             self._save(gone)
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:
-        """The runtime has removed the pod, or an older sandbox of it: a pod may have more than one."""
+        """The runtime has removed one of the pod's sandboxes: a pod may have more than one."""
         for instance in self._containers.of_pod(sandbox.uid):
             if instance.sandbox_id == sandbox.id:
                 self.ended(sandbox.uid, instance.id)
         self._manager.pod_events.static_pod_removed(sandbox.uid)
 
     def synchronized(self, sandboxes: Iterable[Sandbox], containers: Iterable[RunningContainer], now: float) -> None:
-        """What the runtime can reach. A container that was alive and is not listed may live on: see UNLISTED_SECONDS."""
+        """Apply the runtime's list. A missing container may still be running, see UNLISTED_SECONDS."""
         sandboxes = tuple(sandboxes)
         self._manager.pod_events.static_pods_listed(_static_pods(sandboxes), now)
         known = {instance.id: instance for instance in self._containers}
         pod_uids = {sandbox.id: sandbox.uid for sandbox in sandboxes}
         alive: list[ContainerInstance] = []
-        # those that run and are new here: the kubelet creates none of a container before the one before it has ended
+        # new, running instances: the kubelet creates an instance only after the previous one has ended
         successors: set[tuple[str, str]] = set()
         for found in containers:
             before = known.pop(found.id, None)
@@ -156,13 +156,11 @@ class ContainerEvents:
     # -- time -----------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When overdue() may have more, monotonic seconds. May change with any event of containers or pods."""
+        """When overdue() may return more, in monotonic seconds. May change with any event of containers or pods."""
         return min((at for _, at in self._doubtful()), default=None)
 
     def overdue(self, now: float) -> tuple[ContainerInstance, ...]:
-        """Containers of pods that are over, found without a process or left out of the runtime's list, and not reported since: they
-        count as ended.
-        """
+        """Return containers of ended pods that had no process or were not listed, and count as ended after their deadline."""
         return tuple(instance for instance, at in self._doubtful() if at <= now)
 
     # -- reads ----------------------------------------------------------------------------------------------------------
@@ -176,10 +174,10 @@ class ContainerEvents:
         return any(self._lacks(instance, resource_name, allocation) for instance in instances)
 
     def using_released(self, resource_name: str) -> tuple[ContainerInstance, ...]:
-        """Containers that run with devices that have been released, and that another pod may have by now.
+        """Return containers that use released devices, which another pod may have by now.
 
-        This must not happen. It can where a runtime starts a container that had ended by all evidence, or where a lost checkpoint
-        was rebuilt from an API that had forgotten the pod.
+        This must not happen. It can happen if a runtime starts a container that had apparently ended, or if a lost checkpoint was
+        rebuilt from an API without the pod.
         """
         if self._manager.is_recovering:
             return ()
@@ -190,7 +188,7 @@ class ContainerEvents:
     # -- internals ------------------------------------------------------------------------------------------------------
 
     def _doubtful(self) -> Iterator[tuple[ContainerInstance, float]]:
-        """With the time when it counts as ended; only of pods that are over, as the kubelet may start a container of any other."""
+        """Yield doubtful containers of ended pods, and when they count as ended. In other pods the kubelet may still start them."""
         for a in self._containers.doubtful.values() if self._containers.is_synchronized else ():
             over_since = self._book.releasing.get(a.pod_uid)
             if a.unlisted_since is not None and not self._is_known(a.pod_uid):
@@ -210,12 +208,12 @@ class ContainerEvents:
     def _lacks(self, instance: ContainerInstance, resource_name: str, allocation: Allocation | None) -> bool:
         mark = instance.fingerprints.get(resource_name)
         if mark is None and instance.reported is None and allocation and allocation.delivery == DELIVERY_KUBELET:
-            # the others of its devices were injected here
+            # the agent injected the container's other devices
             return False
         if mark is not None or allocation is None or instance.reported is None:
             return allocation is None or mark != fingerprints([allocation])[resource_name]
         if allocation.response is None:
-            # there is nothing to recognize the devices by until the plugin has responded again
+            # the devices cannot be recognized until the plugin has responded again
             return False
         if allocation.edits is None:
             return True
@@ -223,12 +221,12 @@ class ContainerEvents:
         own = pod.container_settings(instance.container) if pod is not None else NO_SETTINGS
         left, omitted = without(allocation.edits, own.envs, own.paths)
         if not own.is_whole or (omitted and left.is_empty):
-            # what of the response the container has of its own is not known; or the response would not change it
+            # the container's own settings are unknown, or replace the whole response
             return False
         return not shows_edits(instance.reported, left)
 
     def _requests_nothing(self, pod_uid: str) -> bool:
-        """A pod that is known to ask for no device; most do not, and nothing is stored of them."""
+        """Whether a pod is known to request no devices, like most pods. Nothing is stored for these."""
         pod = self._manager.pod(pod_uid)
         return pod is not None and not pod.device_requests and pod_uid not in self._book.by_pod
 
@@ -244,26 +242,26 @@ class ContainerEvents:
     def _files_changed(
         self, pod_uid: str, before: tuple[RuntimeDevice, ...], devices: tuple[RuntimeDevice, ...]
     ) -> None:
-        """A container has these device files instead of those; what it can open is held back."""
+        """The container's device files have changed: other resources must not allocate the devices that it can open."""
         if devices != before:
             self._manager.containers_changed(pod_uid)
 
     def _settle(self, pod_uid: str) -> None:
-        """Release the devices of a pod that is over and has no process; after a restart, prepare those that are not in use."""
+        """Release the devices of an ended pod without a process; after a restart, prepare the unused devices of other pods."""
         holding = sorted({allocation.container for allocation in self._book.of_pod(pod_uid)})
         if pod_uid in self._book.releasing:
             if self._containers.have_ended(pod_uid, holding):
                 self._manager.releasing.containers_ended(pod_uid)
             return
         for container in holding if self._is_first else ():
-            # whether it has run since it was last prepared is unknown
+            # the container may have run since its last PreStartContainer
             self._require_pre_starts(pod_uid, container)
 
     def _require_pre_starts(self, pod_uid: str, container: str) -> None:
-        """A container with devices has ended: PreStartContainer is due again for the next one to use them.
+        """After the end of a container with devices, require PreStartContainer for their next user.
 
-        That is the container itself, if it starts again, and each that shares a device with it (an init container's device is
-        used again). They are prepared together, while none of them runs: never a device in use.
+        The next user is the container itself, or one that shares a device with it, such as the successor of an init container. All
+        are prepared together while none of them runs: a device in use is never prepared.
         """
         sharers = self._book.sharers(pod_uid, container)
         is_in_use = any(self._containers.instances(pod_uid, a.container) for a in sharers)
@@ -271,14 +269,14 @@ class ContainerEvents:
             self._manager.pre_starts.require_if_supported(a.key for a in sharers)
 
     def _publish(self, instance: ContainerInstance) -> None:
-        """The resources whose status this container's start or end may change."""
+        """Publish the resources whose status may change with this container's start or end."""
         pod = self._manager.pod(instance.pod_uid)
         names = {a.resource_name for a in self._book.of_pod(instance.pod_uid)} | instance.fingerprints.keys()
         names |= {request.resource_name for request in pod.device_requests} if pod is not None else set()
         self._manager.publish(names)
 
     def _save(self, instance: ContainerInstance) -> None:
-        """After a change to this instance: the checkpoint has the unlisted ones."""
+        """Save after a change of an unlisted instance, which is part of the checkpoint."""
         if instance.unlisted_since is not None:
             self._manager.save()
 
@@ -288,14 +286,14 @@ def _static_pods(sandboxes: Iterable[Sandbox]) -> list[StaticPod]:
 
 
 def _with_known_marks(found: ContainerInstance, before: ContainerInstance | None) -> ContainerInstance:
-    """A container that was created here keeps its marks: a runtime may not list the annotation."""
+    """Keep the marks of a container that this agent saw created: a runtime may not list the annotation."""
     if before is None or not before.fingerprints:
         return found
     return replace(found, fingerprints=before.fingerprints, reported=None, devices=before.devices)
 
 
 def _instance(pod_uid: str, container: RunningContainer, listed_at: float | None = None) -> ContainerInstance:
-    """A container as the runtime shows it. listed_at: None for one that has just started."""
+    """Convert the runtime's record of a container. listed_at: None if it has just started."""
     marks = marks_of(container)
     since = listed_at if container.state is ContainerState.CREATED and container.pid == 0 else None
     return ContainerInstance(

@@ -1,6 +1,6 @@
-"""The hooks of built-in plugins in CreateContainer, and the allocations that each of them is about. Pure.
+"""Calls the hooks of built-in plugins in CreateContainer, and finds the allocations of each hook. Pure.
 
-A hook that raises an error concerns the containers that have, or may ask for, devices of its plugin. All others start.
+A failing hook only blocks containers that hold, or may request, devices of its plugin. All others start.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 
 class GuardedHook:
-    """A CreationHook whose every error is a HookFailed, also that of making it.
+    """Wraps a CreationHook and converts its errors to HookFailed, including errors of its constructor.
 
-    failed: called with each error that the hook raised.
+    failed: called with each error of the hook.
     """
 
     def __init__(self, kind: str, make: Callable[[], CreationHook], failed: Callable[[str, Exception], None]) -> None:
@@ -75,7 +75,7 @@ class GuardedHook:
 
 
 class Hooked(Struct, frozen=True):
-    """A hook of a kind of plugin, and whether resources of a scope are the plugin's. settings: of that kind."""
+    """The hook of one kind of plugin. is_scope: whether a scope belongs to the plugin. settings: the settings class of the kind."""
 
     kind: str
     hook: CreationHook
@@ -83,14 +83,14 @@ class Hooked(Struct, frozen=True):
     settings: type[Plugin] = Plugin
 
     def reads(self, entry: str) -> bool:
-        """Whether the variable NAME=value matters to the hook, or may matter where that failed."""
+        """Whether the hook needs the variable NAME=value; if the hook fails, whether it may need it."""
         try:
             return self.hook.reads(entry)
         except HookFailed:
             return entry.startswith(self.settings.asking_variables)
 
     def overrules(self, pod: Sandbox, edits: ContainerEdits) -> bool:
-        """Whether another plugin's response wins over the pod's variables. Raises HookFailed where it may name devices."""
+        """Whether another plugin's response overrides the pod's variables. Raises HookFailed if the response may name devices."""
         try:
             return self.hook.overrules(pod, edits)
         except HookFailed:
@@ -99,17 +99,17 @@ class Hooked(Struct, frozen=True):
             return False
 
     def note(self, exempt_pods: Sequence[str]) -> str:
-        """For the condition Injectable; empty where the hook fails, which its caller notes."""
+        """Return the note for the condition Injectable; empty if the hook fails, which the caller reports."""
         try:
             return self.hook.note(exempt_pods)
         except HookFailed:
             return ""
 
     def may_be_asked_by(self, pod: Sandbox, container: RunningContainer) -> bool:
-        """Whether a container may ask for devices of the plugin, by what the runtime shows."""
+        """Whether a container may request the plugin's devices, according to its settings in the runtime."""
         annotations = (*pod.annotations.items(), *container.annotations.items())
         devices = [device for key, value in annotations if "cdi.k8s.io" in key for device in value.split(",")]
-        # one without a kind is of the runtime's default kind
+        # a device without a kind has the runtime's default kind
         devices = [device if "/" in device else self.settings.asking_word for device in devices]
         return self._is_asked(container.env, (*devices, *container.null_mounts))
 
@@ -119,25 +119,25 @@ class Hooked(Struct, frozen=True):
 
 
 class CreationHooks:
-    """For the containers of one node. all: those of plugins that are configured, or that have resources."""
+    """The hooks of one node. all: hooks of plugins that are configured or have resources."""
 
     def __init__(self, manager: DeviceManager, hooks: Iterable[Hooked] = ()) -> None:
         self._manager = manager
         self.all = [*hooks]
 
     def serves(self, hooked: Hooked, resource_name: str) -> bool:
-        """Whether the hook's plugin does, by whatever name: known from the sockets of this process, or from its checkpoint."""
+        """Whether the hook's plugin serves the resource, according to this process's sockets or its checkpoint."""
         resource = self._manager.resources.get(resource_name)
         return resource is not None and hooked.is_scope(resource.presence.scope)
 
     def concerned(self, allocations: Collection[Allocation]) -> Iterator[tuple[CreationHook, list[Allocation]]]:
-        """Each hook whose plugin has some of these, and which."""
+        """Yield each hook whose plugin has some of the allocations, with these."""
         for hooked in self.all:
             if own := [a for a in allocations if self.serves(hooked, a.resource_name)]:
                 yield hooked.hook, own
 
     def response(self, allocation: Allocation) -> Response:
-        """Of a plugin that has listed."""
+        """Return the plugin's response to an allocation. The plugin must have listed its devices."""
         resource = self._manager.resources[allocation.resource_name]
         parents = {resource.use.parent_of(device_id): device_id for device_id in allocation.device_ids}
         devices = []

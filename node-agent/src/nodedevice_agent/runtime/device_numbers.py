@@ -1,6 +1,6 @@
-"""Compares the device files of running containers with the host's whenever devices have changed, and says where they differ.
+"""Compares the device files of running containers with the host's after devices have changed, and reports differences.
 
-Reads files in threads with a bound, as creations of containers do: a file system that hangs delays nothing else.
+Reads files in separate threads, like container creations: a hanging file system delays nothing else.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from nodedevice_agent.runtime.given_files import GivenFile, Number, given_files,
 
 log = logging.getLogger(__name__)
 
-# udevd makes and removes names some moments after the device has come or gone
+# udevd creates and removes names some moments after the device appears or disappears
 _SETTLE_SECONDS = 1.0
 _READ_SECONDS = 1.0
 _SYSFS = "/sys/dev"
@@ -25,9 +25,9 @@ _KINDS = {"c": "char", "b": "block"}
 
 
 class DeviceNumbers:
-    """run() until cancelled. is_due: set when devices or containers may have changed. on_change: called when `found` has.
+    """run() until cancelled. is_due: set when devices or containers may have changed. on_change: called when `found` has changed.
 
-    found: files that are not their devices' any more.
+    found: device files whose number is outdated.
     """
 
     def __init__(self, manager: DeviceManager, on_change: Callable[[], None], sysfs: str = _SYSFS) -> None:
@@ -50,7 +50,7 @@ class DeviceNumbers:
             try:
                 await self._compare()
             except Exception:
-                # it is due as before when this is run again
+                # the next run compares again
                 self.is_due.set()
                 raise
 

@@ -1,10 +1,10 @@
-"""Whose the device files in a container are: the owner's of the host's file, or the container's own user's.
+"""Decides who owns the device files in a container: the owner of the host's file, or the container's user.
 
-containerd and CRI-O have an option for the second, device_ownership_from_security_context, by which a container that is not root
-can open its device. They apply it to devices of the kubelet's request, not to those of NRI, so the agent does the same. Whether it
-is on stands in the runtime's configuration, which NRI does not show; without the file the agent has to be configured.
+The option device_ownership_from_security_context of containerd and CRI-O selects the container's user, so that containers without
+root can open their devices. The runtimes apply it to devices of the kubelet's request only, so the agent does the same for NRI.
+ NRI does not show the option: the agent reads the runtime's configuration file, or needs a setting of its own.
 Source: containerd internal/cri/opts/spec_linux_opts.go, WithDevices @ v2.4.2; CRI-O internal/factory/container/device_linux.go
-@ v1.34: user and group of the CRI's security context, each where it is not 0.
+@ v1.34: user and group of the CRI's security context, unless they are 0.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from nodedevice_agent.settings import DeviceOwnershipSetting
 log = logging.getLogger(__name__)
 
 OPTION = "device_ownership_from_security_context"
-# what a runtime makes of the 64 bits in the kubelet's request
+# runtimes truncate the 64 bits of the kubelet's request
 _ID_BITS = 0xFFFFFFFF
 # half of the second that a response may take
 _WAIT_SECONDS = 0.5
@@ -30,20 +30,20 @@ _DEFAULT_FILES = {"containerd": "/etc/containerd/config.toml", "cri-o": "/etc/cr
 
 
 class DeviceOwnership:
-    """setting: of the agent. config_file: of the runtime; "": where the runtime has it by default."""
+    """setting: --device-ownership. config_file: the runtime's configuration file; "" for its default path."""
 
     def __init__(self, setting: DeviceOwnershipSetting, config_file: str) -> None:
         self._setting = setting
         self._config_file = config_file
         self._is_containers = setting == "container"
-        # what the runtime's configuration says, or why that is not known
+        # the option in the runtime's configuration, or why it is unknown
         self._reported: bool | str | None = None
         self._file = ""
         self._is_due = False
         self._reading: asyncio.Task[None] | None = None
 
     def connected(self, runtime_name: str) -> None:
-        """A runtime is connected, perhaps with another configuration than before: reads it in a thread, as it may be long."""
+        """Read the configuration of the connected runtime in a thread: it may be new, and it may be long."""
         if self._setting != "auto":
             return
         self._file, self._is_due = self._config_file or _DEFAULT_FILES.get(runtime_name.lower(), ""), True
@@ -51,7 +51,7 @@ class DeviceOwnership:
             self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        """Logs what was found when it has changed."""
+        """Read the configuration; log a changed result."""
         while self._is_due:
             self._is_due, file = False, self._file
             found = await in_thread(partial(_found, file))
@@ -61,9 +61,9 @@ class DeviceOwnership:
                 self._report(found, file)
 
     async def owner(self, own: ContainerSettings, user_of_image: int) -> DeviceOwner:
-        """user_of_image: what the runtime starts the container's process as, where its pod does not set it.
+        """Return the owner of a container's device files. user_of_image: the process's user if the pod does not set one.
 
-        Raises InjectionRefused while the configuration of the connected runtime is not read yet.
+        Raises InjectionRefused until the connected runtime's configuration was read.
         """
         if self._reading is not None:
             try:
@@ -82,7 +82,7 @@ class DeviceOwnership:
     def _report(self, found: bool | str, file: str) -> None:
         if isinstance(found, str):
             extra = {"path": file, "error": found, "remedy": "set --device-ownership, or --runtime-config"}
-            # no warning, as most runtimes have it off; a container that it would matter to has one of its own
+            # not a warning: most runtimes have the option off, and a container that cannot open its device reports an error
             log.info("device ownership of the runtime is not known; device files keep the host's owner", extra=extra)
         else:
             owner = "container" if found else "host"
@@ -90,7 +90,7 @@ class DeviceOwnership:
 
 
 def _found(file: str) -> bool | str:
-    """Whether the option is set, or why that is not known. Blocks."""
+    """Return whether the option is set, or why that is unknown. Blocks."""
     try:
         return is_set(Path(file), OPTION) if file else "this runtime's configuration file is not known"
     except ConfigUnreadable as exc:

@@ -1,8 +1,7 @@
-"""Device files that running containers have for their devices, and which of them are not their devices' any more.
+"""Lists the device files in running containers, and detects files whose number is outdated.
 
-A container's device files are made when it is created, with the numbers of that moment, and no runtime changes them later. A device
-that is pulled out and plugged in again may come back under another number, and its old one may go to the next that is plugged in:
-what the container opens then is that other device.
+The runtime creates a container's device files with the current numbers, and never changes them. A device that is unplugged and
+plugged in again may get another number, and the next device its old one. The container then opens that other device.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,9 +17,9 @@ Number = tuple[str, int, int]
 
 
 class GivenFile(Struct, frozen=True):
-    """A device file of an allocation, and its number in a container that may have a process; None where it is not there.
+    """A device file of an allocation, and its number in a container that may have a process; None if the file is missing.
 
-    host_path: what it is made of when a container is created now.
+    host_path: the file on the host that a new container would get.
     """
 
     container: ContainerInstance
@@ -30,17 +29,17 @@ class GivenFile(Struct, frozen=True):
 
 
 def given_files(manager: DeviceManager) -> Iterator[GivenFile]:
-    """Of all containers whose devices the runtime has shown."""
+    """Yield the device files of all containers whose devices the runtime has reported."""
     for container in manager.containers:
         if container.devices:
             yield from _of_container(manager, container)
 
 
 def is_renumbered(file: GivenFile, now: Number | None, has: Callable[[Number], bool]) -> bool:
-    """Whether it opens another device, or not the one that it was given for. now: of the file at its path of the host, None where
-    there is none, or no single one. has: whether the host has a device with that number.
+    """Whether the file opens another device than the allocated one.
 
-    One that is missing on the host, with its number free, is harmless: it opens nothing.
+    now: the number at the host's path; None if the path has no device, or several. has: whether the host has a device with a
+    number. A file whose number is free on the host is harmless: it opens nothing.
     """
     return now != file.number and (now is not None or (file.number is not None and has(file.number)))
 
@@ -51,6 +50,6 @@ def _of_container(manager: DeviceManager, container: ContainerInstance) -> Itera
     own = pod.container_settings(container.container) if pod is not None else NO_SETTINGS
     for allocation in manager.book.of_container(container.pod_uid, container.container):
         for file in allocation.edits.devices if allocation.edits is not None else ():
-            # what the pod itself mounts there comes before a plugin's answer
+            # the pod's own mount at this path overrides the plugin's response
             if file.container_path not in own.paths:
                 yield GivenFile(container, allocation.resource_name, file.host_path, numbers.get(file.container_path))

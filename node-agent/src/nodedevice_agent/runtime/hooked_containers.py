@@ -1,6 +1,6 @@
-"""Calls the hooks of built-in plugins as containers are created, and counts, logs and notes what becomes of the containers.
+"""Calls the hooks of built-in plugins when containers are created; counts, logs and notes the results.
 
-The exempt pods of the node, and a hook that fails, are shown in the condition Injectable of the plugin's resources.
+The condition Injectable of the plugin's resources names exempt pods of the node, and a failing hook.
 """
 
 import logging
@@ -23,7 +23,7 @@ from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 
 log = logging.getLogger(__name__)
 
-# pods that are named; each change of them is written to the API
+# maximum of named pods; each change of these is written to the API
 _NAMED = 5
 _NO_EDITS = ContainerEdits()
 _FAILS = (
@@ -43,20 +43,20 @@ class HookedContainers:
         self._namespace = namespace
         self._on_change = on_change
         self._lines = PacedLog(log)
-        # kinds of plugin whose hook failed when it was called last
+        # kinds of plugin whose hook failed at its last call
         self._failing: set[str] = set()
         self.hooks = CreationHooks(manager, self._hooked(ConfiguredPlugins()))
-        # the exempt pods that were seen last: by kind of plugin and UID, namespace and name
+        # the latest exempt pods: namespace and name, by kind of plugin and UID
         self._exempt: dict[tuple[str, str], str] = {}
 
     def configured(self, plugins: ConfiguredPlugins) -> None:
-        """The plugins of the node from now on."""
+        """Apply the node's current plugins."""
         self._failing.clear()
         self.hooks.all = [*self._hooked(plugins)]
         self._on_change()
 
     def _hooked(self, plugins: ConfiguredPlugins) -> Iterator[Hooked]:
-        """Imports hooks of plugins that are configured, or whose devices were allocated before."""
+        """Import hooks of plugins that are configured, or whose devices were allocated before."""
         known = {resource.presence.scope for resource in self._manager.resources.values()}
         for kind, settings in KINDS.items():
             configured = plugins.of(kind)
@@ -69,13 +69,13 @@ class HookedContainers:
         return any(hooked.reads(entry) for hooked in self.hooks.all)
 
     def asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
-        """Whether edits() may depend on what the kubelet has given, which is to be read before."""
+        """Whether edits() may depend on the kubelet's allocations, which must be read before."""
         return any(self._decided(hooked, sandbox, container, _NO_EDITS) is not None for hooked in self.hooks.all)
 
     def edits(
         self, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None
     ) -> ContainerEdits | None:
-        """What the container gets; given: without hooks. Raises InjectionRefused."""
+        """Return the container's edits. given: its edits without hooks. Raises InjectionRefused."""
         for hooked in self.hooks.all:
             given = self._edits(hooked, sandbox, container, given)
         return given
@@ -94,7 +94,7 @@ class HookedContainers:
         metrics.CREATION_HOOKS.labels(found.outcome).inc()
         if found.refusal:
             if given is None:
-                # no device is refused with it, which the caller would count
+                # the caller only counts refusals of containers with devices
                 metrics.CONTAINERS_REFUSED.inc()
             raise InjectionRefused(found.refusal)
         pod = "/".join(pod_name)
@@ -107,7 +107,7 @@ class HookedContainers:
     def _decided(
         self, hooked: Hooked, sandbox: Sandbox, container: RunningContainer, plugins: ContainerEdits, *of_kubelet: Any
     ) -> Creation | None:
-        """of_kubelet: as of Given. None is final without it: what the kubelet has given can only explain what is asked for."""
+        """Call a hook. of_kubelet: fields of Given. A result of None is final without them: they can only explain a request."""
         held = self._manager.book.of_container(sandbox.uid, container.name)
         holds = any(self.hooks.serves(hooked, a.resource_name) for a in held)
         try:
@@ -135,7 +135,7 @@ class HookedContainers:
             self._on_change()
 
     def note(self, resource_name: str) -> str:
-        """What the hook of its plugin says of a resource; empty for nothing."""
+        """Return the note of the plugin's hook about a resource; may be empty."""
         for hooked in self.hooks.all:
             if self.hooks.serves(hooked, resource_name):
                 exempt = sorted(pod for (kind, _), pod in self._exempt.items() if kind == hooked.kind)
@@ -158,6 +158,6 @@ def _hook(kind: str, configured: Sequence[Plugin], namespace: str) -> CreationHo
 
 
 def _place(error: Exception) -> str:
-    """File and line where it was raised."""
+    """Return file and line that raised the error."""
     *_, frame = traceback.extract_tb(error.__traceback__) or [traceback.FrameSummary("", 0, "")]
     return f"{frame.filename}:{frame.lineno}"

@@ -1,14 +1,14 @@
-"""What a container is given when it is created, decided from the state of the device manager.
+"""Decides from the device manager's state what a new container gets.
 
-A container gets all its devices, or is refused with a message that gives the reason; the kubelet then retries. Nothing here waits
-or calls anybody: a device that is not allocated yet is a reason to refuse. The pods that ask for devices are known from the API,
-from their allocations (after a restart, with the API server unreachable), or from the annotation that makes the runtime require
-this plugin. Only reads; container_events changes state when the container is created.
-The pod's own settings win, as in the kubelet, which applies them after the plugins' responses; but for variables that the hook of a
-built-in plugin decides (creation_hooks).
+A container gets all its devices, or is refused with a reason; the kubelet then retries. This module neither waits nor calls other
+programs: it refuses a container whose device is not allocated yet. Pods with device requests are known from the API, from their
+allocations (after a restart without the API server), or from the annotation that makes the runtime require this plugin. Only
+reads; container_events changes state when the container is created.
+The pod's own settings win, as in the kubelet, which applies them after the plugins' responses. Exception: variables that the hook
+of a built-in plugin decides (creation_hooks).
 
-A grant is marked: the runtime keeps an annotation with a fingerprint of the container's devices, by which the container is
-recognized after a restart. It is an annotation of the container, not of the pod, so the pod's author cannot set it.
+A grant has a mark: the runtime keeps an annotation with a fingerprint of the container's devices. After a restart the agent
+recognizes the container by it. The annotation belongs to the container, not to the pod, so the pod's author cannot set it.
 Source: kubelet GetDeviceRunContainerOptions and GenerateRunContainerOptions; required plugins: containerd/nri
 plugins/default-validator @ v0.12.
 """
@@ -33,18 +33,18 @@ from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, is_config_ha
 from nodedevice_agent.plugins.contract import Creation, CreationHook, CreationRefused, HookFailed
 from nodedevice_agent.runtime.creation_hooks import CreationHooks
 
-# a YAML list of plugin names; YAML separates them by characters that no name has
+# separators in a YAML list of plugin names: no name contains these characters
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _FINGERPRINT_DIGITS = 12
 _REMEDY = "split it into smaller pods"
 
 
 class InjectionVersion(Struct, frozen=True):
-    """Everything that a grant rests on: it is valid as long as this stays equal.
+    """The inputs of a grant. It is valid while they stay equal.
 
-    pod: None until the API has shown it. missing: resources that the container asks for and was not allocated. pre_start: the
-    call of PreStartContainer that has to be answered first. problem: why a response is not, or no longer, right for its devices.
-    A held device that breaks, is cordoned, or that somebody else's plugin no longer lists changes nothing: its container keeps it.
+    pod: None until the API has listed it. missing: requested resources without an allocation. pre_start: the pending call of
+    PreStartContainer. problem: why a response does not fit its devices, or no longer does. A device in use stays with its container
+    if it becomes unhealthy, is cordoned, or is no longer listed by an external plugin; the version does not change.
     """
 
     pod: Pod | None
@@ -56,10 +56,10 @@ class InjectionVersion(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """What a container is created with, once the version's allocations are on disk and while the version is current.
+    """The edits for a new container. Use it only while the version is current and its allocations are on disk.
 
-    omitted: parts of the plugins' responses that the pod's own settings replace, as words. overruled: by hooks of built-in plugins
-    that replace the container's own variables.
+    omitted: describes parts of the plugins' responses that the pod's own settings replace. overruled: decisions of hooks that
+    replace the container's own variables.
     """
 
     edits: ContainerEdits
@@ -69,7 +69,7 @@ class Grant(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """message: for the pod's Event. is_temporary: something is in progress that may end it within moments."""
+    """message: for the pod's Event. is_temporary: work in progress may resolve it within moments."""
 
     message: str
     is_temporary: bool = False
@@ -79,9 +79,10 @@ Decision = Grant | Refusal | None
 
 
 class Injection:
-    """of_kubelet: resources of the kubelet's own device manager on this node, which injects them itself; kubelet_problem: why they
-    are not known, empty while they are. hooks: of built-in plugins. is_kubelets: whether the kubelet delivers an allocation, as it
-    has done so far.
+    """Decides for every new container of the node.
+
+    of_kubelet: resources that the kubelet's device manager serves and injects. kubelet_problem: why these are unknown; else empty.
+    hooks: of built-in plugins. is_kubelets: whether the kubelet still delivers an allocation that it made.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Injection:
         self._hooks = hooks or CreationHooks(manager)
 
     def version(self, pod_uid: str, container: str) -> InjectionVersion:
-        """What decide() rests on now."""
+        """Return the current inputs of decide()."""
         manager = self._manager
         pod = manager.pod(pod_uid)
         known = (name for name in _requested(pod, container) if name in manager.resources)
@@ -114,7 +115,7 @@ class Injection:
         )
 
     def _delivered(self, pod_uid: str, container: str) -> list[Allocation]:
-        """From here: not those that the kubelet delivers."""
+        """Return the container's allocations that the agent delivers, without the kubelet's."""
         manager, found = self._manager, self._manager.book.of_container(pod_uid, container)
         ours = (a for a in found if not manager.resources[a.resource_name].is_attributed)
         return [a for a in ours if a.delivery != DELIVERY_KUBELET or not self._is_kubelets(a)]
@@ -125,7 +126,7 @@ class Injection:
         return next((found for found in problems if found), "")
 
     def decide(self, sandbox: Sandbox, container: str, env: Sequence[str] = ()) -> Decision:
-        """container: its name. env: its own, as the runtime shows it. None: it asks for nothing that is given out here."""
+        """Return None if the container requests no devices of the agent. container: its name. env: its own variables."""
         pod = self._manager.pod(sandbox.uid)
         if pod is not None and not pod.device_requests and not pod.unread:
             return None
@@ -147,7 +148,7 @@ class Injection:
     def _grant(
         self, sandbox: Sandbox, container: str, version: InjectionVersion, env: Sequence[str]
     ) -> Grant | Refusal:
-        """The own settings of a pod that the API has not shown are unknown; those that hooks decide on are in env."""
+        """Merge the responses into a grant. Until the API has listed the pod, only env has settings of its own."""
         own = NO_SETTINGS if version.pod is None else version.pod.container_settings(container)
         concerned = [*self._hooks.concerned(version.allocations)]
         responses: dict[str, ContainerEdits] = {}
@@ -186,12 +187,12 @@ class Injection:
         return Grant(edits, version, tuple(dict.fromkeys(omitted)), replaced)
 
     def _pre_start(self, pod_uid: str, container: str) -> PendingPreStart | None:
-        """The call that has to be answered before this container may start; None where there is none."""
+        """Return the call that must succeed before this container may start, or None."""
         pre_starts = self._manager.pre_starts
         if not pre_starts.required and not pre_starts.undecided:
             return None
         for a in self._manager.book.sharers(pod_uid, container):
-            # another's call matters only while it is in flight: the plugin may be resetting a device that both use
+            # other containers' calls only matter while in flight: the plugin may be resetting a shared device
             if a.container == container or pre_starts.is_in_flight(a.key):
                 found = pre_starts.pending_call(a.key)
                 if found is not None:
@@ -199,10 +200,10 @@ class Injection:
         return None
 
     def _unknown_resource(self, pod: Pod, sandbox: Sandbox, container: str) -> Refusal | None:
-        """The container requests nothing that is registered here.
+        """Decide for a container that requests no registered resource.
 
-        If the pod requires this plugin and has no other resource that is registered here, it must be one of these. If it has one,
-        these may well be another plugin's.
+        If the pod requires this plugin and requests no registered resource, its resources must belong to this plugin. Otherwise
+        they may belong to another plugin.
         """
         if not self.asks_kubelet(sandbox, container):
             return None
@@ -213,14 +214,14 @@ class Injection:
         return Refusal(f"{message}, and {problem}" if (problem := self._kubelet_problem()) else message)
 
     def asks_kubelet(self, sandbox: Sandbox, container: str) -> bool:
-        """Whether decide() depends on what the kubelet serves, which is to be read before."""
+        """Whether decide() depends on the kubelet's resources, which must be read before."""
         pod = self._manager.pod(sandbox.uid)
         requests = pod.device_requests if pod is not None else ()
         has_known = any(request.resource_name in self._manager.resources for request in requests)
         return bool(requests) and not has_known and requires_plugin(sandbox, container)
 
     def _unknown_pod(self, sandbox: Sandbox, container: str) -> Refusal | None:
-        """The API has not shown the pod, and the container has no allocation."""
+        """Decide for a container without an allocation whose pod the API has not listed."""
         if sandbox.uid in self._manager.book.by_pod or not requires_plugin(sandbox, container):
             return None
         pod = f"pod {sandbox.namespace}/{sandbox.name}"
@@ -246,13 +247,13 @@ class Injection:
 
 
 def _requested(pod: Pod | None, container: str) -> list[str]:
-    """Names of the resources that a container asks for."""
+    """Return the names of the resources that a container requests."""
     requests = () if pod is None else pod.device_requests
     return [request.resource_name for request in requests if request.container == container]
 
 
 def _refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> Refusal | None:
-    """For a container with allocations and none missing."""
+    """Refuse a fully allocated container that cannot start yet; None if it can."""
     if version.is_releasing:
         return Refusal(f"the pod of container {container} is over, and its devices are being released")
     pending = version.pre_start
@@ -271,7 +272,7 @@ def _refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> R
                 is_temporary=True,
             )
     if version.problem:
-        # the agent may just have started, or the device may just have been connected
+        # the agent may have just started, or the device may have just been connected
         return Refusal(f"container {container} cannot start: {version.problem}", is_temporary=True)
     for a in version.allocations:
         if a.edits is None:
@@ -285,7 +286,7 @@ def _with_one_answer(
     hook: CreationHook,
     envs: Mapping[str, str],
 ) -> dict[str, ContainerEdits]:
-    """Those of a hook's plugin, with the joined variables in the first one."""
+    """Return the responses of a hook's plugin, with the joined variables in the first one."""
     found: dict[str, ContainerEdits] = {}
     for a in allocations:
         edits = responses[a.resource_name]
@@ -295,7 +296,7 @@ def _with_one_answer(
 
 
 def _doubtful(edits: ContainerEdits, names: Collection[str], hooks: Sequence[CreationHook]) -> str:
-    """A variable or mount of a response of which it is not known whether the pod sets it itself; empty where there is none."""
+    """Return a variable or mount of a response that the pod may set itself; empty if all are certain."""
     doubtful = (name for name in edits.envs if name not in names)
     found = next((name for name in doubtful if not any(hook.decides(name) for hook in hooks)), "")
     return f"variable {found}" if found else f"mount {edits.mounts[0].container_path}" if edits.mounts else ""
@@ -316,12 +317,12 @@ def _conflict(container: str, conflict: EditConflict) -> Refusal:
 
 
 def _has_uid_of_manifest(sandbox: Sandbox) -> bool:
-    """A static pod whose author chose its UID, which may be any: its mirror pod in the API is not matched with it."""
+    """Whether the author of a static pod chose its UID: the agent cannot match it with its mirror pod in the API."""
     return sandbox.annotations.get(CONFIG_HASH) == sandbox.uid and not is_config_hash(sandbox.uid)
 
 
 def requires_plugin(sandbox: Sandbox, container: str) -> bool:
-    """Whether the runtime may create this container only with this plugin; the most specific annotation counts."""
+    """Whether the runtime requires this plugin to create the container; the most specific annotation counts."""
     key = REQUIRED_PLUGINS_ANNOTATION
     for annotation in (f"{key}/container.{container}", f"{key}/pod", key):
         value = sandbox.annotations.get(annotation)
@@ -334,22 +335,22 @@ def requires_plugin(sandbox: Sandbox, container: str) -> bool:
 
 
 def fingerprints(allocations: Iterable[Allocation]) -> dict[str, str]:
-    """Resource name to a fingerprint of the devices."""
+    """Return a fingerprint of the devices by resource name."""
     digests = ((a.resource_name, hashlib.sha256("\0".join(a.device_ids).encode()).hexdigest()) for a in allocations)
     return {name: digest[:_FINGERPRINT_DIGITS] for name, digest in digests}
 
 
 def marks_of(container: RunningContainer) -> dict[str, str]:
-    """The fingerprints that a container of the runtime is marked with, by resource name; empty for one without a mark."""
+    """Return the fingerprints in a container's mark by resource name; empty without a mark."""
     text = container.annotations.get(CONTAINER_DEVICES_ANNOTATION, "")
     pairs = (part.partition("=") for part in text.split(",") if part)
     return {name: fingerprint for name, _, fingerprint in pairs}
 
 
 def shows_edits(shown: ShownSettings, edits: ContainerEdits) -> bool:
-    """Whether a container without a mark has these edits, as far as the runtime shows its settings.
+    """Whether a container without a mark has these edits, according to the settings that the runtime shows.
 
-    For containers that another allocator gave their devices, as the kubelet did before --delivery nri. Edits that the runtime does
+    For containers whose devices another allocator injected, such as the kubelet before --delivery nri. Edits that the runtime does
     not show (mounts, CDI devices) prove nothing.
     """
     paths = {device.container_path for device in edits.devices}

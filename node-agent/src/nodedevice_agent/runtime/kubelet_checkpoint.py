@@ -1,9 +1,8 @@
-"""What the kubelet's own device manager has on this node, beside ours, by its checkpoint.
+"""Reads from the kubelet's checkpoint which resources its own device manager serves and has allocated.
 
-With --delivery nri each resource is served by one of the two. While the checkpoint cannot be used, the kubelet's pod resources show
-what it has allocated. Where these cannot be read either, nothing is known, and a container waits: starting it without its device is
-worse.
-Source: kubelet pkg/kubelet/cm/devicemanager @ 1.37, which writes an allocation before the container of it is created.
+With --delivery nri either the kubelet or the agent serves a resource. If the checkpoint cannot be used, the kubelet's pod resources
+list its allocations. If these cannot be read either, a container waits: starting it without its device is worse.
+Source: kubelet pkg/kubelet/cm/devicemanager @ 1.37, which writes an allocation before it creates the container.
 """
 
 import logging
@@ -27,11 +26,11 @@ _NO_ROWS: Final = "they were not read yet"
 
 
 class KubeletCheckpoint(Subscriber):
-    """A container of the names of resources that the kubelet serves; as of the last refresh()."""
+    """Holds the names of the resources that the kubelet served at the last refresh(); supports `in`."""
 
     def __init__(self, reader: KubeletReader) -> None:
         self._reader = reader
-        # None while it cannot be used; then the rows count, None while they are unknown, too
+        # None if it cannot be used; the rows replace it then; None stands for unknown rows
         self._checkpoint: Checkpoint | None = Checkpoint()
         self._unread: Mapping[AllocationKey, int] = {}
         self._rows: tuple[PodResourcesRow, ...] | None = None
@@ -45,7 +44,7 @@ class KubeletCheckpoint(Subscriber):
 
     @property
     def problem(self) -> str:
-        """Why it is not known what the kubelet serves or has allocated; empty while it is known."""
+        """Why the kubelet's resources and allocations are unknown; empty if they are known."""
         if self._checkpoint is not None or self._rows is not None:
             return ""
         return (
@@ -53,7 +52,7 @@ class KubeletCheckpoint(Subscriber):
         )
 
     async def refresh(self) -> None:
-        """Read what the kubelet has written by now; where that cannot be used, what its pod resources show."""
+        """Read the current checkpoint; if it cannot be used, read pod resources."""
         await self._reader.read_checkpoint()
         if self._checkpoint is None:
             self.is_outdated = True
@@ -65,26 +64,26 @@ class KubeletCheckpoint(Subscriber):
         self._rows, self._rows_problem = None, _NO_ROWS
 
     def pods_read(self, found: PodReading) -> None:
-        """All names are in the checkpoint, while it can be used."""
+        """Keep the rows only if the checkpoint cannot be used: otherwise it has all names."""
         if self._checkpoint is None:
             self._rows, self._rows_problem = found.rows, found.problem
 
     def requests_met(self, pod_uid: str, pod: PodName | None) -> frozenset[tuple[str, str]]:
-        """Container and resource name of everything that the kubelet has allocated to a pod. pod: None where it is not known."""
+        """Return container and resource name of each allocation of the kubelet to a pod. pod: None if unknown."""
         if self._checkpoint is not None:
             entries = (a for a in self._checkpoint.allocations if a.pod_uid == pod_uid)
             return frozenset((a.container, a.resource_name) for a in entries)
         return frozenset((row.container, row.resource_name) for row in self._rows_of(pod))
 
     def given(self, pod_uid: str, container: str) -> ContainerEdits:
-        """What the kubelet's plugins responded for a container, empty where it has none of their devices."""
+        """Return the merged responses of the kubelet's plugins for a container; empty without such devices."""
         allocations = self._checkpoint.allocations if self._checkpoint is not None else ()
         found = (a for a in allocations if (a.pod_uid, a.container) == (pod_uid, container))
         responses = {a.resource_name: a.edits for a in map(with_edits_of, found) if a.edits is not None}
         return merged(responses)[0]
 
     def unknown_response(self, pod_uid: str, pod: PodName, container: str) -> str:
-        """Why it is not known what the kubelet's plugins have set for a container; empty where it is known."""
+        """Return why the responses of the kubelet's plugins for a container are unknown; empty if they are known."""
         for (uid, name, resource_name), size in self._unread.items():
             if (uid, name) == (pod_uid, container):
                 return (

@@ -1,4 +1,4 @@
-"""Pods that wait for a plugin which is not connected here, while the kubelet may have allocated what they wait for."""
+"""Finds pending pods without a connected plugin whose resources the kubelet has already allocated."""
 
 import asyncio
 import logging
@@ -13,12 +13,12 @@ from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 
 log = logging.getLogger(__name__)
 
-# why a pod waits for a plugin that is not connected here
+# reasons of pods that wait for a plugin without a connection to the agent
 _NOT_SERVED = (Reason.ENDPOINT_STOPPED, Reason.NOT_CONFIGURED)
 
 
 class KubeletPods:
-    """on_change: called when it is known again what the kubelet has allocated to the pods that wait."""
+    """on_change: called when the kubelet's allocations to waiting pods are known again."""
 
     def __init__(self, host: PluginHost, checkpoint: KubeletCheckpoint, on_change: Callable[[], None]) -> None:
         self._host = host
@@ -26,26 +26,26 @@ class KubeletPods:
         self._checkpoint = checkpoint
         self._on_change = on_change
         self.are_due = asyncio.Event()
-        # whether what the kubelet has allocated to pods that wait is not read yet
+        # whether the kubelet's allocations to waiting pods must still be read
         self.is_asking = False
 
     def resource_changed(self, resource_name: str) -> None:
-        """Pods that wait for it may have been served by the kubelet."""
+        """Check the pods that wait for this resource: the kubelet may have served them."""
         if any(pending.reason in _NOT_SERVED for pending in self._manager.pending(resource_name)):
             self.are_due.set()
             self.is_asking = True
 
     def waits(self, pod_uid: str) -> bool:
-        """Whether the pod waits for a plugin that is not connected here."""
+        """Whether the pod waits for a plugin without a connection to the agent."""
         pending = self._manager.allocator.pending.get(pod_uid)
         return pending is not None and pending.reason in _NOT_SERVED
 
     def has_made(self, allocation: Allocation) -> bool:
-        """Whether the kubelet still has an allocation of its own: then it passes the response on to the container."""
+        """Whether the kubelet still has this allocation of its own, and so injects the response itself."""
         return (allocation.container, allocation.resource_name) in self._met(allocation.pod_uid)
 
     def leave(self, pod_uid: str) -> None:
-        """What the kubelet has allocated to a pod that waits, the kubelet injects."""
+        """Leave a waiting pod's resources to the kubelet if it has allocated them."""
         pending = self._manager.allocator.pending.get(pod_uid)
         if pending is None or pending.reason not in _NOT_SERVED:
             return
@@ -55,7 +55,7 @@ class KubeletPods:
             self._host.settle()
 
     async def leave_all(self) -> NoReturn:
-        """The same of all pods, whenever one may have been served."""
+        """Leave waiting pods to the kubelet whenever it may have served one."""
         while True:
             await self.are_due.wait()
             self.are_due.clear()
@@ -67,7 +67,7 @@ class KubeletPods:
                     self.is_asking = False
                     self._on_change()
             except Exception:
-                # it is due as before when this is run again
+                # the next run checks again
                 self.are_due.set()
                 raise
 

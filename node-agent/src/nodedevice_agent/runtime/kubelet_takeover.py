@@ -1,8 +1,8 @@
-"""Has the kubelet forget the devices that it gave out of names which plugins have registered here since.
+"""Makes the kubelet release devices of ended pods after their resource has moved to the agent.
 
-The kubelet counts devices of ended pods as given out until the next pod comes, and fails that pod for good when none of its plugins
-has the name any more. A List on its PodResources socket frees them too. Its file has what it forgot until it writes that again, and
-after its own restart the file counts: so this goes on while the file has such names.
+The kubelet counts devices of ended pods as allocated until the next pod arrives. It then rejects that pod permanently if no plugin
+serves the resource to the kubelet any more. A List call on its PodResources socket frees the devices as well. The kubelet's file
+keeps them until its next write, and counts after a restart: so the calls continue while the file has such names.
 Source: kubelet pkg/kubelet/cm/devicemanager UpdateAllocatedDevices, pkg/kubelet/apis/podresources server_v1.go List @ 1.37.
 """
 
@@ -17,19 +17,19 @@ from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReadin
 
 log = logging.getLogger(__name__)
 
-# A move takes minutes, as the kubelet keeps a name for five after its plugin has gone.
+# A move takes minutes: the kubelet keeps a name for five minutes after its plugin has gone.
 CHECK_SECONDS = 10.0
 
 
 class KubeletTakeover(Subscriber):
-    """Has pod resources listed for as long as there are such names. socket: for its messages."""
+    """Requests List calls while the kubelet's file has names that moved here. socket: for log messages."""
 
     def __init__(self, manager: DeviceManager, socket: Path) -> None:
         self._manager = manager
         self._socket = socket
-        # of the last checkpoint that could be used, also of pods that have ended
+        # resources in the last usable checkpoint, including resources of ended pods
         self._allocated: AbstractSet[str] = frozenset()
-        # the outcome that was logged last: the names, and the error, if any
+        # the last logged result: the names, and the error, if any
         self._logged: tuple[AbstractSet[str], str] = frozenset(), ""
 
     @property
@@ -54,7 +54,7 @@ class KubeletTakeover(Subscriber):
             log.info("the kubelet forgot devices of ended pods of names that moved here", extra=extra)
 
     def _moved(self) -> AbstractSet[str]:
-        """Names of which the kubelet has given devices out, and that are served here."""
+        """Return the names in the kubelet's allocations that the agent serves now."""
         known = self._manager.resources
         return {
             name for name in self._allocated if name in known and known[name].presence.state is EndpointState.RUNNING

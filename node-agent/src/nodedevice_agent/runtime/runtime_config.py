@@ -1,9 +1,9 @@
-"""A container runtime's configuration file, and the files that it includes: whether an option of its CRI part is set.
+"""Reads whether an option of the CRI is set in a container runtime's configuration file, or in the files that it includes.
 
-Only reads, and a bounded amount: the files are an administrator's, and may be wrong.
-Source: containerd cmd/containerd/server/config/config.go, LoadConfig @ v2.4.2: imports, relative to the file that names them, are
-merged over it, and false replaces no true; each version of the format has another name for the CRI plugin. CRI-O pkg/config
-@ v1.34: the files of the directory beside it, in the order of their names; the last one counts.
+Reads a bounded amount: the files belong to an administrator and may be wrong.
+Source: containerd cmd/containerd/server/config/config.go, LoadConfig @ v2.4.2: imports, relative to the importing file, are
+merged over it, but false does not replace true; each version of the format names the CRI plugin differently. CRI-O pkg/config
+@ v1.34: files of the directory next to it, in the order of their names; the last one counts.
 """
 
 import glob
@@ -15,7 +15,7 @@ from typing import Any
 
 _MAX_FILES = 64
 _MAX_BYTES = 512 * 1024
-# where the options of the CRI are: containerd's plugin in version 3, 2 and 1; CRI-O
+# tables with the options of the CRI: containerd's plugin in version 3, 2 and 1; CRI-O
 _TABLES = (
     ("plugins", "io.containerd.cri.v1.runtime"),
     ("plugins", "io.containerd.grpc.v1.cri"),
@@ -30,7 +30,7 @@ class ConfigUnreadable(Exception):
 
 
 def is_set(file: Path, option: str) -> bool:
-    """Whether the option is true. Raises ConfigUnreadable, also where none of the files is there."""
+    """Whether the option is true. Raises ConfigUnreadable, also if the files do not exist."""
     documents = list(_documents(file))
     if not documents:
         raise ConfigUnreadable(f"{file} does not exist here: is its directory mounted in the agent?")
@@ -48,7 +48,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _documents(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Each file once, in the order in which the runtime reads them."""
+    """Yield each file once, in the runtime's order."""
     pending, seen, left = [*([file] if os.path.isfile(file) else ()), *_drop_ins(file)], set[Path](), _MAX_BYTES
     while pending:
         path = pending.pop(0)
@@ -65,7 +65,7 @@ def _documents(file: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _drop_ins(file: Path) -> list[Path]:
-    """CRI-O's directory beside its file; and that of containerd, which it reads by itself where it has no file."""
+    """Return the files of CRI-O's drop-in directory, or of containerd's, which containerd only reads without a main file."""
     if file.name == _CRIO:
         return _matches(f"{glob.escape(str(file))}.d/*")
     return [] if os.path.isfile(file) else _matches(f"{glob.escape(str(file.parent))}/conf.d/*.toml")
@@ -83,7 +83,7 @@ def _imports(parent: Path, patterns: object) -> Iterator[Path]:
 
 
 def _matches(pattern: str) -> list[Path]:
-    """Files alone, sorted."""
+    """Return the matching files, sorted, without directories."""
     return sorted(map(Path, filter(os.path.isfile, islice(glob.iglob(pattern), _MAX_FILES + 1))))
 
 
@@ -99,7 +99,7 @@ def _content(path: Path, limit: int) -> bytes:
 
 
 def _parsed(path: Path, content: bytes) -> Mapping[str, Any]:
-    # most agents are shown no such file, and need no memory for it
+    # most agents never see such a file, and save the memory
     import tomllib
 
     try:

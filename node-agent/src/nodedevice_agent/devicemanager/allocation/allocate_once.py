@@ -1,13 +1,13 @@
 """At most one Allocate call for a container, for the resources whose setting `allocateRetry` is `never`.
 
-Some device plugins find the pod of a call by its annotations and by order, as a call names devices only: HAMi and its kin. A second
-call then takes what was prepared for another pod, and each of the two runs with the other's devices. The kubelet makes no second
-call: it fails the pod. Here the pod waits, and has to be deleted.
-A call is recorded first, and sent when the record is on disk. The record ends with the allocation, which takes its place, or with
-the pod. A call whose result is not known counts as made: after a restart, and after the checkpoint was lost, for every pod that is
-bound by then. A pod that is refused in vain can be created again; swapped devices go unnoticed.
-The setting never applies to the agent's built-in plugins: a call names all that they need to know, and after a boot they are called
-again for the devices that a pod holds.
+Some device plugins, such as HAMi, find the pod of a call by annotations and order, as a call only names devices. A second call then
+uses the data of another pod, and the two pods run with swapped devices. The kubelet makes no second call: it fails the pod. The
+agent keeps the pod pending until it is deleted.
+A call is recorded first, and sent when the record is on disk. The allocation replaces the record, or the record ends with the pod.
+A call without a known result counts as made. After the checkpoint was lost, this applies to every bound pod. A refused pod can be
+created again; swapped devices go unnoticed.
+The setting never applies to the agent's built-in plugins: a call contains all the data that they need. After a boot the agent calls
+them again for the devices that a pod holds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -92,7 +92,7 @@ class AllocateOnce:
                 self._marks.publish(allocation.resource_name)
 
     def lost_response(self, allocation: Allocation) -> str:
-        """Why a container with this allocation cannot start any more; empty where it can, or where the plugin is called again."""
+        """Why a container with this allocation can no longer start; "" if it can, or if the plugin is called again."""
         if allocation.response is not None or not self.applies_to(allocation.resource_name):
             return ""
         return f"{_REMEDY}; the response of its device plugin was lost with the checkpoint"
@@ -122,7 +122,7 @@ class AllocateOnce:
         self.calls = {key: _RESTARTED for key in keys if self._is_unmet(key)}
 
     def checkpoint_lost(self, pods: Iterable[Pod]) -> None:
-        """Calls may have been made for all pods that are bound to this node by now. pods: those that are known already."""
+        """Mark every bound pod as possibly called. pods: the pods known so far."""
         self.is_lost = "never" in self._policy.values()
         for pod in pods:
             self.pod_seen(pod)
@@ -134,9 +134,7 @@ class AllocateOnce:
                 self.calls.setdefault(key, _LOST)
 
     def pods_synced(self, pods: Iterable[Pod]) -> None:
-        """All pods, as the API has them. Those that were bound when the checkpoint was lost have been seen, but for static
-        pods that are not proven yet.
-        """
+        """All pods, as the API lists them. Pods bound when the checkpoint was lost have been seen, except unproven static pods."""
         for pod in pods if self.is_lost else ():
             if pod.config_hash:
                 self.pod_seen(replace(pod, uid=pod.config_hash))

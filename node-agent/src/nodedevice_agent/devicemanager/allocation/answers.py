@@ -26,7 +26,7 @@ def recorded_files(
 
 
 def is_outdated(allocation: Allocation, resource: Resource) -> bool:
-    """Whether its devices, all of which are listed, have other files or CDI names by now."""
+    """Whether its devices, which must all be listed, now have other files or CDI names."""
     if any((d := resource.reported(i)) is None or d.is_unconfirmed for i in allocation.device_ids):
         return False
     now = _files(resource, allocation.device_ids)
@@ -42,7 +42,7 @@ def is_outdated(allocation: Allocation, resource: Resource) -> bool:
 
 
 def problem(allocation: Allocation, resource: Resource) -> str:
-    """Why a container must not start with it now; empty where it may."""
+    """Why a container must not start with the response now; "" if it may."""
     # another plugin may have taken over the resource's name meanwhile
     has_said = resource.listed.has_identities or resource.identities.past
     if not resource.presence.is_built_in and not (has_said and any(map(resource.identities.of, allocation.device_ids))):

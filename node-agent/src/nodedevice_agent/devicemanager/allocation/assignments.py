@@ -22,7 +22,7 @@ INVALID = "invalid"
 
 
 class Assignments:
-    """What is assigned to one pod. problem: why its annotation is not valid; empty where it is, or where there is none."""
+    """The parts assigned to one pod. problem: why its annotation is invalid; "" for a valid annotation or without one."""
 
     def __init__(self, pod: Pod) -> None:
         self._pod = f"{pod.namespace}/{pod.name}"
@@ -35,7 +35,7 @@ class Assignments:
                 self.problem = str(exc)
 
     def plan(self, planner: Planner, needs: Sequence[Need], requests: Sequence[DeviceRequest]) -> list[Parts] | Misfit:
-        """As assigned where that meets all needs; else a plan of our own. requests: what the needs are of, for one resource."""
+        """The assignment if it meets all requests; otherwise a plan of the agent. requests: the pod's requests for one resource."""
         of_resource = self._assigned.get(requests[0].resource_name, {}) if requests else {}
         wanted = [dict(of_resource.get(request.container, {})) for request in requests]
         return wanted if all(wanted) and planner.can_take(needs, wanted) else planner.plan(needs)

@@ -20,7 +20,7 @@ class AllocationBook:
 
     def __init__(self, resources: Mapping[str, Resource], delivery: str = "") -> None:
         self.resources = resources
-        # of new allocations, and of those of an earlier release, which recorded none
+        # for new allocations, and for allocations of an earlier release, which recorded no delivery
         self.delivery = delivery
         # by pod UID, then by container and resource name
         self.by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
@@ -86,7 +86,7 @@ class AllocationBook:
             self.add(replace(allocation, pod_uid=known_as))
 
     def drop(self, allocation: Allocation) -> None:
-        """Remove this one, with those of its pod that share a device with it in the same turn."""
+        """Remove this allocation and those of the same pod that share a device with it."""
         entries = self.by_pod[allocation.pod_uid]
         del entries[allocation.container, allocation.resource_name]
         if not entries:
@@ -103,7 +103,7 @@ class AllocationBook:
             resource.use.holders.pop(device_id, None)
 
     def no_room(self, made: Allocation, uncommitted: Iterable[Allocation]) -> str:
-        """Why there is no room for the response of one more allocation; empty where there is.
+        """Why the response of one more allocation exceeds the limit; "" if it fits.
 
         uncommitted: the allocations of transactions in progress.
         """
@@ -146,7 +146,7 @@ class AllocationBook:
         return sorted(found, key=lambda a: a.resource_name)
 
     def sharers(self, pod_uid: str, container: str) -> list[Allocation]:
-        """The container's allocations, and those of its pod's other containers that have a device in common with them."""
+        """The container's allocations, and those of the pod's other containers that share a device with them."""
         mine = {(a.resource_name, i) for a in self.of_container(pod_uid, container) for i in a.device_ids}
         return [a for a in self.of_pod(pod_uid) if not mine.isdisjoint((a.resource_name, i) for i in a.device_ids)]
 

@@ -1,7 +1,7 @@
-"""What a boot of the node ends of what was known before it. Pure.
+"""Invalidates recorded responses after a boot of the node. Pure.
 
-The kernel numbers devices again, and a driver of GPUs their files: what a built-in plugin has answered before may name others now.
-The answer of another plugin is kept, as the kubelet keeps it.
+The kernel numbers devices again, and a GPU driver numbers its files again. An earlier response of a built-in plugin may therefore
+name other devices now. The responses of other plugins are kept, as in the kubelet.
 """
 
 from collections.abc import Callable

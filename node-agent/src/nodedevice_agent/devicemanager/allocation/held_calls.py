@@ -33,7 +33,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 class _RetriedCalls:
-    """Calls that are in flight, or failed and to be retried; call_due() makes those that are due."""
+    """Calls in flight or waiting for a retry; call_due() makes the due ones."""
 
     _REASON: ClassVar[str]
 
@@ -115,7 +115,7 @@ class Reallocations(_RetriedCalls):
     ) -> None:
         super().__init__(book, marks, deadlines, tickets)
         self._once = once
-        # by UID, those that are known
+        # known pods, by UID
         self._pods = pods
 
     def forget_outdated(self, resource: Resource) -> None:
@@ -143,7 +143,7 @@ class Reallocations(_RetriedCalls):
                 self._marks.call(CallAllocate(*call, named, allocation.pod_uid, allocation.container))
 
     def allocated(self, ticket: int, response: AllocateResponse, uncommitted: Iterable[Allocation], now: float) -> None:
-        """Allocate succeeded. uncommitted: what is allocated besides."""
+        """Allocate succeeded. uncommitted: allocations of the transactions in progress."""
         key = self.in_flight[ticket]
         allocation = self._book.of(*key)
         if allocation is None:
@@ -222,7 +222,9 @@ class PreStartCalls(_RetriedCalls):
             self._marks.are_calls_due = True
 
     def pending_call(self, key: AllocationKey) -> PendingPreStart | None:
-        """None where no call is pending. A plugin that has not listed its devices since a restart may require one."""
+        """The problem of a pending call; None without a pending call. A plugin that has not listed devices since a restart may
+        require one.
+        """
         if key in self.required:
             failure = self.failures.get(key)
             return PendingPreStart(key[2], failure.message if failure else "", self.is_in_flight(key))

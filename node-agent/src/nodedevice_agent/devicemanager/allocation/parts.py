@@ -13,8 +13,8 @@ from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevic
 class Parents:
     """The physical devices of one resource, and which of their parts one pod could have.
 
-    free: IDs that may be allocated. reusable: those of the pod's init containers, none of them in `free`. used: physical devices of
-    which containers of the pod have parts.
+    free: IDs that may be allocated. reusable: IDs of the pod's init containers, disjoint from `free`. used: physical devices with
+    parts allocated to containers of the pod.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Parents:
         )
 
     def device_ids(self, parts: Parts) -> tuple[str, ...]:
-        """Which parts of these physical devices: those of init containers first, then the lowest numbers."""
+        """Choose parts of these physical devices: those of init containers first, then the lowest numbers."""
         found: list[str] = []
         for parent, count in parts.items():
             ids = [*_by_number(self._reusable_ids, parent), *_by_number(self._free_ids, parent)]
@@ -42,7 +42,7 @@ class Parents:
         return tuple(found)
 
     def in_order(self, count: int) -> tuple[str, ...]:
-        """All free parts, those that `count` of them are to be taken from first; for the placement ANY."""
+        """Sort all free parts, with the preferred source of `count` parts first; for the placement ANY."""
         need, is_binpack = Need(count), self._rules.choice is Choice.BINPACK
         parents = sorted(self._free_ids, key=lambda parent: self.planner.preference(need, parent, count))
         if is_binpack:

@@ -1,12 +1,12 @@
 """One pod's allocation as a transaction, and why a pod's allocation is pending.
 
 Either every container gets its devices, or no container keeps any. Requests are met one after another in the kubelet's order.
-Devices are reserved when they are chosen, so nothing that happens during a call to a plugin can give them to another pod; a
-transaction that fails releases exactly what it reserved.
-The kubelet fails a pod that cannot be served for good (UnexpectedAdmissionError); here its allocation stays pending. A shortage
+Devices are reserved when they are chosen, so that no other pod gets them during a call to a plugin. A failed transaction releases
+exactly the devices that it reserved.
+The kubelet fails a pod without enough devices permanently (UnexpectedAdmissionError); here its allocation stays pending. A shortage
 of devices is retried when something about the resource changes; a failed plugin call is retried with exponential backoff.
-Source: kubelet device manager, devicesToAllocate (order of choice, reuse of init containers' devices); unlike it, nothing
-leaks when a step fails (kubernetes#130145) and no other transaction's reservation is dropped (kubernetes#137534).
+Source: kubelet device manager, devicesToAllocate (order of choice, reuse of init containers' devices); unlike it, nothing leaks
+when a step fails (kubernetes#130145) and no other transaction's reservation is dropped (kubernetes#137534).
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,10 +37,10 @@ LONGEST_RETRY_SECONDS = 60.0
 
 
 class PendingAllocation(msgspec.Struct, frozen=True):
-    """Why a container has no devices of a resource yet, and what triggers the next attempt.
+    """Why a container has no devices of a resource yet, and which event triggers the next attempt.
 
-    retry_at: monotonic seconds, or None where only a change can help. attempts: failed calls so far.
-    others: further resources; a change of one of them may help too. is_final: there is no next attempt.
+    retry_at: monotonic seconds, or None if only a change triggers a retry. attempts: failed calls so far. others: further resources
+    whose change also triggers a retry. is_final: the allocation is not retried.
     """
 
     pod_uid: str
@@ -67,7 +67,7 @@ class PendingAllocation(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """The free devices of a resource. at_nodes: by their sets of NUMA nodes; nothing where none is at any."""
+    """The free devices of a resource. at_nodes: by their sets of NUMA nodes; empty without NUMA nodes."""
 
     ids: tuple[str, ...]
     at_nodes: Crowds
@@ -84,7 +84,7 @@ class PodAllocation:
     ticket: int | None = None
     chosen: tuple[str, ...] = ()
     allocated: list[Allocation] = field(default_factory=list)
-    # by container, once decided: the NUMA nodes from which devices are taken first; None for any
+    # by container, once decided: the preferred NUMA nodes; None for any
     affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
     # False where a plugin's preferred devices for one container have left no aligned devices for another
     use_preferred: bool = True
@@ -134,7 +134,7 @@ class PodAllocation:
         elif doubt := availability.doubt(resource):
             why = Reason.DEVICE_UNCONFIRMED, f"{missing} of {name} needed: {doubt}"
         else:
-            # The number of free devices changes while the pod is pending, and the status shows it beside this message.
+            # The number of free devices changes while the pod is pending, and the status shows it next to this message.
             why = Reason.NOT_ENOUGH_DEVICES, f"{missing} of {name} needed, but fewer are available"
         return self.pending(request, *why)
 
@@ -163,9 +163,9 @@ class PodAllocation:
         return None
 
     def select(self, resource: Resource, *, is_strict: bool = False) -> Selection | None:
-        """The devices for the current request; there are enough. None where the rules for parts cannot be met any more.
+        """Choose devices for the current request; enough are free. Returns None if the rules for parts can no longer be met.
 
-        is_strict: parts that are not near are none.
+        is_strict: ignore parts that are not near.
         """
         request, rules = self.requests[self._met], resource.listed.part_rules
         affinity = self.affinities.get(request.container)
@@ -252,7 +252,7 @@ class PodAllocation:
         return tuple(i for i in sorted(mine) if availability.is_usable(resource, i)) if mine else ()
 
     def reserve(self, resource: Resource, device_ids: Iterable[str]) -> None:
-        """Choose these for the current request; those that the pod does not have yet are reserved for it."""
+        """Choose these devices for the current request, and reserve the ones that the pod does not hold yet."""
         self.chosen = tuple(sorted(device_ids))
         new = set(self.chosen).difference(self._reusable.get(resource.name, ()))
         self._reserved.setdefault(resource.name, set()).update(new)
@@ -306,7 +306,7 @@ def _needs(requests: Iterable[DeviceRequest]) -> list[Need]:
 
 
 def _update_reusable(reusable: set[str], request: DeviceRequest, device_ids: Iterable[str]) -> None:
-    """What later containers may reuse: the devices of init containers, less those that another container keeps."""
+    """Devices that later containers may reuse: those of init containers, except devices that another container keeps."""
     if request.kind is ContainerKind.INIT:
         reusable.update(device_ids)
     elif reusable:

@@ -22,7 +22,7 @@ class Retries(dict[K, PendingAllocation]):
         self._deadlines.set(self._what, key, pending.retry_at)
 
     def remove(self, key: K) -> PendingAllocation | None:
-        """It waits no more. Returns what it waited for, if it did."""
+        """Remove a waiting pod. Returns the removed entry, if any."""
         if key not in self:
             return None
         self._deadlines.set(self._what, key, None)

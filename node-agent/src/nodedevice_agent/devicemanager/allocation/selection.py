@@ -47,9 +47,9 @@ class Selection(Struct, frozen=True):
     def varied(
         self, devices: Mapping[str, Device], choose: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]], most: int
     ) -> "Selection":
-        """The same with devices of other NUMA nodes from the pool; devices of the same nodes are alike.
+        """The same with devices of other NUMA nodes from the pool; devices of the same nodes are interchangeable.
 
-        choose: among how many to take of each kind, up to `most` ways; the first is the selection as it is.
+        choose: selects one of up to `most` splits of the count; the first is the current selection.
         """
         alike = crowds(devices, self.pool)
         numbers = choose(tuple(islice(_splits(self.missing, tuple(map(len, alike.values()))), most)))
@@ -67,7 +67,7 @@ def select(
 ) -> Selection:
     """Select `count` devices; reusable and free must be at least as many together.
 
-    reusable, free: sorted and disjoint. affinity: NUMA nodes to take from first. at_nodes: the free ones, where that is known.
+    reusable, free: sorted and disjoint. affinity: preferred NUMA nodes. at_nodes: the free devices by NUMA nodes, if known.
     """
     reusable, free = tuple(reusable), tuple(free)
     if affinity is None:

@@ -45,14 +45,14 @@ class TopologyPolicy(Enum):
 
 
 class TopologyScope(Enum):
-    """The devices to align: those of each container, or of the whole pod."""
+    """The devices to align: per container, or for the whole pod."""
 
     CONTAINER = "container"
     POD = "pod"
 
 
 class Topology(Struct, frozen=True):
-    """numa_nodes: those of the machine, sorted; other nodes that a plugin reports are ignored."""
+    """numa_nodes: the machine's nodes, sorted; other nodes that a plugin reports are ignored."""
 
     policy: TopologyPolicy = TopologyPolicy.NONE
     scope: TopologyScope = TopologyScope.CONTAINER
@@ -80,7 +80,7 @@ Hints = tuple[Hint, ...] | None
 
 
 class Merged(Struct, frozen=True):
-    """affinity: the NUMA nodes from which devices are taken first, None for any. is_admitted: by the policy."""
+    """affinity: the preferred NUMA nodes, None for any. is_admitted: by the policy."""
 
     affinity: frozenset[int] | None
     is_admitted: bool
@@ -101,8 +101,8 @@ def hints(
 ) -> Hints:
     """Every set of NUMA nodes that could serve `count` devices of one resource.
 
-    devices: all that are listed, of any health. free: those that may be allocated. reusable: those that the pod has from its
-    init containers, none of them in `free`; every set of nodes must include all of these.
+    devices: all listed devices, also unhealthy ones. free: the devices that may be allocated. reusable: the pod's devices from its
+    init containers, disjoint from `free`; every set of nodes must include all of them.
     """
     listed_at = Counter(device.numa_nodes for device in devices.values())
     free_at = Counter(devices[device_id].numa_nodes for device_id in free if device_id in devices)
@@ -118,7 +118,7 @@ def _hints_at(
     available: int,
     numa_nodes: Iterable[int],
 ) -> Hints:
-    """The same by how many devices are at each set of nodes, of which there are few. available: how many there are at all."""
+    """The same, computed from the number of devices at each set of nodes. available: the number of all available devices."""
     if not any(listed_at):
         return None
     if available < count:
@@ -151,7 +151,7 @@ def merge(topology: Topology, of_resources: Iterable[Hints], choose: Choose = it
     agreed = frozenset.intersection(*(_preferred(found, is_single) for found in preferences))
     if agreed:
         best = choose(sorted(agreed, key=_narrowness))
-        # on one node there is nothing to align to
+        # one node needs no alignment
         return ANYWHERE if is_single and best == whole else Merged(_nodes(best), True)
     if topology.is_strict:
         return Merged(None, False)
@@ -256,7 +256,7 @@ def _pod_hints(topology: Topology, current: PodAllocation) -> Iterator[Hints]:
         containers = [request.container for request in current.requests if request.resource_name == name]
         allocations = [current.book.of(current.pod.uid, container, name) for container in containers]
         held = tuple(sorted({i for allocation in allocations if allocation is not None for i in allocation.device_ids}))
-        # A resource that every container has needs nothing more, even where it is more than they would get today.
+        # If every container has an allocation, its devices suffice, even if they outnumber the pod's request.
         needed = len(held) if None not in allocations else count
         yield _hints(topology, current, current.book.resources[name], needed, held or None, ())
 

@@ -65,7 +65,7 @@ def unordered(entries: Iterable[Allocation] | None) -> Entries | None:
 def changed_pods(
     before: Iterable[Allocation], entries: Iterable[Allocation], pods: Mapping[str, Pod]
 ) -> frozenset[PodName] | None:
-    """Pods that got other devices between two checkpoints, also those that claim to mirror one. None where a name is missing.
+    """Pods whose devices changed between two checkpoints, including possible mirror pods. None if a name is missing.
 
     pods: the API's unfinished pods, by UID. A pod that has left the checkpoint has ended.
     """
@@ -97,7 +97,7 @@ def attribute(
     else:
         named = _names(state.entries, state.rows or ())
         static_pods = _static_pods(named, pods)
-        # without any names a static pod's devices are known to be held, and not by which mirror pod
+        # without names a static pod's devices are known to be held, but not by which mirror pod
         claimed_uids = {pod.config_hash for pod in pods.values()} if state.rows is None else set()
         unfinished = pods.keys() | ((named.keys() | claimed_uids) - set(ended))
         entries = _under_uids_of_the_api(state.entries, static_pods)
@@ -119,7 +119,7 @@ def attribute(
 def _not_reported(
     found: Collection[Allocation], kubelets: Iterable[Allocation], pods: Mapping[str, Pod]
 ) -> list[Allocation]:
-    """Those of these that the kubelet does not report as its own. kubelets: what it reports."""
+    """Allocations of `found` that the kubelet does not report as its own. kubelets: the allocations that it reports."""
     kubelets = tuple(kubelets) if found else ()
     keys, static = {a.key for a in kubelets}, {(a.key, a.device_ids) for a in kubelets}
 

@@ -27,9 +27,9 @@ _MAX_RECENT = 1024
 
 
 class Attribution:
-    """Of the resources of the table that are attributed, if any. pods: all of the node that have not ended.
+    """Attributes devices of the table's attributed resources. pods: all unfinished pods of the node.
 
-    containers: of the runtime, those that run with devices which the kubelet did not give.
+    containers: of the runtime, to find containers that run with devices which the kubelet did not allocate.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Attribution:
     # -- a restart ------------------------------------------------------------------------------------------------------
 
     def restored(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Without what is the kubelet's to know: it calls PreStartContainer now, and knows all allocations."""
+        """Remove the records that the kubelet keeps now: it calls PreStartContainer and knows all allocations."""
         is_attributed = self._is_kubelets
         for a in checkpoint.allocations:
             if is_attributed(a.resource_name):
@@ -77,9 +77,10 @@ class Attribution:
         )
 
     def recovered(self, known: Checkpoint) -> Checkpoint:
-        """The same of what was recovered from the API, without the kubelet's allocations; the resources stay.
+        """Remove the kubelet's allocations from those recovered from the API; the resources stay.
 
-        The API does not show who made an allocation. What the kubelet does not report was made before a move to it.
+        The API does not show who made an allocation. An allocation that the kubelet does not report was made before a move to the
+        kubelet.
         """
         entries = (self._state.entries if self._state is not None else None) or ()
         kubelets = {entry.key for entry in entries}
@@ -99,7 +100,7 @@ class Attribution:
     # -- the kubelet ------------------------------------------------------------------------------------------------------
 
     def read(self, state: KubeletState) -> None:
-        """The kubelet's state now. Where nothing could be read, the last state stays."""
+        """Set the kubelet's state. If nothing could be read, the last state stays."""
         if state.entries is None and state.rows is None:
             return
         if state.rows is None and self._state is not None:
@@ -121,7 +122,7 @@ class Attribution:
     def start_problem(
         self, resource_name: str, device_ids: Iterable[str], decoded: Callable[[Allocation], Allocation]
     ) -> str:
-        """Why no container may start with the response that the kubelet has for these devices; empty where it may.
+        """Why a container must not start with the kubelet's response for these devices; "" if it may.
 
         decoded: decodes the response of an allocation.
         """
@@ -146,7 +147,7 @@ class Attribution:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, over: Collection[str]) -> None:
-        """The complete list of this node's pods has come. over: UIDs of those that are gone or have ended.
+        """The complete list of this node's pods has arrived. over: UIDs of deleted or finished pods.
 
         Every resource is published again: pod names may be known only now.
         """
@@ -190,7 +191,7 @@ class Attribution:
         )
 
     def without_kubelets(self, pod_uids: Iterable[str]) -> set[str]:
-        """Those of these pods that have devices not by what the kubelet says alone: it may know pods that the API does not have."""
+        """The pods with devices that the kubelet did not report; the kubelet may know pods that the API lacks."""
         if self._state is None:
             return {*pod_uids}
         return {uid for uid in pod_uids if not all(map(self._is_attributed, self._book.of_pod(uid)))}

@@ -14,7 +14,7 @@ _MAX_MESSAGE = 300
 
 
 class CheckpointCorrupt(Exception):
-    """An invalid checkpoint. The message names the error and is bounded, whatever the file holds."""
+    """An invalid checkpoint. The message names the error and has a bounded length."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "...")

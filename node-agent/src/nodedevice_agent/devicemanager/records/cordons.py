@@ -20,7 +20,7 @@ _DATE_TIME = re.compile(
 
 
 class Cordon(msgspec.Struct, frozen=True):
-    """What the administrator noted: why, who and when; each "" where nothing is noted. at: RFC 3339."""
+    """The administrator's note on a cordon: reason, author and time; "" for each missing value. at: RFC 3339."""
 
     reason: str = ""
     by: str = ""
@@ -47,10 +47,10 @@ def _is_date_time(at: object) -> TypeGuard[str]:
 
 
 class Cordons(msgspec.Struct, frozen=True):
-    """By device ID, or * for all.
+    """Cordons by device ID, or * for all.
 
-    uid: of the NodeDevice seen last, "" where there was none. in_spec: its cordons. remembered: of objects before it that it does
-    not have, until the operator has set them again.
+    uid: of the NodeDevice seen last, "" if it does not exist. in_spec: its cordons. remembered: cordons of earlier objects that it
+    lacks, until the operator has set them again.
     """
 
     uid: str = ""
@@ -69,7 +69,7 @@ class Cordons(msgspec.Struct, frozen=True):
         return found | {ALL_DEVICES} if ALL_DEVICES_WORD in found else found
 
     def by(self, device_id: str, parent: str = "") -> str:
-        """Who cordoned a device, as far as it is noted. parent: the physical device that it is a part of."""
+        """The note of who cordoned a device. parent: the physical device of a part."""
         for cordoned in (device_id, parent, ALL_DEVICES, ALL_DEVICES_WORD):
             cordon = self.in_spec.get(cordoned) or self.remembered.get(cordoned)
             if cordon is not None and cordon.by:

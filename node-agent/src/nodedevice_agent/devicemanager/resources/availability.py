@@ -1,6 +1,6 @@
-"""Which devices of a resource count as healthy, and which of them can be given out: counted and listed from its state. Pure.
+"""Counts and lists the healthy and the allocatable devices of a resource, from its state. Pure.
 
-A list has a hundred thousand devices: whatever is asked of all of them costs no more than one pass, and a count none where it can.
+A list may have a hundred thousand devices: a query over all of them takes at most one pass, and a count none if possible.
 """
 
 from collections.abc import Iterable, Set
@@ -33,7 +33,7 @@ def unconfirmed(resource: Resource) -> list[str]:
 
 
 def doubt(resource: Resource) -> str:
-    """Why the first of these is not allocated, in words that name it; empty where there is none."""
+    """Why the first of these devices is not allocated, in words that name it; "" without devices."""
     found = unconfirmed(resource)
     return resource.devices[found[0]].message if found else ""
 
@@ -47,7 +47,7 @@ def _gives_none(resource: Resource) -> bool:
 
 
 def _out(resource: Resource) -> set[str]:
-    """Devices that are not given out, one by one, whatever they are listed as."""
+    """Devices that are excluded from allocation one by one, for any listed health."""
     return {*_not_counted(resource), *resource.listed.unconfirmed}
 
 

@@ -1,4 +1,4 @@
-"""Whether a resource is served, by whom, and what is waited for: its registration, its grace period, the restart of its plugin.
+"""Whether a resource is served, by which plugin, and the timers for registration, grace period and plugin restart.
 
 Source: kubelet device manager, endpoints and their stop grace period.
 """
@@ -21,15 +21,18 @@ class EndpointState(Enum):
 
 
 class Presence(Struct, eq=False):
-    """Of the resource of that name. deadlines: of the device manager.
+    """The presence of the resource of that name. deadlines: of the device manager.
 
-    grace_ends_at: while it is stopped, when its devices are forgotten. settle_until: after a restart, while the plugin has not
-    listed its devices, until when the last published numbers stay.
-    scope: within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known.
-    is_not_configured: it is gone because its built-in plugin was taken out of the configuration, or because another name has its
-    place; lost_to: which one that is, "" where it is not known; None where it has its place.
-    is_silent: it is stopped although its last plugin is connected, and does not answer. awaits_others: another built-in plugin has
-    not listed yet since the start.
+    grace_ends_at: while it is stopped, the time when its devices are forgotten. settle_until: after a restart, while the plugin has
+    not listed its devices, the time until which the last published numbers stay.
+
+    scope: the namespace of its parent IDs, from the newest plugin, also after its end; None while unknown.
+
+    is_not_configured: it is gone because its built-in plugin was removed from the configuration, or because another name has its
+    place. lost_to: that name, "" if unknown; None while it has its place.
+
+    is_silent: it is stopped although its last plugin is connected, as the plugin does not respond. awaits_others: another built-in
+    plugin has not listed yet since the start.
     """
 
     name: str

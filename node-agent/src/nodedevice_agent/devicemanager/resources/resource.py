@@ -1,7 +1,7 @@
 """One resource: its plugins' connections, the devices they list, and three parts about these.
 
-`presence` says whether it is served, `use` who has its devices, `identities` what they are. Connections have an identity, so the
-end of an old plugin's connection never affects a newer one (the kubelet before 1.37 looked them up by resource name).
+`presence` tracks whether it is served, `use` the holders of its devices, `identities` their identities. Connections have an
+identity, so the end of an old plugin's connection never affects a newer one (the kubelet before 1.37 found them by resource name).
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,9 +43,9 @@ class Resource:
     flap_damping: FlapDamping = field(init=False)
     connections: Connections = field(default_factory=Connections)
     # Derived from the connections whenever they change; read many times by every allocation.
-    # the newest one, to which calls go; one without an endpoint where no plugin is connected
+    # the newest connection, which receives calls; NO_CONNECTION while no plugin is connected
     newest: Connection = field(default_factory=lambda: NO_CONNECTION)
-    # the current list: of the newest connection of which one was accepted, else the last one known
+    # the current list: the newest connection's with an accepted list, else the last one known
     _reported: ListedDevices = NO_DEVICES
     # ... and the damped devices that it has left out
     listed: ListedDevices = NO_DEVICES
@@ -103,8 +103,8 @@ class Resource:
     def disconnect(self, endpoint: int, now: float, *, is_configured: bool = True, is_silent: bool = False) -> bool:
         """A connection ended. Returns whether this changed anything; the end of a replaced connection does not.
 
-        is_configured: False where a built-in plugin was ended because nothing configures the resource any more. is_silent: the
-        plugin only does not answer; its lists are kept, and count once it is connected again, or ends.
+        is_configured: False if a built-in plugin was ended because its resource left the configuration. is_silent: the plugin does
+        not respond; its lists are kept, and count again once it is connected again, or ends.
         """
         connection = self.connections.find(endpoint)
         if connection is None:
@@ -158,7 +158,7 @@ class Resource:
         self.flap_damping.clear()
 
     def released(self) -> None:
-        """A device is held no more: it may go by its own ID again, and whoever gets it next has it as it is listed then."""
+        """A device was released: it may have its own ID again, and its next holder uses the sharing of the current list."""
         self.identities.released()
         if self.listed.has_aliases or self.listed.has_identities:
             self._derive()
@@ -166,15 +166,15 @@ class Resource:
     # -- reads -----------------------------------------------------------------------------------------------------------
 
     def kept_sizes(self, besides: int | None = None, *, besides_older: bool = False) -> tuple[Size, ...]:
-        """Of the lists that are kept, those of older connections among them. besides: without that connection's; besides_older:
-        without those of the connections before it, either.
+        """Sizes of the kept lists, including older connections. besides: excludes that connection's lists. besides_older: also
+        excludes the lists of the connections before it.
         """
         kept = self.connections.kept(besides, besides_older=besides_older)
         sizes = tuple(size for c in kept for size in c.sizes)
         is_replaced = besides is not None and all(c.endpoint != besides for c in self.connections.silent)
         if is_replaced or any(c.listed is not None and c.listed.devices is self._reported.devices for c in kept):
             return sizes
-        # else the last list known, which the next one replaces; of a plugin that is gone it gives way to those of living ones
+        # else the last list known, which the next one replaces; after its plugin has gone it yields to lists of live plugins
         is_gone = not self.connections.live and not self.connections.silent
         count = sum(i in self._reported.devices for i in self.use.named()) if is_gone else len(self._reported.ids)
         return (*sizes, self._reported.size.of(count))
@@ -188,7 +188,7 @@ class Resource:
 
     @property
     def may_answer(self) -> bool:
-        """Whether a plugin is connected that does not answer; its lists count again once it does."""
+        """Whether a connected plugin does not respond; its lists count again once it does."""
         return bool(self.connections.silent)
 
     @property
@@ -250,12 +250,12 @@ class Resource:
                 break
         if refusal is None:
             return found
-        # the same again where nothing has changed
+        # the same list again if nothing has changed
         is_same = self._reported.devices is found.devices
         return (self._reported if is_same else found).refused(refusal.id_error)
 
     def _as_known(self, listed: ListedDevices) -> ListedDevices:
-        """Under the IDs by which devices are held and cordoned; a list without identities and aliases has no others."""
+        """Rename listed devices to the IDs by which they are held and cordoned, if the list has identities or aliases."""
         if not listed.has_identities and not listed.has_aliases:
             return listed
         use = self.use

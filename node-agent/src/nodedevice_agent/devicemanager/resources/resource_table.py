@@ -24,8 +24,8 @@ IsConfigured = Callable[[str, str], bool]
 class ResourceTable:
     """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None for the default limits.
 
-    is_attributed: by name, whether the kubelet allocates the devices of a resource; None where it allocates none. make_list_limit:
-    of the resources; what their plugins may list.
+    is_attributed: by name, whether the kubelet allocates the devices of a resource; None if it allocates none. make_list_limit:
+    makes the limits on the lists of the resources' plugins.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ResourceTable:
     def disconnected(self, name: str, endpoint: int, now: float, *, is_silent: bool = False) -> None:
         """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period.
 
-        is_silent: it is open, and the plugin does not answer; `connected` ends that.
+        is_silent: the stream is open, but the plugin does not respond; `connected` ends that.
         """
         resource = self.by_name.get(name)
         if resource is None:
@@ -102,7 +102,7 @@ class ResourceTable:
             self._marks.saved_and_changed([name])
 
     def displaced(self, names: Collection[str], by: str) -> None:
-        """Their place is another name's, "" where there are too many anyway; nothing waits for a grace period."""
+        """Their place passed to another name, "" if there were too many names; no grace period applies."""
         for name in names:
             self.by_name[name].displaced(by)
         self._gone(names)
@@ -115,9 +115,9 @@ class ResourceTable:
     # -- cordons --------------------------------------------------------------------------------------------------------
 
     def cordoned(self, name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
-        """All cordons in the NodeDevice of that UID, by device ID; uid "" where no object exists: then the last ones stay.
+        """Set all cordons of the NodeDevice with that UID, by device ID; uid "" if it does not exist: then the last cordons stay.
 
-        Free devices leave at once, held ones when their pod ends. No pod gets under another name what a cordoned device is.
+        Free devices leave at once, held ones when their pod ends. No pod gets a cordoned device under another name.
         """
         resource = self.by_name.get(name)
         if resource is None:
@@ -187,7 +187,7 @@ class ResourceTable:
     # -- restart --------------------------------------------------------------------------------------------------------
 
     def restore(self, known: Checkpoint, now: float) -> None:
-        """What was known before the restart, but for the allocations themselves."""
+        """Restore the state from before the restart, except the allocations."""
         for name, uids in known.possible_holders.items():
             self.add(name).use.possible_holders = frozenset(uids)
         names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
@@ -212,7 +212,7 @@ class ResourceTable:
             if resource.presence.state is not EndpointState.GONE or resource.use.holders
         }
 
-    # -- pods that may hold devices of which nobody knows ---------------------------------------------------------------
+    # -- pods that may hold unknown devices --------------------------------------------------------------------------------
 
     def possible_holders_are(self, found: Mapping[str, frozenset[str]]) -> None:
         """By resource name. A resource that no pod holds back any more is free."""

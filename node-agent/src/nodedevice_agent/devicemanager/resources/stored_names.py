@@ -22,7 +22,7 @@ Stored = Mapping[str, tuple[str, ...]]
 
 
 def with_stored_ids(listed: ListedDevices, stored: Stored) -> ListedDevices:
-    """The same devices; those of stored IDs go by these, and no other device does."""
+    """Rename devices to their stored IDs, which no other device may use."""
     if not stored or not listed.has_identities:
         return listed
     taken = {i for i in stored if i in listed.devices and not leads_to(stored[i], listed.devices[i])}

@@ -1,17 +1,17 @@
-"""What a device is, whatever it is called, and whether two identities are of one device. Pure.
+"""Identities of devices, independent of their names, and the comparison of two identities. Pure.
 
 An identity is a set of tokens. Each source of devices makes them in one place, and everything that compares devices compares
 tokens by this module: one device for one pod, devices that are offered twice, stored names, and names in CDI specifications.
 
     c188:0, b8:1                 FILE    a device number
     path:/dev/x                  FILE    the kernel's path of a device file
-    GPU-0650a168-…               UUID    a UUID, in the words of its maker; what is no other kind
+    GPU-0650a168-…               UUID    a UUID, as its maker writes it; any token of no other kind
     pci:0000:1b:00.0             PCI     a PCI address
     serial:0403:a50285bi         SERIAL  a vendor and a serial number
     /devices/…                   PLACE   a place in sysfs, which includes what is below it
-    /lasting/…, /port/…, /usb/…  PLACE   the same without the kernel's numbers; of USB by port, and by vendor, product and serial
-    hub /usb/…                   PLACE   a hub, which does not include what is plugged in there
-    by port 1-3                  PORT    the device is whatever is in that port
+    /lasting/…, /port/…, /usb/…  PLACE   without the kernel's numbers: in sysfs, by USB port, or by vendor, product and serial
+    hub /usb/…                   PLACE   a hub, without the devices that are plugged in there
+    by port 1-3                  PORT    any device in that port
     pair:iommu:7:vfio            PAIR    devices that one process has at a time
 
 Tokens that last over a replug and a boot decide. Device numbers, paths and places in sysfs pass from one device to another. They
@@ -42,7 +42,7 @@ _HUB: Final = "hub "
 _USB: Final = "/usb/"
 # one with a serial, and with its port
 _REPEATED: Final = re.compile(r"(/usb/[^:/]*:[^:/]*:[^@/]+)@[^/]*(/.*)?")
-# before a place within whatever is in a port
+# before a place within any device in a port
 _PORT: Final = "/port/"
 _LASTING: Final = "/lasting/"
 _PAIR: Final = "pair:"
@@ -95,11 +95,13 @@ class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
     is_shared: bool = False
 
     def after_boot(self) -> "Identity":
-        """What is still true after a boot of the node."""
+        """The part that is still true after a boot of the node."""
         return Identity(lasting(self.tokens), self.is_shared)
 
     def when_gone(self) -> "Identity":
-        """Of a device that is not listed any more: if it is selected by its port, what was in the port is no part of it now."""
+        """The identity after the device left the list: if it is selected by its port, the former device in the port no longer
+        counts.
+        """
         if not any(token.startswith(_BY_PORT) for token in self.tokens):
             return self
         return Identity(tuple(t for t in self.tokens if t.startswith((_BY_PORT, _PORT))), self.is_shared)
@@ -131,7 +133,7 @@ def path_token(path: str) -> str:
 
 
 def iommu_token(group: str) -> str:
-    """Of an IOMMU group, whose devices only one process can have."""
+    """The token of an IOMMU group, whose devices only one process can have."""
     return f"{_PAIR}iommu:{group}:vfio"
 
 
@@ -140,18 +142,18 @@ def hub_token(place: str) -> str:
 
 
 def port_tokens(port: str) -> tuple[str, str]:
-    """Of whatever is plugged in there."""
+    """The tokens of any device in that port."""
     return _PORT + port, _BY_PORT + port
 
 
 def with_serial_alone(token: str) -> str:
-    """Of a USB device whose serial others have too: the token that it had before that was seen; empty for any other token."""
+    """The earlier token of a USB device, from before others with its serial were seen; "" for any other token."""
     match = _REPEATED.fullmatch(token)
     return f"{match[1]}{match[2] or ''}" if match else ""
 
 
 def uuid_of(text: str) -> str | None:
-    """The UUID in an ID, also in that of a share, in small letters; None where there is none."""
+    """The UUID in an ID or in the ID of a share, in small letters; None without one."""
     match = _UUID.fullmatch(text)
     if match is None or not match[2].strip("0-"):
         return None
@@ -159,7 +161,7 @@ def uuid_of(text: str) -> str | None:
 
 
 def base_id(device_id: str) -> str:
-    """Of a share the ID of the device that it is one of; else the same."""
+    """The device ID without its share suffix."""
     match = _UUID.fullmatch(device_id)
     return device_id[: match.end(3) if match[3] else match.end(2)] if match else _SHARE.sub("", device_id)
 
@@ -190,9 +192,9 @@ def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
 def compare(one: Collection[str], other: Collection[str]) -> Sameness:
     """Whether two identities are of one device; the same in both directions.
 
-    A device of several parts is the same one where all parts of one side are parts of the other: a file more or less is an edit of
-    the configuration. UUIDs of one maker, or PCI addresses, that differ are of two devices, whatever else is equal: the ports of an
-    adapter have one serial number, partitions of a GPU one PCI address. A device that is selected by its port may be any.
+    A device of several parts is the same if all parts of one side are parts of the other: a file more or less is an edit of the
+    configuration. Different UUIDs of one maker, or different PCI addresses, always mean two devices: the ports of an adapter share
+    one serial number, and partitions of a GPU one PCI address. A device that is selected by its port may be any device.
     """
     if one == other and any(map(is_lasting, one)):
         return Sameness.SAME
@@ -207,9 +209,9 @@ def compare(one: Collection[str], other: Collection[str]) -> Sameness:
 
 
 def same_device(stored: Collection[str], now: Collection[str]) -> Sameness:
-    """Whether a name leads to the device that it was stored for: the device that it led to then, and the one that it leads to now.
+    """Whether a name leads to the same device as when it was stored.
 
-    A stored identity that names a port means whatever is in the port.
+    A stored identity that names a port means any device in that port.
     """
     meant = [_PORT + token.removeprefix(_BY_PORT) for token in stored if token.startswith(_BY_PORT)]
     if not meant or stored == now:
@@ -239,17 +241,17 @@ class Index(Generic[T]):
         self._alone.add(item, _with_serials_alone(tokens))
 
     def related(self, tokens: Iterable[str]) -> Iterator[T]:
-        """Those with one of these tokens, or with a place in it or above it; one that has several comes several times."""
+        """Items with one of these tokens, or with a place in it or above it; an item with several is repeated."""
         for token in tokens:
             yield from self._own.related(token)
-            # what was stored when it had its serial alone may be any that has it now
+            # a token that was stored when its serial was unique may mean any device that has the serial now
             yield from self._alone.related(token)
             for alone in _with_serials_alone((token,)):
                 yield from self._own.related(alone)
 
 
 def overlapping(identities: Mapping[T, Collection[str]]) -> frozenset[T]:
-    """Items that have something in common with another one: at least those that Index would find for each other."""
+    """Items that share a token or place with another one: at least those that Index would find for each other."""
     tokens = {item: {*of, *_with_serials_alone(of)} for item, of in identities.items()}
     counts = Counter(chain.from_iterable(tokens.values()))
     several = {token for token, count in counts.items() if count > 1}
@@ -269,7 +271,7 @@ def overlapping(identities: Mapping[T, Collection[str]]) -> frozenset[T]:
 
 
 class _Place(NamedTuple):
-    """Where a device is, or what it is where that is USB. within: the place in the USB device, or the whole place.
+    """The place of a device, or its USB identity. within: the place in the USB device, or the whole place.
 
     serial: empty for none. port: of a USB device. is_own: whether no other USB device has its vendor, product and serial.
     """
@@ -335,13 +337,13 @@ def _nested(tokens: Collection[str]) -> set[str]:
     return nested
 
 
-# what is compared: a place, all UUIDs or PCI addresses of an identity, or any other token
+# the unit of comparison: a place, all UUIDs or PCI addresses of an identity, or any other token
 _Part = _Place | frozenset[str] | str
 _DECIDING: Final = frozenset({Kind.PLACE, Kind.PAIR, Kind.UUID, Kind.PCI})
 
 
 def _comparable(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[Kind, list[_Part], list[_Part]]]:
-    """What both sides have of each kind; numbers only where neither has anything that lasts."""
+    """The parts of both sides for each common kind; numbers only if neither side has lasting tokens."""
     mine, others = _parts(one), _parts(other)
     if not mine and not others:
         mine, others = _numbers(one), _numbers(other)
@@ -353,7 +355,7 @@ def _numbers(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
 
 
 def _parts(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
-    """By kind, of those that last. Places in a port, and serial numbers, which each source spells in its way, decide nothing."""
+    """The lasting tokens by kind. Places in a port, and serial numbers, which each source spells differently, decide nothing."""
     by_kind: dict[Kind, list[str]] = {}
     for token in tokens:
         kind = kind_of(token)
@@ -391,7 +393,7 @@ def _whole(table: Sequence[Sequence[Sameness]]) -> Sameness:
 
 
 def _compared(one: _Part, other: _Part) -> Sameness:
-    """Of one kind."""
+    """Compare two parts of one kind."""
     if isinstance(one, _Place) and isinstance(other, _Place):
         return _compared_places(one, other)
     if isinstance(one, frozenset) and isinstance(other, frozenset):
@@ -400,7 +402,7 @@ def _compared(one: _Part, other: _Part) -> Sameness:
 
 
 def _compared_names(one: frozenset[str], other: frozenset[str]) -> Sameness:
-    """UUIDs, or PCI addresses: those of one form decide. An instance has its GPU's UUID beside its own."""
+    """Compare UUIDs, or PCI addresses: equal forms decide. An instance has its GPU's UUID in addition to its own."""
     if one == other:
         return Sameness.SAME
     mine, others = _by_form(one), _by_form(other)
@@ -410,7 +412,7 @@ def _compared_names(one: frozenset[str], other: frozenset[str]) -> Sameness:
 
 
 def _by_form(names: Iterable[str]) -> dict[str, set[str]]:
-    """Of a UUID by its maker's words; another maker's say nothing about it. PCI addresses have one form."""
+    """Group UUIDs by their makers' prefix, as different makers' UUIDs cannot be compared. PCI addresses have one form."""
     found: dict[str, set[str]] = {}
     for name in names:
         match = _UUID.fullmatch(name)
@@ -438,7 +440,7 @@ def _compared_places(one: _Place, other: _Place) -> Sameness:
 
 
 def _are_related(one: str, other: str) -> bool:
-    """Whether one place is the other, or is in it; for what is no place, whether both are the same."""
+    """Whether one place is the other, or is in it; for other tokens, whether both are equal."""
     return one == other or one.startswith(f"{other.rstrip('/')}/") or other.startswith(f"{one.rstrip('/')}/")
 
 

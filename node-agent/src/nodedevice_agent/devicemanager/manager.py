@@ -1,10 +1,10 @@
 """The device manager: a state machine over plugins, devices, pods and allocations.
 
-Each public method of the first five groups is an event: it takes `now` (monotonic seconds), changes its own subject and marks what
-follows. settle() carries that out in stages, and returns the effects for the host; it is called after each event, in the same turn.
-Reads change nothing, and time passes only through tick(). Whatever the order of events, no device is ever held or reserved by two
-pods, and a committed allocation stays until its pod has ended.
-Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
+Each public method of the first five groups is an event: it takes `now` (monotonic seconds), changes its own subject and marks the
+consequences. settle() carries these out in stages, and returns the effects for the host. The host calls it after each event, in the
+same turn. Reads change nothing, and time passes only through tick(). Whatever the order of events, no device is ever held or
+reserved by two pods, and a committed allocation stays until its pod has ended.
+Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; docs/differences.md lists intended differences.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,13 +42,13 @@ from nodedevice_agent.devicemanager.static_pods import StaticPods
 class DeviceManager:
     """is_recovering: the checkpoint was lost; nothing is allocated until recovered() restores the allocations.
 
-    waits_for_runtime: a runtime reports when containers have ended (`containers`, containers_ended); otherwise a pod that the
-    API reports ended has no containers left. waits_for_cordons: nothing of a resource is allocated before cordoned() was called
-    for it once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
-    allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; always where nothing is set.
-    is_attributed: by resource name, whether the kubelet allocates its devices: these are attributed to pods, not allocated. None
-    where it allocates none. delivery: of new allocations, and of restored ones that record none.
-    make_list_limit: of the resources; what their plugins may list.
+    waits_for_runtime: a runtime reports when containers have ended (`containers`, containers_ended); otherwise a pod that the API
+    reports ended has no containers left. waits_for_cordons: nothing of a resource is allocated before cordoned() was called for it
+    once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
+    allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; by default always. is_attributed: by
+    resource name, whether the kubelet allocates its devices: these are attributed to pods, not allocated. None if it allocates
+    none. delivery: for new allocations, and for restored ones without a record of it.
+    make_list_limit: makes the limits on the lists of the resources' plugins.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class DeviceManager:
         self.resources, self.cordons = self.table.by_name, self.table.cordons
         self.book = book = AllocationBook(self.resources, delivery)
         self._physical = PhysicalDevices(self.resources, self.table.preference)
-        # what the runtime runs; changed by whoever handles the runtime's events
+        # the containers of the runtime; changed by the handler of the runtime's events
         self.containers = RuntimeContainers()
         self.other_holders = OtherHolders(self.resources, book, self.containers)
         self.pods: dict[str, Pod] = {}
@@ -122,8 +122,8 @@ class DeviceManager:
     # -- after each event -------------------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> list[Effect]:
-        """What follows from the events since the last call: limits, claims of devices, attribution and allocation, calls that are
-        due. Returns the effects, each once, what must be on disk first. A stage without a mark costs nothing.
+        """Carry out the consequences of the events since the last call: limits, claims of devices, attribution, allocation, due
+        calls. Returns the effects, each once, writes to disk first. A stage without a mark costs nothing.
         """
         marks, allocator = self._marks, self.allocator
         if self.table.list_limit.has_shrunk:
@@ -143,7 +143,7 @@ class DeviceManager:
         return marks.take()
 
     def _settle_claims(self) -> None:
-        """Which use of a device counts, where several resources have it: what the others hold back may have changed."""
+        """Decide which use of a device counts if several resources list it, and update the devices that the others hold back."""
         marks, self._marks.are_claims_due = self._marks, False
         changed = self._physical.hold_back(self.other_holders.given_numbers())
         shown = marks.shown_with
@@ -157,7 +157,7 @@ class DeviceManager:
             marks.freed(changed)
 
     def _settle_calls(self, now: float) -> None:
-        """Calls about held devices: Allocate where its response was lost, and PreStartContainer."""
+        """Make due calls for held devices: Allocate after a lost response, and PreStartContainer."""
         self._marks.are_calls_due = False
         if self.book.unanswered:
             self._reallocations.call_due(now)
@@ -172,7 +172,7 @@ class DeviceManager:
 
     @property
     def are_devices_compared(self) -> bool:
-        """Whether a plugin has named physical devices or said what its devices are, also before a restart."""
+        """Whether a plugin has named physical devices or given identities, also before a restart."""
         return self._marks.are_devices_compared
 
     def connected(
@@ -290,7 +290,7 @@ class DeviceManager:
     # -- restart ----------------------------------------------------------------------------------------------------------
 
     def recovered(self, known: Checkpoint, now: float) -> None:
-        """What was recovered from the API after the checkpoint was lost; Allocate is called again for its allocations."""
+        """Restore the state recovered from the API after the checkpoint was lost; Allocate is called again for its allocations."""
         known = self.attribution.recovered(known)
         for name, cordons in known.cordons.items():
             self.cordons.setdefault(name, cordons)

@@ -1,7 +1,7 @@
-"""Who else has a device file, whichever plugin named it: the last look before a container is made. Pure.
+"""Finds the other holder of a device file under any plugin: the last check before a container is created. Pure.
 
-What a container was made with it can open, also after its device has come back with another number, and the old one has passed to
-another device. So the numbers in running containers count beside those of held devices.
+A container can open its files by number, even after its device was renumbered and the number passed to another device. Therefore
+the numbers in running containers count in addition to those of held devices.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ class Holder(Struct, frozen=True):
 
 
 class OtherHolders:
-    """What pods hold, and what the runtime runs."""
+    """The devices that pods hold, and the containers of the runtime."""
 
     def __init__(self, resources: Mapping[str, Resource], book: AllocationBook, containers: RuntimeContainers) -> None:
         self._resources = resources
@@ -32,7 +32,7 @@ class OtherHolders:
         self._containers = containers
 
     def given_numbers(self) -> Iterator[tuple[str, str, tuple[str, ...], bool]]:
-        """Of the device files in running containers, as GivenNumbers."""
+        """The numbers of device files in running containers, as GivenNumbers."""
         for container in self._containers:
             held = self._book.of_container(container.pod_uid, container.container) if container.devices else []
             shared = [a for a in held if self._is_shared(a)]
@@ -46,7 +46,7 @@ class OtherHolders:
                     yield allocations[0].resource_name, allocations[0].device_ids[0], numbers, is_shared
 
     def _is_shared(self, allocation: Allocation) -> bool:
-        """Whether somebody else's plugin shares its files is not known, and several of its devices may have one."""
+        """Whether other containers may share its files: for an unknown identity it cannot be excluded."""
         resource = self._resources[allocation.resource_name]
         identities = [resource.identities.of(device_id) for device_id in allocation.device_ids]
         return any(identity is None or identity.is_shared for identity in identities)
@@ -57,7 +57,7 @@ class OtherHolders:
         held = [*_held(naming)] if naming else []
         mine = [claim for claim in held if self._pod(claim.key) == pod_uid]
         others = [claim for claim in held if self._pod(claim.key) != pod_uid]
-        # files that all containers have, such as /dev/nvidiactl, are no device's own
+        # files that all containers have, such as /dev/nvidiactl, belong to no single device
         listed = {t for r in naming for device in r.devices.values() for t in device.identity if t in numbers}
         key = self._by_number(others, {*numbers}, listed) or self._in_a_container(pod_uid, mine, listed)
         key = key or self._same(mine, others)

@@ -11,11 +11,11 @@ from nodedevice_api.extended_resources import resource_name_problem
 SUPPORTED_VERSIONS = ("v1beta1",)
 # Of one socket, for any resources.
 MAX_CONNECTIONS_OF_A_SOCKET = 64
-# A plugin that registers again has two for a moment; one that keeps its old streams has more. Of one resource; and of all together,
-# beside one for each: few enough for a process's limit of open files.
+# A plugin that registers again has two for a moment; one that keeps its old streams has more. The limits are per resource, and in
+# total in addition to one for each: few enough for a process's limit of open files.
 MAX_CONNECTIONS_OF_A_NAME = 16
 MAX_FURTHER_CONNECTIONS = 64
-# Registrations whose plugins have not answered yet, each for half a minute at most, beside one for each name that has its place:
+# Registrations whose plugins have not responded yet, each for at most half a minute, next to one for each name with a place:
 # all plugins of a node may register at once.
 MAX_OPENING = 256
 _MAX_SHOWN = 80
@@ -94,7 +94,7 @@ def check_connections(
 
 
 def surplus_connection(connections: Mapping[int, str], resource_name: str) -> int | None:
-    """Which one has to go where that name gets one more: its oldest one, where it or all together have too many.
+    """The connection to close before that name gets one more: its oldest one, if it or all names together have too many.
 
     connections: the resource name of each, by endpoint. At most one for each name, and MAX_FURTHER_CONNECTIONS more.
     """

@@ -17,7 +17,7 @@ RELEASING_SETTLE_SECONDS = 0.25
 class Releasing(Struct, eq=False):
     """Pods that have ended, and hold devices while a container or a call to a plugin may still use them.
 
-    containers: None where no runtime reports when they have ended; then a pod that has ended has none left.
+    containers: None if no runtime reports their end; then an ended pod has no containers left.
     """
 
     book: AllocationBook

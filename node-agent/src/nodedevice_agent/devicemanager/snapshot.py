@@ -1,7 +1,7 @@
 """One resource at one moment: its numbers, the devices shown one by one, its allocations and its pending allocations.
 
-A read: it changes nothing. A device counts as healthy here only if a pod could use it: a device whose plugin is not
-connected, or which is held but no longer listed, is not healthy, whatever was reported before.
+Reading a snapshot changes nothing. A device counts as healthy here only if a pod could use it. A device of a disconnected plugin,
+or one that is held but no longer listed, is unhealthy for any earlier report.
 """
 
 from collections import Counter
@@ -29,8 +29,8 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.use import OtherUse
 
 # With more devices than this, only noteworthy ones (not healthy, cordoned, held) are shown one by one, so the cost of a snapshot
-# does not grow with the length of the list. While no plugin is connected, none is healthy, which the endpoint's state says once for
-# all of them: then only those that are held or cordoned one by one are shown.
+# does not grow with the length of the list. While no plugin is connected, the endpoint's state marks all
+# devices as unhealthy: then only devices that are held or cordoned one by one are shown.
 MAX_FULL_LIST = 256
 # The CRD's bound.
 MAX_NAMED_DEVICES = 4096
@@ -41,8 +41,8 @@ MAX_UNHEALTHY_NAMED = 3
 class DeviceView(Struct, frozen=True, gc=False):
     """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
 
-    cordoned_by: who cordoned it, where that is noted. parts: of a physical device that is shown in place of its parts; it is
-    healthy while one of them is. None for others. taints: as its DRA driver has them.
+    cordoned_by: who cordoned it, if noted. parts: of a physical device that is shown in place of its parts; it is healthy while one
+    of them is. None for others. taints: as its DRA driver sets them.
     """
 
     id: str
@@ -83,12 +83,12 @@ class Snapshot(Struct, frozen=True):
     """reserved: of the releasing devices, how many the scheduler has already assigned to bound pods that are pending.
 
     id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; where the devices are
-    parts, their parents. unhealthy: the first few devices that are not healthy, or have such parts, also where `devices` is cut
-    before them; none while no plugin is connected. remembered_cordons: by device ID, sorted. unknown_cordons: the first IDs that
-    are no device's, with who cordoned them where that is noted. sockets: see Connections. possible_holders: how many pods may hold
-    devices unknown here. is_not_configured: it is gone, as its plugin was taken out of the configuration, or as another name has
-    its place; lost_to: which one, "" where that is not known, None where it has its place.
-    is_silent: it is stopped, as its plugin does not answer.
+    parts, their parents. unhealthy: the first few devices that are unhealthy, or have such parts, even if `devices` is cut before
+    them; none while no plugin is connected. remembered_cordons: by device ID, sorted. unknown_cordons: the first IDs that match no
+    device, with who cordoned them if noted. sockets: see Connections. possible_holders: how many pods may hold devices unknown
+    here. is_not_configured: it is gone, because its plugin was removed from the configuration, or another name has its place.
+    lost_to: that name, "" if unknown, None while it has its place.
+    is_silent: it is stopped, as its plugin does not respond.
     """
 
     resource_name: str
@@ -224,7 +224,7 @@ def _shown_one_by_one(resource: Resource, missing: list[str]) -> tuple[list[Devi
 
 
 def _shown_by_parent(resource: Resource, missing: list[str]) -> tuple[list[DeviceView], list[DeviceView]]:
-    """The same for parents; while no plugin is connected, those of which a part is held or that are cordoned."""
+    """The same for parents; while no plugin is connected, only parents that are cordoned or have a held part."""
     found = parent_views(resource, missing)
     if not resource.is_live:
         found = [p for p in found if p.parts.allocated or (p.cordoned and ALL_DEVICES not in resource.use.cordoned_ids)]
@@ -234,7 +234,7 @@ def _shown_by_parent(resource: Resource, missing: list[str]) -> tuple[list[Devic
 
 
 def _parent_device(resource: Resource, parent: ParentView) -> DeviceView:
-    """With what its plugin reports of it; else what holds for its parts."""
+    """A parent with its plugin's report; without one, with the state of its parts."""
     part = _view(resource, parent.example)
     reported = resource.listed.parents.get(parent.id)
     view = replace(

@@ -1,9 +1,10 @@
-"""Which pods of the API mirror static pods, and by which UID the runtime knows those.
+"""Matches mirror pods of the API to static pods, and their UIDs in the runtime.
 
-The kubelet gives a static pod a hash as its UID. Its mirror pod in the API has a UID of its own, and the hash in an annotation,
-which whoever may create pods can set and change as well. So an annotation counts only once the runtime has shown a sandbox of that
-UID with the mirror pod's namespace and name: only a file on the node leads to one. Until then the pod gets nothing. The first
+The kubelet gives a static pod a hash as its UID. Its mirror pod in the API has another UID, and the hash in an annotation. Every
+user who may create pods can set and change that annotation. It therefore counts only once the runtime has shown a sandbox with that
+UID and the mirror pod's namespace and name: only a file on the node leads to one. Until then the pod gets no devices. The first
 annotation of an object stays, a hash has one object, and the end of an object ends no other.
+
 Source: kubelet pkg/kubelet/types/constants.go and pkg/kubelet/config/common.go, applyDefaults @ 1.37.
 """
 
@@ -34,12 +35,12 @@ class StaticPod(msgspec.Struct, frozen=True):
 
 
 class StaticPods:
-    """known: those of the checkpoint."""
+    """known: the static pods of the checkpoint."""
 
     def __init__(self, known: Iterable[StaticPod] = ()) -> None:
         # by hash
         self.known = {pod.uid: pod for pod in known}
-        # by UID in the API, as they were seen last, with their first hash
+        # mirror pods as last seen, by UID in the API, with their first hash
         self._mirror_pods: dict[str, Pod] = {}
         # hash to UID in the API, of proven ones
         self._uids: dict[str, str] = {}
@@ -52,7 +53,7 @@ class StaticPods:
         self._uids = {config_hash: uid for config_hash, uid in self._uids.items() if uid in uids}
 
     def seen(self, pod: Pod) -> Pod | None:
-        """The pod under the UID by which the runtime knows it; None for one that is not proven to mirror a static pod."""
+        """The pod under the UID by which the runtime knows it; None for an unproven mirror pod."""
         before = self._mirror_pods.get(pod.uid)
         if before is None and not pod.config_hash:
             return pod
@@ -62,7 +63,7 @@ class StaticPods:
         return self._proven(pod)
 
     def gone(self, uid: str) -> str:
-        """An object is gone. Returns the UID by which the runtime knows its pod."""
+        """Remove a deleted object. Returns the UID by which the runtime knows its pod."""
         pod = self._mirror_pods.pop(uid, None)
         if pod is None or self._uids.get(pod.config_hash) != uid:
             return uid
@@ -90,7 +91,7 @@ class StaticPods:
             self.known.pop(uid, None)
 
     def of(self, uids: Collection[str]) -> tuple[StaticPod, ...]:
-        """Those of these UIDs."""
+        """The known static pods with these UIDs."""
         return tuple(pod for uid, pod in self.known.items() if uid in uids)
 
     def mirrored_by(self, pod: Pod) -> str:

@@ -31,7 +31,7 @@ class ContainerMount(Struct, frozen=True, rename="camel"):
 
 
 class DeviceFile(Struct, frozen=True, rename="camel"):
-    """permissions: letters of r, w and m, in this order; others, for which it is refused, come last."""
+    """permissions: letters of r, w and m, in this order; invalid letters come last, and the file is refused for them."""
 
     container_path: str
     host_path: str
@@ -102,7 +102,7 @@ def _has_cdi_names(key: str, value: str) -> bool:
 
 
 def tidied(host_path: str) -> str:
-    """A path of the host without repeated slashes and `.`; `..` stays, as it may follow a link. A relative one stays relative."""
+    """A path of the host without repeated slashes and `.`; `..` stays, as it may follow a link. A relative path stays relative."""
     parts = [part for part in host_path.split("/") if part not in ("", ".")]
     return "/" * host_path.startswith("/") + "/".join(parts)
 

@@ -1,4 +1,4 @@
-"""Effects: what the device manager returns for others to carry out. The results come back as events."""
+"""Effects: actions that the device manager returns to its host. Their results come back as events."""
 
 from msgspec import Struct
 
@@ -44,7 +44,7 @@ class CallPreStart(Struct, frozen=True):
 class SaveCheckpoint(Struct, frozen=True):
     """Write DeviceManager.checkpoint(). durable: an allocation changed, so nothing may be published before it is on disk.
 
-    pod_uid: whose allocation; "" for all of them.
+    pod_uid: the pod of that allocation; "" for all of them.
     """
 
     durable: bool
@@ -52,7 +52,7 @@ class SaveCheckpoint(Struct, frozen=True):
 
 
 class Publish(Struct, frozen=True):
-    """The snapshot of this resource changed, or may have."""
+    """The snapshot of this resource may have changed."""
 
     resource_name: str
 
@@ -78,7 +78,7 @@ class AssignedParts(Struct, frozen=True):
 
 
 class TakeList(Struct, frozen=True):
-    """There is room for the refused list of this connection: read it again; it comes to DeviceManager.listed(...)."""
+    """The refused list of this connection fits now: read it again; it comes to DeviceManager.listed(...)."""
 
     resource_name: str
     endpoint: int

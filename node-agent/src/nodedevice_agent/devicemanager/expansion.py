@@ -35,5 +35,5 @@ def _replaced(word: str, values: Mapping[str, str]) -> str:
 
 
 def _closed(word: str) -> str:
-    """The part that has all references: a search for the end of each $( goes through the rest of a word that has no end."""
+    """The part with all references: a search for the end of each $( would read the rest of a word without an end."""
     return word[: word.rfind(")") + 1]

@@ -2,8 +2,9 @@
 
 Each public method of the first five groups is an event: it takes `now` (monotonic seconds), changes its own subject and marks the
 consequences. settle() carries these out in stages, and returns the effects for the host. The host calls it after each event, in the
-same turn. Reads change nothing, and time passes only through tick(). Whatever the order of events, no device is ever held or
-reserved by two pods, and a committed allocation stays until its pod has ended.
+same turn. Reads change nothing, and time passes only through tick(). For any order of events, no device is held or reserved by two
+pods, and a committed allocation stays until its pod has ended.
+
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; docs/differences.md lists intended differences.
 """
 
@@ -193,7 +194,7 @@ class DeviceManager:
             self.listed(resource_name, endpoint, listed, now)
 
     def add(self, resource_name: str) -> None:
-        """The resource is known from now on, without a plugin."""
+        """Add a resource without a plugin."""
         self.table.add(resource_name)
         self._marks.publish(resource_name)
 
@@ -209,10 +210,10 @@ class DeviceManager:
             self._reallocations.forget_outdated(resource)
 
     def forget(self, resource_name: str) -> bool:
-        """Forget a resource whose plugin is gone, unless a pod holds it or asks for it, or a device of it is cordoned that may be
-        offered under another name; whether it is not known any more.
+        """Forget a resource whose plugin is gone; returns whether it is unknown now.
 
-        Without effects: what remains of it are its NodeDevice and its metrics, which end by the same event.
+        It stays while a pod holds or requests it, or while a cordoned device of it may be offered under another name. Returns no
+        effects: the same event removes its NodeDevice and its metrics.
         """
         resource = self.resources.get(resource_name)
         if resource is None:
@@ -229,19 +230,19 @@ class DeviceManager:
         return True
 
     def containers_changed(self, pod_uid: str = "") -> None:
-        """A container runs or has ended: device files that a pod with devices has are known, or are in use no more.
+        """A container runs or has ended: its device files are known, or no longer in use.
 
-        pod_uid: whose container; "" where the runtime has listed all of its own.
+        pod_uid: the container's pod; "" after the runtime has listed all containers.
         """
         if not pod_uid or pod_uid in self.book.by_pod:
             self._marks.claims()
 
     def publish(self, resource_names: Iterable[str]) -> None:
-        """What of the runtime's containers the status of these shows may have changed."""
+        """The status of these resources may have changed with the runtime's containers."""
         self._marks.publish_all(self.resources.keys() & resource_names)
 
     def save(self) -> None:
-        """What the checkpoint has of the runtime's containers has changed."""
+        """The runtime's containers in the checkpoint have changed."""
         self._marks.save()
 
     # -- responses of plugins -------------------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ class DeviceManager:
     # -- time ---------------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """The time of the next tick() that has something to do, monotonic seconds."""
+        """The time of the next tick() with work to do, monotonic seconds."""
         return self.deadlines.next()
 
     def tick(self, now: float) -> None:
@@ -302,7 +303,7 @@ class DeviceManager:
         self._marks.are_calls_due = True
 
     def checkpoint(self) -> Checkpoint:
-        """What must survive a restart. Includes every known resource, but no Gone one without allocations."""
+        """The state that must survive a restart. Includes every known resource, except Gone ones without allocations."""
         registered, once, resources = self.table.registered(), self.allocate_once, self.resources
         calls = once.keys() if once.is_lost or once.calls else ()
         compared = [(n, r) for n, r in resources.items() if r.listed.has_identities or r.identities.past]
@@ -325,7 +326,7 @@ class DeviceManager:
     # -- reads ------------------------------------------------------------------------------------------------------------
 
     def pod(self, pod_uid: str) -> Pod | None:
-        """Also one that is not in the API, with the kubelet's name for it."""
+        """The pod; for one that is not in the API, with the kubelet's name for it."""
         return self.pods.get(pod_uid) or self.attribution.unknown_pods.get(pod_uid)
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:

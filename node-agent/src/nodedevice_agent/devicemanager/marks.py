@@ -46,7 +46,7 @@ class Marks(Struct, eq=False):
     # -- effects --------------------------------------------------------------------------------------------------------
 
     def publish(self, resource_name: str) -> None:
-        """Its snapshot changed, or may have."""
+        """The snapshot of this resource may have changed."""
         self._published.add(resource_name)
 
     def publish_all(self, resource_names: Iterable[str]) -> None:
@@ -57,7 +57,7 @@ class Marks(Struct, eq=False):
         self._is_saved = True
 
     def save_durably(self, pod_uid: str = "") -> None:
-        """An allocation has changed. pod_uid: whose; "" for all of them."""
+        """An allocation has changed. pod_uid: its pod; "" for all of them."""
         self._durable[pod_uid] = None
 
     def report(self, what: UnknownResource | AssignedParts) -> None:
@@ -78,7 +78,7 @@ class Marks(Struct, eq=False):
         self.are_claims_due = self.are_devices_compared
 
     def changed(self, resource_name: str) -> None:
-        """Its list has changed, or which of its devices may be allocated."""
+        """The resource's list has changed, or the set of its allocatable devices."""
         self._published.add(resource_name)
         self.awaited[resource_name] = ""
         self.are_claims_due = self.are_devices_compared

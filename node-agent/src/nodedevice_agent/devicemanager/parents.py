@@ -10,7 +10,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 class ParentView(Struct, frozen=True):
-    """One physical device. example: ID of its first part that is not healthy, else of the first. cordoned: all its parts are."""
+    """One physical device. example: ID of its first unhealthy part, else of the first. cordoned: all its parts are."""
 
     id: str
     parts: PartCounts

@@ -19,9 +19,9 @@ from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 MAX_NAMES: Final = 256
-# of domains, in a message
+# domains in a message
 _MOST_SHOWN: Final = 5
-# of names that have lost their place
+# names that have lost their place
 _MOST_REMEMBERED: Final = 64
 _REMEDY: Final = "stop device plugins that it does not need, and delete the NodeDevices of those that are gone"
 
@@ -43,7 +43,7 @@ class Places:
         # until then any name may be needed
         self.are_pods_known = False
         self._next_exchange = 0.0
-        # of names that have lost their place: whose it is now, the latest last
+        # names that have lost their place: the new owner of it, the latest last
         self._lost: dict[str, str] = {}
 
     def own(self) -> dict[str, bool]:
@@ -55,7 +55,7 @@ class Places:
         }
 
     def taken(self) -> dict[str, bool]:
-        """The same, with the names of others."""
+        """The same, including names of the other services."""
         own, others = self.own(), self.others()
         shown = {name: is_needed for name, is_needed in others.items() if name not in own}
         return {**shown, **{name: is_needed or others.get(name, False) for name, is_needed in own.items()}}
@@ -73,11 +73,11 @@ class Places:
         """Find room for that name: the name that loses its place to it, "" for none. Raises RegistrationRejected."""
         taken = self.taken()
         if self._has_lost(name):
-            # its NodeDevice is about to be deleted, and until then it counts
+            # its NodeDevice is about to be deleted, and counts until then
             raise self._full(name, taken)
         if name in taken or len(taken) < MAX_NAMES:
             return ""
-        # one more is about to go, or has been here since before there was a bound
+        # one more is about to go, or dates from before the limit
         may_exchange = len(taken) == MAX_NAMES and now >= self._next_exchange
         found = spare(name, taken) if may_exchange else ""
         if not found:

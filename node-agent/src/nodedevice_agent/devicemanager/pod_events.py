@@ -1,6 +1,6 @@
-"""The pods of a node as the API, the runtime and the kubelet show them: what follows from that for their devices.
+"""Updates devices after events of pods from the API, the runtime and the kubelet.
 
-A static pod has one UID in the API and another one in the runtime; here it is known by the runtime's, see static_pods.
+A static pod has one UID in the API and another one in the runtime; here the runtime's UID is used, see static_pods.
 """
 
 from collections.abc import Collection, Iterable
@@ -68,7 +68,7 @@ class PodEvents(Struct, eq=False):
         self.marks.are_calls_due = True
 
     def seen(self, pod: Pod, now: float) -> None:
-        """A pod bound to this node, new or changed."""
+        """A pod bound to this node is new or has changed."""
         known = self._known(pod)
         if known is not None:
             self._take_over(known)

@@ -25,9 +25,9 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation, Alloc
 AllocateRetry = Literal["always", "never"]
 ANY_RESOURCE: Final = "*"
 
-# Among the keys in a checkpoint: the calls of pods are not known, as the checkpoint before it was lost.
+# A key in a checkpoint: pods' calls are unknown, as the checkpoint before it was lost.
 _EVERY_POD: Final[AllocationKey] = ("*", "*", "*")
-# At the beginning of a message, which may be truncated.
+# Starts a message, which may be truncated.
 _REMEDY: Final = "delete the pod: Allocate is called only once for a container (allocateRetry: never)"
 _RESTARTED = "a call before the agent's restart led to no allocation"
 _LOST = "the checkpoint was lost, and it is not known whether it was called"
@@ -35,7 +35,7 @@ _CHANGED = "devices of the pod changed during the call"
 
 
 class AllocateOnce:
-    """The calls that were made for resources of that policy. policy: by resource name; * for all others."""
+    """Calls made for resources with that policy. policy: by resource name; * for all others."""
 
     def __init__(self, policy: Mapping[str, AllocateRetry], book: AllocationBook, marks: Marks) -> None:
         self._policy = policy
@@ -49,7 +49,7 @@ class AllocateOnce:
         self.is_lost = False
 
     def applies_to(self, resource_name: str) -> bool:
-        """Whether no second call may be made for a container; never for a built-in plugin."""
+        """Whether a container must not get a second call; never for a built-in plugin."""
         if not self._policy:
             return False
         resource = self._book.resources.get(resource_name)
@@ -65,7 +65,7 @@ class AllocateOnce:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def record(self, key: AllocationKey) -> None:
-        """A call is to be made."""
+        """Record a call before it is made."""
         self.calls[key] = ""
 
     def committed(self, allocations: Iterable[Allocation]) -> None:
@@ -73,7 +73,7 @@ class AllocateOnce:
             self.calls.pop(allocation.key, None)
 
     def refuse(self, pod_uid: str, requests: Iterable[DeviceRequest], why: str = "") -> PendingAllocation | None:
-        """Why the pod gets none of these; None if no call for it has failed. why: the failure that ended its transaction."""
+        """Why the pod gets none of these devices; None if no call for it has failed. why: the failure of its transaction."""
         for request in requests:
             key = pod_uid, request.container, request.resource_name
             if key in self.calls and self.applies_to(key[2]):
@@ -82,7 +82,7 @@ class AllocateOnce:
         return None
 
     def creation_refused(self, pod_uid: str, container: str) -> None:
-        """The runtime was not allowed to create this container: the pod is pending if that is so for good."""
+        """The agent refused the creation of this container: its pod becomes pending if the refusal is permanent."""
         for allocation in self._book.of_container(pod_uid, container):
             message = self.lost_response(allocation)
             if message and allocation.key not in self.refused:
@@ -98,7 +98,7 @@ class AllocateOnce:
         return f"{_REMEDY}; the response of its device plugin was lost with the checkpoint"
 
     def forget(self, pod_uid: str) -> None:
-        """The pod is over."""
+        """Remove the calls of a finished pod."""
         if not self.refused and not self.calls:
             return
         self.refused = {key: lost for key, lost in self.refused.items() if key[0] != pod_uid}
@@ -109,14 +109,14 @@ class AllocateOnce:
     # -- restart ------------------------------------------------------------------------------------------------------
 
     def keys(self) -> tuple[AllocationKey, ...]:
-        """For the checkpoint."""
+        """The calls to store in the checkpoint."""
         return (_EVERY_POD, *self.calls) if self.is_lost else tuple(self.calls)
 
     def pod_uids(self) -> frozenset[str]:
         return frozenset(key[0] for key in self.calls)
 
     def restore(self, keys: Iterable[AllocationKey]) -> None:
-        """From the checkpoint. Calls for resources whose setting was changed meanwhile are dropped."""
+        """Restore calls from the checkpoint. Calls for resources whose setting was changed meanwhile are dropped."""
         keys = tuple(keys)
         self.is_lost = _EVERY_POD in keys
         self.calls = {key: _RESTARTED for key in keys if self._is_unmet(key)}

@@ -25,8 +25,8 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
-# Devices of the lists that one event may look at, where it concerns many pods; each pod counts as some. The other pods have their
-# turn at once, in events of their own: an event is some ten milliseconds, and a node may have any number of pods that wait.
+# Devices that one event may read if it concerns many pods; each pod counts as some. The other pods follow at once, in separate
+# events: an event takes some ten milliseconds, and a node may have any number of pending pods.
 _MOST_LOOKS = 65536
 _LOOKS_A_POD = 256
 
@@ -34,7 +34,7 @@ _LOOKS_A_POD = 256
 class Allocator:
     """is_held_back: nothing is allocated, because the existing allocations are not known yet.
 
-    Its events mark pods; settle() begins what can be begun.
+    Its events mark pods; settle() begins their transactions.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from nodedevice_api.extended_resources import domain_of
 
 # In memory, decoded: some 3,000 containers with twenty variables, mounts and device files each. An agent has 384 MiB in the chart.
 MAX_OCTETS: Final = 16 * 1024 * 1024
-# What the plugins of one domain leave to others.
+# The room that the plugins of one domain leave to others.
 MAX_OCTETS_OF_DOMAIN: Final = 14 * 1024 * 1024
 
 

@@ -1,9 +1,10 @@
-"""Whether the stored response of a built-in plugin is still right for the devices that it was given for. Pure.
+"""Whether the stored response of a built-in plugin is still correct for its devices. Pure.
 
-A response names device files, and the kernel gives a file's name to another device when one is unplugged, and to any at a boot.
-Or it names CDI devices, whose specification may be removed or outdated. So the names in the response are recorded with it, and a
-container starts with it only while its devices are listed with these names.
-What number a file has is read when the container is created. The response of another plugin is kept as the kubelet keeps it.
+A response names device files. The kernel may give a file's name to another device after an unplug, and to any device at a boot. A
+response may also name CDI devices, whose specification may be removed or outdated. Therefore the names in the response are recorded
+with it, and a container starts only while its devices are listed with these names.
+
+The number of a file is read when the container is created. The response of another plugin is kept as in the kubelet.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,7 @@
-"""The parts that the scheduler extender has assigned to a pod. A preference: they are checked before they are taken.
+"""The parts that the scheduler extender has assigned to a pod: a preference, which is checked before it is used.
 
-A tenant can write the annotation too, and devices change after it was written. What cannot be taken is reported, and planned here.
+A tenant can also write the annotation, and devices may change after it was written. An invalid assignment is reported and replaced
+by a plan of the agent.
 """
 
 from collections import Counter
@@ -41,7 +42,7 @@ class Assignments:
         return wanted if all(wanted) and planner.can_take(needs, wanted) else planner.plan(needs)
 
     def report(self, allocated: Iterable[Allocation], resources: Mapping[str, Resource], marks: Marks) -> None:
-        """What became of the assignment of each resource, once the pod has its devices."""
+        """The outcome of the assignment for each resource, once the pod has its devices."""
         if not self._assigned and not self.problem:
             return
         outcomes: dict[str, str] = {}

@@ -15,9 +15,9 @@ from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
 
 
 def after_boot(checkpoint: Checkpoint, may_be_built_in: Callable[[str], bool]) -> Checkpoint:
-    """The checkpoint of an earlier boot: Allocate is called again for devices of built-in plugins.
+    """Convert the checkpoint of an earlier boot: Allocate is called again for devices of built-in plugins.
 
-    may_be_built_in: of a resource's name, for what an older agent has written, which did not note it.
+    may_be_built_in: by a resource's name, for checkpoints of an older agent, which did not record it.
     """
 
     def is_built_in(allocation: Allocation) -> bool:

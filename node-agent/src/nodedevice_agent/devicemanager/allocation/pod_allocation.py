@@ -54,11 +54,11 @@ class PendingAllocation(msgspec.Struct, frozen=True):
     is_final: bool = False
 
     def is_due(self, now: float) -> bool:
-        """Whether no backoff, or none any more, delays the next attempt."""
+        """Whether the next attempt has no backoff left."""
         return self.retry_at is None or self.retry_at <= now
 
     def retried_after(self, earlier: "PendingAllocation | None", now: float) -> "PendingAllocation":
-        """The same with one more failed attempt than `earlier`, and a backoff that starts now."""
+        """A copy with one more failed attempt than `earlier`, and a backoff that starts now."""
         attempts = (earlier.attempts if earlier else 0) + 1
         # 1, 2, 4, ... 60 seconds
         pause = exponential_seconds(attempts - 1, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
@@ -86,15 +86,15 @@ class PodAllocation:
     allocated: list[Allocation] = field(default_factory=list)
     # by container, once decided: the preferred NUMA nodes; None for any
     affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
-    # False where a plugin's preferred devices for one container have left no aligned devices for another
+    # False if a plugin's preferred devices for one container have left no aligned devices for another
     use_preferred: bool = True
-    # by container and resource: the devices that a rehearsal has found to be the ones to take
+    # by container and resource: the devices that a rehearsal chose
     rehearsed: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     # the request to be met next; None when all are met
     request: DeviceRequest | None = field(init=False)
-    # how many requests are met
+    # the number of requests that are met
     _met: int = 0
-    # by resource, until the event that is being handled is over or some are reserved
+    # by resource, until the current event ends or devices are reserved
     _free: dict[str, Free] = field(default_factory=dict)
     _reserved: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, set[str]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class PodAllocation:
         return PendingAllocation(self.pod.uid, request.container, request.resource_name, reason, message)
 
     def short(self, request: DeviceRequest, missing: int) -> PendingAllocation:
-        """Pending because `missing` devices of the resource cannot be had now."""
+        """Pending because the resource lacks `missing` devices now."""
         name, resource = request.resource_name, self.book.resources[request.resource_name]
         if resource.presence.lost_to is not None:
             why = (
@@ -139,10 +139,9 @@ class PodAllocation:
         return self.pending(request, *why)
 
     def shortage(self) -> PendingAllocation | None:
-        """The first request that cannot be met in the current state, as a pending allocation; None when all can be met.
+        """The first request that cannot be met in the current state, as a pending allocation; None if all can be met.
 
-        Only counts devices, and plans which physical devices their parts are of; chooses none. Requests that are met already cost
-        nothing.
+        Only counts devices, and plans the physical devices of parts; chooses none. Requests that are already met cost nothing.
         """
         misfits: dict[str, PendingAllocation | None] = {}
         held_by_init: dict[str, set[str]] = {}
@@ -220,7 +219,7 @@ class PodAllocation:
         return Parents(resource.listed, free, reusable, map(resource.use.parent_of, mine))
 
     def _unmet(self, resource_name: str, start: int) -> list[DeviceRequest]:
-        """Requests for this resource that lack devices, from that one on."""
+        """Requests for this resource without enough devices, from the current one on."""
         later = (request for request in self.requests[start:] if request.resource_name == resource_name)
         return [request for request in later if self.book.of(self.pod.uid, request.container, resource_name) is None]
 
@@ -234,7 +233,7 @@ class PodAllocation:
         return None
 
     def free(self, resource: Resource) -> Free:
-        """Read once for all that one event asks of many devices."""
+        """Values of many devices that one event reads once."""
         found = self._free.get(resource.name)
         if found is None:
             ids = availability.free(resource)
@@ -243,7 +242,7 @@ class PodAllocation:
         return found
 
     def look_again(self) -> None:
-        """Others may have taken devices since this transaction has chosen some."""
+        """Drop cached values: others may have taken devices since."""
         self._free.clear()
 
     def reusable(self, resource: Resource) -> tuple[str, ...]:
@@ -260,7 +259,7 @@ class PodAllocation:
         self._free.pop(resource.name, None)
 
     def made(self, request: DeviceRequest, response: AllocateResponse) -> Allocation:
-        """What the plugin has allocated: the chosen devices for the current request."""
+        """Record the plugin's response: the chosen devices for the current request."""
         container, name = request.container, request.resource_name
         resource = self.book.resources[name]
         ids_by_numa = by_numa(self.chosen, resource.numa_nodes(self.chosen) if resource.listed.at_nodes else {})
@@ -269,7 +268,7 @@ class PodAllocation:
         return Allocation(self.pod.uid, container, name, ids_by_numa, *made)
 
     def complete(self, request: DeviceRequest, made: Allocation) -> None:
-        """The current request has its devices by that."""
+        """Complete the current request with this allocation."""
         self.allocated.append(made)
         self.ticket = None
         self.advance(request, self.chosen)

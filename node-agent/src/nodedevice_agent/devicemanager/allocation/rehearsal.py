@@ -21,9 +21,9 @@ from nodedevice_agent.devicemanager.pods import DeviceRequest
 # microseconds, so that all of one pod are some forty milliseconds.
 _MOST_LOOKS = 131072
 _LOOKS_A_REQUEST, _LOOKS_A_DEVICE, _LOOKS_A_SET = 256, 2, 4
-# Of one container, which leaves nothing to others: it is not tried before it is done.
+# Limit for a single container, which leaves no devices to others: above it, no rehearsal is made.
 _MOST_LOOKS_OF_ONE = 8192
-# at one choice
+# alternatives at one choice
 _MOST_WAYS = 64
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class _Choice(Struct):
 
 
 class Ways:
-    """The ways taken by one rehearsal after another: the first at each choice, then other combinations, the last choice first."""
+    """The alternatives taken by each rehearsal: the first at each choice, then other combinations, the last choice first."""
 
     def __init__(self) -> None:
         self._choices: list[_Choice] = []
@@ -46,7 +46,7 @@ class Ways:
 
     @property
     def are_first(self) -> bool:
-        """Whether the first way was taken everywhere."""
+        """Whether every choice took the first alternative."""
         return not any(choice.way for choice in self._choices)
 
     def chooser(self, resources: frozenset[str]) -> Callable[[Sequence[T]], T]:
@@ -62,7 +62,7 @@ class Ways:
         return choose
 
     def turn(self, resources: frozenset[str]) -> bool:
-        """Begin again with the next combination that makes a difference to these resources. Returns whether there is one."""
+        """Begin again with the next combination that matters to these resources. Returns whether one is left."""
         self._at = 0
         while self._choices:
             last = self._choices[-1]
@@ -74,7 +74,7 @@ class Ways:
 
 
 def too_much(topology: Topology, current: PodAllocation) -> str:
-    """Why the pod is not served, as what its containers would leave to each other takes too long to find out; empty for most."""
+    """Why the pod is not served if its rehearsal would take too long; "" for most pods."""
     if not topology.is_strict or _has_one_container(current) or (looks := _looks(topology, current)) <= _MOST_LOOKS:
         return ""
     containers = len({request.container for request in current.requests})

@@ -1,7 +1,8 @@
-"""Selects a container's devices of one resource: its pod's own first, then near ones, then those that the plugin prefers.
+"""Selects a container's devices of one resource: its pod's own first, then near ones, then the plugin's preferred ones.
 
-Equal inputs give equal selections: where the kubelet takes any device of a set, here NUMA nodes with fewer devices come first
-(which keeps the others whole for large requests), then lower node numbers, devices of that node alone, and IDs in order.
+Equal inputs give equal selections. The kubelet takes any device of a set; the agent orders them: NUMA nodes with fewer devices
+first (which keeps the others whole for large requests), then lower node numbers, devices of that node alone, and IDs in order.
+
 Source: kubelet device manager, filterByAffinity and devicesToAllocate @ 1.37.
 """
 
@@ -18,7 +19,7 @@ Crowds = Mapping[tuple[int, ...], Sequence[str]]
 
 
 class Selection(Struct, frozen=True):
-    """taken: decided. pool: the rest is taken from it, in order; a plugin's preferred devices come first."""
+    """taken: chosen devices. pool: the rest comes from it, in order; a plugin's preferred devices come first."""
 
     count: int
     taken: tuple[str, ...]
@@ -85,12 +86,12 @@ def select(
 
 
 def near_count(devices: Mapping[str, Device], device_ids: Iterable[str], affinity: frozenset[int]) -> int:
-    """How many of the devices are on one of the nodes in `affinity`."""
+    """The number of devices on one of the nodes in `affinity`."""
     return sum(_is_near(devices.get(device_id), affinity) for device_id in device_ids)
 
 
 def crowds(devices: Mapping[str, Device], device_ids: Iterable[str]) -> Crowds:
-    """These devices by their sets of NUMA nodes."""
+    """Group these devices by their sets of NUMA nodes."""
     found: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for device_id in device_ids:
         found[devices[device_id].numa_nodes].append(device_id)
@@ -127,7 +128,7 @@ def _is_near(device: Device | None, affinity: frozenset[int]) -> bool:
 
 
 def _splits(count: int, limits: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Every way to take `count` in all, of each group up to its limit; as many as can be of the first group first."""
+    """Every way to take `count` devices, of each group up to its limit; as many as possible of the first group first."""
     if not limits:
         yield ()
         return

@@ -6,9 +6,9 @@ Source: kubelet topologymanager and devicemanager/topology_hints.go @ 1.37. The 
 hints (255 to the power of the resources on 8 nodes); here hints with the same nodes are merged first, with the same result.
 
 All resources of a container (of the pod, with scope pod) are decided together. Alignment is checked at each container and at each
-choice, because other pods or a plugin's preferred devices may have taken what the rehearsal counted on.
-Source: kubelet topologymanager scopes @ 1.37. Unlike the kubelet, devices that are held already are never checked again: the
-kubelet rejects a running pod after a restart with a stricter policy.
+choice, because other pods or a plugin's preferred devices may have taken devices that the rehearsal used.
+Source: kubelet topologymanager scopes @ 1.37. Unlike in the kubelet, held devices are never checked again: the kubelet rejects a
+running pod after a restart with a stricter policy.
 """
 
 from collections import Counter
@@ -32,10 +32,10 @@ MAX_NUMA_NODES = 8
 
 
 class TopologyPolicy(Enum):
-    """What to do with a container whose devices cannot be near each other.
+    """The policy for a container whose devices cannot be near each other.
 
     NONE ignores topology. BEST_EFFORT takes the best available set of nodes. RESTRICTED rejects sets that are not preferred.
-    SINGLE_NUMA_NODE rejects what does not fit on one node.
+    SINGLE_NUMA_NODE rejects requests that do not fit on one node.
     """
 
     NONE = "none"
@@ -75,7 +75,7 @@ class Hint(Struct, frozen=True):
     is_preferred: bool
 
 
-# Of one resource for one request. None: no preference. Empty: no set of nodes can meet it.
+# The hints of one resource for one request. None: no preference. Empty: no set of nodes can meet it.
 Hints = tuple[Hint, ...] | None
 
 
@@ -88,7 +88,7 @@ class Merged(Struct, frozen=True):
 
 ANYWHERE = Merged(None, True)
 
-# takes one of several sets of nodes
+# chooses one of several sets of nodes
 Choose = Callable[[Sequence[int]], int]
 
 
@@ -139,9 +139,9 @@ def _hints_at(
 
 
 def merge(topology: Topology, of_resources: Iterable[Hints], choose: Choose = itemgetter(0)) -> Merged:
-    """The decision for everything that is to be aligned: the narrowest set of nodes that all resources agree on.
+    """Decide for all aligned resources: the narrowest set of nodes that all resources agree on.
 
-    choose: among all sets that they agree on, the narrowest first.
+    choose: among all agreed sets, the narrowest first.
     """
     preferences = [found for found in of_resources if found is not None]
     if not topology.is_aligning or not preferences:
@@ -183,7 +183,7 @@ def _subsets(nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _touching(at: Mapping[tuple[int, ...], int], candidates: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
-    """For each set of nodes, how many devices are on at least one of its nodes."""
+    """For each set of nodes, the number of devices on at least one of its nodes."""
     known = frozenset(candidates)
     places: Counter[int] = Counter()
     for nodes, number in at.items():
@@ -230,7 +230,7 @@ def align(topology: Topology, current: PodAllocation, choose: Choose = itemgette
 
 
 def pod_request(requests: Sequence[DeviceRequest]) -> dict[str, int]:
-    """The most devices of each resource that a pod has at one time: while it starts, or once it runs."""
+    """The maximum of each resource that a pod has at one time: while it starts, or once it runs."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for request in requests:
@@ -284,12 +284,12 @@ def _hints(
     if held is None:
         found = to_align(resource.listed, count, current.free(resource).ids, reusable)
         return hints(found.devices, found.count, found.free, found.reusable, topology.numa_nodes)
-    # Held devices decide for the rest; another number than requested cannot be met.
+    # Held devices decide for the rest; a changed number cannot be met.
     return hints(resource.devices, count, held if len(held) == count else (), (), topology.numa_nodes)
 
 
 def _is_still_possible(current: PodAllocation, request: DeviceRequest) -> bool:
-    """Whether the decided nodes still have as many devices as this request takes. Of linked parts their plan says it."""
+    """Whether the decided nodes still have enough devices for this request. The plan decides this for linked parts."""
     affinity, resource = current.affinities[request.container], current.book.resources[request.resource_name]
     if affinity is None or not resource.listed.at_nodes or are_linked(resource.listed):
         return True

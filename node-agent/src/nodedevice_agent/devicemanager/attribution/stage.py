@@ -1,4 +1,4 @@
-"""What the kubelet has allocated: the stage that, for its resources, stands where the allocator stands for ours.
+"""The kubelet's allocations: this stage replaces the allocator for resources that the kubelet allocates.
 
 The allocations are read from the kubelet. The end of a pod is taken from the API, because the kubelet keeps the devices of finished
 pods until the next pod requests a device.
@@ -46,9 +46,9 @@ class Attribution:
         self._pods = pods
         self._marks = marks
         self._containers = containers
-        # whether the runtime will list these containers, and has not yet
+        # whether the runtime will list these containers, but has not yet
         self.awaits_runtime = False
-        # whether a pod has finished since the kubelet was read last, or while it was: its state may be another
+        # whether a pod has finished since the kubelet was last read, or meanwhile: its state may have changed
         self.is_outdated = True
         # allocations left out because the kubelet reports their device for two pods
         self.conflicts: tuple[Allocation, ...] = ()
@@ -141,7 +141,7 @@ class Attribution:
         self._marks.is_attribution_due = True
 
     def runs(self, pod_uid: str) -> bool:
-        """Whether containers of this pod may run with devices that the kubelet did not give. pod_uid: as the runtime knows it."""
+        """Whether containers of this pod may run with devices that the kubelet did not allocate. pod_uid: in the runtime."""
         return self.awaits_runtime or pod_uid in self._containers.by_pod
 
     # -- pods ---------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class Attribution:
             self._marks.publish_all(self._resources())
 
     def pod_seen(self, pod: Pod) -> Pod:
-        """A pod is new or has changed. Returns it without what the kubelet allocates to it."""
+        """A pod is new or has changed. Returns it without the requests that the kubelet meets."""
         if self._table.is_attributed is None:
             return pod
         kubelets = {
@@ -185,7 +185,7 @@ class Attribution:
             self._marks.is_attribution_due = True
 
     def holds_on(self, pod_uid: str) -> bool:
-        """Whether a pod that is over keeps devices that the kubelet did not give."""
+        """Whether a finished pod keeps devices that the kubelet did not allocate."""
         return self._table.is_attributed is not None and (
             any(map(is_elsewhere, self._book.of_pod(pod_uid))) and self.runs(pod_uid)
         )
@@ -236,7 +236,7 @@ class Attribution:
 
     def _with_files(self, allocation: Allocation) -> Allocation:
         files = self._files.get((allocation.resource_name, allocation.device_ids), ())
-        # of an allocation with thousands of devices a copy takes milliseconds
+        # copying an allocation with thousands of devices takes milliseconds
         return allocation if allocation.files == files else replace(allocation, files=files)
 
     def _static_uids_of(self, pod_uids: Iterable[str]) -> set[str]:

@@ -38,9 +38,9 @@ _FORMS: Final = re.compile(
 _PATH: Final = "path:"
 _DEVICES: Final = "/devices/"
 _HUB: Final = "hub "
-# Before a place within a USB device: its vendor, product and serial, and, where others have these too, @ and its port.
+# Precedes a place within a USB device: its vendor, product and serial, and, if others share these, @ and its port.
 _USB: Final = "/usb/"
-# one with a serial, and with its port
+# a USB token with a serial, and with its port
 _REPEATED: Final = re.compile(r"(/usb/[^:/]*:[^:/]*:[^@/]+)@[^/]*(/.*)?")
 # before a place within any device in a port
 _PORT: Final = "/port/"
@@ -73,10 +73,10 @@ _KINDS: Final[Mapping[str | None, Kind]] = {kind.value: kind for kind in Kind}
 
 
 class Sameness(IntEnum):
-    """From the same device to another one.
+    """The relation of two identities, from the same device to another one.
 
-    UNKNOWN: the identities have nothing that could be compared, or all that they have may be another device's too.
-    OVERLAPPING: two devices with a part in common, such as two pairs of sticks with one stick in both.
+    UNKNOWN: they have no comparable tokens, or all of their tokens may also belong to another device. OVERLAPPING: two devices with
+    a common part, such as two pairs of sticks with one stick in both.
     """
 
     SAME = 0
@@ -86,9 +86,9 @@ class Sameness(IntEnum):
 
 
 class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
-    """What one device is. Fields are renamed as in the checkpoint's file.
+    """The identity of one device. Fields are renamed as in the checkpoint's file.
 
-    is_shared: several containers may hold it, so it is the same device as another one only if that is not shared.
+    is_shared: several containers may hold it. It is the same device as another one only if that is not shared.
     """
 
     tokens: tuple[str, ...]
@@ -167,7 +167,7 @@ def base_id(device_id: str) -> str:
 
 
 def is_instance(token: str) -> bool:
-    """Whether it is the UUID of an instance of a GPU, and not of the GPU. token: in small letters."""
+    """Whether it is the UUID of an instance of a GPU, not of the GPU. token: in small letters."""
     return token.startswith(_INSTANCE)
 
 
@@ -179,7 +179,7 @@ def own_serial(token: str) -> tuple[str, str] | None:
 
 
 def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
-    """Another ID for a device whose own ID is another device's: the same one for equal tokens. most: characters of the base."""
+    """Generate an ID for a device whose own ID belongs to another one: the same for equal tokens. most: characters of the base."""
     digest = hashlib.sha256("\n".join(lasting(tokens) or tokens).encode()).hexdigest()[:_HASH_DIGITS]
     part = parent_and_number(device_id)
     base = f"{(part[0] if part else device_id)[:most]}-{digest}"
@@ -224,16 +224,16 @@ def same_device(stored: Collection[str], now: Collection[str]) -> Sameness:
 
 
 def is_moved(stored: Collection[str], now: Collection[str]) -> bool:
-    """Whether this is certainly the stored device, and the whole of it: what a name stood for, found under another name."""
+    """Whether this is certainly the whole stored device, found under another name."""
     return same_device(stored, now) is Sameness.SAME and _shape(stored) == _shape(now)
 
 
 class Index(Generic[T]):
-    """Items by the tokens of their identities, so that each further one is compared with its candidates alone."""
+    """Items by the tokens of their identities, so that a further item is only compared with its candidates."""
 
     def __init__(self) -> None:
         self._own = _Places[T]()
-        # by tokens with a serial that several devices have, as if one device alone had it
+        # by tokens with a shared serial, as if only one device had it
         self._alone = _Places[T]()
 
     def add(self, item: T, tokens: Collection[str]) -> None:
@@ -251,7 +251,7 @@ class Index(Generic[T]):
 
 
 def overlapping(identities: Mapping[T, Collection[str]]) -> frozenset[T]:
-    """Items that share a token or place with another one: at least those that Index would find for each other."""
+    """Items that share a token or place with another one: at least all pairs that Index would find."""
     tokens = {item: {*of, *_with_serials_alone(of)} for item, of in identities.items()}
     counts = Counter(chain.from_iterable(tokens.values()))
     several = {token for token, count in counts.items() if count > 1}
@@ -287,7 +287,7 @@ class _Place(NamedTuple):
 
 
 class _Places(Generic[T]):
-    """Items by a token, in a tree of places: each place is linked to the one that it is in once, however many items are below."""
+    """Items by a token, in a tree of places: each place is linked once to the place that contains it."""
 
     def __init__(self) -> None:
         self._at: dict[str, list[T]] = {}
@@ -321,7 +321,7 @@ class _Places(Generic[T]):
 
 def _nested(tokens: Collection[str]) -> set[str]:
     """Tokens that are places in another token; each place above them is visited once. tokens: a set, or keys."""
-    # by place: whether it is one of the tokens, or is in one
+    # by place: whether it is a token, or is within one
     covered = {"": False}
     nested = set[str]()
     for token in tokens:
@@ -374,7 +374,7 @@ def _parts(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
 
 
 def _place(token: str, port: str) -> _Place | None:
-    """port: of the identity that the token is of."""
+    """port: of the token's identity."""
     bare = token.removeprefix(_HUB)
     if bare.startswith(_LASTING):
         return _Place(False, bare)

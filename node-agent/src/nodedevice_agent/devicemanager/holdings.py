@@ -56,7 +56,7 @@ def _in_progress(manager: DeviceManager, resource_name: str) -> Iterator[Holding
 
 
 class SyncedHoldings:
-    """The containers for which a plugin may keep state: those of its last successful Sync, and of later Allocate calls.
+    """The containers for which a plugin may keep state, from its last successful Sync and later Allocate calls.
 
     A call whose pod ends meanwhile may reach the plugin after a Sync that was sent later: its container counts until a Sync
     that begins after the call has returned.

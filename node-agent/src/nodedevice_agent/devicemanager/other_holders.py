@@ -1,7 +1,7 @@
 """Finds the other holder of a device file under any plugin: the last check before a container is created. Pure.
 
 A container can open its files by number, even after its device was renumbered and the number passed to another device. Therefore
-the numbers in running containers count in addition to those of held devices.
+the numbers in running containers count in addition to the numbers of held devices.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -25,7 +25,7 @@ _MOST_SHOWN: Final = 5
 _MOST_REMEMBERED: Final = 64
 _REMEDY: Final = "stop device plugins that it does not need, and delete the NodeDevices of those that are gone"
 
-# gives up those of the names that are its own, for the name that gets their place
+# gives up its own names among these, for the name that gets their place
 Displace = Callable[[Collection[str], str], None]
 
 
@@ -61,7 +61,7 @@ class Places:
         return {**shown, **{name: is_needed or others.get(name, False) for name, is_needed in own.items()}}
 
     def placed(self, names: Iterable[str]) -> set[str]:
-        """The given names that have a place here or get a free one, without those that have lost it."""
+        """The given names that have a place here or get a free one, without names that have lost it."""
         taken, found = {*self.taken()}, set()
         for name in names:
             if name in taken or len(taken) < MAX_NAMES:

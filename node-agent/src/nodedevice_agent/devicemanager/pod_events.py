@@ -79,9 +79,9 @@ class PodEvents(Struct, eq=False):
         self._over(self.static_pods.gone(uid), now)
 
     def _known(self, pod: Pod) -> Pod | None:
-        """The pod under the UID by which the runtime knows it; None for an unproven mirror pod.
+        """The pod with its UID in the runtime; None for an unproven mirror pod.
 
-        Without a runtime there is no proof: then a mirror pod is handled like any other pod. Its first annotation stays.
+        Without a runtime, a mirror pod is handled like any other pod. Its first annotation stays.
         """
         before = self.pods.get(pod.uid)
         if before is not None:

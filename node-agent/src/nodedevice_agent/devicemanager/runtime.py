@@ -43,9 +43,9 @@ class RuntimeDevice(NamedTuple):
 
 
 class ShownSettings(Struct, frozen=True, gc=False):
-    """The environment and the device files of a container as digests, which show whether it has certain edits, and nothing else.
+    """Digests of a container's environment and device files, which only show whether it has certain edits.
 
-    An environment may have megabytes. digests: four bytes each. None: there are more than MOST_SHOWN, and any may be one of them.
+    An environment may have megabytes. digests: four bytes each. None: there are more than MOST_SHOWN, and any may be among them.
     """
 
     digests: bytes | None
@@ -92,9 +92,9 @@ class RunningContainer(Struct, frozen=True, gc=False):
 
     env: in create_container, the variables that the handler reads, NAME=value, in the runtime's order. devices: as the runtime
     reports them, without those added by CDI devices; in a list of containers, only of those with a mark of this agent. annotations:
-    that mark, and in create_container those that name CDI devices. shown: the settings of a container without a mark; None before
-    its creation. pid: 0 without a process. pod_uid: "" if the runtime does not report it; the sandbox also has it. user: of its
-    process; 0, root, if the runtime does not report it.
+    that mark, and in create_container annotations that name CDI devices. shown: the settings of a container without a mark; None
+    before its creation. pid: 0 without a process. pod_uid: "" if the runtime does not report it; the sandbox also has it. user: of
+    its process; 0, root, if the runtime does not report it.
 
     cdi_devices: names of the devices that the kubelet requests, of its own plugins and of claims; empty if the runtime does not
     report them. null_mounts: in create_container, the paths at which the host's /dev/null is mounted.
@@ -125,16 +125,16 @@ class Validator(Enum):
 
 
 class DeviceOwner(NamedTuple):
-    """Whose the device files in a container are. 0: the owner, or the group, that the host's file has."""
+    """The owner of the device files in a container. 0: the owner, or the group, of the host's file."""
 
     uid: int = 0
     gid: int = 0
 
 
 class CreationSettings(Struct, frozen=True, gc=False):
-    """What else bears on a container that gets edits.
+    """Further settings that affect a container with edits.
 
-    references: environment variables that its command refers to and its pod does not set; None: not known, it may be any.
+    references: environment variables that its command refers to and its pod does not set; None: unknown, so it may be any.
     """
 
     owner: DeviceOwner = DeviceOwner()
@@ -278,7 +278,7 @@ class RuntimeContainers:
         self.is_synchronized = False
 
     def put(self, alive: ContainerInstance) -> None:
-        """A container is being created, or more is known about it."""
+        """A container is being created, or its data was updated."""
         self.by_pod.setdefault(alive.pod_uid, {})[alive.id] = alive
         self.doubtful.pop(alive.id, None)
         if alive.is_doubtful:
@@ -305,11 +305,11 @@ class RuntimeContainers:
         return tuple(a for a in self.of_pod(pod_uid) if a.container == container)
 
     def have_ended(self, pod_uid: str, containers: Collection[str]) -> bool:
-        """Whether all of these are known to have no process any more."""
+        """Whether all of these are known to have ended."""
         return self.is_synchronized and not any(a.container in containers for a in self.of_pod(pod_uid))
 
     def unlisted(self) -> tuple[UnlistedContainer, ...]:
-        """What a restart of the agent would not find in the runtime's list."""
+        """The instances that the runtime's list would not contain after a restart of the agent."""
         return tuple(
             UnlistedContainer(a.pod_uid, a.container, a.id, a.sandbox_id)
             for a in self.doubtful.values()

@@ -34,7 +34,7 @@ from nodedevice_agent.devicemanager.resources.use import OtherUse
 MAX_FULL_LIST = 256
 # The CRD's bound.
 MAX_NAMED_DEVICES = 4096
-# in messages
+# shown in messages
 MAX_UNHEALTHY_NAMED = 3
 
 
@@ -134,7 +134,7 @@ def snapshot(
     holders, ended = resource.use.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
     in_flight = sum(i not in holders and availability.is_usable(resource, i) for i in resource.use.reserved)
-    # healthy devices that are known by their number alone
+    # healthy devices that are known only by their number
     counted = resource.listed.counted if resource.is_live else 0
     # an unconfirmed device counts as available: its identity is confirmed soon, or it goes
     unconfirmed = len(availability.unconfirmed(resource))
@@ -203,10 +203,10 @@ def _unknown(cordons: Cordons, resource: Resource) -> tuple[str, ...]:
 
 
 def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int:
-    """How many usable devices that are being released are needed by pods that are bound here and pending.
+    """The number of usable devices in release that pending pods on this node need.
 
-    The scheduler counts these pods, but no longer the ended ones that still hold the devices. If the Node showed fewer devices
-    than these pods request, a kubelet that is about to admit them would fail them for good (OutOf…).
+    The scheduler counts these pods, but no longer the ended ones that still hold the devices. If the Node showed fewer devices than
+    these pods request, a kubelet that is about to admit them would fail them permanently (OutOf…).
     """
     releasing = sum(
         uid in manager.book.releasing and availability.is_usable(resource, i) for i, uid in resource.use.holders.items()
@@ -272,14 +272,14 @@ def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list
     held = resource.use.holders.keys() - found
     if not found or len(found) + len(held) <= MAX_NAMED_DEVICES:
         return _first(held | found, listed.ids)
-    # A broken device is not lost among thousands that are held, nor is a held one among thousands that are broken.
+    # Thousands of held devices must not hide a broken one, nor thousands of broken ones a held one.
     fewer, more = sorted((found, held), key=len)
     first = _first(fewer, listed.ids)
     return sorted([*first, *_first(more, listed.ids)[: MAX_NAMED_DEVICES - len(first)]])
 
 
 def _first(device_ids: Collection[str], in_order: Sequence[str] = ()) -> list[str]:
-    """in_order: sorted, and most of them; not all of very many are sorted again for the sake of the first ones."""
+    """in_order: sorted, and most of them; avoids sorting very many again for the first few."""
     if in_order and len(device_ids) > MAX_NAMED_DEVICES:
         first = islice(filter(device_ids.__contains__, in_order), MAX_NAMED_DEVICES)
         device_ids = [*first, *frozenset(device_ids).difference(in_order)]
@@ -305,7 +305,7 @@ def _view(resource: Resource, device_id: str) -> DeviceView:
 
 
 def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
-    """Why a listed device is not healthy: reason and message; empty where the endpoint's state is the reason."""
+    """Why a listed device is unhealthy: reason and message; empty if the endpoint's state is the reason."""
     if not resource.is_live:
         return "", ""
     if resource.flap_damping.has(device.id):
@@ -329,7 +329,7 @@ def _in_other_use(device: Device, other: OtherUse) -> str:
 
 
 def _with_holder(manager: DeviceManager, resource: Resource, view: DeviceView) -> DeviceView:
-    """With the pod that has the device under another name, where one has it."""
+    """Add the pod that has the device under another name, if any."""
     other = resource.use.held_back.get(view.id)
     there = manager.resources.get(other.resource_name) if other is not None else None
     pod_uid = there.use.holders.get(other.device_id) if other is not None and there is not None else None

@@ -22,7 +22,7 @@ _HASH = re.compile("[0-9a-f]{32}")
 
 
 def is_config_hash(uid: str) -> bool:
-    """Whether it has the form of a static pod's UID; UIDs of the API have another."""
+    """Whether it has the form of a static pod's UID; the API's UIDs have another form."""
     return _HASH.fullmatch(uid) is not None
 
 
@@ -42,18 +42,18 @@ class StaticPods:
         self.known = {pod.uid: pod for pod in known}
         # mirror pods as last seen, by UID in the API, with their first hash
         self._mirror_pods: dict[str, Pod] = {}
-        # hash to UID in the API, of proven ones
+        # hash to UID in the API, of proven mirror pods
         self._uids: dict[str, str] = {}
 
     # -- the API ----------------------------------------------------------------------------------------------------------
 
     def synced(self, uids: Collection[str]) -> None:
-        """UIDs of all objects: others are gone."""
+        """uids: UIDs of all objects; others were deleted."""
         self._mirror_pods = {uid: pod for uid, pod in self._mirror_pods.items() if uid in uids}
         self._uids = {config_hash: uid for config_hash, uid in self._uids.items() if uid in uids}
 
     def seen(self, pod: Pod) -> Pod | None:
-        """The pod under the UID by which the runtime knows it; None for an unproven mirror pod."""
+        """The pod with its UID in the runtime; None for an unproven mirror pod."""
         before = self._mirror_pods.get(pod.uid)
         if before is None and not pod.config_hash:
             return pod
@@ -63,7 +63,7 @@ class StaticPods:
         return self._proven(pod)
 
     def gone(self, uid: str) -> str:
-        """Remove a deleted object. Returns the UID by which the runtime knows its pod."""
+        """Remove a deleted object. Returns the UID of its pod in the runtime."""
         pod = self._mirror_pods.pop(uid, None)
         if pod is None or self._uids.get(pod.config_hash) != uid:
             return uid
@@ -73,12 +73,14 @@ class StaticPods:
     # -- the runtime ------------------------------------------------------------------------------------------------------
 
     def listed(self, found: Iterable[StaticPod], held: Collection[str]) -> list[Pod]:
-        """All that the runtime can reach; those with a mirror pod or devices stay. Returns the pods that are proven by it."""
+        """Set all static pods that the runtime can reach; known ones with a mirror pod or devices stay. Returns the newly proven
+        pods.
+        """
         self.known = {uid: pod for uid, pod in self.known.items() if uid in self._uids or uid in held}
         return [proven for pod in found for proven in self.shown(pod)]
 
     def shown(self, static_pod: StaticPod) -> list[Pod]:
-        """The runtime has a sandbox of it. Returns the pod that is proven by it, if any."""
+        """The runtime has a sandbox of it. Returns the newly proven pods."""
         if self.known.get(static_pod.uid) == static_pod:
             return []
         self.known[static_pod.uid] = static_pod

@@ -86,7 +86,7 @@ class AllocationBook:
             self.add(replace(allocation, pod_uid=known_as))
 
     def drop(self, allocation: Allocation) -> None:
-        """Remove this allocation and those of the same pod that share a device with it."""
+        """Remove this allocation, and allocations of the same pod that share a device with it."""
         entries = self.by_pod[allocation.pod_uid]
         del entries[allocation.container, allocation.resource_name]
         if not entries:
@@ -146,7 +146,7 @@ class AllocationBook:
         return sorted(found, key=lambda a: a.resource_name)
 
     def sharers(self, pod_uid: str, container: str) -> list[Allocation]:
-        """The container's allocations, and those of the pod's other containers that share a device with them."""
+        """The container's allocations, and other allocations of the pod that share a device with them."""
         mine = {(a.resource_name, i) for a in self.of_container(pod_uid, container) for i in a.device_ids}
         return [a for a in self.of_pod(pod_uid) if not mine.isdisjoint((a.resource_name, i) for i in a.device_ids)]
 

@@ -34,7 +34,7 @@ class Parents:
         )
 
     def device_ids(self, parts: Parts) -> tuple[str, ...]:
-        """Choose parts of these physical devices: those of init containers first, then the lowest numbers."""
+        """Choose parts of these physical devices: parts of init containers first, then the lowest numbers."""
         found: list[str] = []
         for parent, count in parts.items():
             ids = [*_by_number(self._reusable_ids, parent), *_by_number(self._free_ids, parent)]

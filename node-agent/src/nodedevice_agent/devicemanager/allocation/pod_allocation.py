@@ -305,7 +305,7 @@ def _needs(requests: Iterable[DeviceRequest]) -> list[Need]:
 
 
 def _update_reusable(reusable: set[str], request: DeviceRequest, device_ids: Iterable[str]) -> None:
-    """Devices that later containers may reuse: those of init containers, except devices that another container keeps."""
+    """Devices of init containers that later containers may reuse, except devices that another container keeps."""
     if request.kind is ContainerKind.INIT:
         reusable.update(device_ids)
     elif reusable:

@@ -15,7 +15,7 @@ from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 # of a variable, mount, device file or annotation, in addition to its text
 _ENTRY_OCTETS: Final = 200
 NO_NUMA_NODE = -1
-# the end of the year 9999: a later time has no text in the API
+# the end of the year 9999: the API cannot express a later time
 MAX_SINCE = 253_402_300_799
 # Pod UID, container, resource name.
 AllocationKey = tuple[str, str, str]
@@ -45,13 +45,13 @@ class Allocation:
     delivery: str = ""
     # sorted, without duplicates; derived once, because they are read often
     device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    # of the response and of long device IDs, in memory
+    # size of the response and of long device IDs, in memory
     octets: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         found = tuple(self.ids_by_numa.values())
         device_ids = found[0] if len(found) == 1 and len(found[0]) == 1 else tuple(sorted(set().union(*found)))
-        # one tuple where all are at one node, or at none
+        # one tuple if all devices are at one node, or at none
         device_ids = next((ids for ids in found if ids == device_ids), device_ids)
         object.__setattr__(self, "device_ids", device_ids)
         octets = kept_octets(self.response, self.edits, device_ids)

@@ -1,4 +1,4 @@
-"""Maps devices to the IDs by which they are known: an ID is stable while it is held, or else while it is cordoned. Pure.
+"""Maps devices to their known IDs: an ID is stable while it is held, or else while it is cordoned. Pure.
 
 A device may have had another ID before: by another link, by its port, by a serial number that turned out to be shared. An ID that
 was stored for another device is not one of its names: see stored_names.
@@ -33,11 +33,11 @@ def as_known(
     listed = with_stored_ids(listed, stored)
     if not listed.has_aliases:
         return listed
-    # parts of one device go by the ID of one device
+    # parts of one device share the ID of that device
     groups: dict[str, list[Device]] = {}
     for device in listed.devices.values():
         groups.setdefault(device.parent or device.id, []).append(device)
-    # of the devices that do not go by their own ID: the number of the alias, from 1 on
+    # for devices that do not use their own ID: the number of the alias, from 1 on
     chosen: dict[str, int] = {}
     # an ID that now belongs to another device is not an alias
     taken = {*listed.devices}
@@ -47,7 +47,7 @@ def as_known(
         number = _known_alias(group, known, taken) if forms or cordoned else 0
         numbers = {device.id: number for device in group} if number else {}
         if forms and forms != [number]:
-            # but where pods hold parts of it by several, each part by its own
+            # if pods hold parts of it by several IDs, each part keeps its own
             numbers |= {d.id: _known_alias([d], held, taken) for d in group if _forms([d], held)}
         chosen |= numbers
         taken.update(device.aliases[numbers[device.id] - 1] for device in group if numbers.get(device.id))
@@ -57,13 +57,13 @@ def as_known(
 
 
 def _forms(group: list[Device], held: Container[str]) -> list[int]:
-    """The forms of ID by which some of these are held: 0 is the own ID, the others are aliases."""
+    """The forms of ID that pods hold of these devices: 0 is the own ID, the others are aliases."""
     forms = (form for device in group for form in enumerate((device.id, *device.aliases)))
     return sorted({number for number, device_id in forms if device_id in held})
 
 
 def _known_alias(group: list[Device], known: Container[str], taken: Container[str]) -> int:
-    """Which alias of these devices they go by, counted from 1; 0: by their own IDs. taken: IDs that are others'."""
+    """The number of the alias that these devices use, from 1; 0: their own IDs. taken: IDs of other devices."""
     if any(device.id in known for device in group):
         return 0
     for number in range(1, min(len(device.aliases) for device in group) + 1):

@@ -34,7 +34,7 @@ def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]
     taken, kinds = Index[Claim](), set[tuple[Identity, tuple[str, str] | None]]()
 
     def take(claim: Claim) -> None:
-        # of the parts of one device, which are alike, one stands for all: a GPU may have a thousand
+        # one part stands for all parts of one device, which are alike: a GPU may have a thousand
         kind = claim.identity, claim.parent
         if not claim.identity.is_shared or kind not in kinds:
             taken.add(claim, claim.identity.tokens)

@@ -1,4 +1,4 @@
-"""The connections of one resource's plugins, and which device lists are kept of them."""
+"""The connections of one resource's plugins, and the device lists that are kept of them."""
 
 from itertools import dropwhile, takewhile
 from typing import Final
@@ -7,12 +7,12 @@ from msgspec import Struct
 
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices, Size
 
-# How the scope of a resource begins that a plugin of this program serves; behind it, what its parents are the IDs of.
+# The prefix of the scope of a built-in plugin's resource; the ID space of its parents follows.
 BUILT_IN = "built-in "
 
 
 class PluginOptions(Struct, frozen=True):
-    """scope: set for a plugin of this program, which says what its devices are, and not by the plugin itself; see BUILT_IN."""
+    """scope: set for a built-in plugin, by the agent and not by the plugin itself; see BUILT_IN."""
 
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
@@ -88,12 +88,12 @@ class Connections(Struct, eq=False):
         self.silent = ()
 
     def kept(self, besides: int | None = None, *, besides_older: bool = False) -> list[Connection]:
-        """besides: without that one; besides_older: without those before it, either."""
+        """The connections with kept lists. besides: excludes that connection; besides_older: also excludes those before it."""
         own = dropwhile(lambda one: besides_older and one.endpoint != besides, self.live)
         return [c for c in (*own, *self.silent) if c.endpoint != besides]
 
     def size_of(self, endpoint: int) -> Size:
-        """Of that connection's list; nothing before one of it was accepted."""
+        """The size of that connection's list; 0 before its first accepted list."""
         connection = self.find(endpoint)
         return Size() if connection is None or connection.listed is None else connection.listed.size
 
@@ -116,15 +116,15 @@ class Connections(Struct, eq=False):
         return connection is not None and connection.is_awaited
 
     def forget_older_lists(self, endpoint: int) -> None:
-        """Of connections older than that one, which is about to list. Their plugins list again if they are needed again."""
+        """Drop lists of connections older than that one, which is about to list. Their plugins list again if needed."""
         if self.find(endpoint) is None:
-            # a list that came late, of a connection that has ended
+            # a late list of an ended connection
             return
         for connection in takewhile(lambda one: one.endpoint != endpoint, self.live):
             connection.listed = connection.refusal = None
 
     def answers_again(self, endpoint: int) -> tuple[ListedDevices, ...]:
-        """The plugin of that connection was silent, and is about to be connected again: its lists, which count again."""
+        """Remove a silent connection whose plugin is about to be connected again. Returns its lists, which count again."""
         found = [c for c in self.silent if c.endpoint == endpoint]
         self.silent = tuple(c for c in self.silent if c.endpoint != endpoint)
         return tuple(each for c in found for each in (c.listed, c.refusal) if each is not None)

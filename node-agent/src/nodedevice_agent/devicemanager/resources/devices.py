@@ -31,7 +31,7 @@ MAX_NUMA_NODE = 2**31 - 1
 MAX_DEVICES = 32 * 4096
 # The same limit for the kubelet's own plugins, which are only shown: devices that the agent allocates come first.
 MAX_DEVICES_OF_KUBELET = 16 * 4096
-# After a plugin has gone, unclaimed devices of a longer list are no longer known by name.
+# After a plugin has gone, a longer list only keeps the names of claimed devices.
 MAX_KEPT_OF_GONE = 256
 # In memory: a device with its places in the list, less its ID; and an attribute, less its name and its value.
 _DEVICE_OCTETS, _ATTRIBUTE_OCTETS = 192, 72
@@ -39,17 +39,17 @@ TOO_MANY = (
     f"the device plugins of a node may list {MAX_DEVICES} devices in all; the latest list of this one alone exceeds that and is "
     "refused, and the list before it counts: have it list fewer, coarser devices"
 )
-# in place of what most lists have none of: one object
+# one shared object for fields that are empty in most lists
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 _NO_IDS: Final[frozenset[str]] = frozenset()
-# IDs that are sorted at once
+# IDs per sort
 _A_RUN = 4096
 _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
 
 
 class Size(msgspec.Struct, frozen=True, gc=False):
-    """Of device lists. octets: that they take in memory, about."""
+    """The size of device lists. octets: approximate memory."""
 
     devices: int = 0
     octets: int = 0
@@ -59,7 +59,7 @@ class Size(msgspec.Struct, frozen=True, gc=False):
         return Size(devices, self.octets * devices // self.devices) if self.devices else self
 
 
-# not for the garbage collector, which would go through a hundred thousand of them in any turn of the event loop
+# untracked by the garbage collector, which would traverse a hundred thousand of them within a turn of the event loop
 class Device(msgspec.Struct, frozen=True, gc=False):
     """One device of one resource. numa_nodes: sorted, empty when the plugin reports no topology.
 
@@ -67,8 +67,8 @@ class Device(msgspec.Struct, frozen=True, gc=False):
     ID for a whole one. part_size: of a physical device in ListedDevices.parents, the size of one part. Only some plugins report
     these.
 
-    identity, files, is_shared, aliases: see DeviceDetails; of built-in plugins alone. files: number by path, sorted. listed_as: the
-    ID by which its plugin lists it, if that differs.
+    identity, files, is_shared, aliases: see DeviceDetails; of built-in plugins alone. files: number by path, sorted. listed_as: its
+    ID in the plugin's list, if that differs.
     """
 
     id: str
@@ -87,7 +87,7 @@ class Device(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether its built-in plugin cannot read that it is the device that it was. Of other plugins no device has that reason."""
+        """Whether its built-in plugin cannot read its current identity. Devices of other plugins never have that reason."""
         return self.healthy and self.reason == Reason.DEVICE_UNCONFIRMED
 
 
@@ -197,7 +197,7 @@ class ListedDevices:
                 by_parent[device.parent] = sorted((*by_parent.get(device.parent, ()), device_id))
         derived: dict[str, object] = {
             "devices": {**self.devices, **more},
-            # two sequences in order, which sorting finds
+            # two sequences in order, which sorted() detects
             "ids": tuple(sorted(chain(self.ids, sorted(more)))),
             "unhealthy_ids": tuple(sorted(chain(self.unhealthy_ids, sorted(more)))),
             "by_parent": by_parent or NOTHING,
@@ -211,19 +211,19 @@ class ListedDevices:
 
 
 def sorted_in_pieces(ids: Iterable[str]) -> list[str]:
-    """As sorted(), which takes a tenth of a second for a hundred thousand IDs, in one call of C in which no other thread runs."""
+    """Sort in steps: sorted() of a hundred thousand IDs takes a tenth of a second in one C call, which blocks other threads."""
     rest = iter(ids)
     runs: list[list[str]] = []
     while run := sorted(islice(rest, _A_RUN)):
         runs.append(run)
     while len(runs) > 1:
-        # two runs that are sorted are merged
+        # two sorted runs are merged
         runs = [sorted([*first, *second]) for first, second in zip_longest(runs[::2], runs[1::2], fillvalue=())]
     return runs[0] if runs else []
 
 
 def unheld(refused: ListedDevices) -> ListedDevices:
-    """The same refusal where the list is not held until there is room: it counts when it comes again."""
+    """Change a refusal for a list that is not kept until it fits: the plugin must send it again."""
     return no_list(Size(MAX_DEVICES + 1, refused.size.octets), f"{refused.id_error}, and restart it then")
 
 
@@ -273,7 +273,7 @@ class _Examples:
     def add(self, device_id: str) -> None:
         self.count += 1
         shown = device_id[:_EXAMPLE_CHARACTERS]
-        # one more than is shown, to know whether there are more
+        # one more than is shown, to detect further ones
         if len(self._examples) <= _EXAMPLES_NAMED and shown not in self._examples:
             self._examples.append(shown)
 
@@ -316,7 +316,7 @@ def accept(
             if not earlier.healthy:
                 continue
         if (same := known.devices.get(device.id)) is not None:
-            # one object for equal IDs: a list is followed by others with the same
+            # one object for equal IDs, as later lists contain the same IDs
             device = same if same == device else msgspec.structs.replace(device, id=same.id)
         devices[device.id] = device
     id_error = _id_error(duplicate, too_long, no_part)

@@ -16,11 +16,11 @@ from msgspec import Struct, structs
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 
-# Changes of one list that are counted by device.
+# Changes of one list that are counted per device.
 MOST_AT_ONCE = 1024
-# Damped devices, and those with recent changes; others are not damped until there is room.
+# Limit of damped devices, and of those with recent changes; further devices are not damped until others leave.
 _MOST_KEPT = 4096
-# in place of an ID: of a change of very many devices at once
+# stands for an ID in a change of very many devices at once
 _ALL = ""
 
 
@@ -55,7 +55,7 @@ class FlapDamping:
         self.clear()
 
     def clear(self) -> None:
-        """The devices are forgotten."""
+        """Forget the devices."""
         # Limits the memory for a plugin that keeps listing new devices: twice its longest list.
         self._most_kept = 0
         self._recent: dict[str, list[float]] = {}
@@ -101,7 +101,7 @@ class FlapDamping:
         yield from (i for i in before.unhealthy_ids if i not in is_sick and i in after.devices)
         if before.ids != after.ids:
             yield from before.devices.keys() - after.devices.keys()
-            # of those alone that are known here
+            # only of devices that are known here
             yield from [i for i in chain(self._recent, self._damped) if i in after.devices and i not in before.devices]
 
     def with_absent(self, listed: ListedDevices) -> ListedDevices:

@@ -21,17 +21,17 @@ class DeviceIdentities(Struct, eq=False):
     use: DeviceUse
     said: ListedDevices = NO_DEVICES
     past: Mapping[str, Identity] = NOTHING
-    # whether devices are listed that the plugin has left out
+    # whether the list contains damped devices that the plugin omitted
     _is_damped: bool = False
-    # held devices that were not shared when they were listed before; a pod has one alone until it has ended
+    # held devices that were exclusive in an earlier list; one pod keeps such a device alone until it has ended
     _held_alone: frozenset[str] = _NONE
-    # ... of these the ones that are shared by now
+    # ... of these, the devices that are shared now
     _apart: frozenset[str] = _NONE
 
     # -- changes --------------------------------------------------------------------------------------------------------
 
     def follow(self, before: ListedDevices, reported: ListedDevices, *, is_live: bool) -> None:
-        """The list is another one. before: the list until now. reported: without damped devices that are left out."""
+        """Follow a new list. before: the list until now. reported: without damped devices that are left out."""
         listed = self.use.listed
         self.said, self._is_damped = (reported if is_live else NO_DEVICES), listed is not reported
         if before.has_identities or self.past:

@@ -1,7 +1,7 @@
 """Limits the lists of a node's plugins, per domain and in total: the number of devices and their memory.
 
 A list that exceeds a limit is refused whole, and the list before it stays. It is accepted once another list shrinks or a plugin
-goes. Of a plugin that has gone, only claimed devices are kept.
+goes. After a plugin has gone, only its claimed devices are kept.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 # node has, half of the bound.
 MAX_SMALL_LIST = 256
 _SMALL_OCTETS = 128 * 1024
-# What one domain leaves to others.
+# The room that one domain leaves to others.
 MAX_DEVICES_OF_DOMAIN = 28 * 4096
 # The most devices with short reasons, or half a million attributes; an agent has 384 MiB in the chart.
 MAX_OCTETS = 64 * 1024 * 1024
@@ -35,10 +35,10 @@ class ListLimit:
         self._resources = resources
         # resources with a refused list that waits for room
         self._waiting: set[str] = set()
-        # what each resource's lists took when it was noted last; and the sums of these, by domain and ("") of all
+        # the noted size of each resource's lists; and the sums of these, by domain and ("") in total
         self._sizes: dict[str, Size] = {}
         self._sums: dict[str, Size] = {}
-        # whether one takes less since refused lists were last given room
+        # whether a list shrank since refused lists were last checked
         self.has_shrunk = False
 
     def accepted(self, resource: Resource, endpoint: int, listed: ListedDevices) -> ListedDevices:
@@ -46,7 +46,7 @@ class ListLimit:
         this connection.
         """
         if listed.is_refused:
-            # Counted and not read: which bound it exceeds is known here, unless it is one by itself.
+            # Counted and not read: the exceeded limit is known here, unless the list alone exceeds it.
             is_alone = listed.size.devices > MAX_DEVICES
             why = "" if is_alone else self._problem(resource, endpoint, listed.size)
             return no_list(listed.size, why or listed.id_error)
@@ -57,7 +57,7 @@ class ListLimit:
         return no_list(listed.size, why) if why else listed
 
     def most_devices(self, resource_name: str, endpoint: int) -> int:
-        """The number of devices up to which a list of that connection is accepted; a longer list need not be read."""
+        """The maximum length of an acceptable list on that connection; a longer list need not be read."""
         resource = self._resources.get(resource_name)
         if resource is None:
             return 0

@@ -21,7 +21,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.same_devices import GivenNumbers, SameDevices
 from nodedevice_agent.devicemanager.resources.use import OtherUse
 
-# A word, the name of the resource (that of instances is empty), and the size of parts.
+# A word, the name of the resource (empty for instances), and the size of parts.
 Use = tuple[str, str, str]
 _WHOLE, _PARTS, _INSTANCES = "whole", "parts", "instances"
 # Devices of one scope that name physical devices, which are compared with each other at each change. A node has some hundred.
@@ -70,7 +70,7 @@ class PhysicalDevices:
         state = [(r.name, id(r.listed), r.is_live, r.use.holds, r.presence.scope) for r in resources]
         seen = self._seen.get(scope)
         if seen is None or seen.state != state:
-            # with the lists, so that no other gets the identity of one
+            # keep the lists, so that no other list reuses the id() of one
             seen = self._seen[scope] = _Seen(state, [r.listed for r in resources], *self._decide(scope, resources))
         if not self._uses[scope]:
             del self._uses[scope], self._seen[scope]
@@ -103,7 +103,7 @@ class _Seen(Struct):
 
 
 def _set(resource: Resource, found: Mapping[str, OtherUse], excess: str) -> bool:
-    """Whether that changed anything."""
+    """Whether the update changed anything."""
     is_changed = found != resource.use.held_back or excess != resource.use.excess
     if is_changed:
         resource.use.held_back, resource.use.excess = found, excess
@@ -117,7 +117,7 @@ def _held_back_in(
     for parent, device_ids in resource.listed.by_parent.items():
         here = held.get(parent, {})
         if not here and len(listed.get(parent, ())) <= 1:
-            # the only use there is
+            # the only use
             continue
         for use, ids in _by_use(resource, parent, device_ids):
             others = [_other(other, name) for other, name in here.items() if other != use]
@@ -131,7 +131,7 @@ def _held_back_in(
 def _by_use(resource: Resource, parent: str, device_ids: Sequence[str]) -> list[tuple[Use, Sequence[str]]]:
     """The ways in which a resource lists a physical device, and the IDs of each."""
     first = resource.devices[device_ids[0]]
-    # parts of one device are all alike
+    # parts of one device are alike
     if resource.listed.part_rules is not None or len(device_ids) == 1:
         return [(_use(resource, first), device_ids)]
     if parent not in resource.devices or resource.devices[parent].parent != parent:
@@ -142,7 +142,7 @@ def _by_use(resource: Resource, parent: str, device_ids: Sequence[str]) -> list[
 
 
 def _held(resources: Iterable[Resource], listed: Mapping[str, object]) -> dict[str, dict[Use, str]]:
-    """By physical device and use: the resource by which pods hold it, even if no plugin lists it so any more.
+    """By physical device and use: the resource under which pods hold it, even if no plugin lists it so any more.
 
     resources: of one scope, and those whose plugins have not connected since a restart: their scope is unknown.
     """

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
-# A plugin that has not listed by then has failed, and is restarted by itself.
+# A plugin that has not listed by then has failed, and is restarted separately.
 LONGEST_SECONDS = 10.0
 
 
@@ -50,7 +50,7 @@ class Preference:
         return self._wait_for(frozenset(), None) if self._deadline is not None and self._deadline <= now else []
 
     def added(self, resource: Resource) -> None:
-        """A resource is known, or who serves it."""
+        """Update a resource that is new, or whose plugin changed."""
         resource.presence.awaits_others = resource.presence.is_built_in and bool(self.awaited - {resource.name})
 
     def _wait_for(self, awaited: frozenset[str], deadline: float | None) -> list[str]:

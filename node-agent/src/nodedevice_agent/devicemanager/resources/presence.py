@@ -49,22 +49,22 @@ class Presence(Struct, eq=False):
 
     @property
     def is_built_in(self) -> bool:
-        """Whether a plugin of this program serves it, or did so last."""
+        """Whether a built-in plugin serves it, or did so last."""
         return self.scope is not None and self.scope.startswith(BUILT_IN)
 
     # -- changes --------------------------------------------------------------------------------------------------------
 
     def has_settled(self) -> None:
-        """The numbers that were published last stay no longer."""
+        """The numbers that were published last no longer stay."""
         self._settle(None)
 
     def forgotten(self) -> None:
-        """It is not known any more: nothing of it changes by time."""
+        """The resource is forgotten: cancel its timers."""
         self._end_grace(None)
         self._settle(None)
 
     def connected(self, settles_at: float) -> None:
-        """settles_at: until when its list is waited for, where its end was meant and nothing but that was shown."""
+        """settles_at: the time until which its list is awaited, if its end was intended and not shown otherwise."""
         if self.is_not_configured:
             self._settle(settles_at)
         self.state, self.is_not_configured, self.is_silent, self.lost_to = EndpointState.RUNNING, False, False, None
@@ -90,7 +90,7 @@ class Presence(Struct, eq=False):
         self._end_grace(None)
 
     def not_configured(self, lost_to: str | None = None) -> None:
-        """It is gone without a grace period. lost_to: the name that has its place."""
+        """The resource is gone without a grace period. lost_to: the name that has its place."""
         self._settles_at = None
         self._settle(None)
         self.gone()

@@ -25,10 +25,10 @@ _OF_DOMAIN: Final = "domain "
 
 @dataclass(slots=True, eq=False)
 class Resource:
-    """Mutable state of one resource; only the device manager changes it. It has slots, and an object of its own for little of what
-    is empty: hundreds of names whose plugins are gone stay for an hour, each object in a page of memory that is else free.
+    """Mutable state of one resource; only the device manager changes it.
 
-    deadlines: of the device manager.
+    It has slots, and shares objects for empty fields. Hundreds of names whose plugins are gone stay for an hour, and each object
+    would keep a page of memory in use. deadlines: of the device manager.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Resource:
     newest: Connection = field(default_factory=lambda: NO_CONNECTION)
     # the current list: the newest connection's with an accepted list, else the last one known
     _reported: ListedDevices = NO_DEVICES
-    # ... and the damped devices that it has left out
+    # ... and the damped devices that it omitted
     listed: ListedDevices = NO_DEVICES
     devices: Mapping[str, Device] = field(default_factory=lambda: NO_DEVICES.devices)
     # a connected plugin has sent its list; without one no device counts as healthy
@@ -62,7 +62,7 @@ class Resource:
     # -- changes ----------------------------------------------------------------------------------------------------
 
     def cordon(self, ids: frozenset[str]) -> None:
-        """All cordons: of single devices, or of physical ones with all that is listed or held of them."""
+        """Set all cordons: of single devices, or of physical devices with all their listed or held parts."""
         self.use.cordons = self.use.cordoned_ids = ids
         self._derive()
 
@@ -73,7 +73,7 @@ class Resource:
         self._derive()
 
     def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:
-        """A complete list was received; of a refused one the list before it stays. Returns whether it changed anything."""
+        """A complete list was received; a refused list leaves the one before it in force. Returns whether it changed anything."""
         connection = self.connections.find(endpoint)
         if connection is None:
             return False
@@ -94,7 +94,7 @@ class Resource:
         return is_changed or was_settling or not was_live
 
     def end_damping(self, now: float) -> bool:
-        """Whether damping has ended for a device, by time."""
+        """End expired damping. Returns whether it ended for a device."""
         has_ended = self.flap_damping.expire(now)
         if has_ended:
             self._derive()
@@ -121,12 +121,12 @@ class Resource:
         return before != (self.newest.endpoint, self.listed, self.is_live, self.connections.sockets())
 
     def replaced(self, settles_at: float) -> None:
-        """Another built-in plugin takes the place of the one that serves it: as after a restart, it is waited for until then."""
+        """Another built-in plugin takes over the resource: as after a restart, its list is awaited until then."""
         if self.is_live and self.presence.is_built_in:
             self.presence.is_replaced(settles_at)
 
     def unconfigured(self) -> bool:
-        """Nothing configures it any more: where a built-in plugin served it last, it is gone without a grace period.
+        """The configuration no longer names it: if a built-in plugin served it last, it is gone without a grace period.
 
         Returns whether this changed anything; while a plugin is connected it does not.
         """
@@ -137,7 +137,7 @@ class Resource:
         return True
 
     def displaced(self, by: str) -> None:
-        """Its place is another name's: its plugins do not count any more, and it is gone without a grace period."""
+        """Another name took its place: its plugins no longer count, and it is gone without a grace period."""
         self.connections.clear()
         self.presence.not_configured(lost_to=by)
         self._forget_devices()
@@ -153,7 +153,7 @@ class Resource:
         self._derive()
 
     def forgotten(self) -> None:
-        """It is not known any more: nothing of it changes by time."""
+        """The resource is forgotten: cancel its timers."""
         self.presence.forgotten()
         self.flap_damping.clear()
 
@@ -180,7 +180,7 @@ class Resource:
         return (*sizes, self._reported.size.of(count))
 
     def latest(self, endpoint: int) -> ListedDevices:
-        """The latest list of that connection, or what stands for a refused one; before its first one, that of the resource."""
+        """The latest list of that connection, or the placeholder of a refused one; before its first list, that of the resource."""
         connection = self.connections.find(endpoint)
         if connection is not None and connection.refusal is not None:
             return connection.refusal
@@ -193,7 +193,7 @@ class Resource:
 
     @property
     def awaits_devices(self) -> bool:
-        """Whether the connected plugin has listed no device since it registered, so a device that it lacks may still come."""
+        """Whether the connected plugin has listed no device since it registered, so a missing device may still come."""
         connection = self.connections.with_list()
         return self.is_live and (connection is None or not connection.has_listed_devices)
 
@@ -205,18 +205,18 @@ class Resource:
         return self.is_live and is_known and not use.excess
 
     def plugin_ids(self, device_ids: Iterable[str]) -> tuple[str, ...]:
-        """The IDs by which the plugin lists these devices, sorted."""
+        """The plugin's own IDs of these devices, sorted."""
         if not self._reported.has_aliases and not self._reported.has_identities:
             return tuple(sorted(device_ids))
         listed = ((device_id, self._reported.devices.get(device_id)) for device_id in device_ids)
         return tuple(sorted(device.listed_as or i if device is not None else i for i, device in listed))
 
     def reported(self, device_id: str) -> Device | None:
-        """As a connected plugin lists it now, damped or not."""
+        """The device as a connected plugin lists it now, damped or not."""
         return self._reported.devices.get(device_id) if self.is_live else None
 
     def scoped_parent(self, device_id: str) -> tuple[str, str] | None:
-        """The physical device of a listed one, or of a held one, in its scope; None without either."""
+        """The physical device of a listed or held device, in its scope; None without either."""
         device, scope = self.devices.get(device_id), self.presence.scope
         parent = device.parent if device is not None else self.use.parent_of(device_id)
         return (scope, parent) if parent and scope is not None else None
@@ -255,7 +255,7 @@ class Resource:
         return (self._reported if is_same else found).refused(refusal.id_error)
 
     def _as_known(self, listed: ListedDevices) -> ListedDevices:
-        """Rename listed devices to the IDs by which they are held and cordoned, if the list has identities or aliases."""
+        """Rename listed devices to their held and cordoned IDs, if the list has identities or aliases."""
         if not listed.has_identities and not listed.has_aliases:
             return listed
         use = self.use

@@ -21,7 +21,7 @@ GivenNumbers = Iterable[Given]
 _Node = tuple[str, object]
 # its place among all, the first device, and the IDs of all that are shared and alike; see ListedDevices.kinds
 _Kind = tuple[int, Device, Sequence[str]]
-# a resource's name, its kinds, and claimed devices that are not as a plugin lists them now
+# a resource's name, its kinds, and claimed devices that differ from a plugin's current list
 _Said = tuple[str, Mapping[object, tuple[Device, Sequence[str]]], Mapping[str, Identity]]
 
 # For all built-in plugins; devices that are shared and alike count once. A node has some hundred.
@@ -42,7 +42,7 @@ class SameDevices:
         self._kinds: Mapping[_Node, _Kind] = {}
         self._by_number: Mapping[str, Sequence[_Node]] = {}
         self._tokens: Mapping[_Node, tuple[str, ...]] = {}
-        # nodes that have something in common with another one
+        # nodes that share a token or place with another one
         self._contested: frozenset[_Node] = frozenset()
 
     @property
@@ -146,7 +146,7 @@ def _too_many(by_preference: Iterable[Resource]) -> dict[str, str]:
 
 
 def _offer(resource: Resource, kind: _Kind) -> tuple[Claim, Sequence[str]] | None:
-    """The first free one, one for all that are alike; and the IDs of these."""
+    """The first free device, one for all that are alike; and the IDs of these."""
     _, device, ids = kind
     free = resource.use.free_of(ids)
     if not free:

@@ -49,11 +49,11 @@ class DeviceUse(Struct, eq=False):
     cordons: frozenset[str] = frozenset()
     cordoned_ids: frozenset[str] = frozenset()
     are_cordons_synced: bool = True
-    # physical devices of held ones that are not listed any more, such as instances that were destroyed
+    # physical devices of held devices that are no longer listed, such as destroyed instances
     _past_parents: Mapping[str, str] = NOTHING
 
     def follow(self, before: ListedDevices) -> None:
-        """The list is another one, or the cordons are. before: the list until now."""
+        """Update after a change of the list or the cordons. before: the list until now."""
         listed = self.listed
         gone = [device_id for device_id in self.holders if device_id not in listed.devices]
         past = {**self._past_parents, **{i: before.devices[i].parent for i in gone if i in before.devices}}
@@ -66,7 +66,7 @@ class DeviceUse(Struct, eq=False):
     # -- reads -----------------------------------------------------------------------------------------------------------
 
     def named(self) -> Collection[str]:
-        """Devices that are known by name without a plugin."""
+        """Devices whose names are kept without a plugin."""
         return {*self.holders, *self.reserved, *self.cordoned_ids}
 
     def claimed(self) -> Set[str]:

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 
-# Environment variables and device files of one container that are compared with edits: twice those of a namespace with 250
+# Environment variables and device files of one container that are compared with edits: twice the number of a namespace with 250
 # Services, which the kubelet describes in seven variables each.
 MOST_SHOWN = 4096
 

@@ -80,14 +80,14 @@ DevicesNotInjected = Callable[[str, str, str], bool]
 
 
 class Snapshot(Struct, frozen=True):
-    """reserved: of the releasing devices, how many the scheduler has already assigned to bound pods that are pending.
+    """reserved: the number of releasing devices that the scheduler has already assigned to pending pods on this node.
 
-    id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; where the devices are
+    id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; if the devices are
     parts, their parents. unhealthy: the first few devices that are unhealthy, or have such parts, even if `devices` is cut before
     them; none while no plugin is connected. remembered_cordons: by device ID, sorted. unknown_cordons: the first IDs that match no
-    device, with who cordoned them if noted. sockets: see Connections. possible_holders: how many pods may hold devices unknown
-    here. is_not_configured: it is gone, because its plugin was removed from the configuration, or another name has its place.
-    lost_to: that name, "" if unknown, None while it has its place.
+    device, with who cordoned them if noted. sockets: see Connections. possible_holders: the number of pods that may hold devices
+    unknown here. is_not_configured: it is gone, because its plugin was removed from the configuration, or another name has its
+    place. lost_to: that name, "" if unknown, None while it has its place.
     is_silent: it is stopped, as its plugin does not respond.
     """
 

@@ -233,7 +233,7 @@ class PodAllocation:
         return None
 
     def free(self, resource: Resource) -> Free:
-        """Values of many devices that one event reads once."""
+        """The free devices, read once per event."""
         found = self._free.get(resource.name)
         if found is None:
             ids = availability.free(resource)
@@ -242,7 +242,7 @@ class PodAllocation:
         return found
 
     def look_again(self) -> None:
-        """Drop cached values: others may have taken devices since."""
+        """Drop the cached free devices: others may have taken some since."""
         self._free.clear()
 
     def reusable(self, resource: Resource) -> tuple[str, ...]:

@@ -22,14 +22,14 @@ class Retries(dict[K, PendingAllocation]):
         self._deadlines.set(self._what, key, pending.retry_at)
 
     def remove(self, key: K) -> PendingAllocation | None:
-        """Remove a waiting pod. Returns the removed entry, if any."""
+        """Remove an entry. Returns it, if any."""
         if key not in self:
             return None
         self._deadlines.set(self._what, key, None)
         return super().pop(key)
 
     def remove_where(self, holds: Callable[[K], bool]) -> list[K]:
-        """Remove all these keys. Returns them."""
+        """Remove the entries with matching keys. Returns these keys."""
         found = [key for key in self if holds(key)]
         for key in found:
             self.remove(key)

@@ -1,4 +1,4 @@
-"""Whether a resource is served, by which plugin, and the timers for registration, grace period and plugin restart.
+"""Whether a plugin serves a resource, and the timers for registration, grace period and plugin restart.
 
 Source: kubelet device manager, endpoints and their stop grace period.
 """

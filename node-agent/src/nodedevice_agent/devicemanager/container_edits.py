@@ -77,9 +77,9 @@ class EditConflict(Struct, frozen=True, rename="camel"):
 def in_normal_form(edits: ContainerEdits) -> ContainerEdits:
     """Convert edits to a normal form, in which equal edits compare equal.
 
-    A relative path in the container begins at its root, and a device without a container path gets the host path, as in a container
-    runtime. CDI devices from annotations join the others, and these annotations are removed: they address the runtime, which does
-    not pass them on. An annotation with an invalid CDI device name stays, and is refused.
+    As in a container runtime, a relative path in the container begins at its root. A device without a container path gets the host
+    path. CDI devices from annotations join the others, and these annotations are removed: they address the runtime, which does not
+    pass them on. An annotation with an invalid CDI device name stays, and is refused.
     """
     by_annotation = {
         key: value.split(",") for key, value in sorted(edits.annotations.items()) if _has_cdi_names(key, value)

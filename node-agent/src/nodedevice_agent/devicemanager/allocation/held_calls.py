@@ -6,7 +6,7 @@ is retried with exponential backoff; the devices stay held. The kubelet calls at
 earlier, so that no start waits for a plugin: after allocation, and again when the runtime reports the end of a container. Without a
 runtime (--delivery none) it only makes the first call.
 
-Pending calls are in the checkpoint, so that a restart of the agent does not repeat a completed call, which could reset a device
+Pending calls are in the checkpoint, so that a restart of the agent does not repeat a completed call. That could reset a device
 under a running container. A call in flight when the agent ended is made again. After the checkpoint was lost, the completed calls
 are unknown. Then no call is made until the runtime reports the containers that do not run.
 

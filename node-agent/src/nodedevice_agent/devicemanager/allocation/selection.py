@@ -1,7 +1,7 @@
 """Selects a container's devices of one resource: its pod's own first, then near ones, then the plugin's preferred ones.
 
 Equal inputs give equal selections. The kubelet takes any device of a set; the agent orders them: NUMA nodes with fewer devices
-first (which keeps the others whole for large requests), then lower node numbers, devices of that node alone, and IDs in order.
+first, then lower node numbers, devices of that node alone, and IDs in order. This keeps larger nodes whole for large requests.
 
 Source: kubelet device manager, filterByAffinity and devicesToAllocate @ 1.37.
 """

@@ -6,7 +6,7 @@ Source: kubelet topologymanager and devicemanager/topology_hints.go @ 1.37. The 
 hints (255 to the power of the resources on 8 nodes); here hints with the same nodes are merged first, with the same result.
 
 All resources of a container (of the pod, with scope pod) are decided together. Alignment is checked at each container and at each
-choice, because other pods or a plugin's preferred devices may have taken devices that the rehearsal used.
+choice. Other pods or a plugin's preferred devices may have taken devices that the rehearsal used.
 Source: kubelet topologymanager scopes @ 1.37. Unlike in the kubelet, held devices are never checked again: the kubelet rejects a
 running pod after a restart with a stricter policy.
 """

@@ -1,7 +1,7 @@
 """The kubelet's allocations: this stage replaces the allocator for resources that the kubelet allocates.
 
-The allocations are read from the kubelet. The end of a pod is taken from the API, because the kubelet keeps the devices of finished
-pods until the next pod requests a device.
+The allocations are read from the kubelet. The end of a pod is taken from the API. The kubelet keeps the devices of finished pods
+until the next pod requests a device.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,7 +1,7 @@
 """One resource: its plugins' connections, the devices they list, and three parts about these.
 
 `presence` tracks whether it is served, `use` the holders of its devices, `identities` their identities. Connections have an
-identity, so the end of an old plugin's connection never affects a newer one (the kubelet before 1.37 found them by resource name).
+identity, so the end of an old plugin's connection never affects a newer one. The kubelet before 1.37 found them by resource name.
 """
 
 from collections.abc import Iterable, Mapping

@@ -48,8 +48,8 @@ _LASTING: Final = "/lasting/"
 _PAIR: Final = "pair:"
 _BY_PORT: Final = "by port "
 _HEX: Final = "[0-9a-f]"
-# Words before it are the maker's: GPU-, MIG-. After it the numbers of an instance, as old drivers name it (MIG-GPU-…/7/0), or that
-# of a share: ::0 of NVIDIA's plugin, -0 of HAMi's, -_-0 of Alibaba's.
+# The maker's words precede it: GPU-, MIG-. The numbers of an instance of old drivers follow it (MIG-GPU-…/7/0), or the number of a
+# share: ::0 of NVIDIA's plugin, -0 of HAMi's, -_-0 of Alibaba's.
 _UUID: Final = re.compile(
     rf"((?:[a-z]+-)*)({_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}})(/\d+/\d+)?(?:(?:::|-_-|-)\d+)?",
     re.IGNORECASE,

@@ -1,10 +1,11 @@
-"""Container edits: what a container needs to use its devices, from one device plugin's response or merged from several.
+"""Container edits: the changes that let a container use its devices, from one device plugin's response or merged from several.
 
 A response is brought into a normal form when it is decoded, and only normal forms are compared: paths without repeated slashes,
-permissions in one order, CDI devices by name whichever way the plugin named them. What two responses can both have is joined: the
-permissions of one file, a mount that one of them may write. Where they set the same thing differently, the first resource by name
-wins and the conflict is reported; in the kubelet a random one wins, the first in the order of its map. Whether two paths of the
-host are one device file is known only when the container is created (nri/adjustment).
+permissions in one order, CDI devices by name however the plugin named them. Compatible settings are joined: the permissions of one
+file, a mount that one response may write. If two responses conflict, the first resource by name wins and the conflict is reported;
+in the kubelet a random one wins, the first in the order of its map. Two host paths are only identified as one device file when the
+container is created (nri/adjustment).
+
 Source: kubelet pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions; CDI's annotations:
 tags.cncf.io/container-device-interface pkg/cdi/annotations.go and pkg/parser/parser.go @ v1.1.1.
 """
@@ -30,7 +31,7 @@ class ContainerMount(Struct, frozen=True, rename="camel"):
 
 
 class DeviceFile(Struct, frozen=True, rename="camel"):
-    """permissions: letters of r, w and m, in this order; others, for which it is refused, come last."""
+    """permissions: letters of r, w and m, in this order; invalid letters come last, and the file is refused for them."""
 
     container_path: str
     host_path: str
@@ -48,15 +49,15 @@ class ContainerEdits(Struct, frozen=True, rename="camel"):
 
     @property
     def is_empty(self) -> bool:
-        """Whether they change nothing in a container."""
+        """Whether the edits are empty."""
         return not (self.envs or self.mounts or self.devices or self.annotations or self.cdi_devices)
 
 
 class AllocateResponse(Struct, frozen=True):
     """A device plugin's response to Allocate for one container.
 
-    octets: the ContainerAllocateResponse, protobuf bytes, for the checkpoint. edits: the same, decoded. received_at: by the wall
-    clock, Unix seconds; 0 where it is not known.
+    octets: the ContainerAllocateResponse, protobuf bytes, for the checkpoint. edits: the same, decoded. received_at: wall clock,
+    Unix seconds; 0 if unknown.
     """
 
     octets: bytes
@@ -74,11 +75,11 @@ class EditConflict(Struct, frozen=True, rename="camel"):
 
 
 def in_normal_form(edits: ContainerEdits) -> ContainerEdits:
-    """The same edits, such that equal ones are equal.
+    """Convert edits to a normal form, in which equal edits compare equal.
 
-    A relative path in the container begins at its root, and a device without one has the host's, as in a container runtime. CDI
-    devices that annotations name join the others, and these annotations go: they address the runtime, which does not pass them on.
-    An annotation with a name that is no CDI device's stays, and is refused.
+    As in a container runtime, a relative path in the container begins at its root. A device without a container path gets the host
+    path. CDI devices from annotations join the others, and these annotations are removed: they address the runtime, which does not
+    pass them on. An annotation with an invalid CDI device name stays, and is refused.
     """
     by_annotation = {
         key: value.split(",") for key, value in sorted(edits.annotations.items()) if _has_cdi_names(key, value)
@@ -101,13 +102,13 @@ def _has_cdi_names(key: str, value: str) -> bool:
 
 
 def tidied(host_path: str) -> str:
-    """A path of the host without repeated slashes and `.`; `..` stays, as it may follow a link. A relative one stays relative."""
+    """A path of the host without repeated slashes and `.`; `..` stays, as it may follow a link. A relative path stays relative."""
     parts = [part for part in host_path.split("/") if part not in ("", ".")]
     return "/" * host_path.startswith("/") + "/".join(parts)
 
 
 def _ordered(letters: Iterable[str]) -> str:
-    """Each once, in the order r, w, m; what is no permission last."""
+    """Each letter once, in the order r, w, m; invalid permissions last."""
     return "".join(sorted(set(letters), key=lambda letter: (_ALL_PERMISSIONS.find(letter) % 4, letter)))
 
 
@@ -124,7 +125,7 @@ def merged(responses: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tup
                 conflicts.append(EditConflict(what, name, by, resource_name))
         for mount in edits.mounts:
             first, by = kept[_MOUNT, mount.container_path]
-            # two of one response at one path are its plugin's mistake, for which the container is refused
+            # two mounts of one response at one path are a mistake of its plugin: the container is refused
             if first == mount.host_path or by == resource_name:
                 mounts.append(mount)
     in_order = [responses[name] for name in sorted(responses)]
@@ -139,14 +140,14 @@ def merged(responses: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tup
 
 
 def _values(edits: ContainerEdits) -> Iterator[tuple[str, str, str]]:
-    """What can have one value only: its kind, its name and its value."""
+    """Yield settings that can have only one value: kind, name and value."""
     yield from ((_ENV, name, value) for name, value in edits.envs.items())
     yield from ((_MOUNT, mount.container_path, mount.host_path) for mount in edits.mounts)
     yield from ((_ANNOTATION, key, value) for key, value in edits.annotations.items())
 
 
 def _joined_mounts(mounts: Iterable[ContainerMount]) -> tuple[ContainerMount, ...]:
-    """One of the same path of the host at the same path in the container: writable if one of them is."""
+    """Join mounts of one host path at one container path: writable if one of them is."""
     joined: dict[tuple[str, str], bool] = {}
     for m in mounts:
         joined[m.container_path, m.host_path] = joined.get((m.container_path, m.host_path), True) and m.read_only
@@ -154,7 +155,7 @@ def _joined_mounts(mounts: Iterable[ContainerMount]) -> tuple[ContainerMount, ..
 
 
 def _joined_files(devices: Iterable[DeviceFile]) -> tuple[DeviceFile, ...]:
-    """One of the same path of the host at the same path in the container, with the permissions of all."""
+    """Join device files of one host path at one container path, with the permissions of all."""
     joined: dict[tuple[str, str], str] = {}
     for d in devices:
         joined[d.container_path, d.host_path] = joined.get((d.container_path, d.host_path), "") + d.permissions
@@ -170,7 +171,7 @@ def normalized(path: str) -> str:
 def without(
     edits: ContainerEdits, envs: Collection[str], paths: Collection[str]
 ) -> tuple[ContainerEdits, tuple[str, ...]]:
-    """The edits without these environment variables and the mounts at these paths; and the names of what was removed."""
+    """Remove these environment variables and the mounts at these paths. Also returns the names of the removed settings."""
     removed = [f"env {name}" for name in edits.envs if name in envs]
     removed += [f"mount {mount.container_path}" for mount in edits.mounts if normalized(mount.container_path) in paths]
     if not removed:

@@ -1,6 +1,6 @@
-"""When something happens by time alone: one time for each of many things, and the earliest of all. Pure.
+"""Deadlines: one time for each of many events, and the earliest of all. Pure.
 
-A time that was replaced or taken back leaves the heap when it comes first, or when there are more of these than of what counts.
+A replaced or removed time leaves the heap when it comes first, or when such times outnumber the current ones.
 """
 
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ _FEW = 64
 
 
 class Deadlines:
-    """Times in monotonic seconds, by what happens then, a word, and what it happens to."""
+    """Times in monotonic seconds, by the kind of event, a word, and its subject."""
 
     def __init__(self) -> None:
         self._times: dict[str, dict[Hashable, float]] = {}
@@ -23,7 +23,7 @@ class Deadlines:
         self.are_changed = False
 
     def set(self, what: str, key: Hashable, at: float | None) -> None:
-        """When it happens from now on; None: it does not."""
+        """Set the time of an event; None removes it."""
         times = self._times.setdefault(what, {})
         if at is None:
             self.are_changed |= times.pop(key, None) is not None
@@ -35,7 +35,7 @@ class Deadlines:
                 self._rebuild()
 
     def next(self) -> float | None:
-        """The earliest one."""
+        """Return the earliest time."""
         while self._heap:
             at, _, what, key = self._heap[0]
             if self._times[what].get(key) == at:

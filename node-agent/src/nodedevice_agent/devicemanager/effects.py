@@ -1,4 +1,4 @@
-"""Effects: what the device manager returns for others to carry out. The results come back as events."""
+"""Effects: actions that the device manager returns to its host. Their results come back as events."""
 
 from msgspec import Struct
 
@@ -17,9 +17,9 @@ class CallPreferred(Struct, frozen=True):
 class CallAllocate(Struct, frozen=True):
     """Call Allocate; the response goes to DeviceManager.allocated(ticket, ...) or allocate_failed(ticket, ...).
 
-    pod_uid, container: whose devices these are, for the plugins that want to know.
-    recorded_for: UID of the pod with which the call was recorded, as there is no second one: it is sent when that is on disk,
-    unless the ticket has become void meanwhile. Empty where calls are retried.
+    pod_uid, container: the owner of the devices, for plugins that need it. recorded_for: UID of the pod whose record on disk
+    precedes the call, as the call is never repeated. The call is sent after that record, unless the ticket has become void
+    meanwhile. Empty if calls are retried.
     """
 
     ticket: int
@@ -44,7 +44,7 @@ class CallPreStart(Struct, frozen=True):
 class SaveCheckpoint(Struct, frozen=True):
     """Write DeviceManager.checkpoint(). durable: an allocation changed, so nothing may be published before it is on disk.
 
-    pod_uid: whose allocation; "" for all of them.
+    pod_uid: the pod of that allocation; "" for all of them.
     """
 
     durable: bool
@@ -52,7 +52,7 @@ class SaveCheckpoint(Struct, frozen=True):
 
 
 class Publish(Struct, frozen=True):
-    """The snapshot of this resource changed, or may have."""
+    """The snapshot of this resource may have changed."""
 
     resource_name: str
 
@@ -66,9 +66,9 @@ class UnknownResource(Struct, frozen=True):
 
 
 class AssignedParts(Struct, frozen=True):
-    """A pod has its devices of a resource of which a scheduler has assigned parts. pod: namespace/name. outcome: a metric's label.
+    """A pod has its devices of a resource whose parts a scheduler assigns. pod: namespace/name. outcome: a metric's label.
 
-    problem: why the assignment is not valid; empty where it is.
+    problem: why the assignment is invalid; "" if it is valid.
     """
 
     pod: str
@@ -78,7 +78,7 @@ class AssignedParts(Struct, frozen=True):
 
 
 class TakeList(Struct, frozen=True):
-    """There is room for the refused list of this connection: read it again; it comes to DeviceManager.listed(...)."""
+    """The refused list of this connection fits now: read it again; it comes to DeviceManager.listed(...)."""
 
     resource_name: str
     endpoint: int

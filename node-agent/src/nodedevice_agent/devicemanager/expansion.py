@@ -1,8 +1,9 @@
 """References to environment variables in a container's command, $(NAME), which the kubelet replaces by their values.
 
-It knows variables of its own making alone; with --delivery nri those that a device plugin sets are left. Pure.
-Source: kubelet pkg/kubelet/container/helpers.go, ExpandContainerCommandAndArgs, and
-third_party/forked/golang/expansion/expand.go @ 1.37.
+The kubelet only knows variables that it sets itself. With --delivery nri, references to variables of a device plugin remain. Pure.
+
+Source: kubelet pkg/kubelet/container/helpers.go, ExpandContainerCommandAndArgs, and third_party/forked/golang/expansion/expand.go @
+1.37.
 """
 
 import re
@@ -19,9 +20,9 @@ def references(command: Iterable[str]) -> Iterator[str]:
 
 
 def arguments(args: Collection[str], envs: Mapping[str, str], named: Collection[str] | None) -> list[str]:
-    """Those of a process, as the kubelet left them, with these variables; empty where they stay.
+    """Expand these variables in a process's arguments, as the kubelet left them; empty if nothing changes.
 
-    named: the names that its pod refers to, by references(); None: not known, and any may be meant.
+    named: the names that its pod refers to, by references(); None: unknown, so any may be meant.
     """
     values = {name: value for name, value in envs.items() if named is None or name in named}
     found = [_replaced(word, values) for word in args if values]
@@ -34,5 +35,5 @@ def _replaced(word: str, values: Mapping[str, str]) -> str:
 
 
 def _closed(word: str) -> str:
-    """The part that has all references: a search for the end of each $( goes through the rest of a word that has no end."""
+    """The part with all references: a search for the end of each $( would read the rest of a word without an end."""
     return word[: word.rfind(")") + 1]

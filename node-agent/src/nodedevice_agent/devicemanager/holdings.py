@@ -1,8 +1,8 @@
-"""The holdings of a resource, for a device plugin that keeps something for each container: what they are, and when it gets them.
+"""The holdings of a resource, for a device plugin that keeps state for each container: their content, and when they are sent.
 
 A holding begins with the call of Allocate and ends when the devices are released: after the container has ended, or when the
-transaction of its pod failed. The plugin removes what it keeps for containers that are not listed, so nothing is listed while
-allocations may exist that are not known here.
+transaction of its pod failed. The plugin removes its state for containers that are not listed. Therefore nothing is listed while
+unknown allocations may exist.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ HoldingKey = tuple[str, str]
 
 
 class Holding(Struct, frozen=True):
-    """One container's devices of a resource. response: as in Allocation, b"" where there is none."""
+    """One container's devices of a resource. response: as in Allocation, b"" if missing."""
 
     pod_uid: str
     container: str
@@ -31,10 +31,10 @@ class Holding(Struct, frozen=True):
 
 
 def holdings(manager: DeviceManager, resource_name: str) -> tuple[Holding, ...] | None:
-    """All holdings of a resource, transactions in progress included; None while they are not known for sure.
+    """All holdings of a resource, transactions in progress included; None while they are uncertain.
 
-    Not known: the checkpoint was lost and nothing is recovered yet, or not everything; or a pod has not been seen, which may be a
-    static pod that the runtime knows by another UID.
+    They are uncertain after a lost checkpoint until recovery is complete, and while a pod is unseen: it may be a static pod that
+    the runtime knows by another UID.
     """
     resource = manager.resources.get(resource_name)
     if resource is None or resource.is_attributed or manager.is_recovering or resource.use.possible_holders:
@@ -56,7 +56,7 @@ def _in_progress(manager: DeviceManager, resource_name: str) -> Iterator[Holding
 
 
 class SyncedHoldings:
-    """What a plugin may keep something for: the containers of its last successful Sync, and of calls of Allocate since.
+    """The containers for which a plugin may keep state, from its last successful Sync and later Allocate calls.
 
     A call whose pod ends meanwhile may reach the plugin after a Sync that was sent later: its container counts until a Sync
     that begins after the call has returned.
@@ -69,18 +69,18 @@ class SyncedHoldings:
 
     @contextmanager
     def allocating(self, key: HoldingKey) -> Iterator[None]:
-        """While Allocate is called for it."""
+        """Count a call of Allocate while it is in flight."""
         self._keys.add(key)
         self._calls[key] += 1
         try:
             yield
         finally:
             self._calls[key] -= 1
-            # without those of which none is left
+            # remove zero counts
             self._calls += Counter()
 
     def is_due(self, endpoint: int, current: Iterable[Holding]) -> bool:
-        """Whether the plugin has got no holdings over that connection yet, or one has ended that no call is in flight for."""
+        """Whether the plugin needs a Sync: it got none over that connection, or a holding without a call in flight has ended."""
         kept = {holding.key for holding in current} | self._calls.keys()
         return endpoint != self._endpoint or not self._keys <= kept
 

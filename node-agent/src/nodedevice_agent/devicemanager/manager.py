@@ -1,10 +1,11 @@
 """The device manager: a state machine over plugins, devices, pods and allocations.
 
-Each public method of the first five groups is an event: it takes `now` (monotonic seconds), changes its own subject and marks what
-follows. settle() carries that out in stages, and returns the effects for the host; it is called after each event, in the same turn.
-Reads change nothing, and time passes only through tick(). Whatever the order of events, no device is ever held or reserved by two
+Each public method of the first five groups is an event: it takes `now` (monotonic seconds), changes its own subject and marks the
+consequences. settle() carries these out in stages, and returns the effects for the host. The host calls it after each event, in the
+same turn. Reads change nothing, and time passes only through tick(). For any order of events, no device is held or reserved by two
 pods, and a committed allocation stays until its pod has ended.
-Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
+
+Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; docs/differences.md lists intended differences.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,13 +43,13 @@ from nodedevice_agent.devicemanager.static_pods import StaticPods
 class DeviceManager:
     """is_recovering: the checkpoint was lost; nothing is allocated until recovered() restores the allocations.
 
-    waits_for_runtime: a runtime reports when containers have ended (`containers`, containers_ended); otherwise a pod that the
-    API reports ended has no containers left. waits_for_cordons: nothing of a resource is allocated before cordoned() was called
-    for it once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
-    allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; always where nothing is set.
-    is_attributed: by resource name, whether the kubelet allocates its devices: these are attributed to pods, not allocated. None
-    where it allocates none. delivery: of new allocations, and of restored ones that record none.
-    make_list_limit: of the resources; what their plugins may list.
+    waits_for_runtime: a runtime reports when containers have ended (`containers`, containers_ended); otherwise a pod that the API
+    reports ended has no containers left. waits_for_cordons: nothing of a resource is allocated before cordoned() was called for it
+    once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
+    allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; by default always. is_attributed: by
+    resource name, whether the kubelet allocates its devices: these are attributed to pods, not allocated. None if it allocates
+    none. delivery: for new allocations, and for restored ones without a record of it.
+    make_list_limit: makes the limits on the lists of the resources' plugins.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class DeviceManager:
         self.resources, self.cordons = self.table.by_name, self.table.cordons
         self.book = book = AllocationBook(self.resources, delivery)
         self._physical = PhysicalDevices(self.resources, self.table.preference)
-        # what the runtime runs; changed by whoever handles the runtime's events
+        # the containers of the runtime; changed by the handler of the runtime's events
         self.containers = RuntimeContainers()
         self.other_holders = OtherHolders(self.resources, book, self.containers)
         self.pods: dict[str, Pod] = {}
@@ -122,8 +123,8 @@ class DeviceManager:
     # -- after each event -------------------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> list[Effect]:
-        """What follows from the events since the last call: limits, claims of devices, attribution and allocation, calls that are
-        due. Returns the effects, each once, what must be on disk first. A stage without a mark costs nothing.
+        """Carry out the consequences of the events since the last call: limits, claims of devices, attribution, allocation, due
+        calls. Returns the effects, each once, writes to disk first. A stage without a mark costs nothing.
         """
         marks, allocator = self._marks, self.allocator
         if self.table.list_limit.has_shrunk:
@@ -143,7 +144,7 @@ class DeviceManager:
         return marks.take()
 
     def _settle_claims(self) -> None:
-        """Which use of a device counts, where several resources have it: what the others hold back may have changed."""
+        """Decide which use of a device counts if several resources list it, and update the devices that the others hold back."""
         marks, self._marks.are_claims_due = self._marks, False
         changed = self._physical.hold_back(self.other_holders.given_numbers())
         shown = marks.shown_with
@@ -157,7 +158,7 @@ class DeviceManager:
             marks.freed(changed)
 
     def _settle_calls(self, now: float) -> None:
-        """Calls about held devices: Allocate where its response was lost, and PreStartContainer."""
+        """Make due calls for held devices: Allocate after a lost response, and PreStartContainer."""
         self._marks.are_calls_due = False
         if self.book.unanswered:
             self._reallocations.call_due(now)
@@ -172,7 +173,7 @@ class DeviceManager:
 
     @property
     def are_devices_compared(self) -> bool:
-        """Whether a plugin has named physical devices or said what its devices are, also before a restart."""
+        """Whether a plugin has named physical devices or given identities, also before a restart."""
         return self._marks.are_devices_compared
 
     def connected(
@@ -193,7 +194,7 @@ class DeviceManager:
             self.listed(resource_name, endpoint, listed, now)
 
     def add(self, resource_name: str) -> None:
-        """The resource is known from now on, without a plugin."""
+        """Add a resource without a plugin."""
         self.table.add(resource_name)
         self._marks.publish(resource_name)
 
@@ -209,10 +210,10 @@ class DeviceManager:
             self._reallocations.forget_outdated(resource)
 
     def forget(self, resource_name: str) -> bool:
-        """Forget a resource whose plugin is gone, unless a pod holds it or asks for it, or a device of it is cordoned that may be
-        offered under another name; whether it is not known any more.
+        """Forget a resource whose plugin is gone; returns whether it is unknown now.
 
-        Without effects: what remains of it are its NodeDevice and its metrics, which end by the same event.
+        It stays while a pod holds or requests it, or while a cordoned device of it may be offered under another name. Returns no
+        effects: the same event removes its NodeDevice and its metrics.
         """
         resource = self.resources.get(resource_name)
         if resource is None:
@@ -229,19 +230,19 @@ class DeviceManager:
         return True
 
     def containers_changed(self, pod_uid: str = "") -> None:
-        """A container runs or has ended: device files that a pod with devices has are known, or are in use no more.
+        """A container runs or has ended: its device files are known, or no longer in use.
 
-        pod_uid: whose container; "" where the runtime has listed all of its own.
+        pod_uid: the container's pod; "" after the runtime has listed all containers.
         """
         if not pod_uid or pod_uid in self.book.by_pod:
             self._marks.claims()
 
     def publish(self, resource_names: Iterable[str]) -> None:
-        """What of the runtime's containers the status of these shows may have changed."""
+        """The status of these resources may have changed with the runtime's containers."""
         self._marks.publish_all(self.resources.keys() & resource_names)
 
     def save(self) -> None:
-        """What the checkpoint has of the runtime's containers has changed."""
+        """The runtime's containers in the checkpoint have changed."""
         self._marks.save()
 
     # -- responses of plugins -------------------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ class DeviceManager:
     # -- time ---------------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """The time of the next tick() that has something to do, monotonic seconds."""
+        """The time of the next tick() with work to do, monotonic seconds."""
         return self.deadlines.next()
 
     def tick(self, now: float) -> None:
@@ -290,7 +291,7 @@ class DeviceManager:
     # -- restart ----------------------------------------------------------------------------------------------------------
 
     def recovered(self, known: Checkpoint, now: float) -> None:
-        """What was recovered from the API after the checkpoint was lost; Allocate is called again for its allocations."""
+        """Restore the state recovered from the API after the checkpoint was lost; Allocate is called again for its allocations."""
         known = self.attribution.recovered(known)
         for name, cordons in known.cordons.items():
             self.cordons.setdefault(name, cordons)
@@ -302,7 +303,7 @@ class DeviceManager:
         self._marks.are_calls_due = True
 
     def checkpoint(self) -> Checkpoint:
-        """What must survive a restart. Includes every known resource, but no Gone one without allocations."""
+        """The state that must survive a restart. Includes every known resource, except Gone ones without allocations."""
         registered, once, resources = self.table.registered(), self.allocate_once, self.resources
         calls = once.keys() if once.is_lost or once.calls else ()
         compared = [(n, r) for n, r in resources.items() if r.listed.has_identities or r.identities.past]
@@ -325,7 +326,7 @@ class DeviceManager:
     # -- reads ------------------------------------------------------------------------------------------------------------
 
     def pod(self, pod_uid: str) -> Pod | None:
-        """Also one that is not in the API, with the kubelet's name for it."""
+        """The pod; for one that is not in the API, with the kubelet's name for it."""
         return self.pods.get(pod_uid) or self.attribution.unknown_pods.get(pod_uid)
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:

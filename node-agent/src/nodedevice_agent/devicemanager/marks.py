@@ -1,7 +1,7 @@
-"""What events leave to settle(): an event changes its own subject, and marks here what follows from that.
+"""Marks that events leave to settle(): an event changes its own subject, and marks the consequences here.
 
-What is marked twice follows once. take() gives the effects in one order: what must be on disk, what is to be published, what is to
-be reported, and the calls to plugins, oldest first.
+Marking twice has one effect. take() returns the effects in one order: writes to disk, publications, reports, then calls to plugins,
+oldest first.
 """
 
 from collections.abc import Iterable
@@ -22,17 +22,17 @@ from nodedevice_agent.devicemanager.effects import (
 
 
 class Marks(Struct, eq=False):
-    """One device manager's, shared by its parts."""
+    """The marks of one device manager, shared by its parts."""
 
     # resources that pods may be waiting for: by name, the UID of the pod whose own failure has freed devices; "" for any other
     awaited: dict[str, str] = {}
-    # whether a plugin has named physical devices, or said what its devices are, since the start
+    # whether a plugin has named physical devices, or given identities, since the start
     are_devices_compared: bool = False
     # a use of a physical device may have begun or ended
     are_claims_due: bool = False
     # resources whose allocations have changed: those whose devices are held back for theirs show which pod has them
     shown_with: set[str] = set()
-    # the kubelet's state, or what its allocations rest on, has changed
+    # the kubelet's state, or the inputs of its allocations, have changed
     is_attribution_due: bool = False
     # a call about a held device may be due
     are_calls_due: bool = False
@@ -46,18 +46,18 @@ class Marks(Struct, eq=False):
     # -- effects --------------------------------------------------------------------------------------------------------
 
     def publish(self, resource_name: str) -> None:
-        """Its snapshot changed, or may have."""
+        """The snapshot of this resource may have changed."""
         self._published.add(resource_name)
 
     def publish_all(self, resource_names: Iterable[str]) -> None:
         self._published.update(resource_names)
 
     def save(self) -> None:
-        """What survives a restart has changed."""
+        """The state that survives a restart has changed."""
         self._is_saved = True
 
     def save_durably(self, pod_uid: str = "") -> None:
-        """An allocation has changed. pod_uid: whose; "" for all of them."""
+        """An allocation has changed. pod_uid: its pod; "" for all of them."""
         self._durable[pod_uid] = None
 
     def report(self, what: UnknownResource | AssignedParts) -> None:
@@ -74,30 +74,30 @@ class Marks(Struct, eq=False):
             self.awaited[name] = but if self.awaited.get(name, but) == but else ""
 
     def claims(self) -> None:
-        """A use of a physical device may have begun or ended; where no plugin names any, nothing follows."""
+        """A use of a physical device may have begun or ended; has no effect if no plugin names any."""
         self.are_claims_due = self.are_devices_compared
 
     def changed(self, resource_name: str) -> None:
-        """Its list has changed, or which of its devices may be allocated."""
+        """The resource's list has changed, or the set of its allocatable devices."""
         self._published.add(resource_name)
         self.awaited[resource_name] = ""
         self.are_claims_due = self.are_devices_compared
 
     def held(self, resource_names: Iterable[str]) -> None:
-        """Pods have got devices of these, or have lost some."""
+        """Pods received or lost devices of these resources."""
         self._published.update(resource_names)
         if self.are_devices_compared:
             self.shown_with.update(resource_names)
             self.are_claims_due = True
 
     def saved_and_changed(self, resource_names: Iterable[str]) -> None:
-        """The same of some, in what survives a restart, too."""
+        """Mark changes of these resources that must survive a restart."""
         for name in resource_names:
             self._is_saved = True
             self.changed(name)
 
     def take(self) -> list[Effect]:
-        """All that is to be done, each once; nothing is marked any more."""
+        """Return all effects, each once, and clear the marks."""
         effects: list[Effect] = []
         if self._durable:
             effects += [SaveCheckpoint(durable=True, pod_uid=uid) for uid in self._durable]

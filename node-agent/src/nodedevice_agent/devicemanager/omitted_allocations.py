@@ -1,7 +1,8 @@
-"""Pods that may hold devices of which nobody knows: a NodeDevice's status omitted allocations, and the checkpoint was lost.
+"""Pods that may hold unknown devices: a NodeDevice's status omitted allocations, and the checkpoint was lost.
 
-A status has room for so many allocations. When it is all that is left, each pod of the node that asks for the resource and has no
-allocation may hold any of its devices, so none is given out before these pods are gone. A pod that only waits is among them.
+A status has room for a limited number of allocations. If only the status is left, each pod of the node that requests the resource
+and lacks an allocation may hold any of its devices. No device is allocated before these pods are gone. They include pods that are
+only pending.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,19 +16,19 @@ PODS_NOT_SYNCED = frozenset({""})
 
 
 def found(resources: Mapping[str, Resource], pods: Collection[Pod], book: AllocationBook) -> dict[str, frozenset[str]]:
-    """All pods of the node are known: by resource name, those that may hold what was omitted, as they lack devices here."""
+    """After all pods of the node are known: by resource name, the pods that lack devices here and may hold omitted ones."""
     names = [name for name, resource in resources.items() if resource.use.possible_holders == PODS_NOT_SYNCED]
     return {name: frozenset(pod.uid for pod in pods if _lacks(pod, name, book)) for name in names}
 
 
 def without(resources: Mapping[str, Resource], pod_uid: str) -> dict[str, frozenset[str]]:
-    """By name of each resource of which this pod may have held devices: the others that may."""
+    """The remaining possible holders without this pod, by name of each resource that it may have held."""
     held = {name: r.use.possible_holders for name, r in resources.items() if r.use.possible_holders}
     return {name: uids - {pod_uid} for name, uids in held.items() if pod_uid in uids and uids != PODS_NOT_SYNCED}
 
 
 def room(resource: Resource, pods: Iterable[Pod]) -> int:
-    """How many devices the possible holders may hold, as far as they are known: so many are not free, and stay advertised."""
+    """The number of devices that known possible holders may hold: these are not free, but stay advertised."""
     held = list(resource.use.holders.values())
     lacking = (
         pod.requested_count(resource.name) - held.count(pod.uid)

@@ -1,4 +1,4 @@
-"""The physical devices of a resource whose devices are parts: how many parts of each there are, and what they are used for."""
+"""The physical devices of a resource whose devices are parts: the number of their parts, and the use of these."""
 
 from collections.abc import Iterable, Set
 
@@ -10,7 +10,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 class ParentView(Struct, frozen=True):
-    """One physical device. example: ID of its first part that is not healthy, else of the first. cordoned: all its parts are."""
+    """One physical device. example: ID of its first unhealthy part, else of the first. cordoned: all its parts are."""
 
     id: str
     parts: PartCounts
@@ -29,14 +29,14 @@ def parent_views(resource: Resource, missing: Iterable[str]) -> list[ParentView]
 
 
 def _healthy(resource: Resource) -> Set[str]:
-    """Of the listed devices."""
+    """IDs of the healthy listed devices."""
     if not resource.is_live or resource.use.excess or resource.flap_damping.is_of_all:
         return frozenset()
     return {*resource.listed.healthy_ids}.difference(resource.flap_damping.damped, resource.use.held_back)
 
 
 def _available(resource: Resource) -> Set[str]:
-    """Unconfirmed ones, and those that an allocation in progress has reserved, count as available, as without parents."""
+    """IDs of available devices. Unconfirmed devices and those reserved by an allocation in progress count, as without parents."""
     reserved = (
         i for i in resource.use.reserved if i not in resource.use.holders and availability.is_usable(resource, i)
     )

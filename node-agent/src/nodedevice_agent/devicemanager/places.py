@@ -1,9 +1,9 @@
-"""Which resource names a node has: at most 256, whoever serves them, as each costs the API server an object and a watch.
+"""Limits a node to 256 resource names from all plugins, as each costs the API server an object and a watch.
 
-A name has its place from its first registration until its NodeDevice is deleted. Where all are taken, a domain with fewer names
-than the one with most gets a place of that: the newest one that nobody needs. So a plugin that invents names takes places from
-itself; one that invents domains, too, takes at most one a minute. Two domains with one name more and one less stay as they are:
-after an exchange each could take the place back.
+A name keeps its place from its first registration until its NodeDevice is deleted. If all places are taken, a domain may get a
+place from the domain with most names, if it has fewer: that of the newest unneeded name. So a plugin that invents names takes
+places from itself, and one that also invents domains takes at most one a minute. No exchange happens between two domains whose
+counts differ by one: each could take the place back.
 """
 
 from collections import Counter
@@ -19,21 +19,21 @@ from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 MAX_NAMES: Final = 256
-# of domains, in a message
+# domains in a message
 _MOST_SHOWN: Final = 5
-# of names that have lost their place
+# names that have lost their place
 _MOST_REMEMBERED: Final = 64
 _REMEDY: Final = "stop device plugins that it does not need, and delete the NodeDevices of those that are gone"
 
-# gives those of the names that are its own up, for the name that gets their place
+# gives up its own names among these, for the name that gets their place
 Displace = Callable[[Collection[str], str], None]
 
 
 class Places:
     """The names of some resources, in the order in which they came. pods: all of the node.
 
-    others: the names that somebody else serves here and that are shown, too, and whether each is needed; displace_others: gives
-    some of them up, for the name that gets their place.
+    others: the names that other services of the agent serve, and whether each is needed; displace_others: removes some of them, for
+    the name that gets their place.
     """
 
     def __init__(self, resources: Mapping[str, Resource], pods: Mapping[str, Pod]) -> None:
@@ -43,11 +43,11 @@ class Places:
         # until then any name may be needed
         self.are_pods_known = False
         self._next_exchange = 0.0
-        # of names that have lost their place: whose it is now, the latest last
+        # names that have lost their place: the new owner of it, the latest last
         self._lost: dict[str, str] = {}
 
     def own(self) -> dict[str, bool]:
-        """By name, the newest last: whether it is needed, as it is held, cordoned, or asked for by a pod."""
+        """By name, the newest last: whether it is needed, because it is held, cordoned or requested by a pod."""
         asked = {request.resource_name for pod in self._pods.values() for request in pod.device_requests}
         return {
             name: not self.are_pods_known or name in asked or _is_needed(resource)
@@ -55,13 +55,13 @@ class Places:
         }
 
     def taken(self) -> dict[str, bool]:
-        """The same, with the names of others."""
+        """The same, including names of the other services."""
         own, others = self.own(), self.others()
         shown = {name: is_needed for name, is_needed in others.items() if name not in own}
         return {**shown, **{name: is_needed or others.get(name, False) for name, is_needed in own.items()}}
 
     def placed(self, names: Iterable[str]) -> set[str]:
-        """Of these, those that have a place here or get one that nobody has; not those that have lost it."""
+        """The given names that have a place here or get a free one, without names that have lost it."""
         taken, found = {*self.taken()}, set()
         for name in names:
             if name in taken or len(taken) < MAX_NAMES:
@@ -70,14 +70,14 @@ class Places:
         return {name for name in found if not self._has_lost(name)}
 
     def find(self, name: str, now: float) -> str:
-        """Where there is room for that name: the one that is to lose its place to it, "" for none. Raises RegistrationRejected."""
+        """Find room for that name: the name that loses its place to it, "" for none. Raises RegistrationRejected."""
         taken = self.taken()
         if self._has_lost(name):
-            # its NodeDevice is about to be deleted, and until then it counts
+            # its NodeDevice is about to be deleted, and counts until then
             raise self._full(name, taken)
         if name in taken or len(taken) < MAX_NAMES:
             return ""
-        # one more is about to go, or has been here since before there was a bound
+        # one more is about to go, or dates from before the limit
         may_exchange = len(taken) == MAX_NAMES and now >= self._next_exchange
         found = spare(name, taken) if may_exchange else ""
         if not found:
@@ -85,7 +85,7 @@ class Places:
         return found
 
     def exchanged(self, loser: str, name: str, now: float) -> None:
-        """The place of the first one is the other's."""
+        """Move the place of the first name to the other."""
         self._next_exchange = now + EXCHANGE_SECONDS
         self._lost.pop(name, None)
         self._lost[loser] = name
@@ -93,9 +93,7 @@ class Places:
             del self._lost[next(iter(self._lost))]
 
     def beyond(self) -> list[str]:
-        """The names that have to go where there are too many, as from before there was a bound: the newest unneeded ones of the
-        domains with most.
-        """
+        """The names to remove if an earlier release accepted too many: the newest unneeded ones of the domains with most."""
         taken = {name: is_needed for name, is_needed in self.taken().items() if not self._has_lost(name)}
         counts = Counter(map(domain_of, taken))
         unneeded: dict[str, list[str]] = {}
@@ -122,7 +120,7 @@ class Places:
 
 
 def share(all_places: Sequence[Places], displace: Sequence[Displace]) -> None:
-    """Each of these counts the names of all others, too. displace: gives names of the others up, for the first one's."""
+    """Let each of these count the names of all others. displace: removes names of the others, for the first one's."""
     for places in all_places:
         others = [each for each in all_places if each is not places]
         places.others = partial(_in_all, others)
@@ -147,7 +145,7 @@ def _is_needed(resource: Resource) -> bool:
 
 
 def _summed(names: Collection[str]) -> str:
-    """How many each domain has, those with most first."""
+    """The number of names per domain, the largest first."""
     counts = sorted(Counter(map(domain_of, names)).items(), key=lambda found: (-found[1], found[0]))
     named = ", ".join(f"{count} of {domain}" for domain, count in counts[:_MOST_SHOWN])
     others = [count for _, count in counts[_MOST_SHOWN:]]

@@ -1,6 +1,6 @@
-"""The pods of a node as the API, the runtime and the kubelet show them: what follows from that for their devices.
+"""Updates devices after events of pods from the API, the runtime and the kubelet.
 
-A static pod has one UID in the API and another one in the runtime; here it is known by the runtime's, see static_pods.
+A static pod has one UID in the API and another one in the runtime; here the runtime's UID is used, see static_pods.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,9 +23,9 @@ from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 
 
 class PodEvents(Struct, eq=False):
-    """pods: every pod of this node that has not ended, by UID, with or without devices; without unproven mirror pods. Kept here.
+    """pods: every unfinished pod of this node, by UID, with or without devices; without unproven mirror pods. Kept here.
 
-    containers: None where no runtime reports them; then a mirror pod is a pod like any other.
+    containers: None if no runtime reports them; then a mirror pod is handled like any other pod.
     """
 
     pods: dict[str, Pod]
@@ -58,7 +58,7 @@ class PodEvents(Struct, eq=False):
         over |= self.once.pod_uids() - present.keys() - uids - {pod.config_hash for pod in pods}
         for uid in sorted(over):
             self._over(uid, now)
-        # what has ended is free before others begin
+        # release devices of finished pods before others begin
         for pod in sorted(present.values(), key=lambda pod: not pod.has_ended):
             self._seen(pod, now)
         self.attribution.pods_synced(over | (present.keys() - self.pods.keys()))
@@ -68,7 +68,7 @@ class PodEvents(Struct, eq=False):
         self.marks.are_calls_due = True
 
     def seen(self, pod: Pod, now: float) -> None:
-        """A pod bound to this node, new or changed."""
+        """A pod bound to this node is new or has changed."""
         known = self._known(pod)
         if known is not None:
             self._take_over(known)
@@ -79,9 +79,9 @@ class PodEvents(Struct, eq=False):
         self._over(self.static_pods.gone(uid), now)
 
     def _known(self, pod: Pod) -> Pod | None:
-        """The pod under the UID by which the runtime knows it; None for a mirror pod that is not proven to be one.
+        """The pod with its UID in the runtime; None for an unproven mirror pod.
 
-        Without a runtime there is no proof: there a mirror pod is a pod like any other. Its first annotation stays.
+        Without a runtime, a mirror pod is handled like any other pod. Its first annotation stays.
         """
         before = self.pods.get(pod.uid)
         if before is not None:
@@ -166,7 +166,7 @@ class PodEvents(Struct, eq=False):
         self.marks.save()
 
     def possible_holder_ended(self, pod_uid: str) -> None:
-        """An event after which a pod may be gone for good: what it may have held is free, where it was the last such pod."""
+        """Free the devices of a possible holder after an event that may have ended it, if it was the last one."""
         found = self.containers
         runs = found is not None and (not found.is_synchronized or pod_uid in found.by_pod)
         if not runs and pod_uid not in self.pods:
@@ -175,10 +175,10 @@ class PodEvents(Struct, eq=False):
     # -- the kubelet ----------------------------------------------------------------------------------------------------
 
     def kubelet_allocated(self, pod_uid: str, requests: Collection[tuple[str, str]], now: float) -> bool:
-        """The kubelet's own device manager has met these requests of a pod, each a container and a resource name.
+        """Record requests of a pod that the kubelet's own device manager has met, each a container and a resource name.
 
-        It gives the containers their devices itself, so the pod gets none here, and lacks none. Ignored for a resource that a
-        plugin serves here, and for what is allocated here. Returns whether it concerns a pod that waits.
+        The kubelet allocates these devices itself, so the pod is neither served here nor pending. Ignored for a resource that a
+        plugin serves here, and for allocations made here. Returns whether a pending pod is affected.
         """
         pod = self.pods.get(pod_uid)
         if pod is None or pod_uid in self.allocator.in_progress:

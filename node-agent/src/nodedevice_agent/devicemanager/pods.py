@@ -6,7 +6,7 @@ from enum import Enum
 
 import msgspec
 
-# Of all containers of a pod that request devices: names of variables and paths of mounts that are kept.
+# Limits for all containers of a pod that request devices: kept names of variables and paths of mounts.
 MAX_SETTINGS = 512
 
 
@@ -23,11 +23,11 @@ class ContainerKind(Enum):
 
 
 class ContainerSettings(msgspec.Struct, frozen=True, gc=False):
-    """The parts of a container's spec that bear on what a device plugin adds to it.
+    """The parts of a container's spec that affect the settings from a device plugin.
 
-    envs: names of the environment variables that are certainly set. references: names in its command of variables that are not
-    among them. paths: mount paths of volumes, normalized. run_as_user, run_as_group: of its own securityContext, else of its
-    pod's; None where neither sets it. is_whole: False where it sets more than is kept, so that envs and paths are not all.
+    envs: names of the environment variables that are certainly set. references: names in its command of other variables. paths:
+    mount paths of volumes, normalized. run_as_user, run_as_group: of its own securityContext, else of its pod's; None if neither
+    sets it. is_whole: False if it sets more than is kept, so that envs and paths are incomplete.
     """
 
     envs: frozenset[str] = frozenset()
@@ -45,8 +45,8 @@ NO_SETTINGS = ContainerSettings()
 class Container(msgspec.Struct, frozen=True, gc=False):
     """limits: extended resources only, resource name to count; zero counts are left out.
 
-    Of the containers of a pod that request nothing, only the first ones are kept (kube/pod_objects).
-    settings: only of containers with limits, because a node has many containers and most have none.
+    Only the first containers without requests are kept (kube/pod_objects). settings: only of containers with limits, because a node
+    has many containers and most have none.
     """
 
     name: str
@@ -56,9 +56,9 @@ class Container(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimUse(msgspec.Struct, frozen=True, order=True, gc=False):
-    """A container's use of a ResourceClaim. claim: the object's name. request: that of its requests which it uses, "" for all.
+    """A container's use of a ResourceClaim. claim: the object's name. request: the name of the used request in it, "" for all.
 
-    extended_resource: the name by which the container has asked for it, "" where it names the claim itself.
+    extended_resource: the resource name that the container has requested, "" if it names the claim itself.
     """
 
     container: str
@@ -77,9 +77,9 @@ class UnhealthyDevice(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class PodClaims(msgspec.Struct, frozen=True, gc=False):
-    """The ResourceClaims by which a pod has devices of DRA drivers. uses, unhealthy: sorted.
+    """The ResourceClaims of a pod for devices of DRA drivers. uses, unhealthy: sorted.
 
-    are_prepared: whether it has a sandbox, before which the kubelet has its claims prepared.
+    are_prepared: whether the pod has a sandbox; the kubelet prepares claims before it creates one.
     """
 
     uses: tuple[ClaimUse, ...]
@@ -88,7 +88,7 @@ class PodClaims(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def stage(self) -> tuple[tuple[ClaimUse, ...], bool]:
-        """What the kubelet's pod resources of the pod depend on."""
+        """The inputs of the kubelet's pod resources of the pod."""
         return self.uses, self.are_prepared
 
 
@@ -96,13 +96,14 @@ class PodClaims(msgspec.Struct, frozen=True, gc=False):
 class Pod:
     """containers: init containers and sidecars in their order, then app containers. has_ended: Succeeded or Failed.
 
-    uid: the object's in the API; of a proven static pod as the runtime knows it. api_uid: the UID in the API where that differs.
-    annotations: those of a pod that requests devices that a device plugin may read, cut to a bounded size.
-    assigned_parts: the annotation by which a scheduler has assigned parts, not checked; see assignments.
-    config_hash: by its annotations, the UID of the static pod that it mirrors, which anybody may claim; see static_pods.
-    unhealthy: resource name and ID of devices that the kubelet gave out and reports unhealthy; no device manager minds them.
-    claims: None where no container of it uses one; no device manager minds them either.
-    unread: why its requests are not known; empty for all but the oddest pods. It keeps what it holds, and gets nothing more.
+    uid: of the API object; of a proven static pod as the runtime knows it. api_uid: the UID in the API if that differs.
+    annotations: the annotations that a device plugin may read, of a pod that requests devices, cut to a bounded size.
+    assigned_parts: the annotation with a scheduler's assignment of parts, not checked; see assignments. config_hash: by its
+    annotations, the UID of the static pod that it mirrors, which any pod can claim; see static_pods.
+
+    unhealthy: resource name and ID of devices that the kubelet allocated and reports unhealthy; not used by device managers.
+    claims: None if no container of it uses one; not used by device managers either. unread: why its requests are unknown; empty for
+    almost all pods. Such a pod keeps its devices, and gets no more.
     """
 
     uid: str
@@ -129,15 +130,15 @@ class Pod:
 
     @property
     def uid_in_api(self) -> str:
-        """The UID by which the pod is found in the API."""
+        """The UID of the pod's API object."""
         return self.api_uid or self.uid
 
     def container_settings(self, container: str) -> ContainerSettings:
-        """NO_SETTINGS for a container that the pod does not have."""
+        """The container's settings; NO_SETTINGS for an unknown container."""
         return next((c.settings for c in self.containers if c.name == container), NO_SETTINGS)
 
     def without(self, requests: Collection[tuple[str, str]]) -> "Pod":
-        """The same pod without these requests, each a container and a resource name."""
+        """A copy without these requests, each a container and a resource name."""
         containers = (
             msgspec.structs.replace(
                 c, limits={name: n for name, n in c.limits.items() if (c.name, name) not in requests}
@@ -147,9 +148,10 @@ class Pod:
         return replace(self, containers=tuple(containers))
 
     def requested_count(self, resource_name: str) -> int:
-        """How many devices the scheduler counts for this pod: the most it requests at one time.
+        """The number of devices that the scheduler counts for this pod: its maximum at one time.
 
-        Init containers run one by one, beside the sidecars before them. Source: Kubernetes component-helpers, resource.PodRequests.
+        Init containers run one by one, next to the sidecars before them. Source: Kubernetes component-helpers,
+        resource.PodRequests.
         """
         stays = most = 0
         for container in self.containers:

@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 from nodedevice_api.extended_resources import resource_name_problem
 
 SUPPORTED_VERSIONS = ("v1beta1",)
-# Of one socket, for any resources.
+# For one socket, over all resources.
 MAX_CONNECTIONS_OF_A_SOCKET = 64
-# A plugin that registers again has two for a moment; one that keeps its old streams has more. Of one resource; and of all together,
-# beside one for each: few enough for a process's limit of open files.
+# A plugin that registers again has two for a moment; one that keeps its old streams has more. The limits are per resource, and in
+# total in addition to one for each: few enough for a process's limit of open files.
 MAX_CONNECTIONS_OF_A_NAME = 16
 MAX_FURTHER_CONNECTIONS = 64
-# Registrations whose plugins have not answered yet, each for half a minute at most, beside one for each name that has its place:
+# Registrations whose plugins have not responded yet, each for at most half a minute, next to one for each name with a place:
 # all plugins of a node may register at once.
 MAX_OPENING = 256
 _MAX_SHOWN = 80
@@ -25,7 +25,7 @@ _MAX_VERSIONS = 5
 class RegistrationRejected(Exception):
     """A rejected registration. reason: one word for metrics; the message names the remedy.
 
-    of_all: the same for all names at once, where ever more of them may be rejected for one cause.
+    of_all: one message for all names, for causes that may reject more and more of them.
     """
 
     def __init__(self, reason: str, message: str, of_all: str = "") -> None:
@@ -43,7 +43,7 @@ def check_registration(version: str, resource_name: str, endpoint: str) -> None:
 
 
 def check_plugin_info(resource_name: str, supported_versions: Collection[str]) -> None:
-    """For a plugin that is discovered by its socket. Raises RegistrationRejected for the first invalid field."""
+    """Check a plugin that is discovered by its socket. Raises RegistrationRejected for the first invalid field."""
     offered = ", ".join(_shown(version) for version in list(supported_versions)[:_MAX_VERSIONS]) or "none"
     is_supported = not set(SUPPORTED_VERSIONS).isdisjoint(supported_versions)
     _check(resource_name, f"API versions {offered} are", is_supported=is_supported)
@@ -66,10 +66,10 @@ def check_connections(
     resource_name: str,
     known: Collection[str],
 ) -> None:
-    """Whether one more connection may be opened. Raises RegistrationRejected.
+    """Check that one more connection may be opened. Raises RegistrationRejected.
 
     connections: the open ones, each a socket and a resource name; opening: those whose plugins are being dialled. known: the names
-    that have their place. Of these one is rejected only while it is being dialled: its own older connections go instead.
+    with a place. A known name is rejected only while it is being dialled: otherwise its own older connections are closed.
     """
     dialled = {name for _, name in opening}
     if resource_name in known and resource_name not in dialled:
@@ -94,7 +94,7 @@ def check_connections(
 
 
 def surplus_connection(connections: Mapping[int, str], resource_name: str) -> int | None:
-    """Which one has to go where that name gets one more: its oldest one, where it or all together have too many.
+    """The connection to close before that name gets one more: its oldest one, if it or all names together have too many.
 
     connections: the resource name of each, by endpoint. At most one for each name, and MAX_FURTHER_CONNECTIONS more.
     """

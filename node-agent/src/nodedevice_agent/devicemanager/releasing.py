@@ -1,4 +1,4 @@
-"""When the devices of a pod that has ended are free, when that is published, and for which pods their number matters."""
+"""Decides when the devices of a finished pod are free, when that is published, and for which pods their number matters."""
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ RELEASING_SETTLE_SECONDS = 0.25
 class Releasing(Struct, eq=False):
     """Pods that have ended, and hold devices while a container or a call to a plugin may still use them.
 
-    containers: None where no runtime reports when they have ended; then a pod that has ended has none left.
+    containers: None if no runtime reports their end; then an ended pod has no containers left.
     """
 
     book: AllocationBook
@@ -41,12 +41,12 @@ class Releasing(Struct, eq=False):
         return True
 
     def containers_ended(self, pod_uid: str) -> None:
-        """The runtime reported that all containers of a pod that has ended or is gone have ended: its devices are free."""
+        """All containers of a finished or deleted pod have ended in the runtime: its devices are free."""
         if pod_uid in self.book.releasing and not self.pre_starts.has_orphaned_call(pod_uid):
             self._release(pod_uid)
 
     def call_ended(self, ticket: int) -> None:
-        """A call has returned. If its pod has ended, its plugin may have been working on the devices until then."""
+        """A call has returned. If its pod has ended, its plugin may have used the devices until then."""
         pod_uid = self.pre_starts.orphan_ended(ticket)
         if pod_uid is not None and not self._may_run(pod_uid):
             self.containers_ended(pod_uid)

@@ -2,11 +2,11 @@
 
 A protocol client (nri) connects to the runtime and calls a RuntimeHandler, which decides. The handler does not depend on the
 runtime's protocol.
-RuntimeContainers is the only source for the actual end of a container. A container counts as alive from the moment its creation
-was allowed until the runtime reports that its process is gone: one that the runtime leaves out of its list may live on. While the
+RuntimeContainers is the only source for the actual end of a container. A container counts as alive from the moment its creation was
+allowed until the runtime reports that its process is gone: one that the runtime leaves out of its list may live on. While the
 runtime is disconnected, no container is known to have ended. Only those left out survive a restart: the others are listed again.
-Source: containerd/nri pkg/api/api.proto @ v0.12 (the fields of a pod sandbox and a container). StopContainer comes after the
-process is gone, whoever ended it, and for a failed creation.
+Source: containerd/nri pkg/api/api.proto @ v0.12 (the fields of a pod sandbox and a container). StopContainer comes after any end of
+the process, and for a failed creation.
 """
 
 from array import array
@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 
-# Environment variables and device files of one container that are compared with edits: twice those of a namespace with 250
+# Environment variables and device files of one container that are compared with edits: twice the number of a namespace with 250
 # Services, which the kubelet describes in seven variables each.
 MOST_SHOWN = 4096
 
@@ -43,9 +43,9 @@ class RuntimeDevice(NamedTuple):
 
 
 class ShownSettings(Struct, frozen=True, gc=False):
-    """The environment and the device files of a container as digests, which show whether it has certain edits, and nothing else.
+    """Digests of a container's environment and device files, which only show whether it has certain edits.
 
-    An environment may have megabytes. digests: four bytes each. None: there are more than MOST_SHOWN, and any may be one of them.
+    An environment may have megabytes. digests: four bytes each. None: there are more than MOST_SHOWN, and any may be among them.
     """
 
     digests: bytes | None
@@ -75,9 +75,9 @@ def _digests(env: Iterable[str], paths: Iterable[str]) -> Iterator[int]:
 class Sandbox(Struct, frozen=True, gc=False):
     """A pod as the runtime knows it.
 
-    annotations: those that this agent reads.
-    uid: as the kubelet passed it to the runtime; for a static pod this is not the UID of its mirror pod in the API, but the
-    mirror pod's annotation kubernetes.io/config.hash.
+    annotations: the annotations that this agent reads.
+    uid: as the kubelet passed it to the runtime; for a static pod this is not the UID of its mirror pod in the API, but the mirror
+    pod's annotation kubernetes.io/config.hash.
     """
 
     id: str
@@ -91,12 +91,13 @@ class RunningContainer(Struct, frozen=True, gc=False):
     """A container as the runtime knows it; in create_container, as it will be created.
 
     env: in create_container, the variables that the handler reads, NAME=value, in the runtime's order. devices: as the runtime
-    reports them, without those added by CDI devices; in a list of containers, only of those with a mark of this agent.
-    annotations: that mark, and in create_container those that name CDI devices. shown: what a container without a mark has;
-    None before its creation. pid: 0 without a process. pod_uid: "" where the runtime does not show it; the sandbox has it too.
-    user: of its process; 0, root, where the runtime does not show it.
-    cdi_devices: names of those that the kubelet asks for, of its own plugins and of claims; empty where it does not show them.
-    null_mounts: in create_container, the paths at which the host's /dev/null is mounted.
+    reports them, without those added by CDI devices; in a list of containers, only of those with a mark of this agent. annotations:
+    that mark, and in create_container annotations that name CDI devices. shown: the settings of a container without a mark; None
+    before its creation. pid: 0 without a process. pod_uid: "" if the runtime does not report it; the sandbox also has it. user: of
+    its process; 0, root, if the runtime does not report it.
+
+    cdi_devices: names of the devices that the kubelet requests, of its own plugins and of claims; empty if the runtime does not
+    report them. null_mounts: in create_container, the paths at which the host's /dev/null is mounted.
     """
 
     id: str
@@ -124,16 +125,16 @@ class Validator(Enum):
 
 
 class DeviceOwner(NamedTuple):
-    """Whose the device files in a container are. 0: the owner, or the group, that the host's file has."""
+    """The owner of the device files in a container. 0: the owner, or the group, of the host's file."""
 
     uid: int = 0
     gid: int = 0
 
 
 class CreationSettings(Struct, frozen=True, gc=False):
-    """What else bears on a container that gets edits.
+    """Further settings that affect a container with edits.
 
-    references: environment variables that its command refers to and its pod does not set; None: not known, it may be any.
+    references: environment variables that its command refers to and its pod does not set; None: unknown, so it may be any.
     """
 
     owner: DeviceOwner = DeviceOwner()
@@ -162,9 +163,9 @@ class RuntimeHandler:
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
         """All sandboxes and containers that the runtime can reach, stopped ones included. Either may be missing and still live:
-        containerd leaves out what is in state Unknown, as after its restart while a shim hangs.
+        containerd omits those in state Unknown, for example after its restart while a shim hangs.
 
-        Once for each connection, before `runtime_connected`.
+        Called once for each connection, before `runtime_connected`.
         """
 
     def reads_variable(self, entry: str) -> bool:
@@ -186,7 +187,7 @@ class RuntimeHandler:
         """
 
     async def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
-        """Of a container for which create_container gave edits. Raises InjectionRefused."""
+        """Settings for a container for which create_container gave edits. Raises InjectionRefused."""
         return CreationSettings()
 
     def creation_adjusted(
@@ -195,8 +196,8 @@ class RuntimeHandler:
         """The container is being created with these device files, unless creation_refused or container_ended follows."""
 
     def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """A container for which create_container gave edits is not created with them after all. Not every runtime reports its end:
-        CRI-O undoes a creation only after the plugins have answered.
+        """The runtime did not create a container for which create_container gave edits. Not every runtime reports its end: CRI-O
+        undoes a creation only after the plugins have responded.
         """
 
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
@@ -260,11 +261,11 @@ class RuntimeContainers:
         # False until the runtime has listed its containers, and while it is disconnected
         self.is_synchronized = False
         self.by_pod: dict[str, dict[str, ContainerInstance]] = {}
-        # by ID: those that may have ended without a report, usually none
+        # by ID: instances that may have ended without a report, usually none
         self.doubtful: dict[str, ContainerInstance] = {}
 
     def synchronized(self, alive: Iterable[ContainerInstance]) -> tuple[ContainerInstance, ...]:
-        """Everything that the runtime runs, or may run. Returns the instances that ended while it was disconnected."""
+        """Set all instances that the runtime runs or may run. Returns the instances that ended while it was disconnected."""
         before = tuple(self)
         self.by_pod, self.doubtful = {}, {}
         for found in alive:
@@ -277,7 +278,7 @@ class RuntimeContainers:
         self.is_synchronized = False
 
     def put(self, alive: ContainerInstance) -> None:
-        """A container is being created, or more is known about it."""
+        """A container is being created, or its data was updated."""
         self.by_pod.setdefault(alive.pod_uid, {})[alive.id] = alive
         self.doubtful.pop(alive.id, None)
         if alive.is_doubtful:
@@ -304,11 +305,11 @@ class RuntimeContainers:
         return tuple(a for a in self.of_pod(pod_uid) if a.container == container)
 
     def have_ended(self, pod_uid: str, containers: Collection[str]) -> bool:
-        """Whether all of these are known to have no process any more."""
+        """Whether all of these are known to have ended."""
         return self.is_synchronized and not any(a.container in containers for a in self.of_pod(pod_uid))
 
     def unlisted(self) -> tuple[UnlistedContainer, ...]:
-        """What a restart of the agent would not find in the runtime's list."""
+        """The instances that the runtime's list would not contain after a restart of the agent."""
         return tuple(
             UnlistedContainer(a.pod_uid, a.container, a.id, a.sandbox_id)
             for a in self.doubtful.values()

@@ -1,7 +1,7 @@
 """One resource at one moment: its numbers, the devices shown one by one, its allocations and its pending allocations.
 
-A read: it changes nothing. A device counts as healthy here only if a pod could use it: a device whose plugin is not
-connected, or which is held but no longer listed, is not healthy, whatever was reported before.
+Reading a snapshot changes nothing. A device counts as healthy here only if a pod could use it. A device of a disconnected plugin,
+or one that is held but no longer listed, is unhealthy for any earlier report.
 """
 
 from collections import Counter
@@ -29,20 +29,20 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.use import OtherUse
 
 # With more devices than this, only noteworthy ones (not healthy, cordoned, held) are shown one by one, so the cost of a snapshot
-# does not grow with the length of the list. While no plugin is connected, none is healthy, which the endpoint's state says once for
-# all of them: then only those that are held or cordoned one by one are shown.
+# does not grow with the length of the list. While no plugin is connected, the endpoint's state marks all
+# devices as unhealthy: then only devices that are held or cordoned one by one are shown.
 MAX_FULL_LIST = 256
 # The CRD's bound.
 MAX_NAMED_DEVICES = 4096
-# in messages
+# shown in messages
 MAX_UNHEALTHY_NAMED = 3
 
 
 class DeviceView(Struct, frozen=True, gc=False):
     """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
 
-    cordoned_by: who cordoned it, where that is noted. parts: of a physical device that is shown in place of its parts; it is
-    healthy while one of them is. None for others. taints: as its DRA driver has them.
+    cordoned_by: who cordoned it, if noted. parts: of a physical device that is shown in place of its parts; it is healthy while one
+    of them is. None for others. taints: as its DRA driver sets them.
     """
 
     id: str
@@ -80,15 +80,15 @@ DevicesNotInjected = Callable[[str, str, str], bool]
 
 
 class Snapshot(Struct, frozen=True):
-    """reserved: of the releasing devices, how many the scheduler has already assigned to bound pods that are pending.
+    """reserved: the number of releasing devices that the scheduler has already assigned to pending pods on this node.
 
-    id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; where the devices are
-    parts, their parents. unhealthy: the first few devices that are not healthy, or have such parts, also where `devices` is cut
-    before them; none while no plugin is connected. remembered_cordons: by device ID, sorted. unknown_cordons: the first IDs that
-    are no device's, with who cordoned them where that is noted. sockets: see Connections. possible_holders: how many pods may hold
-    devices unknown here. is_not_configured: it is gone, as its plugin was taken out of the configuration, or as another name has
-    its place; lost_to: which one, "" where that is not known, None where it has its place.
-    is_silent: it is stopped, as its plugin does not answer.
+    id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; if the devices are
+    parts, their parents. unhealthy: the first few devices that are unhealthy, or have such parts, even if `devices` is cut before
+    them; none while no plugin is connected. remembered_cordons: by device ID, sorted. unknown_cordons: the first IDs that match no
+    device, with who cordoned them if noted. sockets: see Connections. possible_holders: the number of pods that may hold devices
+    unknown here. is_not_configured: it is gone, because its plugin was removed from the configuration, or another name has its
+    place. lost_to: that name, "" if unknown, None while it has its place.
+    is_silent: it is stopped, as its plugin does not respond.
     """
 
     resource_name: str
@@ -134,7 +134,7 @@ def snapshot(
     holders, ended = resource.use.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
     in_flight = sum(i not in holders and availability.is_usable(resource, i) for i in resource.use.reserved)
-    # healthy devices that are known by their number alone
+    # healthy devices that are known only by their number
     counted = resource.listed.counted if resource.is_live else 0
     # an unconfirmed device counts as available: its identity is confirmed soon, or it goes
     unconfirmed = len(availability.unconfirmed(resource))
@@ -203,10 +203,10 @@ def _unknown(cordons: Cordons, resource: Resource) -> tuple[str, ...]:
 
 
 def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int:
-    """How many usable devices that are being released are needed by pods that are bound here and pending.
+    """The number of usable devices in release that pending pods on this node need.
 
-    The scheduler counts these pods, but no longer the ended ones that still hold the devices. If the Node showed fewer devices
-    than these pods request, a kubelet that is about to admit them would fail them for good (OutOf…).
+    The scheduler counts these pods, but no longer the ended ones that still hold the devices. If the Node showed fewer devices than
+    these pods request, a kubelet that is about to admit them would fail them permanently (OutOf…).
     """
     releasing = sum(
         uid in manager.book.releasing and availability.is_usable(resource, i) for i, uid in resource.use.holders.items()
@@ -224,7 +224,7 @@ def _shown_one_by_one(resource: Resource, missing: list[str]) -> tuple[list[Devi
 
 
 def _shown_by_parent(resource: Resource, missing: list[str]) -> tuple[list[DeviceView], list[DeviceView]]:
-    """The same for parents; while no plugin is connected, those of which a part is held or that are cordoned."""
+    """The same for parents; while no plugin is connected, only parents that are cordoned or have a held part."""
     found = parent_views(resource, missing)
     if not resource.is_live:
         found = [p for p in found if p.parts.allocated or (p.cordoned and ALL_DEVICES not in resource.use.cordoned_ids)]
@@ -234,7 +234,7 @@ def _shown_by_parent(resource: Resource, missing: list[str]) -> tuple[list[Devic
 
 
 def _parent_device(resource: Resource, parent: ParentView) -> DeviceView:
-    """With what its plugin reports of it; else what holds for its parts."""
+    """A parent with its plugin's report; without one, with the state of its parts."""
     part = _view(resource, parent.example)
     reported = resource.listed.parents.get(parent.id)
     view = replace(
@@ -272,14 +272,14 @@ def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list
     held = resource.use.holders.keys() - found
     if not found or len(found) + len(held) <= MAX_NAMED_DEVICES:
         return _first(held | found, listed.ids)
-    # A broken device is not lost among thousands that are held, nor is a held one among thousands that are broken.
+    # Thousands of held devices must not hide a broken one, nor thousands of broken ones a held one.
     fewer, more = sorted((found, held), key=len)
     first = _first(fewer, listed.ids)
     return sorted([*first, *_first(more, listed.ids)[: MAX_NAMED_DEVICES - len(first)]])
 
 
 def _first(device_ids: Collection[str], in_order: Sequence[str] = ()) -> list[str]:
-    """in_order: sorted, and most of them; not all of very many are sorted again for the sake of the first ones."""
+    """in_order: sorted, and most of them; avoids sorting very many again for the first few."""
     if in_order and len(device_ids) > MAX_NAMED_DEVICES:
         first = islice(filter(device_ids.__contains__, in_order), MAX_NAMED_DEVICES)
         device_ids = [*first, *frozenset(device_ids).difference(in_order)]
@@ -305,7 +305,7 @@ def _view(resource: Resource, device_id: str) -> DeviceView:
 
 
 def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
-    """Why a listed device is not healthy: reason and message; empty where the endpoint's state is the reason."""
+    """Why a listed device is unhealthy: reason and message; empty if the endpoint's state is the reason."""
     if not resource.is_live:
         return "", ""
     if resource.flap_damping.has(device.id):
@@ -329,7 +329,7 @@ def _in_other_use(device: Device, other: OtherUse) -> str:
 
 
 def _with_holder(manager: DeviceManager, resource: Resource, view: DeviceView) -> DeviceView:
-    """With the pod that has the device under another name, where one has it."""
+    """Add the pod that has the device under another name, if any."""
     other = resource.use.held_back.get(view.id)
     there = manager.resources.get(other.resource_name) if other is not None else None
     pod_uid = there.use.holders.get(other.device_id) if other is not None and there is not None else None

@@ -1,9 +1,10 @@
-"""Which pods of the API mirror static pods, and by which UID the runtime knows those.
+"""Matches mirror pods of the API to static pods, and their UIDs in the runtime.
 
-The kubelet gives a static pod a hash as its UID. Its mirror pod in the API has a UID of its own, and the hash in an annotation,
-which whoever may create pods can set and change as well. So an annotation counts only once the runtime has shown a sandbox of that
-UID with the mirror pod's namespace and name: only a file on the node leads to one. Until then the pod gets nothing. The first
+The kubelet gives a static pod a hash as its UID. Its mirror pod in the API has another UID, and the hash in an annotation. Every
+user who may create pods can set and change that annotation. It therefore counts only once the runtime has shown a sandbox with that
+UID and the mirror pod's namespace and name: only a file on the node leads to one. Until then the pod gets no devices. The first
 annotation of an object stays, a hash has one object, and the end of an object ends no other.
+
 Source: kubelet pkg/kubelet/types/constants.go and pkg/kubelet/config/common.go, applyDefaults @ 1.37.
 """
 
@@ -21,7 +22,7 @@ _HASH = re.compile("[0-9a-f]{32}")
 
 
 def is_config_hash(uid: str) -> bool:
-    """Whether it has the form of a static pod's UID; UIDs of the API have another."""
+    """Whether it has the form of a static pod's UID; the API's UIDs have another form."""
     return _HASH.fullmatch(uid) is not None
 
 
@@ -34,25 +35,25 @@ class StaticPod(msgspec.Struct, frozen=True):
 
 
 class StaticPods:
-    """known: those of the checkpoint."""
+    """known: the static pods of the checkpoint."""
 
     def __init__(self, known: Iterable[StaticPod] = ()) -> None:
         # by hash
         self.known = {pod.uid: pod for pod in known}
-        # by UID in the API, as they were seen last, with their first hash
+        # mirror pods as last seen, by UID in the API, with their first hash
         self._mirror_pods: dict[str, Pod] = {}
-        # hash to UID in the API, of proven ones
+        # hash to UID in the API, of proven mirror pods
         self._uids: dict[str, str] = {}
 
     # -- the API ----------------------------------------------------------------------------------------------------------
 
     def synced(self, uids: Collection[str]) -> None:
-        """UIDs of all objects: others are gone."""
+        """uids: UIDs of all objects; others were deleted."""
         self._mirror_pods = {uid: pod for uid, pod in self._mirror_pods.items() if uid in uids}
         self._uids = {config_hash: uid for config_hash, uid in self._uids.items() if uid in uids}
 
     def seen(self, pod: Pod) -> Pod | None:
-        """The pod under the UID by which the runtime knows it; None for one that is not proven to mirror a static pod."""
+        """The pod with its UID in the runtime; None for an unproven mirror pod."""
         before = self._mirror_pods.get(pod.uid)
         if before is None and not pod.config_hash:
             return pod
@@ -62,7 +63,7 @@ class StaticPods:
         return self._proven(pod)
 
     def gone(self, uid: str) -> str:
-        """An object is gone. Returns the UID by which the runtime knows its pod."""
+        """Remove a deleted object. Returns the UID of its pod in the runtime."""
         pod = self._mirror_pods.pop(uid, None)
         if pod is None or self._uids.get(pod.config_hash) != uid:
             return uid
@@ -72,12 +73,14 @@ class StaticPods:
     # -- the runtime ------------------------------------------------------------------------------------------------------
 
     def listed(self, found: Iterable[StaticPod], held: Collection[str]) -> list[Pod]:
-        """All that the runtime can reach; those with a mirror pod or devices stay. Returns the pods that are proven by it."""
+        """Set all static pods that the runtime can reach; known ones with a mirror pod or devices stay. Returns the newly proven
+        pods.
+        """
         self.known = {uid: pod for uid, pod in self.known.items() if uid in self._uids or uid in held}
         return [proven for pod in found for proven in self.shown(pod)]
 
     def shown(self, static_pod: StaticPod) -> list[Pod]:
-        """The runtime has a sandbox of it. Returns the pod that is proven by it, if any."""
+        """The runtime has a sandbox of it. Returns the newly proven pods."""
         if self.known.get(static_pod.uid) == static_pod:
             return []
         self.known[static_pod.uid] = static_pod
@@ -90,7 +93,7 @@ class StaticPods:
             self.known.pop(uid, None)
 
     def of(self, uids: Collection[str]) -> tuple[StaticPod, ...]:
-        """Those of these UIDs."""
+        """The known static pods with these UIDs."""
         return tuple(pod for uid, pod in self.known.items() if uid in uids)
 
     def mirrored_by(self, pod: Pod) -> str:

@@ -1,13 +1,13 @@
 """At most one Allocate call for a container, for the resources whose setting `allocateRetry` is `never`.
 
-Some device plugins find the pod of a call by its annotations and by order, as a call names devices only: HAMi and its kin. A second
-call then takes what was prepared for another pod, and each of the two runs with the other's devices. The kubelet makes no second
-call: it fails the pod. Here the pod waits, and has to be deleted.
-A call is recorded first, and sent when the record is on disk. The record ends with the allocation, which takes its place, or with
-the pod. A call whose result is not known counts as made: after a restart, and after the checkpoint was lost, for every pod that is
-bound by then. A pod that is refused in vain can be created again; swapped devices go unnoticed.
-The setting never applies to the agent's built-in plugins: a call names all that they need to know, and after a boot they are called
-again for the devices that a pod holds.
+Some device plugins, such as HAMi, find the pod of a call by annotations and order, as a call only names devices. A second call then
+uses the data of another pod, and the two pods run with swapped devices. The kubelet makes no second call: it fails the pod. The
+agent keeps the pod pending until it is deleted.
+A call is recorded first, and sent when the record is on disk. The allocation replaces the record, or the record ends with the pod.
+A call without a known result counts as made. After the checkpoint was lost, this applies to every bound pod. A refused pod can be
+created again; swapped devices go unnoticed.
+The setting never applies to the agent's built-in plugins: a call contains all the data that they need. After a boot the agent calls
+them again for the devices that a pod holds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,9 +25,9 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation, Alloc
 AllocateRetry = Literal["always", "never"]
 ANY_RESOURCE: Final = "*"
 
-# Among the keys in a checkpoint: the calls of pods are not known, as the checkpoint before it was lost.
+# A key in a checkpoint: pods' calls are unknown, as the checkpoint before it was lost.
 _EVERY_POD: Final[AllocationKey] = ("*", "*", "*")
-# At the beginning of a message, which may be truncated.
+# Starts a message, which may be truncated.
 _REMEDY: Final = "delete the pod: Allocate is called only once for a container (allocateRetry: never)"
 _RESTARTED = "a call before the agent's restart led to no allocation"
 _LOST = "the checkpoint was lost, and it is not known whether it was called"
@@ -35,7 +35,7 @@ _CHANGED = "devices of the pod changed during the call"
 
 
 class AllocateOnce:
-    """The calls that were made for resources of that policy. policy: by resource name; * for all others."""
+    """Calls made for resources with that policy. policy: by resource name; * for all others."""
 
     def __init__(self, policy: Mapping[str, AllocateRetry], book: AllocationBook, marks: Marks) -> None:
         self._policy = policy
@@ -49,7 +49,7 @@ class AllocateOnce:
         self.is_lost = False
 
     def applies_to(self, resource_name: str) -> bool:
-        """Whether no second call may be made for a container; never for a built-in plugin."""
+        """Whether a container must not get a second call; never for a built-in plugin."""
         if not self._policy:
             return False
         resource = self._book.resources.get(resource_name)
@@ -65,7 +65,7 @@ class AllocateOnce:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def record(self, key: AllocationKey) -> None:
-        """A call is to be made."""
+        """Record a call before it is made."""
         self.calls[key] = ""
 
     def committed(self, allocations: Iterable[Allocation]) -> None:
@@ -73,7 +73,7 @@ class AllocateOnce:
             self.calls.pop(allocation.key, None)
 
     def refuse(self, pod_uid: str, requests: Iterable[DeviceRequest], why: str = "") -> PendingAllocation | None:
-        """Why the pod gets none of these; None if no call for it has failed. why: the failure that ended its transaction."""
+        """Why the pod gets none of these devices; None if no call for it has failed. why: the failure of its transaction."""
         for request in requests:
             key = pod_uid, request.container, request.resource_name
             if key in self.calls and self.applies_to(key[2]):
@@ -82,7 +82,7 @@ class AllocateOnce:
         return None
 
     def creation_refused(self, pod_uid: str, container: str) -> None:
-        """The runtime was not allowed to create this container: the pod is pending if that is so for good."""
+        """The agent refused the creation of this container: its pod becomes pending if the refusal is permanent."""
         for allocation in self._book.of_container(pod_uid, container):
             message = self.lost_response(allocation)
             if message and allocation.key not in self.refused:
@@ -92,13 +92,13 @@ class AllocateOnce:
                 self._marks.publish(allocation.resource_name)
 
     def lost_response(self, allocation: Allocation) -> str:
-        """Why a container with this allocation cannot start any more; empty where it can, or where the plugin is called again."""
+        """Why a container with this allocation can no longer start; "" if it can, or if the plugin is called again."""
         if allocation.response is not None or not self.applies_to(allocation.resource_name):
             return ""
         return f"{_REMEDY}; the response of its device plugin was lost with the checkpoint"
 
     def forget(self, pod_uid: str) -> None:
-        """The pod is over."""
+        """Remove the calls of a finished pod."""
         if not self.refused and not self.calls:
             return
         self.refused = {key: lost for key, lost in self.refused.items() if key[0] != pod_uid}
@@ -109,20 +109,20 @@ class AllocateOnce:
     # -- restart ------------------------------------------------------------------------------------------------------
 
     def keys(self) -> tuple[AllocationKey, ...]:
-        """For the checkpoint."""
+        """The calls to store in the checkpoint."""
         return (_EVERY_POD, *self.calls) if self.is_lost else tuple(self.calls)
 
     def pod_uids(self) -> frozenset[str]:
         return frozenset(key[0] for key in self.calls)
 
     def restore(self, keys: Iterable[AllocationKey]) -> None:
-        """From the checkpoint. Calls for resources whose setting was changed meanwhile are dropped."""
+        """Restore calls from the checkpoint. Calls for resources whose setting was changed meanwhile are dropped."""
         keys = tuple(keys)
         self.is_lost = _EVERY_POD in keys
         self.calls = {key: _RESTARTED for key in keys if self._is_unmet(key)}
 
     def checkpoint_lost(self, pods: Iterable[Pod]) -> None:
-        """Calls may have been made for all pods that are bound to this node by now. pods: those that are known already."""
+        """Mark every bound pod as possibly called. pods: the pods known so far."""
         self.is_lost = "never" in self._policy.values()
         for pod in pods:
             self.pod_seen(pod)
@@ -134,9 +134,7 @@ class AllocateOnce:
                 self.calls.setdefault(key, _LOST)
 
     def pods_synced(self, pods: Iterable[Pod]) -> None:
-        """All pods, as the API has them. Those that were bound when the checkpoint was lost have been seen, but for static
-        pods that are not proven yet.
-        """
+        """All pods, as the API lists them. Pods bound when the checkpoint was lost have been seen, except unproven static pods."""
         for pod in pods if self.is_lost else ():
             if pod.config_hash:
                 self.pod_seen(replace(pod, uid=pod.config_hash))

@@ -1,7 +1,7 @@
-"""The allocations of all pods: which are in progress, which are pending and why, and which are retried when something changes.
+"""The allocations of all pods: those in progress, those pending with their reasons, and the retries after a change.
 
-One transaction itself is in pod_allocation. Here is what it shares with the others: the order in which pods are served, the
-plugins' responses by ticket, and the retry of pending pods with what another pod released.
+The module pod_allocation contains a single transaction. This module contains what transactions share: the order in which pods are
+served, the plugins' responses by ticket, and the retry of pending pods when another pod releases devices.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,8 +25,8 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
-# Devices of the lists that one event may look at, where it concerns many pods; each pod counts as some. The other pods have their
-# turn at once, in events of their own: an event is some ten milliseconds, and a node may have any number of pods that wait.
+# Devices that one event may read if it concerns many pods; each pod counts as some. The other pods follow at once, in separate
+# events: an event takes some ten milliseconds, and a node may have any number of pending pods.
 _MOST_LOOKS = 65536
 _LOOKS_A_POD = 256
 
@@ -34,7 +34,7 @@ _LOOKS_A_POD = 256
 class Allocator:
     """is_held_back: nothing is allocated, because the existing allocations are not known yet.
 
-    Its events mark pods; settle() begins what can be begun.
+    Its events mark pods; settle() begins their transactions.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Allocator:
         self._tickets = tickets
         self._pre_starts = pre_starts
         self._once = once
-        # pods that lack devices of some resource, in progress or not; and those that are begun by the next settle()
+        # pods that lack devices of some resource, in progress or not; and pods that the next settle() begins
         self.unallocated: dict[str, Pod] = {}
         self.due: dict[str, None] = {}
         # why a pod has no devices yet, unless a plugin call for it is in flight; failed calls also while they are retried
@@ -86,7 +86,7 @@ class Allocator:
             self._marks.publish(pending.resource_name)
 
     def pod_ended(self, pod_uid: str) -> None:
-        """The pod has finished or is no longer in the API: its transaction in progress is rolled back."""
+        """Roll back the transaction of a pod that has finished or was deleted from the API."""
         self.pod_terminating(pod_uid)
         self._reported_unknown.pop(pod_uid, None)
         current = self.in_progress.get(pod_uid)
@@ -94,7 +94,7 @@ class Allocator:
             self._marks.freed(self._roll_back(current))
 
     def tick(self, now: float) -> None:
-        """Every pod whose backoff after a plugin's error has passed is due, and those that had no turn yet."""
+        """Make pods due whose backoff after a plugin error has passed, and pods that had no turn yet."""
         self.due |= self._postponed
         self._postponed.clear()
         self._deadlines.set("turns", "", None)
@@ -105,7 +105,7 @@ class Allocator:
     # -- the stage of allocation --------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Begin the pods that are due, and all that may get what was freed, first come first served."""
+        """Begin the due pods and all pods that may use freed devices, first come, first served."""
         due, freed = self.due, self._marks.awaited
         self.due, self._marks.awaited = {}, {}
         looks = 0
@@ -165,7 +165,7 @@ class Allocator:
             self._retry_later(current, current.pending(current.request, Reason.ALLOCATE_FAILED, message), now)
 
     def uncommitted(self) -> Iterator[Allocation]:
-        """Of the transactions in progress."""
+        """Allocations of the transactions in progress."""
         for current in self.in_progress.values():
             yield from current.allocated
 
@@ -287,9 +287,9 @@ class Allocator:
         return current.ticket, resource.name, resource.newest.endpoint
 
     def _overtaken(self, current: PodAllocation, failed: PendingAllocation, now: float) -> None:
-        """The rehearsal succeeded, but then preferred devices or other pods took what it had for a later container."""
+        """Choose again after preferred devices or other pods took devices that a successful rehearsal used."""
         if current.use_preferred:
-            # Choose as in the rehearsal, of what is free without this pod. If that is no longer possible, the new rehearsal fails.
+            # Choose as in the rehearsal, from the devices free without this pod. If that fails now, the new rehearsal fails.
             self._restart(current, now, use_preferred=False)
         else:
             # not at once a second time: two such pods could chase each other
@@ -340,7 +340,7 @@ class Allocator:
         self._give_up(current, failed.retried_after(self.pending.get(current.pod.uid), now))
 
     def _give_up(self, current: PodAllocation, failed: PendingAllocation) -> None:
-        """The transaction cannot continue: its pod becomes pending, and others that need what it had reserved are retried."""
+        """Make the pod of a failed transaction pending, and retry the pods that need its reserved devices."""
         freed = self._roll_back(current)
         failed = self._once.refuse(current.pod.uid, current.requests, failed.message) or failed
         # a pod that is terminating meanwhile is not pending
@@ -361,7 +361,7 @@ def _never_aligned(current: PodAllocation, problem: str) -> PendingAllocation:
 
 
 def _unaligned(current: PodAllocation, request: DeviceRequest) -> PendingAllocation:
-    """Pending until any of the pod's resources changes: near devices of one are useless without those of another."""
+    """Pending until any of the pod's resources changes: near devices of one resource need near devices of the others."""
     names = frozenset(r.resource_name for r in current.requests)
     doubts = [doubt for name in sorted(names) if (doubt := availability.doubt(current.book.resources[name]))]
     message = "; ".join((f"container {request.container}: {UNALIGNED}", *doubts))

@@ -1,7 +1,7 @@
-"""How much of the plugins' answers to Allocate a node keeps, in memory and in its checkpoint: by domain, and in all.
+"""Limits the Allocate responses that a node keeps in memory and in its checkpoint, per domain and in total.
 
-Each answer is kept for as long as its pod is there, and read at each start. What exceeds the bound is refused whole, as a failure
-of its plugin: the pod waits, and says why.
+Each response is kept as long as its pod exists, and read at each start. A response above the limit is refused as a failure of its
+plugin. The pod stays pending and its status shows the reason.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from nodedevice_api.extended_resources import domain_of
 
 # In memory, decoded: some 3,000 containers with twenty variables, mounts and device files each. An agent has 384 MiB in the chart.
 MAX_OCTETS: Final = 16 * 1024 * 1024
-# What the plugins of one domain leave to others.
+# The room that the plugins of one domain leave to others.
 MAX_OCTETS_OF_DOMAIN: Final = 14 * 1024 * 1024
 
 
 def answer_problem(resource_name: str, octets: int, kept: Mapping[str, int]) -> str:
-    """Why one more answer of that size is refused; empty where it is not. kept: octets by domain."""
+    """Why one more response of that size is refused; "" if it is accepted. kept: octets by domain."""
     domain = domain_of(resource_name)
     if kept.get(domain, 0) + octets > MAX_OCTETS_OF_DOMAIN:
         whose, most = f"plugins of {domain}", MAX_OCTETS_OF_DOMAIN

@@ -1,9 +1,10 @@
-"""Whether the stored response of a built-in plugin is still right for the devices that it was given for. Pure.
+"""Whether the stored response of a built-in plugin is still correct for its devices. Pure.
 
-A response names device files, and the kernel gives a file's name to another device when one is unplugged, and to any at a boot.
-Or it names CDI devices, whose specification may be removed or outdated. So the names in the response are recorded with it, and a
-container starts with it only while its devices are listed with these names.
-What number a file has is read when the container is created. The response of another plugin is kept as the kubelet keeps it.
+A response names device files. The kernel may give a file's name to another device after an unplug, and to any device at a boot. A
+response may also name CDI devices, whose specification may be removed or outdated. Therefore the names in the response are recorded
+with it, and a container starts only while its devices are listed with these names.
+
+The number of a file is read when the container is created. The response of another plugin is kept as in the kubelet.
 """
 
 from collections.abc import Iterable
@@ -26,7 +27,7 @@ def recorded_files(
 
 
 def is_outdated(allocation: Allocation, resource: Resource) -> bool:
-    """Whether its devices, all of which are listed, have other files or CDI names by now."""
+    """Whether its devices, which must all be listed, now have other files or CDI names."""
     if any((d := resource.reported(i)) is None or d.is_unconfirmed for i in allocation.device_ids):
         return False
     now = _files(resource, allocation.device_ids)
@@ -42,7 +43,7 @@ def is_outdated(allocation: Allocation, resource: Resource) -> bool:
 
 
 def problem(allocation: Allocation, resource: Resource) -> str:
-    """Why a container must not start with it now; empty where it may."""
+    """Why a container must not start with the response now; "" if it may."""
     # another plugin may have taken over the resource's name meanwhile
     has_said = resource.listed.has_identities or resource.identities.past
     if not resource.presence.is_built_in and not (has_said and any(map(resource.identities.of, allocation.device_ids))):

@@ -1,6 +1,7 @@
-"""The parts that the scheduler extender has assigned to a pod. A preference: they are checked before they are taken.
+"""The parts that the scheduler extender has assigned to a pod: a preference, which is checked before it is used.
 
-A tenant can write the annotation too, and devices change after it was written. What cannot be taken is reported, and planned here.
+A tenant can also write the annotation, and devices may change after it was written. An invalid assignment is reported and replaced
+by a plan of the agent.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ INVALID = "invalid"
 
 
 class Assignments:
-    """What is assigned to one pod. problem: why its annotation is not valid; empty where it is, or where there is none."""
+    """The parts assigned to one pod. problem: why its annotation is invalid; "" for a valid annotation or without one."""
 
     def __init__(self, pod: Pod) -> None:
         self._pod = f"{pod.namespace}/{pod.name}"
@@ -35,13 +36,13 @@ class Assignments:
                 self.problem = str(exc)
 
     def plan(self, planner: Planner, needs: Sequence[Need], requests: Sequence[DeviceRequest]) -> list[Parts] | Misfit:
-        """As assigned where that meets all needs; else a plan of our own. requests: what the needs are of, for one resource."""
+        """The assignment if it meets all requests; otherwise a plan of the agent. requests: the pod's requests for one resource."""
         of_resource = self._assigned.get(requests[0].resource_name, {}) if requests else {}
         wanted = [dict(of_resource.get(request.container, {})) for request in requests]
         return wanted if all(wanted) and planner.can_take(needs, wanted) else planner.plan(needs)
 
     def report(self, allocated: Iterable[Allocation], resources: Mapping[str, Resource], marks: Marks) -> None:
-        """What became of the assignment of each resource, once the pod has its devices."""
+        """The outcome of the assignment for each resource, once the pod has its devices."""
         if not self._assigned and not self.problem:
             return
         outcomes: dict[str, str] = {}

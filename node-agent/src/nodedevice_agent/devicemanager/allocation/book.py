@@ -1,4 +1,4 @@
-"""The committed allocations: which pod holds which device."""
+"""The committed allocations: the holder of each device."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,24 +13,24 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 class AllocationBook:
-    """All committed allocations, and which of their pods have ended while a container may still run.
+    """All committed allocations, and the ended pods with containers that may still run.
 
     resources: every resource with allocations; the `holders` of each are kept up to date here.
     """
 
     def __init__(self, resources: Mapping[str, Resource], delivery: str = "") -> None:
         self.resources = resources
-        # of new allocations, and of those of an earlier release, which recorded none
+        # for new allocations, and for allocations of an earlier release, which recorded no delivery
         self.delivery = delivery
         # by pod UID, then by container and resource name
         self.by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
         # pods that have ended in the API and still hold their devices: by UID, since when (monotonic seconds)
         self.releasing: dict[str, float] = {}
-        # those without a response
+        # allocations without a response
         self.unanswered: dict[AllocationKey, Allocation] = {}
         # resources with device IDs whose original is not known
         self.without_originals: set[str] = set()
-        # of the responses
+        # size of the responses
         self._kept = 0
 
     def add(self, allocation: Allocation) -> None:
@@ -52,20 +52,20 @@ class AllocationBook:
             self.unanswered.pop(allocation.key, None)
 
     def restore(self, allocation: Allocation) -> None:
-        """Add one of before a restart. It may be from the API, which has the shown form of a device ID alone."""
+        """Restore an allocation after a restart. One from the API only has the shown form of a device ID."""
         self.add(allocation if allocation.delivery else replace(allocation, delivery=self.delivery))
         if not allocation.has_originals:
             self.without_originals.add(allocation.resource_name)
 
     def learn_originals(self, resource: Resource) -> None:
-        """A plugin has listed devices of it: with their original IDs, which an allocation from the API lacks."""
+        """A plugin has listed devices of this resource: set their original IDs, which an allocation from the API lacks."""
         for allocation in self.of_resource(resource.name):
             self.add(_with_originals(allocation, resource.devices))
         if all(allocation.has_originals for allocation in self.of_resource(resource.name)):
             self.without_originals.discard(resource.name)
 
     def lacks_original(self, allocation: Allocation) -> bool:
-        """Whether the plugin would not know one of its devices by the ID that is known of it."""
+        """Whether the recorded ID of one of its devices may be unknown to the plugin."""
         return allocation.resource_name in self.without_originals and not allocation.has_originals
 
     def release(self, pod_uid: str) -> frozenset[str]:
@@ -77,7 +77,7 @@ class AllocationBook:
         return frozenset([allocation.resource_name for allocation in released])
 
     def rename(self, pod_uid: str, known_as: str) -> None:
-        """The same pod under another UID; ignored if that one holds devices already."""
+        """Move a pod's allocations to another UID; ignored if that one already holds devices."""
         if known_as in self.by_pod:
             return
         self.releasing.pop(pod_uid, None)
@@ -86,7 +86,7 @@ class AllocationBook:
             self.add(replace(allocation, pod_uid=known_as))
 
     def drop(self, allocation: Allocation) -> None:
-        """Remove this one, with those of its pod that share a device with it in the same turn."""
+        """Remove this allocation, and allocations of the same pod that share a device with it."""
         entries = self.by_pod[allocation.pod_uid]
         del entries[allocation.container, allocation.resource_name]
         if not entries:
@@ -103,7 +103,7 @@ class AllocationBook:
             resource.use.holders.pop(device_id, None)
 
     def no_room(self, made: Allocation, uncommitted: Iterable[Allocation]) -> str:
-        """Why there is no room for the response of one more allocation; empty where there is.
+        """Why the response of one more allocation exceeds the limit; "" if it fits.
 
         uncommitted: the allocations of transactions in progress.
         """
@@ -146,7 +146,7 @@ class AllocationBook:
         return sorted(found, key=lambda a: a.resource_name)
 
     def sharers(self, pod_uid: str, container: str) -> list[Allocation]:
-        """The container's allocations, and those of its pod's other containers that have a device in common with them."""
+        """The container's allocations, and other allocations of the pod that share a device with them."""
         mine = {(a.resource_name, i) for a in self.of_container(pod_uid, container) for i in a.device_ids}
         return [a for a in self.of_pod(pod_uid) if not mine.isdisjoint((a.resource_name, i) for i in a.device_ids)]
 

@@ -1,7 +1,7 @@
-"""What a boot of the node ends of what was known before it. Pure.
+"""Invalidates recorded responses after a boot of the node. Pure.
 
-The kernel numbers devices again, and a driver of GPUs their files: what a built-in plugin has answered before may name others now.
-The answer of another plugin is kept, as the kubelet keeps it.
+The kernel numbers devices again, and a GPU driver numbers its files again. An earlier response of a built-in plugin may therefore
+name other devices now. The responses of other plugins are kept, as in the kubelet.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
 
 
 def after_boot(checkpoint: Checkpoint, may_be_built_in: Callable[[str], bool]) -> Checkpoint:
-    """The checkpoint of an earlier boot: Allocate is called again for devices of built-in plugins.
+    """Convert the checkpoint of an earlier boot: Allocate is called again for devices of built-in plugins.
 
-    may_be_built_in: of a resource's name, for what an older agent has written, which did not note it.
+    may_be_built_in: by a resource's name, for checkpoints of an older agent, which did not record it.
     """
 
     def is_built_in(allocation: Allocation) -> bool:

@@ -1,13 +1,15 @@
-"""Calls to plugins about devices that pods hold already: PreStartContainer, and Allocate where its response was lost or outdated.
+"""Calls to plugins about held devices: PreStartContainer, and Allocate if its response was lost or outdated.
 
 A plugin that requires PreStartContainer is called once for each container and resource before the devices are used. The calls are
 made when the pod's allocation is committed, one at a time within a pod, in the order in which its containers start. A failed call
-is retried with exponential backoff; the devices stay held. The kubelet calls at every start of a container; here the call is made
-ahead of it, so that no start waits for a plugin: after allocation, and again when the runtime reports that a container has ended
-(without a runtime, --delivery none, there is only the first call).
-Pending calls are in the checkpoint, so a restart of the agent does not repeat a completed call, which could reset a device
-under a running container. A call in flight when the agent ended is made again. After the checkpoint was lost it is unknown
-which calls were completed; for the same reason none is repeated until the runtime reports which containers do not run.
+is retried with exponential backoff; the devices stay held. The kubelet calls at every start of a container. The agent calls
+earlier, so that no start waits for a plugin: after allocation, and again when the runtime reports the end of a container. Without a
+runtime (--delivery none) it only makes the first call.
+
+Pending calls are in the checkpoint, so that a restart of the agent does not repeat a completed call. That could reset a device
+under a running container. A call in flight when the agent ended is made again. After the checkpoint was lost, the completed calls
+are unknown. Then no call is made until the runtime reports the containers that do not run.
+
 Source: kubelet device manager, PreStartContainer.
 """
 
@@ -33,7 +35,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 class _RetriedCalls:
-    """Calls that are in flight, or failed and to be retried; call_due() makes those that are due."""
+    """Calls in flight or waiting for a retry; call_due() makes the due ones."""
 
     _REASON: ClassVar[str]
 
@@ -78,7 +80,7 @@ class _RetriedCalls:
         return tickets, self.failures.remove_where(lambda key: key[0] == pod_uid)
 
     def rename(self, pod_uid: str, known_as: str) -> None:
-        """The same pod under another UID."""
+        """Move the calls of a pod to another UID."""
 
         def renamed(key: AllocationKey) -> AllocationKey:
             return (known_as, *key[1:]) if key[0] == pod_uid else key
@@ -90,16 +92,16 @@ class _RetriedCalls:
                 self.failures[renamed(key)] = structs.replace(failure, pod_uid=known_as)
 
     def forget_resource(self, resource_name: str) -> None:
-        """The resource is not known any more: nothing of it is called, or is to be found by a key of it."""
+        """Remove a resource and all of its calls."""
         self.in_flight = {ticket: key for ticket, key in self.in_flight.items() if key[2] != resource_name}
         self.failures.remove_where(lambda key: key[2] == resource_name)
 
 
 class Reallocations(_RetriedCalls):
-    """Allocate is called again with the same device IDs where its response was lost with the checkpoint or is outdated, unless once
-    is enough.
+    """Calls Allocate again with the same device IDs after its response was lost or became outdated, unless only one call is
+    allowed.
 
-    The devices stay held meanwhile; only the response (what the container needs to use them) is missing.
+    The devices stay held meanwhile; only the response is missing.
     """
 
     _REASON = Reason.ALLOCATE_FAILED
@@ -115,25 +117,27 @@ class Reallocations(_RetriedCalls):
     ) -> None:
         super().__init__(book, marks, deadlines, tickets)
         self._once = once
-        # by UID, those that are known
+        # known pods, by UID
         self._pods = pods
 
     def forget_outdated(self, resource: Resource) -> None:
-        """Responses with other device files than the plugin lists for their devices now: a device that is plugged in again, or was
-        found after a boot, may have another name, and its old one may be another device's.
+        """Drop responses whose device files differ from the plugin's current list.
+
+        A device that is plugged in again, or was found after a boot, may have another name, and its old one may be another
+        device's.
         """
         for allocation in self._book.of_resource(resource.name):
             if is_outdated(allocation, resource):
                 self._book.add(replace(allocation, response=None, edits=None, files=()))
 
     def call_due(self, now: float) -> None:
-        """A call for every allocation without a response whose plugin lists its devices again."""
+        """Request a call for every allocation without a response whose plugin lists its devices again."""
         for key, allocation in self._book.unanswered.items():
             resource = self._book.resources[allocation.resource_name]
             if resource.is_attributed or not self._is_due(key, now) or self._once.applies_to(resource.name):
                 continue
             self._stop_retry_timer(key)
-            # what a container gets with parts may depend on its pod
+            # a response for parts may depend on the pod
             is_pod_missing = resource.listed.part_rules is not None and key[0] not in self._pods
             if resource.newest.endpoint is None or is_pod_missing:
                 continue
@@ -143,7 +147,7 @@ class Reallocations(_RetriedCalls):
                 self._marks.call(CallAllocate(*call, named, allocation.pod_uid, allocation.container))
 
     def allocated(self, ticket: int, response: AllocateResponse, uncommitted: Iterable[Allocation], now: float) -> None:
-        """Allocate succeeded. uncommitted: what is allocated besides."""
+        """Allocate succeeded. uncommitted: allocations of the transactions in progress."""
         key = self.in_flight[ticket]
         allocation = self._book.of(*key)
         if allocation is None:
@@ -185,12 +189,12 @@ class PreStartCalls(_RetriedCalls):
         self._orphaned: dict[int, str] = {}
 
     def require(self, keys: Iterable[AllocationKey]) -> None:
-        """Calls for these are required, in this order within a pod."""
+        """Require calls for these, in this order within a pod."""
         self.required.update(dict.fromkeys(keys))
         self._marks.are_calls_due = True
 
     def require_if_supported(self, keys: Iterable[AllocationKey]) -> None:
-        """Calls for these are required if their plugin says so, which is unknown while it is not connected."""
+        """Require calls for these if their plugin needs them, which is unknown while it is not connected."""
         found = (key for key in keys if key not in self.required and not self._book.resources[key[2]].is_attributed)
         self.undecided.update(dict.fromkeys(found))
         self._marks.are_calls_due = True
@@ -222,7 +226,9 @@ class PreStartCalls(_RetriedCalls):
             self._marks.are_calls_due = True
 
     def pending_call(self, key: AllocationKey) -> PendingPreStart | None:
-        """None where no call is pending. A plugin that has not listed its devices since a restart may require one."""
+        """The problem of a pending call; None without a pending call. A plugin that has not listed devices since a restart may
+        require one.
+        """
         if key in self.required:
             failure = self.failures.get(key)
             return PendingPreStart(key[2], failure.message if failure else "", self.is_in_flight(key))

@@ -1,4 +1,4 @@
-"""Parts of physical devices by their IDs: what a planner counts, which IDs its plan means, and what a container chooses from."""
+"""Parts of physical devices by their IDs: the counts for a planner, the IDs of its plan, and the choices of a container."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,8 @@ from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevic
 class Parents:
     """The physical devices of one resource, and which of their parts one pod could have.
 
-    free: IDs that may be allocated. reusable: those of the pod's init containers, none of them in `free`. used: physical devices of
-    which containers of the pod have parts.
+    free: IDs that may be allocated. reusable: IDs of the pod's init containers, disjoint from `free`. used: physical devices with
+    parts allocated to containers of the pod.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Parents:
         )
 
     def device_ids(self, parts: Parts) -> tuple[str, ...]:
-        """Which parts of these physical devices: those of init containers first, then the lowest numbers."""
+        """Choose parts of these physical devices: parts of init containers first, then the lowest numbers."""
         found: list[str] = []
         for parent, count in parts.items():
             ids = [*_by_number(self._reusable_ids, parent), *_by_number(self._free_ids, parent)]
@@ -42,16 +42,16 @@ class Parents:
         return tuple(found)
 
     def in_order(self, count: int) -> tuple[str, ...]:
-        """All free parts, those that `count` of them are to be taken from first; for the placement ANY."""
+        """Sort all free parts, with the preferred source of `count` parts first; for the placement ANY."""
         need, is_binpack = Need(count), self._rules.choice is Choice.BINPACK
         parents = sorted(self._free_ids, key=lambda parent: self.planner.preference(need, parent, count))
         if is_binpack:
-            # one that has enough comes before fuller ones that have not
+            # a device with enough parts comes before fuller ones without
             parents.sort(key=lambda parent: len(self._free_ids[parent]) < count)
         ids = [_by_number(self._free_ids, parent) for parent in parents]
         if is_binpack:
             return tuple(i for of_parent in ids for i in of_parent)
-        # one at a time, from the physical device that has the most left
+        # one at a time, from the physical device with the most parts left
         turns = [
             (turn - len(of_parent), place, i) for place, of_parent in enumerate(ids) for turn, i in enumerate(of_parent)
         ]
@@ -59,7 +59,7 @@ class Parents:
 
 
 class Choices(Struct, frozen=True):
-    """What a container chooses from, for its NUMA nodes: `count` of these devices. Fields as in topology.hints."""
+    """The choices of a container, for its NUMA nodes: `count` of these devices. Fields as in topology.hints."""
 
     devices: Mapping[str, Device]
     count: int
@@ -68,12 +68,12 @@ class Choices(Struct, frozen=True):
 
 
 def are_linked(listed: ListedDevices) -> bool:
-    """Whether a container takes parts by a rule that links them, and not any."""
+    """Whether a container takes linked parts by a rule."""
     return listed.part_rules is not None and listed.part_rules.placement is not Placement.ANY
 
 
 def to_align(listed: ListedDevices, count: int, free: tuple[str, ...], reusable: tuple[str, ...]) -> Choices:
-    """Of linked parts: their physical devices, as one container takes one of them, or several."""
+    """The physical devices of linked parts, as one container takes one of them, or several."""
     rules = listed.part_rules or PartRules()
     free_of, reusable_of = (Counter(listed.devices[i].parent for i in ids) for ids in (free, reusable))
     least = count if rules.placement is Placement.SAME_PARENT else 1

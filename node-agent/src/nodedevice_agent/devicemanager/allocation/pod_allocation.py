@@ -1,12 +1,12 @@
 """One pod's allocation as a transaction, and why a pod's allocation is pending.
 
 Either every container gets its devices, or no container keeps any. Requests are met one after another in the kubelet's order.
-Devices are reserved when they are chosen, so nothing that happens during a call to a plugin can give them to another pod; a
-transaction that fails releases exactly what it reserved.
-The kubelet fails a pod that cannot be served for good (UnexpectedAdmissionError); here its allocation stays pending. A shortage
+Devices are reserved when they are chosen, so that no other pod gets them during a call to a plugin. A failed transaction releases
+exactly the devices that it reserved.
+The kubelet fails a pod without enough devices permanently (UnexpectedAdmissionError); here its allocation stays pending. A shortage
 of devices is retried when something about the resource changes; a failed plugin call is retried with exponential backoff.
-Source: kubelet device manager, devicesToAllocate (order of choice, reuse of init containers' devices); unlike it, nothing
-leaks when a step fails (kubernetes#130145) and no other transaction's reservation is dropped (kubernetes#137534).
+Source: kubelet device manager, devicesToAllocate (order of choice, reuse of init containers' devices); unlike it, nothing leaks
+when a step fails (kubernetes#130145) and no other transaction's reservation is dropped (kubernetes#137534).
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,10 +37,10 @@ LONGEST_RETRY_SECONDS = 60.0
 
 
 class PendingAllocation(msgspec.Struct, frozen=True):
-    """Why a container has no devices of a resource yet, and what triggers the next attempt.
+    """Why a container has no devices of a resource yet, and which event triggers the next attempt.
 
-    retry_at: monotonic seconds, or None where only a change can help. attempts: failed calls so far.
-    others: further resources; a change of one of them may help too. is_final: there is no next attempt.
+    retry_at: monotonic seconds, or None if only a change triggers a retry. attempts: failed calls so far. others: further resources
+    whose change also triggers a retry. is_final: the allocation is not retried.
     """
 
     pod_uid: str
@@ -54,11 +54,11 @@ class PendingAllocation(msgspec.Struct, frozen=True):
     is_final: bool = False
 
     def is_due(self, now: float) -> bool:
-        """Whether no backoff, or none any more, delays the next attempt."""
+        """Whether the next attempt has no backoff left."""
         return self.retry_at is None or self.retry_at <= now
 
     def retried_after(self, earlier: "PendingAllocation | None", now: float) -> "PendingAllocation":
-        """The same with one more failed attempt than `earlier`, and a backoff that starts now."""
+        """A copy with one more failed attempt than `earlier`, and a backoff that starts now."""
         attempts = (earlier.attempts if earlier else 0) + 1
         # 1, 2, 4, ... 60 seconds
         pause = exponential_seconds(attempts - 1, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
@@ -67,7 +67,7 @@ class PendingAllocation(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """The free devices of a resource. at_nodes: by their sets of NUMA nodes; nothing where none is at any."""
+    """The free devices of a resource. at_nodes: by their sets of NUMA nodes; empty without NUMA nodes."""
 
     ids: tuple[str, ...]
     at_nodes: Crowds
@@ -84,17 +84,17 @@ class PodAllocation:
     ticket: int | None = None
     chosen: tuple[str, ...] = ()
     allocated: list[Allocation] = field(default_factory=list)
-    # by container, once decided: the NUMA nodes from which devices are taken first; None for any
+    # by container, once decided: the preferred NUMA nodes; None for any
     affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
-    # False where a plugin's preferred devices for one container have left no aligned devices for another
+    # False if a plugin's preferred devices for one container have left no aligned devices for another
     use_preferred: bool = True
-    # by container and resource: the devices that a rehearsal has found to be the ones to take
+    # by container and resource: the devices that a rehearsal chose
     rehearsed: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     # the request to be met next; None when all are met
     request: DeviceRequest | None = field(init=False)
-    # how many requests are met
+    # the number of requests that are met
     _met: int = 0
-    # by resource, until the event that is being handled is over or some are reserved
+    # by resource, until the current event ends or devices are reserved
     _free: dict[str, Free] = field(default_factory=dict)
     _reserved: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, set[str]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class PodAllocation:
         return PendingAllocation(self.pod.uid, request.container, request.resource_name, reason, message)
 
     def short(self, request: DeviceRequest, missing: int) -> PendingAllocation:
-        """Pending because `missing` devices of the resource cannot be had now."""
+        """Pending because the resource lacks `missing` devices now."""
         name, resource = request.resource_name, self.book.resources[request.resource_name]
         if resource.presence.lost_to is not None:
             why = (
@@ -134,15 +134,14 @@ class PodAllocation:
         elif doubt := availability.doubt(resource):
             why = Reason.DEVICE_UNCONFIRMED, f"{missing} of {name} needed: {doubt}"
         else:
-            # The number of free devices changes while the pod is pending, and the status shows it beside this message.
+            # The number of free devices changes while the pod is pending, and the status shows it next to this message.
             why = Reason.NOT_ENOUGH_DEVICES, f"{missing} of {name} needed, but fewer are available"
         return self.pending(request, *why)
 
     def shortage(self) -> PendingAllocation | None:
-        """The first request that cannot be met in the current state, as a pending allocation; None when all can be met.
+        """The first request that cannot be met in the current state, as a pending allocation; None if all can be met.
 
-        Only counts devices, and plans which physical devices their parts are of; chooses none. Requests that are met already cost
-        nothing.
+        Only counts devices, and plans the physical devices of parts; chooses none. Requests that are already met cost nothing.
         """
         misfits: dict[str, PendingAllocation | None] = {}
         held_by_init: dict[str, set[str]] = {}
@@ -163,9 +162,9 @@ class PodAllocation:
         return None
 
     def select(self, resource: Resource, *, is_strict: bool = False) -> Selection | None:
-        """The devices for the current request; there are enough. None where the rules for parts cannot be met any more.
+        """Choose devices for the current request; enough are free. Returns None if the rules for parts can no longer be met.
 
-        is_strict: parts that are not near are none.
+        is_strict: ignore parts that are not near.
         """
         request, rules = self.requests[self._met], resource.listed.part_rules
         affinity = self.affinities.get(request.container)
@@ -220,7 +219,7 @@ class PodAllocation:
         return Parents(resource.listed, free, reusable, map(resource.use.parent_of, mine))
 
     def _unmet(self, resource_name: str, start: int) -> list[DeviceRequest]:
-        """Requests for this resource that lack devices, from that one on."""
+        """Requests for this resource without enough devices, from the current one on."""
         later = (request for request in self.requests[start:] if request.resource_name == resource_name)
         return [request for request in later if self.book.of(self.pod.uid, request.container, resource_name) is None]
 
@@ -234,7 +233,7 @@ class PodAllocation:
         return None
 
     def free(self, resource: Resource) -> Free:
-        """Read once for all that one event asks of many devices."""
+        """The free devices, read once per event."""
         found = self._free.get(resource.name)
         if found is None:
             ids = availability.free(resource)
@@ -243,7 +242,7 @@ class PodAllocation:
         return found
 
     def look_again(self) -> None:
-        """Others may have taken devices since this transaction has chosen some."""
+        """Drop the cached free devices: others may have taken some since."""
         self._free.clear()
 
     def reusable(self, resource: Resource) -> tuple[str, ...]:
@@ -252,7 +251,7 @@ class PodAllocation:
         return tuple(i for i in sorted(mine) if availability.is_usable(resource, i)) if mine else ()
 
     def reserve(self, resource: Resource, device_ids: Iterable[str]) -> None:
-        """Choose these for the current request; those that the pod does not have yet are reserved for it."""
+        """Choose these devices for the current request, and reserve the ones that the pod does not hold yet."""
         self.chosen = tuple(sorted(device_ids))
         new = set(self.chosen).difference(self._reusable.get(resource.name, ()))
         self._reserved.setdefault(resource.name, set()).update(new)
@@ -260,7 +259,7 @@ class PodAllocation:
         self._free.pop(resource.name, None)
 
     def made(self, request: DeviceRequest, response: AllocateResponse) -> Allocation:
-        """What the plugin has allocated: the chosen devices for the current request."""
+        """Record the plugin's response: the chosen devices for the current request."""
         container, name = request.container, request.resource_name
         resource = self.book.resources[name]
         ids_by_numa = by_numa(self.chosen, resource.numa_nodes(self.chosen) if resource.listed.at_nodes else {})
@@ -269,7 +268,7 @@ class PodAllocation:
         return Allocation(self.pod.uid, container, name, ids_by_numa, *made)
 
     def complete(self, request: DeviceRequest, made: Allocation) -> None:
-        """The current request has its devices by that."""
+        """Complete the current request with this allocation."""
         self.allocated.append(made)
         self.ticket = None
         self.advance(request, self.chosen)
@@ -306,7 +305,7 @@ def _needs(requests: Iterable[DeviceRequest]) -> list[Need]:
 
 
 def _update_reusable(reusable: set[str], request: DeviceRequest, device_ids: Iterable[str]) -> None:
-    """What later containers may reuse: the devices of init containers, less those that another container keeps."""
+    """Devices of init containers that later containers may reuse, except devices that another container keeps."""
     if request.kind is ContainerKind.INIT:
         reusable.update(device_ids)
     elif reusable:

@@ -1,8 +1,9 @@
 """Rehearses a pod's transaction before any plugin is called, so that a pod that cannot be aligned causes no calls.
 
-Each container's nodes and devices decide what is left for the next one: an init container near one device alone may leave its
-pod's main container without enough of its own. Where the first choice at each container ends in a rejection, others are tried, the
-last container's first, within a bound. The kubelet tries one, in which it takes any device of those that are alike to it.
+Each container's nodes and devices limit the choice of the next container. An init container near one device alone may leave too few
+devices to the pod's main container. If the first choices end in a rejection, the rehearsal tries others within a bound, the last
+container's first. The kubelet tries one, and takes any of several equal devices.
+
 Source: kubelet topologymanager scopes @ 1.37, calculateAffinity.
 """
 
@@ -16,20 +17,20 @@ from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocati
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyScope, align
 from nodedevice_agent.devicemanager.pods import DeviceRequest
 
-# Rehearsals block the agent. For each request one looks at all devices, twice, and at each set of NUMA nodes; in units of 0.3
+# Rehearsals block the agent. For each request one reads all devices twice, and each set of NUMA nodes; in units of 0.3
 # microseconds, so that all of one pod are some forty milliseconds.
 _MOST_LOOKS = 131072
 _LOOKS_A_REQUEST, _LOOKS_A_DEVICE, _LOOKS_A_SET = 256, 2, 4
-# Of one container, which leaves nothing to others: it is not tried before it is done.
+# Limit for a single container, which leaves no devices to others: above it, no rehearsal is made.
 _MOST_LOOKS_OF_ONE = 8192
-# at one choice
+# alternatives at one choice
 _MOST_WAYS = 64
 
 T = TypeVar("T")
 
 
 class _Choice(Struct):
-    """way: the index of the one that is taken, of so many. resources: what it is about."""
+    """way: index of the chosen alternative, out of so many. resources: the resources that it concerns."""
 
     way: int
     ways: int
@@ -37,7 +38,7 @@ class _Choice(Struct):
 
 
 class Ways:
-    """The ways taken by one rehearsal after another: the first at each choice, then other combinations, the last choice first."""
+    """The alternatives taken by each rehearsal: the first at each choice, then other combinations, the last choice first."""
 
     def __init__(self) -> None:
         self._choices: list[_Choice] = []
@@ -45,11 +46,11 @@ class Ways:
 
     @property
     def are_first(self) -> bool:
-        """Whether the first way was taken everywhere."""
+        """Whether every choice took the first alternative."""
         return not any(choice.way for choice in self._choices)
 
     def chooser(self, resources: frozenset[str]) -> Callable[[Sequence[T]], T]:
-        """Chooses the way to be taken this time, in what is about these resources."""
+        """Choose the alternative for a decision about these resources."""
 
         def choose(ways: Sequence[T]) -> T:
             if self._at == len(self._choices):
@@ -61,7 +62,7 @@ class Ways:
         return choose
 
     def turn(self, resources: frozenset[str]) -> bool:
-        """Begin again with the next combination that makes a difference to these resources. Returns whether there is one."""
+        """Begin again with the next combination that matters to these resources. Returns whether one is left."""
         self._at = 0
         while self._choices:
             last = self._choices[-1]
@@ -73,7 +74,7 @@ class Ways:
 
 
 def too_much(topology: Topology, current: PodAllocation) -> str:
-    """Why the pod is not served, as what its containers would leave to each other takes too long to find out; empty for most."""
+    """Why the pod is not served if its rehearsal would take too long; "" for most pods."""
     if not topology.is_strict or _has_one_container(current) or (looks := _looks(topology, current)) <= _MOST_LOOKS:
         return ""
     containers = len({request.container for request in current.requests})
@@ -84,10 +85,10 @@ def too_much(topology: Topology, current: PodAllocation) -> str:
 
 
 def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None:
-    """Rehearse a transaction that has not begun, with our own choices. Returns the request that the policy rejects, if any.
+    """Rehearse a transaction that has not begun, with the agent's choices. Returns the request that the policy rejects, if any.
 
-    Devices are reserved during a rehearsal and released at its end. What stays is the decision for the first container, as
-    a plugin's preferred devices may change the rest; where no plugin is asked and the first choices will not do, all of it.
+    Devices are reserved during a rehearsal and released at its end. Only the decision for the first container stays, as a plugin's
+    preferred devices may change the rest. All decisions stay if no plugin is asked and the first choices fail.
     """
     if not topology.is_aligning:
         return None
@@ -111,7 +112,7 @@ def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None
 
 
 def _most_rehearsals(topology: Topology, current: PodAllocation) -> int:
-    """One where the first choice of nodes is always admitted, or where there is no other container to leave devices to."""
+    """The maximum number of rehearsals: 1 if the first choice of nodes is always admitted, or if the pod has one container."""
     if not topology.is_strict or _has_one_container(current):
         return 1
     return max(_MOST_LOOKS // _looks(topology, current), 1)
@@ -122,14 +123,14 @@ def _has_one_container(current: PodAllocation) -> bool:
 
 
 def _looks(topology: Topology, current: PodAllocation) -> int:
-    """Of one rehearsal."""
+    """The cost of one rehearsal, in units of _MOST_LOOKS."""
     devices = sum(len(current.book.resources[request.resource_name].devices) for request in current.requests)
     sets = _LOOKS_A_SET << len(topology.numa_nodes)
     return _LOOKS_A_DEVICE * devices + len(current.requests) * (_LOOKS_A_REQUEST + sets)
 
 
 def _resources(topology: Topology, current: PodAllocation, request: DeviceRequest) -> frozenset[str]:
-    """What is aligned together with that request."""
+    """The requests that are aligned together with that request."""
     is_whole_pod = topology.scope is TopologyScope.POD
     return frozenset(r.resource_name for r in current.requests if is_whole_pod or r.container == request.container)
 

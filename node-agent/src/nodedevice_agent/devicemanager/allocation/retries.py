@@ -1,4 +1,4 @@
-"""What waits, by pod or by call, and when the next of it is tried again. Pure."""
+"""Waiting pods or calls, and the time of the next retry. Pure."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar
@@ -10,7 +10,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Retries(dict[K, PendingAllocation]):
-    """Changed by key alone. deadlines: of the device manager; what: the calls or pods that these are, a word."""
+    """Changed by key alone. deadlines: of the device manager; what: a word for the kind of pods or calls."""
 
     def __init__(self, deadlines: Deadlines, what: str) -> None:
         super().__init__()
@@ -22,14 +22,14 @@ class Retries(dict[K, PendingAllocation]):
         self._deadlines.set(self._what, key, pending.retry_at)
 
     def remove(self, key: K) -> PendingAllocation | None:
-        """It waits no more. Returns what it waited for, if it did."""
+        """Remove an entry. Returns it, if any."""
         if key not in self:
             return None
         self._deadlines.set(self._what, key, None)
         return super().pop(key)
 
     def remove_where(self, holds: Callable[[K], bool]) -> list[K]:
-        """The same for all these keys. Returns them."""
+        """Remove the entries with matching keys. Returns these keys."""
         found = [key for key in self if holds(key)]
         for key in found:
             self.remove(key)

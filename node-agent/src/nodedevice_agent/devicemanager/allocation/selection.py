@@ -1,7 +1,8 @@
-"""Selects a container's devices of one resource: its pod's own first, then near ones, then those that the plugin prefers.
+"""Selects a container's devices of one resource: its pod's own first, then near ones, then the plugin's preferred ones.
 
-Equal inputs give equal selections: where the kubelet takes any device of a set, here NUMA nodes with fewer devices come first
-(which keeps the others whole for large requests), then lower node numbers, devices of that node alone, and IDs in order.
+Equal inputs give equal selections. The kubelet takes any device of a set; the agent orders them: NUMA nodes with fewer devices
+first, then lower node numbers, devices of that node alone, and IDs in order. This keeps larger nodes whole for large requests.
+
 Source: kubelet device manager, filterByAffinity and devicesToAllocate @ 1.37.
 """
 
@@ -18,7 +19,7 @@ Crowds = Mapping[tuple[int, ...], Sequence[str]]
 
 
 class Selection(Struct, frozen=True):
-    """taken: decided. pool: the rest is taken from it, in order; a plugin's preferred devices come first."""
+    """taken: chosen devices. pool: the rest comes from it, in order; a plugin's preferred devices come first."""
 
     count: int
     taken: tuple[str, ...]
@@ -47,9 +48,9 @@ class Selection(Struct, frozen=True):
     def varied(
         self, devices: Mapping[str, Device], choose: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]], most: int
     ) -> "Selection":
-        """The same with devices of other NUMA nodes from the pool; devices of the same nodes are alike.
+        """The same with devices of other NUMA nodes from the pool; devices of the same nodes are interchangeable.
 
-        choose: among how many to take of each kind, up to `most` ways; the first is the selection as it is.
+        choose: selects one of up to `most` splits of the count; the first is the current selection.
         """
         alike = crowds(devices, self.pool)
         numbers = choose(tuple(islice(_splits(self.missing, tuple(map(len, alike.values()))), most)))
@@ -67,7 +68,7 @@ def select(
 ) -> Selection:
     """Select `count` devices; reusable and free must be at least as many together.
 
-    reusable, free: sorted and disjoint. affinity: NUMA nodes to take from first. at_nodes: the free ones, where that is known.
+    reusable, free: sorted and disjoint. affinity: preferred NUMA nodes. at_nodes: the free devices by NUMA nodes, if known.
     """
     reusable, free = tuple(reusable), tuple(free)
     if affinity is None:
@@ -85,12 +86,12 @@ def select(
 
 
 def near_count(devices: Mapping[str, Device], device_ids: Iterable[str], affinity: frozenset[int]) -> int:
-    """How many of the devices are on one of the nodes in `affinity`."""
+    """The number of devices on one of the nodes in `affinity`."""
     return sum(_is_near(devices.get(device_id), affinity) for device_id in device_ids)
 
 
 def crowds(devices: Mapping[str, Device], device_ids: Iterable[str]) -> Crowds:
-    """These devices by their sets of NUMA nodes."""
+    """Group these devices by their sets of NUMA nodes."""
     found: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for device_id in device_ids:
         found[devices[device_id].numa_nodes].append(device_id)
@@ -127,7 +128,7 @@ def _is_near(device: Device | None, affinity: frozenset[int]) -> bool:
 
 
 def _splits(count: int, limits: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Every way to take `count` in all, of each group up to its limit; as many as can be of the first group first."""
+    """Every way to take `count` devices, of each group up to its limit; as many as possible of the first group first."""
     if not limits:
         yield ()
         return

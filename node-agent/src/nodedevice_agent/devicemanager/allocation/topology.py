@@ -6,9 +6,9 @@ Source: kubelet topologymanager and devicemanager/topology_hints.go @ 1.37. The 
 hints (255 to the power of the resources on 8 nodes); here hints with the same nodes are merged first, with the same result.
 
 All resources of a container (of the pod, with scope pod) are decided together. Alignment is checked at each container and at each
-choice, because other pods or a plugin's preferred devices may have taken what the rehearsal counted on.
-Source: kubelet topologymanager scopes @ 1.37. Unlike the kubelet, devices that are held already are never checked again: the
-kubelet rejects a running pod after a restart with a stricter policy.
+choice. Other pods or a plugin's preferred devices may have taken devices that the rehearsal used.
+Source: kubelet topologymanager scopes @ 1.37. Unlike in the kubelet, held devices are never checked again: the kubelet rejects a
+running pod after a restart with a stricter policy.
 """
 
 from collections import Counter
@@ -32,10 +32,10 @@ MAX_NUMA_NODES = 8
 
 
 class TopologyPolicy(Enum):
-    """What to do with a container whose devices cannot be near each other.
+    """The policy for a container whose devices cannot be near each other.
 
     NONE ignores topology. BEST_EFFORT takes the best available set of nodes. RESTRICTED rejects sets that are not preferred.
-    SINGLE_NUMA_NODE rejects what does not fit on one node.
+    SINGLE_NUMA_NODE rejects requests that do not fit on one node.
     """
 
     NONE = "none"
@@ -45,14 +45,14 @@ class TopologyPolicy(Enum):
 
 
 class TopologyScope(Enum):
-    """The devices to align: those of each container, or of the whole pod."""
+    """The devices to align: per container, or for the whole pod."""
 
     CONTAINER = "container"
     POD = "pod"
 
 
 class Topology(Struct, frozen=True):
-    """numa_nodes: those of the machine, sorted; other nodes that a plugin reports are ignored."""
+    """numa_nodes: the machine's nodes, sorted; other nodes that a plugin reports are ignored."""
 
     policy: TopologyPolicy = TopologyPolicy.NONE
     scope: TopologyScope = TopologyScope.CONTAINER
@@ -75,12 +75,12 @@ class Hint(Struct, frozen=True):
     is_preferred: bool
 
 
-# Of one resource for one request. None: no preference. Empty: no set of nodes can meet it.
+# The hints of one resource for one request. None: no preference. Empty: no set of nodes can meet it.
 Hints = tuple[Hint, ...] | None
 
 
 class Merged(Struct, frozen=True):
-    """affinity: the NUMA nodes from which devices are taken first, None for any. is_admitted: by the policy."""
+    """affinity: the preferred NUMA nodes, None for any. is_admitted: by the policy."""
 
     affinity: frozenset[int] | None
     is_admitted: bool
@@ -88,7 +88,7 @@ class Merged(Struct, frozen=True):
 
 ANYWHERE = Merged(None, True)
 
-# takes one of several sets of nodes
+# chooses one of several sets of nodes
 Choose = Callable[[Sequence[int]], int]
 
 
@@ -101,8 +101,8 @@ def hints(
 ) -> Hints:
     """Every set of NUMA nodes that could serve `count` devices of one resource.
 
-    devices: all that are listed, of any health. free: those that may be allocated. reusable: those that the pod has from its
-    init containers, none of them in `free`; every set of nodes must include all of these.
+    devices: all listed devices, also unhealthy ones. free: the devices that may be allocated. reusable: the pod's devices from its
+    init containers, disjoint from `free`; every set of nodes must include all of them.
     """
     listed_at = Counter(device.numa_nodes for device in devices.values())
     free_at = Counter(devices[device_id].numa_nodes for device_id in free if device_id in devices)
@@ -118,7 +118,7 @@ def _hints_at(
     available: int,
     numa_nodes: Iterable[int],
 ) -> Hints:
-    """The same by how many devices are at each set of nodes, of which there are few. available: how many there are at all."""
+    """The same, computed from the number of devices at each set of nodes. available: the number of all available devices."""
     if not any(listed_at):
         return None
     if available < count:
@@ -139,9 +139,9 @@ def _hints_at(
 
 
 def merge(topology: Topology, of_resources: Iterable[Hints], choose: Choose = itemgetter(0)) -> Merged:
-    """The decision for everything that is to be aligned: the narrowest set of nodes that all resources agree on.
+    """Decide for all aligned resources: the narrowest set of nodes that all resources agree on.
 
-    choose: among all sets that they agree on, the narrowest first.
+    choose: among all agreed sets, the narrowest first.
     """
     preferences = [found for found in of_resources if found is not None]
     if not topology.is_aligning or not preferences:
@@ -151,7 +151,7 @@ def merge(topology: Topology, of_resources: Iterable[Hints], choose: Choose = it
     agreed = frozenset.intersection(*(_preferred(found, is_single) for found in preferences))
     if agreed:
         best = choose(sorted(agreed, key=_narrowness))
-        # on one node there is nothing to align to
+        # one node needs no alignment
         return ANYWHERE if is_single and best == whole else Merged(_nodes(best), True)
     if topology.is_strict:
         return Merged(None, False)
@@ -183,7 +183,7 @@ def _subsets(nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _touching(at: Mapping[tuple[int, ...], int], candidates: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
-    """For each set of nodes, how many devices are on at least one of its nodes."""
+    """For each set of nodes, the number of devices on at least one of its nodes."""
     known = frozenset(candidates)
     places: Counter[int] = Counter()
     for nodes, number in at.items():
@@ -230,7 +230,7 @@ def align(topology: Topology, current: PodAllocation, choose: Choose = itemgette
 
 
 def pod_request(requests: Sequence[DeviceRequest]) -> dict[str, int]:
-    """The most devices of each resource that a pod has at one time: while it starts, or once it runs."""
+    """The maximum of each resource that a pod has at one time: while it starts, or once it runs."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for request in requests:
@@ -256,7 +256,7 @@ def _pod_hints(topology: Topology, current: PodAllocation) -> Iterator[Hints]:
         containers = [request.container for request in current.requests if request.resource_name == name]
         allocations = [current.book.of(current.pod.uid, container, name) for container in containers]
         held = tuple(sorted({i for allocation in allocations if allocation is not None for i in allocation.device_ids}))
-        # A resource that every container has needs nothing more, even where it is more than they would get today.
+        # If every container has an allocation, its devices suffice, even if they outnumber the pod's request.
         needed = len(held) if None not in allocations else count
         yield _hints(topology, current, current.book.resources[name], needed, held or None, ())
 
@@ -284,12 +284,12 @@ def _hints(
     if held is None:
         found = to_align(resource.listed, count, current.free(resource).ids, reusable)
         return hints(found.devices, found.count, found.free, found.reusable, topology.numa_nodes)
-    # Held devices decide for the rest; another number than requested cannot be met.
+    # Held devices decide for the rest; a changed number cannot be met.
     return hints(resource.devices, count, held if len(held) == count else (), (), topology.numa_nodes)
 
 
 def _is_still_possible(current: PodAllocation, request: DeviceRequest) -> bool:
-    """Whether the decided nodes still have as many devices as this request takes. Of linked parts their plan says it."""
+    """Whether the decided nodes still have enough devices for this request. The plan decides this for linked parts."""
     affinity, resource = current.affinities[request.container], current.book.resources[request.resource_name]
     if affinity is None or not resource.listed.at_nodes or are_linked(resource.listed):
         return True

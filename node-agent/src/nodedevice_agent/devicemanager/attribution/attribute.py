@@ -65,7 +65,7 @@ def unordered(entries: Iterable[Allocation] | None) -> Entries | None:
 def changed_pods(
     before: Iterable[Allocation], entries: Iterable[Allocation], pods: Mapping[str, Pod]
 ) -> frozenset[PodName] | None:
-    """Pods that got other devices between two checkpoints, also those that claim to mirror one. None where a name is missing.
+    """Pods whose devices changed between two checkpoints, including possible mirror pods. None if a name is missing.
 
     pods: the API's unfinished pods, by UID. A pod that has left the checkpoint has ended.
     """
@@ -87,8 +87,8 @@ def attribute(
 ) -> Attributed:
     """Attribute devices of the known resources to pods.
 
-    pods: the API's unfinished pods, by UID. ended: UIDs of pods that have finished or are gone. before: the last attribution; where
-    the kubelet contradicts itself, it stays. runs: whether containers of a pod may run with devices that the kubelet did not give.
+    pods: the API's unfinished pods, by UID. ended: UIDs of finished or deleted pods. before: the last attribution; it stays if the
+    kubelet contradicts itself. runs: whether containers of a pod may run with devices that the kubelet did not allocate.
     """
     named: dict[str, tuple[str, str]] = {}
     static_pods: dict[str, str] = {}
@@ -97,7 +97,7 @@ def attribute(
     else:
         named = _names(state.entries, state.rows or ())
         static_pods = _static_pods(named, pods)
-        # without any names a static pod's devices are known to be held, and not by which mirror pod
+        # without names a static pod's devices are known to be held, but its mirror pod is unknown
         claimed_uids = {pod.config_hash for pod in pods.values()} if state.rows is None else set()
         unfinished = pods.keys() | ((named.keys() | claimed_uids) - set(ended))
         entries = _under_uids_of_the_api(state.entries, static_pods)
@@ -107,7 +107,7 @@ def attribute(
     known += _not_reported(tuple(held_on), known, pods)
     attributed = {(a.pod_uid, a.container, a.resource_name) for a in before}
     known.sort(key=lambda a: ((a.pod_uid, a.container, a.resource_name) not in attributed, a.pod_uid, a.container))
-    # of a resource that has the same allocations as before, or less, no device can have passed to another pod
+    # if a resource has the same allocations as before, or less, no device can have passed to another pod
     same = {id(allocation) for allocation in before}
     changed = {allocation.resource_name for allocation in known if id(allocation) not in same}
     kept, conflicts = each_device_once(a for a in known if a.resource_name in changed)
@@ -119,7 +119,7 @@ def attribute(
 def _not_reported(
     found: Collection[Allocation], kubelets: Iterable[Allocation], pods: Mapping[str, Pod]
 ) -> list[Allocation]:
-    """Those of these that the kubelet does not report as its own. kubelets: what it reports."""
+    """Allocations of `found` that the kubelet does not report as its own. kubelets: the allocations that it reports."""
     kubelets = tuple(kubelets) if found else ()
     keys, static = {a.key for a in kubelets}, {(a.key, a.device_ids) for a in kubelets}
 
@@ -132,12 +132,12 @@ def _not_reported(
 
 
 def is_elsewhere(allocation: Allocation) -> bool:
-    """Whether it was made by another than the kubelet. Its pod keeps it, unless the kubelet gives the container others."""
+    """Whether the agent made it. Its pod keeps it, unless the kubelet allocates other devices to the container."""
     return allocation.delivery not in ("", DELIVERY_KUBELET)
 
 
 def _names(entries: Iterable[Allocation], rows: Iterable[PodResourcesRow]) -> dict[str, tuple[str, str]]:
-    """UID to namespace and name, where pod resources have the same devices in a container of the same name."""
+    """Map UIDs to namespace and name, if pod resources have the same devices in a container of the same name."""
     by_devices = {(row.resource_name, row.container, row.device_ids): (row.namespace, row.name) for row in rows}
     return {
         entry.pod_uid: by_devices[key]
@@ -147,7 +147,7 @@ def _names(entries: Iterable[Allocation], rows: Iterable[PodResourcesRow]) -> di
 
 
 def _static_pods(named: Mapping[str, tuple[str, str]], pods: Mapping[str, Pod]) -> dict[str, str]:
-    """The kubelet's UID by that of the mirror pod. Anybody may set its annotation, but the name for the UID is the kubelet's."""
+    """The kubelet's UID by that of the mirror pod. Any user can set the annotation, but the kubelet decides the UID's name."""
     return {
         uid: pod.config_hash for uid, pod in pods.items() if named.get(pod.config_hash) == (pod.namespace, pod.name)
     }
@@ -161,7 +161,7 @@ def _under_uids_of_the_api(entries: Iterable[Allocation], static_pods: Mapping[s
 def _by_name(
     rows: Iterable[PodResourcesRow], pods: Mapping[str, Pod], resources: Mapping[str, Resource]
 ) -> Iterator[Allocation]:
-    """Without the plugin's response, which only the checkpoint has."""
+    """Make an allocation without the plugin's response, which only the checkpoint has."""
     by_name = {(pod.namespace, pod.name): pod for pod in pods.values()}
     for row in rows:
         pod, resource = by_name.get((row.namespace, row.name)), resources.get(row.resource_name)

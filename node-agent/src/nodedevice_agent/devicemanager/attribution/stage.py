@@ -1,7 +1,7 @@
-"""What the kubelet has allocated: the stage that, for its resources, stands where the allocator stands for ours.
+"""The kubelet's allocations: this stage replaces the allocator for resources that the kubelet allocates.
 
-The allocations are read from the kubelet. The end of a pod is taken from the API, because the kubelet keeps the devices of finished
-pods until the next pod requests a device.
+The allocations are read from the kubelet. The end of a pod is taken from the API. The kubelet keeps the devices of finished pods
+until the next pod requests a device.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,9 +27,9 @@ _MAX_RECENT = 1024
 
 
 class Attribution:
-    """Of the resources of the table that are attributed, if any. pods: all of the node that have not ended.
+    """Attributes devices of the table's attributed resources. pods: all unfinished pods of the node.
 
-    containers: of the runtime, those that run with devices which the kubelet did not give.
+    containers: of the runtime, to find containers that run with devices which the kubelet did not allocate.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Attribution:
         self._pods = pods
         self._marks = marks
         self._containers = containers
-        # whether the runtime will list these containers, and has not yet
+        # whether the runtime will list these containers, but has not yet
         self.awaits_runtime = False
-        # whether a pod has finished since the kubelet was read last, or while it was: its state may be another
+        # whether a pod has finished since the kubelet was last read, or meanwhile: its state may have changed
         self.is_outdated = True
         # allocations left out because the kubelet reports their device for two pods
         self.conflicts: tuple[Allocation, ...] = ()
@@ -65,7 +65,7 @@ class Attribution:
     # -- a restart ------------------------------------------------------------------------------------------------------
 
     def restored(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Without what is the kubelet's to know: it calls PreStartContainer now, and knows all allocations."""
+        """Remove the records that the kubelet keeps now: it calls PreStartContainer and knows all allocations."""
         is_attributed = self._is_kubelets
         for a in checkpoint.allocations:
             if is_attributed(a.resource_name):
@@ -77,9 +77,10 @@ class Attribution:
         )
 
     def recovered(self, known: Checkpoint) -> Checkpoint:
-        """The same of what was recovered from the API, without the kubelet's allocations; the resources stay.
+        """Remove the kubelet's allocations from those recovered from the API; the resources stay.
 
-        The API does not show who made an allocation. What the kubelet does not report was made before a move to it.
+        The API does not show who made an allocation. An allocation that the kubelet does not report was made before a move to the
+        kubelet.
         """
         entries = (self._state.entries if self._state is not None else None) or ()
         kubelets = {entry.key for entry in entries}
@@ -99,7 +100,7 @@ class Attribution:
     # -- the kubelet ------------------------------------------------------------------------------------------------------
 
     def read(self, state: KubeletState) -> None:
-        """The kubelet's state now. Where nothing could be read, the last state stays."""
+        """Set the kubelet's state. If nothing could be read, the last state stays."""
         if state.entries is None and state.rows is None:
             return
         if state.rows is None and self._state is not None:
@@ -121,7 +122,7 @@ class Attribution:
     def start_problem(
         self, resource_name: str, device_ids: Iterable[str], decoded: Callable[[Allocation], Allocation]
     ) -> str:
-        """Why no container may start with the response that the kubelet has for these devices; empty where it may.
+        """Why a container must not start with the kubelet's response for these devices; "" if it may.
 
         decoded: decodes the response of an allocation.
         """
@@ -140,13 +141,13 @@ class Attribution:
         self._marks.is_attribution_due = True
 
     def runs(self, pod_uid: str) -> bool:
-        """Whether containers of this pod may run with devices that the kubelet did not give. pod_uid: as the runtime knows it."""
+        """Whether containers of this pod may run with devices that the kubelet did not allocate. pod_uid: in the runtime."""
         return self.awaits_runtime or pod_uid in self._containers.by_pod
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, over: Collection[str]) -> None:
-        """The complete list of this node's pods has come. over: UIDs of those that are gone or have ended.
+        """The complete list of this node's pods has arrived. over: UIDs of deleted or finished pods.
 
         Every resource is published again: pod names may be known only now.
         """
@@ -157,7 +158,7 @@ class Attribution:
             self._marks.publish_all(self._resources())
 
     def pod_seen(self, pod: Pod) -> Pod:
-        """A pod is new or has changed. Returns it without what the kubelet allocates to it."""
+        """A pod is new or has changed. Returns it without the requests that the kubelet meets."""
         if self._table.is_attributed is None:
             return pod
         kubelets = {
@@ -184,13 +185,13 @@ class Attribution:
             self._marks.is_attribution_due = True
 
     def holds_on(self, pod_uid: str) -> bool:
-        """Whether a pod that is over keeps devices that the kubelet did not give."""
+        """Whether a finished pod keeps devices that the kubelet did not allocate."""
         return self._table.is_attributed is not None and (
             any(map(is_elsewhere, self._book.of_pod(pod_uid))) and self.runs(pod_uid)
         )
 
     def without_kubelets(self, pod_uids: Iterable[str]) -> set[str]:
-        """Those of these pods that have devices not by what the kubelet says alone: it may know pods that the API does not have."""
+        """The pods with devices that the kubelet did not report; the kubelet may know pods that the API lacks."""
         if self._state is None:
             return {*pod_uids}
         return {uid for uid in pod_uids if not all(map(self._is_attributed, self._book.of_pod(uid)))}
@@ -235,7 +236,7 @@ class Attribution:
 
     def _with_files(self, allocation: Allocation) -> Allocation:
         files = self._files.get((allocation.resource_name, allocation.device_ids), ())
-        # of an allocation with thousands of devices a copy takes milliseconds
+        # copying an allocation with thousands of devices takes milliseconds
         return allocation if allocation.files == files else replace(allocation, files=files)
 
     def _static_uids_of(self, pod_uids: Iterable[str]) -> set[str]:

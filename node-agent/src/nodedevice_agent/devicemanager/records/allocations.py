@@ -1,7 +1,7 @@
-"""The committed allocations as records: which container has which devices of which resource.
+"""Records of the committed allocations: the devices of each resource that each container holds.
 
-One entry per container and resource, as in the kubelet's checkpoint. A device may be in two entries of one pod (an init
-container's and an app container's), but never in entries of two pods.
+One entry per container and resource, as in the kubelet's checkpoint. Two entries of one pod may share a device (an init container's
+and an app container's); entries of two pods never do.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,10 +12,10 @@ from nodedevice_api.device_ids import has_original, long_octets
 
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 
-# of a variable, mount, device file or annotation, beside its text
+# of a variable, mount, device file or annotation, in addition to its text
 _ENTRY_OCTETS: Final = 200
 NO_NUMA_NODE = -1
-# the end of the year 9999: a later time has no text in the API
+# the end of the year 9999: the API cannot express a later time
 MAX_SINCE = 253_402_300_799
 # Pod UID, container, resource name.
 AllocationKey = tuple[str, str, str]
@@ -25,13 +25,13 @@ AllocationKey = tuple[str, str, str]
 class Allocation:
     """One container's devices of one resource.
 
-    ids_by_numa: NUMA node to device IDs, -1 where a device has none; a device on two nodes is listed under both (the kubelet's
-    format). response: the plugin's ContainerAllocateResponse, protobuf bytes; None if it was lost and Allocate must be called
-    again.
-    edits: the response, decoded; None where there is none or it cannot be decoded.
-    since: when the container got these devices, by the wall clock, Unix seconds; 0 where it is not known.
-    delivery: how its devices reach the container, a DELIVERY_* of nodedevice_api.names; "" where that is not recorded.
-    files: path and number (c188:0) of the response's device files, as they were when it was given; sorted, empty where not known.
+    ids_by_numa: NUMA node to device IDs, -1 without a node; a device on two nodes is listed under both (the kubelet's format).
+    response: the plugin's ContainerAllocateResponse, protobuf bytes; None if it was lost and Allocate must be called again.
+
+    edits: the response, decoded; None if it is missing or cannot be decoded. since: when the container got these devices, wall
+    clock, Unix seconds; 0 if unknown. delivery: how its devices reach the container, a DELIVERY_* of nodedevice_api.names; "" if
+    not recorded. files: path and number (c188:0) of the response's device files at the time of the response; sorted, empty if
+    unknown.
     """
 
     pod_uid: str
@@ -45,13 +45,13 @@ class Allocation:
     delivery: str = ""
     # sorted, without duplicates; derived once, because they are read often
     device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    # of the response and of long device IDs, in memory
+    # size of the response and of long device IDs, in memory
     octets: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         found = tuple(self.ids_by_numa.values())
         device_ids = found[0] if len(found) == 1 and len(found[0]) == 1 else tuple(sorted(set().union(*found)))
-        # one tuple where all are at one node, or at none
+        # one tuple if all devices are at one node, or at none
         device_ids = next((ids for ids in found if ids == device_ids), device_ids)
         object.__setattr__(self, "device_ids", device_ids)
         octets = kept_octets(self.response, self.edits, device_ids)
@@ -68,20 +68,20 @@ class Allocation:
 
     @property
     def response_problem(self) -> str:
-        """Why the response cannot be used; empty where it can, or where there is none."""
+        """Why the response cannot be used; "" if it can, or if it is missing."""
         if self.response is None or self.edits is not None:
             return ""
         return f"AllocResp cannot be decoded ({len(self.response)} bytes)"
 
 
 def known_since(value: object) -> int:
-    """An allocation's `since` as it was read; 0, not known, for what is no such time."""
+    """Validate an allocation's `since`; 0 (unknown) for an invalid time."""
     # True is an int
     return value if type(value) is int and 0 < value <= MAX_SINCE else 0
 
 
 def kept_octets(response: bytes | None, edits: ContainerEdits | None, device_ids: Iterable[str] = ()) -> int:
-    """Of one answer and its long device IDs, about."""
+    """The approximate size of one response and its long device IDs."""
     octets = 2 * len(response or b"") + 2 * long_octets(device_ids)
     if edits is None:
         return octets
@@ -102,7 +102,7 @@ def by_numa(device_ids: Iterable[str], numa_nodes: Mapping[str, tuple[int, ...]]
 
 
 def each_device_once(allocations: Iterable[Allocation]) -> tuple[tuple[Allocation, ...], tuple[Allocation, ...]]:
-    """The allocations of which each device belongs to one pod, the first that has it; and those left out for that."""
+    """Split allocations into those whose devices belong to one pod, the first that has them, and the conflicting rest."""
     holders: dict[str, dict[str, str]] = {}
     kept, conflicts = [], []
     for allocation in allocations:

@@ -1,4 +1,4 @@
-"""The checkpoint as a record: what must survive a restart. Its file format is in checkpoint/format.py."""
+"""The checkpoint as a record: the state that must survive a restart. Its file format is in checkpoint/format.py."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ _MAX_MESSAGE = 300
 
 
 class CheckpointCorrupt(Exception):
-    """An invalid checkpoint. The message names the error and is bounded, whatever the file holds."""
+    """An invalid checkpoint. The message names the error and has a bounded length."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "...")
@@ -38,16 +38,17 @@ class JournalMark(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """Allocations and what else a restart needs.
+    """Allocations and other state for a restart.
 
-    registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time.
-    sockets: the plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt.
-    pre_starts: the pending PreStartContainer calls. unlisted: containers that may live, and that the runtime does not list.
-    static_pods: those with allocations or calls, as the runtime has shown them. cordons: by resource name; without empty ones.
-    allocate_calls: Allocate calls without an allocation, where a second one must not be made. possible_holders: UIDs of pods by
-    resource name; see omitted_allocations. gone: names of resources without allocations whose plugin is gone. part_sizes: by
-    resource name; see Resource. identities: what held devices are, by resource name and device ID; only of built-in plugins.
-    scopes: of the resources that built-in plugins serve, by resource name; a short printable word.
+    registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time. sockets: the
+    plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt. pre_starts: the
+    pending PreStartContainer calls. unlisted: containers that may live, but are missing in the runtime's list. static_pods: those
+    with allocations or calls, as the runtime has shown them. cordons: by resource name; without empty ones. allocate_calls:
+    Allocate calls without an allocation that must not be repeated. possible_holders: UIDs of pods by resource name; see
+    omitted_allocations. gone: names of resources without allocations whose plugin is gone. part_sizes: by resource name; see
+    Resource. identities: of held devices, by resource name and device ID; only of built-in plugins. scopes: of the resources that
+    built-in plugins serve, by resource name; a short printable word.
+
     journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
     """
 

@@ -1,6 +1,6 @@
 """An administrator's cordons of one resource, which outlive the NodeDevice that they were set on.
 
-With a Node its NodeDevices are deleted, as cloud controllers do it; the broken device is still there when the next one is made.
+Cloud controllers delete a Node with its NodeDevices. The broken device is still there when the next NodeDevice is created.
 """
 
 import re
@@ -20,7 +20,7 @@ _DATE_TIME = re.compile(
 
 
 class Cordon(msgspec.Struct, frozen=True):
-    """What the administrator noted: why, who and when; each "" where nothing is noted. at: RFC 3339."""
+    """The administrator's note on a cordon: reason, author and time; "" for each missing value. at: RFC 3339."""
 
     reason: str = ""
     by: str = ""
@@ -28,7 +28,7 @@ class Cordon(msgspec.Struct, frozen=True):
 
 
 def noted(reason: str, by: object = "", at: object = "") -> Cordon:
-    """As the API takes it: a note that it would refuse is dropped, and never the cordon."""
+    """Convert a note for the API: an invalid note is dropped, but its cordon stays."""
     return Cordon(reason[:_MAX_REASON], by if _is_name(by) else "", at if _is_date_time(at) else "")
 
 
@@ -47,10 +47,10 @@ def _is_date_time(at: object) -> TypeGuard[str]:
 
 
 class Cordons(msgspec.Struct, frozen=True):
-    """By device ID, or * for all.
+    """Cordons by device ID, or * for all.
 
-    uid: of the NodeDevice seen last, "" where there was none. in_spec: its cordons. remembered: of objects before it that it does
-    not have, until the operator has set them again.
+    uid: of the NodeDevice seen last, "" if it does not exist. in_spec: its cordons. remembered: cordons of earlier objects that it
+    lacks, until the operator has set them again.
     """
 
     uid: str = ""
@@ -58,18 +58,18 @@ class Cordons(msgspec.Struct, frozen=True):
     remembered: dict[str, Cordon] = msgspec.field(default_factory=dict)
 
     def seen(self, uid: str, in_spec: Mapping[str, Cordon]) -> "Cordons":
-        """After the object was seen. A cordon that is missing was removed from that object, or set on one before it."""
+        """The cordons after the object was seen. A missing cordon was removed from that object, or set on one before it."""
         earlier = self.remembered if uid == self.uid else {**self.remembered, **self.in_spec}
         return Cordons(uid, dict(in_spec), {i: cordon for i, cordon in earlier.items() if i not in in_spec})
 
     @property
     def device_ids(self) -> frozenset[str]:
-        """Of every cordon that is honoured; with * if the word for it is among them."""
+        """IDs of every cordon in force; the word for all devices also becomes *."""
         found = frozenset((*self.in_spec, *self.remembered))
         return found | {ALL_DEVICES} if ALL_DEVICES_WORD in found else found
 
     def by(self, device_id: str, parent: str = "") -> str:
-        """Who cordoned a device, as far as it is noted. parent: the physical device that it is a part of."""
+        """The note of who cordoned a device. parent: the physical device of a part."""
         for cordoned in (device_id, parent, ALL_DEVICES, ALL_DEVICES_WORD):
             cordon = self.in_spec.get(cordoned) or self.remembered.get(cordoned)
             if cordon is not None and cordon.by:

@@ -1,7 +1,7 @@
-"""Devices under the IDs by which they are known: an ID does not change while it is held, or else while it is cordoned. Pure.
+"""Maps devices to their known IDs: an ID is stable while it is held, or else while it is cordoned. Pure.
 
-A device may have had another ID before: by another link, by its port, by a serial that turned out not to be its own. An ID that was
-stored for another device is none of its names: see stored_names.
+A device may have had another ID before: by another link, by its port, by a serial number that turned out to be shared. An ID that
+was stored for another device is not one of its names: see stored_names.
 """
 
 from collections.abc import Collection, Container, Mapping
@@ -11,7 +11,7 @@ from nodedevice_agent.devicemanager.resources.stored_names import Stored, rename
 
 
 class HeldIds:
-    """The IDs by which devices of a resource are held or reserved: the keys of both, not copied."""
+    """The IDs of held or reserved devices of a resource: the keys of both mappings, not copied."""
 
     def __init__(self, holders: Mapping[str, str], reserved: Mapping[str, str]) -> None:
         self._holders = holders
@@ -24,22 +24,22 @@ class HeldIds:
 def as_known(
     listed: ListedDevices, held: Container[str], cordoned: Collection[str] = (), stored: Stored = NOTHING
 ) -> ListedDevices:
-    """The same devices, each by the first of its other IDs that is known, unless its own is.
+    """Rename each device to the first of its other IDs that is known, unless its own ID is known.
 
-    held: IDs of which one that is not listed would be given out again by another; they count before the cordoned ones, which count
-    under each of a device's IDs. stored: the identities of held and cordoned IDs, as far as they are known.
+    held: IDs that must not be allocated again under another ID. They precede the cordoned ones, which count under each of a
+    device's IDs. stored: the known identities of held and cordoned IDs.
     """
     own_ids = listed.devices.keys()
     listed = with_stored_ids(listed, stored)
     if not listed.has_aliases:
         return listed
-    # parts of one device go by the ID of one device
+    # parts of one device share the ID of that device
     groups: dict[str, list[Device]] = {}
     for device in listed.devices.values():
         groups.setdefault(device.parent or device.id, []).append(device)
-    # of the devices that do not go by their own ID: the number of the alias, from 1 on
+    # for devices that do not use their own ID: the number of the alias, from 1 on
     chosen: dict[str, int] = {}
-    # an ID that is another device's by now is nobody's alias
+    # an ID that now belongs to another device is not an alias
     taken = {*listed.devices}
     for group in groups.values():
         forms = _forms(group, held)
@@ -47,7 +47,7 @@ def as_known(
         number = _known_alias(group, known, taken) if forms or cordoned else 0
         numbers = {device.id: number for device in group} if number else {}
         if forms and forms != [number]:
-            # but where pods hold parts of it by several, each part by its own
+            # if pods hold parts of it by several IDs, each part keeps its own
             numbers |= {d.id: _known_alias([d], held, taken) for d in group if _forms([d], held)}
         chosen |= numbers
         taken.update(device.aliases[numbers[device.id] - 1] for device in group if numbers.get(device.id))
@@ -57,13 +57,13 @@ def as_known(
 
 
 def _forms(group: list[Device], held: Container[str]) -> list[int]:
-    """By which of their IDs some of these are held: 0 is their own, the others are their aliases."""
+    """The forms of ID that pods hold of these devices: 0 is the own ID, the others are aliases."""
     forms = (form for device in group for form in enumerate((device.id, *device.aliases)))
     return sorted({number for number, device_id in forms if device_id in held})
 
 
 def _known_alias(group: list[Device], known: Container[str], taken: Container[str]) -> int:
-    """Which alias of these devices they go by, counted from 1; 0: by their own IDs. taken: IDs that are others'."""
+    """The number of the alias that these devices use, from 1; 0: their own IDs. taken: IDs of other devices."""
     if any(device.id in known for device in group):
         return 0
     for number in range(1, min(len(device.aliases) for device in group) + 1):
@@ -78,6 +78,6 @@ def _renamed(device: Device, number: int, own_ids: Container[str]) -> Device:
         return device
     new = device.aliases[number - 1]
     others = (device.id, *device.aliases[: number - 1], *device.aliases[number:])
-    # the plugin, too, would take another device's own ID for that device
+    # the plugin would also read another device's own ID as that device
     listed_as = device.listed_as or (device.id if new in own_ids else "")
     return renamed_device(device, new, others, listed_as)

@@ -1,6 +1,6 @@
-"""Which devices of a resource count as healthy, and which of them can be given out: counted and listed from its state. Pure.
+"""Counts and lists the healthy and the allocatable devices of a resource, from its state. Pure.
 
-A list has a hundred thousand devices: whatever is asked of all of them costs no more than one pass, and a count none where it can.
+A list may have a hundred thousand devices: a query over all of them takes at most one pass, and a count none if possible.
 """
 
 from collections.abc import Iterable, Set
@@ -12,7 +12,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 def is_healthy(resource: Resource, device_id: str) -> bool:
-    """Listed as healthy by a connected plugin, not damped, and its physical device is not used in another way."""
+    """Whether a connected plugin lists it as healthy, it is not damped, and its physical device has no other use."""
     device = resource.devices.get(device_id) if resource.is_live else None
     is_out = bool(resource.use.excess) or resource.flap_damping.has(device_id) or device_id in resource.use.held_back
     return device is not None and device.healthy and not is_out
@@ -25,7 +25,7 @@ def is_usable(resource: Resource, device_id: str) -> bool:
 
 
 def unconfirmed(resource: Resource) -> list[str]:
-    """Healthy devices that are free and counted, and not allocated before their plugin has confirmed them; sorted."""
+    """Healthy, free devices that are not allocated before their plugin has confirmed them; sorted."""
     if not resource.listed.unconfirmed or _gives_none(resource):
         return []
     out = {*resource.use.holders, *resource.use.reserved, *_not_counted(resource)}
@@ -33,7 +33,7 @@ def unconfirmed(resource: Resource) -> list[str]:
 
 
 def doubt(resource: Resource) -> str:
-    """Why the first of these is not allocated, in words that name it; empty where there is none."""
+    """Why the first of these devices is not allocated, in words that name it; "" without devices."""
     found = unconfirmed(resource)
     return resource.devices[found[0]].message if found else ""
 
@@ -47,7 +47,7 @@ def _gives_none(resource: Resource) -> bool:
 
 
 def _out(resource: Resource) -> set[str]:
-    """Devices that are not given out, one by one, whatever they are listed as."""
+    """Devices that are excluded from allocation one by one, for any listed health."""
     return {*_not_counted(resource), *resource.listed.unconfirmed}
 
 
@@ -56,7 +56,7 @@ def _not_counted(resource: Resource) -> set[str]:
 
 
 def are_usable(resource: Resource, device_ids: Iterable[str]) -> bool:
-    """Whether each of them is; of very many as fast as of a few."""
+    """Whether each device is usable; as fast for very many as for a few."""
     ids = frozenset(device_ids)
     if _gives_none(resource):
         return not ids

@@ -1,7 +1,7 @@
-"""Which of several devices that are one is offered: devices are one if their identities say so, whatever they are called. Pure.
+"""Selects which of several listed devices that are one device is offered, by their identities, not their names. Pure.
 
-Whoever holds a device has it. Of free ones the exclusive one goes before those that may be shared, then the configuration's
-priority counts, the resource's name, and the place in the list: the same choice after every restart.
+A device that a pod holds wins. Among free ones an exclusive device precedes shared ones. Then the configuration's priority decides,
+then the resource's name, then the place in the list: the choice is the same after every restart.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,9 +15,9 @@ Key = tuple[str, str]
 
 
 class Claim(Struct, frozen=True):
-    """A device that is held or offered. parent: of its use in one way at a time, with its scope; None where it has none.
+    """A device that is held or offered. parent: its physical device with its scope, which has one use at a time; None without one.
 
-    is_listed: whether its identity is that of now, and not of when it was listed last.
+    is_listed: whether its identity is current, and not from an earlier list.
     """
 
     key: Key
@@ -27,14 +27,14 @@ class Claim(Struct, frozen=True):
 
 
 def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]:
-    """By key of each device that is not to be given out: the one that is the same device, and held or preferred.
+    """Map each device that must not be allocated to the same device that is held or preferred.
 
     offered: free ones, in the order of preference.
     """
     taken, kinds = Index[Claim](), set[tuple[Identity, tuple[str, str] | None]]()
 
     def take(claim: Claim) -> None:
-        # of the parts of one device, which are alike, one stands for all: a GPU may have a thousand
+        # one part stands for all parts of one device, which are alike: a GPU may have a thousand
         kind = claim.identity, claim.parent
         if not claim.identity.is_shared or kind not in kinds:
             taken.add(claim, claim.identity.tokens)
@@ -54,10 +54,10 @@ def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]
 
 
 def opened_files(numbers: Collection[str], listed: Iterable[Collection[str]]) -> dict[str, set[str]]:
-    """By number that a container has: the tokens of the device file that has this number now, as far as devices are listed with it.
+    """Map each number in a container to the tokens of the listed device files that have this number now.
 
-    The kernel lets the container open what has the number, by any name, and no other file of the same device. So tokens of other
-    files do not count where these are listed as devices of their own.
+    The kernel lets the container open files with that number, by any name, but no other file of the same device. Tokens of other
+    files therefore do not count if these are listed as devices of their own.
     """
     found = {number: {number} for number in numbers}
     of_several = []
@@ -88,6 +88,6 @@ def _excludes(one: Claim, other: Claim) -> bool:
         return one.key[1] == other.key[1]
     if one.identity.is_shared and other.identity.is_shared:
         return False
-    # What is listed with one number or place at one time is one device: of two serials, one is of a list that is not renewed yet.
+    # Devices listed at the same time with one number or place are one device: of two serials, one is from an outdated list.
     are_both_listed = one.is_listed and other.is_listed
     return are_both_listed or compare(one.identity.tokens, other.identity.tokens) is not Sameness.OTHER

@@ -1,4 +1,4 @@
-"""The connections of one resource's plugins, and which device lists are kept of them."""
+"""The connections of one resource's plugins, and the device lists that are kept of them."""
 
 from itertools import dropwhile, takewhile
 from typing import Final
@@ -7,12 +7,12 @@ from msgspec import Struct
 
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices, Size
 
-# How the scope of a resource begins that a plugin of this program serves; behind it, what its parents are the IDs of.
+# The prefix of the scope of a built-in plugin's resource; the ID space of its parents follows.
 BUILT_IN = "built-in "
 
 
 class PluginOptions(Struct, frozen=True):
-    """scope: set for a plugin of this program, which says what its devices are, and not by the plugin itself; see BUILT_IN."""
+    """scope: set for a built-in plugin, by the agent and not by the plugin itself; see BUILT_IN."""
 
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
@@ -24,8 +24,9 @@ NO_OPTIONS: Final = PluginOptions()
 
 
 class Connection(Struct):
-    """listed: its own latest list that was accepted, and no other connection's, which would be kept after that one replaced it.
-    refusal: in place of its latest list, where that is refused; is_awaited: it is being read again, as there is room.
+    """listed: the latest accepted list of this connection only. refusal: replaces its latest list if that is refused. is_awaited:
+    the refused list is being read again, as it fits now.
+
     has_listed_devices: an accepted list since its registration had a device in it. Some plugins send an empty list first.
     """
 
@@ -43,7 +44,7 @@ class Connection(Struct):
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """Of what is kept of it, and of what is about to be."""
+        """Sizes of its kept list, and of the refused list that is being read again."""
         awaited = self.refusal if self.is_awaited else None
         return tuple(each.size for each in (self.listed, awaited) if each is not None)
 
@@ -52,7 +53,7 @@ NO_CONNECTION: Final = Connection(None, NO_OPTIONS)
 
 
 class Connections(Struct, eq=False):
-    """live: from the oldest to the newest, to which calls go. silent: those whose plugin does not answer: its lists
+    """live: from the oldest to the newest, which receives the calls. silent: connections whose plugin does not respond; their lists
     count again once it does.
     """
 
@@ -63,7 +64,7 @@ class Connections(Struct, eq=False):
         return next((c for c in (*self.live, *self.silent) if c.endpoint == endpoint), None)
 
     def newest(self) -> Connection:
-        """One without an endpoint where none is live."""
+        """Return the newest live connection, or NO_CONNECTION."""
         return self.live[-1] if self.live else NO_CONNECTION
 
     def with_list(self) -> Connection | None:
@@ -71,11 +72,11 @@ class Connections(Struct, eq=False):
         return next((c for c in reversed(self.live) if c.listed is not None), None)
 
     def sockets(self) -> tuple[str, ...]:
-        """Of the connected plugins, each once, the newest plugin's last; a plugin that registers again has one."""
+        """Sockets of the connected plugins, each once, the newest plugin's last; a plugin that registers again has one."""
         return tuple(reversed(dict.fromkeys(connection.socket for connection in reversed(self.live))))
 
     def ended(self, connection: Connection, *, is_silent: bool) -> bool:
-        """It has ended, or does not answer. Returns whether it did not answer before."""
+        """Remove a connection that ended or does not respond. Returns whether it was silent before."""
         was_silent = connection in self.silent
         self.silent = tuple(c for c in self.silent if c is not connection) + ((connection,) if is_silent else ())
         if not was_silent:
@@ -87,17 +88,17 @@ class Connections(Struct, eq=False):
         self.silent = ()
 
     def kept(self, besides: int | None = None, *, besides_older: bool = False) -> list[Connection]:
-        """besides: without that one; besides_older: without those before it, either."""
+        """The connections with kept lists. besides: excludes that connection; besides_older: also excludes those before it."""
         own = dropwhile(lambda one: besides_older and one.endpoint != besides, self.live)
         return [c for c in (*own, *self.silent) if c.endpoint != besides]
 
     def size_of(self, endpoint: int) -> Size:
-        """Of that connection's list; nothing before one of it was accepted."""
+        """The size of that connection's list; 0 before its first accepted list."""
         connection = self.find(endpoint)
         return Size() if connection is None or connection.listed is None else connection.listed.size
 
     def refused_lists(self) -> dict[int, Size]:
-        """Of which connections the latest list is refused, and its size; without those that are being read again."""
+        """Sizes of the refused latest lists, by connection; without lists that are being read again."""
         return {
             c.endpoint: c.refusal.size
             for c in self.live
@@ -115,15 +116,15 @@ class Connections(Struct, eq=False):
         return connection is not None and connection.is_awaited
 
     def forget_older_lists(self, endpoint: int) -> None:
-        """Of connections older than that one, which is about to list. Their plugins list again if they are needed again."""
+        """Drop lists of connections older than that one, which is about to list. Their plugins list again if needed."""
         if self.find(endpoint) is None:
-            # a list that came late, of a connection that has ended
+            # a late list of an ended connection
             return
         for connection in takewhile(lambda one: one.endpoint != endpoint, self.live):
             connection.listed = connection.refusal = None
 
     def answers_again(self, endpoint: int) -> tuple[ListedDevices, ...]:
-        """The plugin of that connection was silent, and is about to be connected again: its lists, which count again."""
+        """Remove a silent connection whose plugin is about to be connected again. Returns its lists, which count again."""
         found = [c for c in self.silent if c.endpoint == endpoint]
         self.silent = tuple(c for c in self.silent if c.endpoint != endpoint)
         return tuple(each for c in found for each in (c.listed, c.refusal) if each is not None)

@@ -27,11 +27,11 @@ MAX_NUMA_NODES = 64
 # The CRD's bound; a real machine has a few dozen.
 MAX_NUMA_NODE = 2**31 - 1
 # Of all plugins of a node: as many as 32 NodeDevices could name, or one for each MiB of 128 GiB. More would delay all that the
-# agent must answer in time (the container runtime within two seconds, for example) and cost more than some 100 MiB.
+# agent must respond in time (the container runtime within two seconds, for example) and cost more than some 100 MiB.
 MAX_DEVICES = 32 * 4096
-# The same of the kubelet's own plugins, which are only shown: what is given out here comes first.
+# The same limit for the kubelet's own plugins, which are only shown: devices that the agent allocates come first.
 MAX_DEVICES_OF_KUBELET = 16 * 4096
-# Of a plugin that is gone, devices that nobody claims are known by name where its list was no longer.
+# After a plugin has gone, a longer list only keeps the names of claimed devices.
 MAX_KEPT_OF_GONE = 256
 # In memory: a device with its places in the list, less its ID; and an attribute, less its name and its value.
 _DEVICE_OCTETS, _ATTRIBUTE_OCTETS = 192, 72
@@ -39,17 +39,17 @@ TOO_MANY = (
     f"the device plugins of a node may list {MAX_DEVICES} devices in all; the latest list of this one alone exceeds that and is "
     "refused, and the list before it counts: have it list fewer, coarser devices"
 )
-# in place of what most lists have none of: one object
+# one shared object for fields that are empty in most lists
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 _NO_IDS: Final[frozenset[str]] = frozenset()
-# IDs that are sorted at once
+# IDs per sort
 _A_RUN = 4096
 _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
 
 
 class Size(msgspec.Struct, frozen=True, gc=False):
-    """Of device lists. octets: that they take in memory, about."""
+    """The size of device lists. octets: approximate memory."""
 
     devices: int = 0
     octets: int = 0
@@ -59,15 +59,16 @@ class Size(msgspec.Struct, frozen=True, gc=False):
         return Size(devices, self.octets * devices // self.devices) if self.devices else self
 
 
-# not for the garbage collector, which would go through a hundred thousand of them in any turn of the event loop
+# untracked by the garbage collector, which would traverse a hundred thousand of them within a turn of the event loop
 class Device(msgspec.Struct, frozen=True, gc=False):
     """One device of one resource. numa_nodes: sorted, empty when the plugin reports no topology.
 
-    reason, message: why it is not healthy; attributes: further properties, sorted by name. parent: ID of the physical device that
-    it is a part of, its own ID for a whole one. part_size: of a physical device in ListedDevices.parents, what one part of it is.
-    Only some plugins report these.
-    identity, files, is_shared, aliases: see DeviceDetails; of built-in plugins alone. files: number by path, sorted.
-    listed_as: the ID by which its plugin lists it, where that is another one.
+    reason, message: why it is unhealthy; attributes: further properties, sorted by name. parent: ID of its physical device, its own
+    ID for a whole one. part_size: of a physical device in ListedDevices.parents, the size of one part. Only some plugins report
+    these.
+
+    identity, files, is_shared, aliases: see DeviceDetails; of built-in plugins alone. files: number by path, sorted. listed_as: its
+    ID in the plugin's list, if that differs.
     """
 
     id: str
@@ -86,25 +87,29 @@ class Device(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether its built-in plugin cannot read that it is the device that it was. Of other plugins no device has that reason."""
+        """Whether its built-in plugin cannot read its current identity. Devices of other plugins never have that reason."""
         return self.healthy and self.reason == Reason.DEVICE_UNCONFIRMED
 
 
 @dataclass(frozen=True, slots=True)
 class ListedDevices:
-    """A complete list: accepted devices by ID. id_error: a sentence about the rejected IDs, empty when there are none.
+    """A complete list: accepted devices by ID. id_error: a sentence about the rejected IDs, empty without any.
 
     plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts;
     None for others. parents: details of the physical devices of parts, by ID; only reason, message, attributes, part_size count.
-    omitted: how many more there were, of a plugin that is gone. counted: how many more there are, which are healthy, where the list
-    is only shown here; no pod holds one of them. is_refused: the plugin's latest list exceeds a limit, and id_error
-    says which; this is the one before it. size: of the plugin's list, also of a refused one.
+
+    omitted: the number of further devices of a plugin that has gone. counted: the number of further healthy devices of a list that
+    is only shown here; no pod holds one of them. is_refused: the plugin's latest list exceeds a limit, which id_error names; this
+    is the list before it. size: of the plugin's list, also of a refused one.
+
     ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
-    each physical device, sorted; only where the plugin names these. has_identities, has_aliases: of any device. kinds: the IDs of
-    each device that says what it is, or of several that are shared and alike. unconfirmed: healthy devices that are counted and not
-    allocated, as their built-in plugin cannot read whether they are the same as before. at_nodes: how many devices are at each set
-    of NUMA nodes; empty where none is at any. Derived once, where the list is decoded: every pod and every publication reads them
-    and must not iterate over a hundred thousand devices.
+    each physical device, sorted; only if the plugin names these. has_identities, has_aliases: of any device. kinds: the IDs of each
+    device with an identity, or of several that are shared and alike. unconfirmed: healthy devices that are counted but not
+    allocated, as their built-in plugin cannot read their current identity. at_nodes: the number of devices at each set of NUMA
+    nodes; empty without NUMA nodes.
+
+    These values are computed once, when the list is decoded. Every pod and every publication reads them and must not iterate over a
+    hundred thousand devices.
     """
 
     devices: Mapping[str, Device]
@@ -158,7 +163,7 @@ class ListedDevices:
         object.__setattr__(self, "at_nodes", at_nodes if any(at_nodes) else NOTHING)
 
     def refused(self, why: str) -> "ListedDevices":
-        """What is known of a plugin whose latest list is refused: still this one, and why."""
+        """Mark this list as the one before a refused list, with the reason of the refusal."""
         if self.is_refused and self.id_error == why:
             return self
         found = copy(self)
@@ -167,7 +172,9 @@ class ListedDevices:
         return found
 
     def of_gone(self, claimed: Collection[str]) -> "ListedDevices":
-        """What is kept of a plugin that is gone: of a long list the claimed devices, with all of the same parents, and a number."""
+        """The part of the list that is kept after its plugin has gone: of a long list the claimed devices and their siblings, and a
+        count.
+        """
         if len(self.ids) <= MAX_KEPT_OF_GONE:
             return self
         parents = {self.devices[i].parent for i in claimed if i in self.devices}
@@ -182,7 +189,7 @@ class ListedDevices:
         )
 
     def with_unhealthy(self, more: Mapping[str, Device]) -> "ListedDevices":
-        """The same with other devices, none of which is healthy. For a few this costs much less than deriving everything."""
+        """Add unhealthy devices. For a few this costs much less than deriving everything."""
         found = copy(self)
         by_parent = {**self.by_parent}
         for device_id, device in sorted(more.items()):
@@ -190,7 +197,7 @@ class ListedDevices:
                 by_parent[device.parent] = sorted((*by_parent.get(device.parent, ()), device_id))
         derived: dict[str, object] = {
             "devices": {**self.devices, **more},
-            # two sequences in order, which sorting finds
+            # two sequences in order, which sorted() detects
             "ids": tuple(sorted(chain(self.ids, sorted(more)))),
             "unhealthy_ids": tuple(sorted(chain(self.unhealthy_ids, sorted(more)))),
             "by_parent": by_parent or NOTHING,
@@ -204,24 +211,24 @@ class ListedDevices:
 
 
 def sorted_in_pieces(ids: Iterable[str]) -> list[str]:
-    """As sorted(), which takes a tenth of a second for a hundred thousand IDs, in one call of C in which no other thread runs."""
+    """Sort in steps: sorted() of a hundred thousand IDs takes a tenth of a second in one C call, which blocks other threads."""
     rest = iter(ids)
     runs: list[list[str]] = []
     while run := sorted(islice(rest, _A_RUN)):
         runs.append(run)
     while len(runs) > 1:
-        # two runs that are sorted are merged
+        # two sorted runs are merged
         runs = [sorted([*first, *second]) for first, second in zip_longest(runs[::2], runs[1::2], fillvalue=())]
     return runs[0] if runs else []
 
 
 def unheld(refused: ListedDevices) -> ListedDevices:
-    """The same refusal where the list is not held until there is room: it counts when it comes again."""
+    """Change a refusal for a list that is not kept until it fits: the plugin must send it again."""
     return no_list(Size(MAX_DEVICES + 1, refused.size.octets), f"{refused.id_error}, and restart it then")
 
 
 def _octets(device: Device) -> int:
-    """Of what not every device has."""
+    """The size of a device's optional fields."""
     texts = (device.reason, device.message, *chain.from_iterable(device.attributes))
     return (
         _ATTRIBUTE_OCTETS * len(device.attributes) + sum(map(sys.getsizeof, texts)) + sys.getsizeof(device.numa_nodes)
@@ -250,14 +257,14 @@ NO_DEVICES = ListedDevices({})
 
 
 def no_list(size: Size, why: str) -> ListedDevices:
-    """In place of a list that is refused, for whoever has the one before it. size: of the refused one."""
+    """A placeholder for a refused list, which keeps the list before it in force. size: of the refused list."""
     found = NO_DEVICES.refused(why)
     object.__setattr__(found, "size", size)
     return found
 
 
 class _Examples:
-    """Counts IDs and keeps the first few of them; bounded, whatever their number and length."""
+    """Counts IDs and keeps the first few of them; bounded in number and length."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -266,7 +273,7 @@ class _Examples:
     def add(self, device_id: str) -> None:
         self.count += 1
         shown = device_id[:_EXAMPLE_CHARACTERS]
-        # one more than is shown, to know whether there are more
+        # one more than is shown, to detect further ones
         if len(self._examples) <= _EXAMPLES_NAMED and shown not in self._examples:
             self._examples.append(shown)
 
@@ -309,7 +316,7 @@ def accept(
             if not earlier.healthy:
                 continue
         if (same := known.devices.get(device.id)) is not None:
-            # one object for equal IDs: a list is followed by others with the same
+            # one object for equal IDs, as later lists contain the same IDs
             device = same if same == device else msgspec.structs.replace(device, id=same.id)
         devices[device.id] = device
     id_error = _id_error(duplicate, too_long, no_part)
@@ -320,7 +327,7 @@ def accept(
 
 
 def part_number(device_id: str) -> int:
-    """Of a part; -1 for an ID of another form."""
+    """The number of a part; -1 for an ID of another form."""
     found = parent_and_number(device_id)
     return found[1] if found is not None else -1
 

@@ -1,11 +1,11 @@
-"""Flap damping, which the kubelet does not have: a device whose health keeps changing, or which keeps leaving the list and coming
-back, counts as unhealthy until it has not changed for a while. Meanwhile it stays in the list, so that no number jumps.
+"""Flap damping: a device whose health or presence in the list keeps changing counts as unhealthy until it is stable.
 
-The first changes take effect at once, so a real failure is never delayed. Only the return to healthy is damped, and with it
-writes to the API and the allocation of a device that is about to fail again. Only the plugin's reports count: the end of its
-connection is no change of a device.
-Each device is counted by itself, unless a list changes very many: that counts as one change of all of them. So a list costs the
-event loop the same few milliseconds, whatever a plugin does to a hundred thousand devices.
+The kubelet has no such feature. A damped device stays in the list, so that no number jumps. The first changes take effect at once,
+so a real failure is never delayed. Damping only delays the return to healthy. It saves writes to the API and the allocation of a
+device that is about to fail again. Only the plugin's reports count: the end of its connection is not a change of a device.
+
+Each device is counted by itself, unless a list changes very many: that counts as one change of all of them. A list therefore costs
+the event loop the same few milliseconds for any number of changed devices.
 """
 
 from collections.abc import Iterator, KeysView
@@ -16,11 +16,11 @@ from msgspec import Struct, structs
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 
-# Changes of one list that are counted by device.
+# Changes of one list that are counted per device.
 MOST_AT_ONCE = 1024
-# Damped devices, and those with recent changes; others are not damped until there is room.
+# Limit of damped devices, and of those with recent changes; further devices are not damped until others leave.
 _MOST_KEPT = 4096
-# in place of an ID: of a change of very many devices at once
+# stands for an ID in a change of very many devices at once
 _ALL = ""
 
 
@@ -36,7 +36,7 @@ class FlapDampingLimits(Struct, frozen=True):
 
 
 class _Damped(Struct):
-    """absent: the device as it was listed last, but not healthy, while the plugin does not list it."""
+    """absent: the device of the last list, marked unhealthy, while the plugin does not list it."""
 
     changes: int
     until: float
@@ -55,8 +55,8 @@ class FlapDamping:
         self.clear()
 
     def clear(self) -> None:
-        """The devices are forgotten."""
-        # Bounds what is kept of a plugin that lists ever new devices: twice its longest list.
+        """Forget the devices."""
+        # Limits the memory for a plugin that keeps listing new devices: twice its longest list.
         self._most_kept = 0
         self._recent: dict[str, list[float]] = {}
         # in the order in which they end
@@ -65,20 +65,20 @@ class FlapDamping:
 
     @property
     def damped(self) -> KeysView[str]:
-        """IDs of the devices that are damped one by one, which count as unhealthy whatever is reported; a live view."""
+        """IDs of the devices that are damped one by one and count as unhealthy; a live view."""
         return self._damped.keys()
 
     @property
     def is_of_all(self) -> bool:
-        """Whether all devices count as unhealthy, whatever is reported."""
+        """Whether all devices are damped and count as unhealthy."""
         return _ALL in self._damped
 
     def has(self, device_id: str) -> bool:
-        """Whether that device counts as unhealthy, whatever is reported."""
+        """Whether that device is damped and counts as unhealthy."""
         return device_id in self._damped or _ALL in self._damped
 
     def record(self, before: ListedDevices, after: ListedDevices, now: float) -> None:
-        """A list replaced another, both as the plugin sent them. A device that was not listed lately is no change."""
+        """Record the changes between two lists of the plugin. A device that was not listed lately is not a change."""
         if not self.limits.changes:
             return
         self.expire(now)
@@ -95,13 +95,13 @@ class FlapDamping:
             self._deadlines.set("damping", self._name, self.next_deadline())
 
     def _changes(self, before: ListedDevices, after: ListedDevices) -> Iterator[str]:
-        """Found as they are asked for."""
+        """Yield the IDs of changed devices, lazily."""
         was_sick, is_sick = frozenset(before.unhealthy_ids), frozenset(after.unhealthy_ids)
         yield from (i for i in after.unhealthy_ids if i not in was_sick and i in before.devices)
         yield from (i for i in before.unhealthy_ids if i not in is_sick and i in after.devices)
         if before.ids != after.ids:
             yield from before.devices.keys() - after.devices.keys()
-            # of those alone that are known here
+            # only of devices that are known here
             yield from [i for i in chain(self._recent, self._damped) if i in after.devices and i not in before.devices]
 
     def with_absent(self, listed: ListedDevices) -> ListedDevices:

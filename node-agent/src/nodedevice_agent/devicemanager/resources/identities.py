@@ -1,4 +1,4 @@
-"""What the devices of one resource are, also those that no plugin lists any more while a pod holds them or they are cordoned."""
+"""The identities of a resource's devices, including held and cordoned devices that no plugin lists any more."""
 
 from collections.abc import Iterable, Mapping, Set
 from typing import Final
@@ -13,24 +13,25 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 class DeviceIdentities(Struct, eq=False):
-    """use: of the same devices. said: the list of a connected plugin; no devices without one. past: what held and cordoned devices
-    are of which no plugin says so any more.
+    """use: of the same devices. said: the list of a connected plugin; no devices without one.
+
+    past: identities of held and cordoned devices that no plugin lists with an identity any more.
     """
 
     use: DeviceUse
     said: ListedDevices = NO_DEVICES
     past: Mapping[str, Identity] = NOTHING
-    # whether devices are listed that the plugin has left out
+    # whether the list contains damped devices that the plugin omitted
     _is_damped: bool = False
-    # held devices that were not shared when they were listed before; a pod has one alone until it has ended
+    # held devices that were exclusive in an earlier list; one pod keeps such a device alone until it has ended
     _held_alone: frozenset[str] = _NONE
-    # ... of these the ones that are shared by now
+    # ... of these, the devices that are shared now
     _apart: frozenset[str] = _NONE
 
     # -- changes --------------------------------------------------------------------------------------------------------
 
     def follow(self, before: ListedDevices, reported: ListedDevices, *, is_live: bool) -> None:
-        """The list is another one. before: the list until now. reported: without damped devices that are left out."""
+        """Follow a new list. before: the list until now. reported: without damped devices that are left out."""
         listed = self.use.listed
         self.said, self._is_damped = (reported if is_live else NO_DEVICES), listed is not reported
         if before.has_identities or self.past:
@@ -54,24 +55,24 @@ class DeviceIdentities(Struct, eq=False):
         self.past = past
 
     def remember(self, identities: Mapping[str, Identity]) -> None:
-        """What held and cordoned devices are, from before a restart."""
+        """Restore identities of held and cordoned devices after a restart."""
         gone = {device_id: identity.when_gone() for device_id, identity in identities.items()}
         self.past = {**gone, **self.past}
         self._held_alone = self._held_alone.union(i for i, identity in gone.items() if not identity.is_shared)
 
     def released(self) -> None:
-        """A device is held no more: whoever gets it next has it as it is listed then."""
+        """A device was released: its next holder uses the sharing of the current list."""
         self._held_alone = self._held_alone.intersection(self.use.holders)
 
     # -- reads ----------------------------------------------------------------------------------------------------------
 
     @property
     def are_known(self) -> bool:
-        """Whether a plugin of this program says what its devices are, or has said it of held ones; other lists are long."""
+        """Whether a built-in plugin has given identities to listed or held devices; other lists are long."""
         return self.use.listed.has_identities or bool(self.past)
 
     def of(self, device_id: str) -> Identity | None:
-        """Of a listed or held device; None where no plugin of this program has said it."""
+        """The identity of a listed or held device; None if no built-in plugin has given one."""
         device = self.use.listed.devices.get(device_id)
         if device is not None and device.identity:
             is_alone = device_id in self._held_alone and device_id in self.use.holders
@@ -79,9 +80,9 @@ class DeviceIdentities(Struct, eq=False):
         return self.past.get(device_id)
 
     def claimed(self, *, only_apart: bool = False) -> dict[str, Identity]:
-        """Of held and cordoned devices, which are allocated under no other name.
+        """Identities of held and cordoned devices, which must not be allocated under another name.
 
-        only_apart: without those that are what a connected plugin lists now.
+        only_apart: without those whose identity in a connected plugin's list is the same.
         """
         if not self.are_known:
             return {}
@@ -90,7 +91,7 @@ class DeviceIdentities(Struct, eq=False):
         return {device_id: identity for device_id, identity in found.items() if identity is not None}
 
     def stored(self) -> dict[str, tuple[str, ...]]:
-        """What devices are whose IDs stand in allocations and cordons, held ones first."""
+        """Tokens of the devices whose IDs are in allocations and cordons, held ones first."""
         if not self.are_known:
             return {}
         use = self.use
@@ -99,7 +100,7 @@ class DeviceIdentities(Struct, eq=False):
         return {device_id: identity.tokens for device_id, identity in found.items() if identity is not None}
 
     def _only_apart(self, claimed: Set[str]) -> Iterable[str]:
-        """Of claimed devices, those that are not what a connected plugin lists now; mostly there are none."""
+        """Claimed devices that differ from the list of a connected plugin; mostly none."""
         apart = self._apart.union(self.past) if self.past else self._apart
         if self.said.devices and not self._is_damped:
             return apart & claimed

@@ -1,7 +1,7 @@
-"""How much the plugins of a node may list: those of one domain, and all together; devices, and the memory that they take.
+"""Limits the lists of a node's plugins, per domain and in total: the number of devices and their memory.
 
-A list that exceeds it is refused whole, and the list before it stays. It is taken once there is room: another list is shorter, or a
-plugin is gone, of whose devices only those are kept that somebody claims.
+A list that exceeds a limit is refused whole, and the list before it stays. It is accepted once another list shrinks or a plugin
+goes. After a plugin has gone, only its claimed devices are kept.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 # node has, half of the bound.
 MAX_SMALL_LIST = 256
 _SMALL_OCTETS = 128 * 1024
-# What one domain leaves to others.
+# The room that one domain leaves to others.
 MAX_DEVICES_OF_DOMAIN = 28 * 4096
 # The most devices with short reasons, or half a million attributes; an agent has 384 MiB in the chart.
 MAX_OCTETS = 64 * 1024 * 1024
@@ -29,24 +29,24 @@ _REFUSED = (
 
 
 class ListLimit:
-    """Of some resources, by name."""
+    """The limits on the lists of some resources, by name."""
 
     def __init__(self, resources: Mapping[str, Resource]) -> None:
         self._resources = resources
-        # of which a connection's list waits for room
+        # resources with a refused list that waits for room
         self._waiting: set[str] = set()
-        # what each resource's lists took when it was noted last; and the sums of these, by domain and ("") of all
+        # the noted size of each resource's lists; and the sums of these, by domain and ("") in total
         self._sizes: dict[str, Size] = {}
         self._sums: dict[str, Size] = {}
-        # whether one takes less since refused lists were last given room
+        # whether a list shrank since refused lists were last checked
         self.has_shrunk = False
 
     def accepted(self, resource: Resource, endpoint: int, listed: ListedDevices) -> ListedDevices:
-        """The list, or one that is refused in its place. Never refuses a short list, nor one that is no longer than the one before
-        it on this connection.
+        """The list, or a refused placeholder. Accepts every short list, and every list that is no longer than the one before it on
+        this connection.
         """
         if listed.is_refused:
-            # Counted and not read: which bound it exceeds is known here, unless it is one by itself.
+            # Counted and not read: the exceeded limit is known here, unless the list alone exceeds it.
             is_alone = listed.size.devices > MAX_DEVICES
             why = "" if is_alone else self._problem(resource, endpoint, listed.size)
             return no_list(listed.size, why or listed.id_error)
@@ -57,7 +57,7 @@ class ListLimit:
         return no_list(listed.size, why) if why else listed
 
     def most_devices(self, resource_name: str, endpoint: int) -> int:
-        """How many a list of that connection may have to be taken; of more it need not be known which."""
+        """The maximum length of an acceptable list on that connection; a longer list need not be read."""
         resource = self._resources.get(resource_name)
         if resource is None:
             return 0
@@ -66,17 +66,17 @@ class ListLimit:
         return max(MAX_SMALL_LIST, resource.connections.size_of(endpoint).devices, room)
 
     def noted(self, resource: Resource) -> None:
-        """Its lists or its connections may have changed."""
+        """Update the sizes of a resource after a change of its lists or connections."""
         (self._waiting.add if resource.connections.refused_lists() else self._waiting.discard)(resource.name)
         self._count(resource.name, _sum(resource.kept_sizes()))
 
     def forgotten(self, resource_name: str) -> None:
-        """The resource is not known any more."""
+        """Remove a resource."""
         self._count(resource_name, Size())
         del self._sizes[resource_name]
 
     def settle(self, marks: Marks) -> None:
-        """Take those of the refused lists that have room by now, each once."""
+        """Accept refused lists that fit now, each once."""
         self.has_shrunk = False
         for name in sorted(self._waiting):
             resource = self._resources[name]
@@ -96,7 +96,7 @@ class ListLimit:
                 self._sums[whose] = total
 
     def _problem(self, resource: Resource, endpoint: int, size: Size) -> str:
-        """Why there is no room for a list of that size on this connection; empty where there is."""
+        """Why a list of that size exceeds a limit on this connection; "" if it fits."""
         before = resource.connections.size_of(endpoint)
         small = size.devices <= MAX_SMALL_LIST and size.octets <= _SMALL_OCTETS
         if small or (size.devices <= before.devices and size.octets <= before.octets):
@@ -115,7 +115,7 @@ class ListLimit:
         return ""
 
     def _kept(self, resource: Resource, endpoint: int, *, besides_older: bool = False) -> tuple[Size, Size]:
-        """What counts beside the list of this connection: of the domain of its name, and of all together."""
+        """The sizes without the list of this connection: of the domain of its name, and in total."""
         own = _sum(resource.kept_sizes(besides=endpoint, besides_older=besides_older))
         counted = self._sizes.get(resource.name)
         of_domain, of_all = (self._sums.get(whose, Size()) for whose in (domain_of(resource.name), ""))

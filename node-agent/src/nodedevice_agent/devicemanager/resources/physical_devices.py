@@ -1,11 +1,13 @@
-"""Which use of a physical device counts, where it is listed in several ways, or held in another way than it is listed.
+"""Decides which use of a physical device counts if it is listed in several ways, or held in another way than listed.
 
-A physical device is used in one way at a time: whole, in the parts of one resource, all of one size, or in instances, which may be
-of several resources. Pods that hold it decide; without any, the use that it has, as long as a plugin lists it so; else the one
-listed first. What is listed in other ways is held back until then, and nobody is evicted.
-The IDs of physical devices count within a scope: the domain of the resource's name, so that no plugin uses up another vendor's
-devices by naming them, or what a built-in plugin's IDs stand for.
-A device of a built-in plugin is besides what its identity says, under any ID of any resource: see same_devices.
+A physical device has one use at a time: whole, in the parts of one resource, all of one size, or in instances, which may be of
+several resources. The pods that hold it decide. Without a holder, it keeps its current use as long as a plugin lists it so;
+otherwise the use listed first wins. Devices of other uses are held back until then, and no pod is evicted.
+
+The IDs of physical devices count within a scope: the domain of the resource's name, or the ID space of a built-in plugin. So no
+plugin can use up another vendor's devices by naming them.
+
+A device of a built-in plugin also has an identity that holds under any ID of any resource: see same_devices.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,7 +21,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.same_devices import GivenNumbers, SameDevices
 from nodedevice_agent.devicemanager.resources.use import OtherUse
 
-# A word, the name of the resource (that of instances is empty), and the size of parts.
+# A word, the name of the resource (empty for instances), and the size of parts.
 Use = tuple[str, str, str]
 _WHOLE, _PARTS, _INSTANCES = "whole", "parts", "instances"
 # Devices of one scope that name physical devices, which are compared with each other at each change. A node has some hundred.
@@ -31,20 +33,20 @@ _TOO_MANY_LINKED = (
 
 
 class PhysicalDevices:
-    """Of the resources whose plugins name physical devices, or say what their devices are; for any others it costs nothing."""
+    """For resources whose plugins name physical devices or give identities; other resources cost nothing."""
 
     def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
         self._resources = resources
         self._same = SameDevices(resources, preference)
-        # by scope, of those that are listed in some way
+        # by scope, for listed physical devices
         self._uses: dict[str, dict[str, Use]] = {}
-        # by scope: what was looked at, and what was found by resource and device ID
+        # by scope: the inputs of the last decision, and its results by resource and device ID
         self._seen: dict[str, _Seen] = {}
-        # resources of which something is held back
+        # resources with devices that are held back
         self.found: frozenset[str] = frozenset()
 
     def hold_back(self, given: GivenNumbers = ()) -> set[str]:
-        """Something was listed or released. Sets what each resource has to hold back; returns the names of those that changed.
+        """Update the devices that each resource holds back, after a list or a release. Returns the names of changed resources.
 
         given: the device files that running containers have.
         """
@@ -63,19 +65,19 @@ class PhysicalDevices:
         return {r.name for r in named if _set(r, found.get(r.name, {}), excess.get(r.name, ""))}
 
     def _look(self, scope: str) -> "_Seen":
-        """What is held back in that scope: decided again where anything has changed that it rests on."""
+        """The devices held back in that scope; decided again if one of its inputs has changed."""
         resources = [r for r in self._resources.values() if _scope(r) == scope or r.presence.scope is None]
         state = [(r.name, id(r.listed), r.is_live, r.use.holds, r.presence.scope) for r in resources]
         seen = self._seen.get(scope)
         if seen is None or seen.state != state:
-            # with the lists, so that no other gets the identity of one
+            # keep the lists, so that no other list reuses the id() of one
             seen = self._seen[scope] = _Seen(state, [r.listed for r in resources], *self._decide(scope, resources))
         if not self._uses[scope]:
             del self._uses[scope], self._seen[scope]
         return seen
 
     def _decide(self, scope: str, resources: list[Resource]) -> tuple[dict[str, dict[str, OtherUse]], dict[str, str]]:
-        """By resource: what is held back, by device ID; and why none of its devices is allocated."""
+        """By resource: the devices held back, by ID; and why none of its devices is allocated."""
         excess: dict[str, str] = {}
         naming, linked = [], 0
         for resource in sorted(resources, key=lambda resource: resource.name):
@@ -101,7 +103,7 @@ class _Seen(Struct):
 
 
 def _set(resource: Resource, found: Mapping[str, OtherUse], excess: str) -> bool:
-    """Whether that changed anything."""
+    """Whether the update changed anything."""
     is_changed = found != resource.use.held_back or excess != resource.use.excess
     if is_changed:
         resource.use.held_back, resource.use.excess = found, excess
@@ -115,7 +117,7 @@ def _held_back_in(
     for parent, device_ids in resource.listed.by_parent.items():
         here = held.get(parent, {})
         if not here and len(listed.get(parent, ())) <= 1:
-            # the only use there is
+            # the only use
             continue
         for use, ids in _by_use(resource, parent, device_ids):
             others = [_other(other, name) for other, name in here.items() if other != use]
@@ -129,7 +131,7 @@ def _held_back_in(
 def _by_use(resource: Resource, parent: str, device_ids: Sequence[str]) -> list[tuple[Use, Sequence[str]]]:
     """The ways in which a resource lists a physical device, and the IDs of each."""
     first = resource.devices[device_ids[0]]
-    # parts of one device are all alike
+    # parts of one device are alike
     if resource.listed.part_rules is not None or len(device_ids) == 1:
         return [(_use(resource, first), device_ids)]
     if parent not in resource.devices or resource.devices[parent].parent != parent:
@@ -140,9 +142,9 @@ def _by_use(resource: Resource, parent: str, device_ids: Sequence[str]) -> list[
 
 
 def _held(resources: Iterable[Resource], listed: Mapping[str, object]) -> dict[str, dict[Use, str]]:
-    """By physical device and use: the resource by which pods hold it, also where no plugin lists it so any more.
+    """By physical device and use: the resource under which pods hold it, even if no plugin lists it so any more.
 
-    resources: of one scope, and those of plugins that have not connected since a restart: theirs may be any.
+    resources: of one scope, and those whose plugins have not connected since a restart: their scope is unknown.
     """
     found: dict[str, dict[Use, str]] = {}
     for resource in resources:
@@ -176,7 +178,7 @@ def _use(resource: Resource, device: Device) -> Use:
 
 
 def _held_use(resource: Resource, device: Device | None, parent: str, device_id: str) -> Use:
-    """device: None where it is not listed any more."""
+    """device: None if it is no longer listed."""
     if device is not None and resource.listed.part_rules is None:
         return _use(resource, device)
     if parent == device_id:
@@ -193,7 +195,7 @@ def _listed_size(resource: Resource, parent: str) -> str:
 
 
 def _note_part_sizes(resource: Resource) -> None:
-    """The size of held parts stays what it was when they were allocated; a list may have another one by now."""
+    """Held parts keep the size from their allocation; the current list may have another one."""
     if not resource.use.part_sizes and not resource.listed.parents:
         return
     held = {resource.use.parent_of(device_id) for device_id in resource.use.holders}

@@ -1,8 +1,8 @@
-"""Which resource of built-in plugins is preferred where two of them have one device.
+"""Orders the resources of built-in plugins that list the same device.
 
-The order is that of the configurations' priorities, then of names. At a start the plugins list one after the other. So none of
-their resources gives out anything before all have listed, for a moment: another one may be preferred, or may have what a pod holds
-under a name of the kernel's that has passed to another device. The choice is the same after every restart.
+The order is by the configurations' priorities, then by names: the choice is the same after every restart. At a start the plugins
+list one after the other. Their resources allocate nothing until all have listed, for a moment: another resource may be preferred,
+or a pod may hold the device under a kernel name that has passed to another device.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
-# A plugin that has not listed by then has failed, and is restarted by itself.
+# A plugin that has not listed by then has failed, and is restarted separately.
 LONGEST_SECONDS = 10.0
 
 
@@ -29,7 +29,9 @@ class Preference:
         return self._ranks.get(resource_name, 0), resource_name
 
     def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> bool:
-        """ranks: by resource name, the lower number is preferred. awaited: those that will list at once. Whether that is new."""
+        """ranks: by resource name, the lower number is preferred. awaited: resources that will list at once. Returns whether either
+        changed.
+        """
         awaited = frozenset(
             name for name in awaited if name not in self._resources or not self._resources[name].is_live
         )
@@ -40,15 +42,15 @@ class Preference:
         return True
 
     def listed(self, resource_name: str) -> list[str]:
-        """Returns the resources that may give out devices by that."""
+        """Returns the resources that may allocate devices after this."""
         return self._wait_for(self.awaited - {resource_name}, self._deadline)
 
     def due(self, now: float) -> list[str]:
-        """Time has passed. Returns the resources that may give out devices by that."""
+        """Time has passed. Returns the resources that may allocate devices after this."""
         return self._wait_for(frozenset(), None) if self._deadline is not None and self._deadline <= now else []
 
     def added(self, resource: Resource) -> None:
-        """A resource is known, or who serves it."""
+        """Update a resource that is new, or whose plugin changed."""
         resource.presence.awaits_others = resource.presence.is_built_in and bool(self.awaited - {resource.name})
 
     def _wait_for(self, awaited: frozenset[str], deadline: float | None) -> list[str]:

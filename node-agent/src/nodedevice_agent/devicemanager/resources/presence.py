@@ -1,4 +1,4 @@
-"""Whether a resource is served, by whom, and what is waited for: its registration, its grace period, the restart of its plugin.
+"""Whether a plugin serves a resource, and the timers for registration, grace period and plugin restart.
 
 Source: kubelet device manager, endpoints and their stop grace period.
 """
@@ -21,15 +21,18 @@ class EndpointState(Enum):
 
 
 class Presence(Struct, eq=False):
-    """Of the resource of that name. deadlines: of the device manager.
+    """The presence of the resource of that name. deadlines: of the device manager.
 
-    grace_ends_at: while it is stopped, when its devices are forgotten. settle_until: after a restart, while the plugin has not
-    listed its devices, until when the last published numbers stay.
-    scope: within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known.
-    is_not_configured: it is gone because its built-in plugin was taken out of the configuration, or because another name has its
-    place; lost_to: which one that is, "" where it is not known; None where it has its place.
-    is_silent: it is stopped although its last plugin is connected, and does not answer. awaits_others: another built-in plugin has
-    not listed yet since the start.
+    grace_ends_at: while it is stopped, the time when its devices are forgotten. settle_until: after a restart, while the plugin has
+    not listed its devices, the time until which the last published numbers stay.
+
+    scope: the namespace of its parent IDs, from the newest plugin, also after its end; None while unknown.
+
+    is_not_configured: it is gone because its built-in plugin was removed from the configuration, or because another name has its
+    place. lost_to: that name, "" if unknown; None while it has its place.
+
+    is_silent: it is stopped although its last plugin is connected, as the plugin does not respond. awaits_others: another built-in
+    plugin has not listed yet since the start.
     """
 
     name: str
@@ -46,22 +49,22 @@ class Presence(Struct, eq=False):
 
     @property
     def is_built_in(self) -> bool:
-        """Whether a plugin of this program serves it, or did so last."""
+        """Whether a built-in plugin serves it, or did so last."""
         return self.scope is not None and self.scope.startswith(BUILT_IN)
 
     # -- changes --------------------------------------------------------------------------------------------------------
 
     def has_settled(self) -> None:
-        """The numbers that were published last stay no longer."""
+        """The numbers that were published last no longer stay."""
         self._settle(None)
 
     def forgotten(self) -> None:
-        """It is not known any more: nothing of it changes by time."""
+        """The resource is forgotten: cancel its timers."""
         self._end_grace(None)
         self._settle(None)
 
     def connected(self, settles_at: float) -> None:
-        """settles_at: until when its list is waited for, where its end was meant and nothing but that was shown."""
+        """settles_at: the time until which its list is awaited, if its end was intended and not shown otherwise."""
         if self.is_not_configured:
             self._settle(settles_at)
         self.state, self.is_not_configured, self.is_silent, self.lost_to = EndpointState.RUNNING, False, False, None
@@ -87,7 +90,7 @@ class Presence(Struct, eq=False):
         self._end_grace(None)
 
     def not_configured(self, lost_to: str | None = None) -> None:
-        """It is gone without a grace period. lost_to: the name that has its place."""
+        """The resource is gone without a grace period. lost_to: the name that has its place."""
         self._settles_at = None
         self._settle(None)
         self.gone()

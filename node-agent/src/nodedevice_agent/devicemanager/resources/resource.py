@@ -1,7 +1,7 @@
 """One resource: its plugins' connections, the devices they list, and three parts about these.
 
-`presence` says whether it is served, `use` who has its devices, `identities` what they are. Connections have an identity, so the
-end of an old plugin's connection never affects a newer one (the kubelet before 1.37 looked them up by resource name).
+`presence` tracks whether it is served, `use` the holders of its devices, `identities` their identities. Connections have an
+identity, so the end of an old plugin's connection never affects a newer one. The kubelet before 1.37 found them by resource name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,10 +25,10 @@ _OF_DOMAIN: Final = "domain "
 
 @dataclass(slots=True, eq=False)
 class Resource:
-    """Mutable state of one resource; only the device manager changes it. It has slots, and an object of its own for little of what
-    is empty: hundreds of names whose plugins are gone stay for an hour, each object in a page of memory that is else free.
+    """Mutable state of one resource; only the device manager changes it.
 
-    deadlines: of the device manager.
+    It has slots, and shares objects for empty fields. Hundreds of names whose plugins are gone stay for an hour, and each object
+    would keep a page of memory in use. deadlines: of the device manager.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Resource:
     flap_damping: FlapDamping = field(init=False)
     connections: Connections = field(default_factory=Connections)
     # Derived from the connections whenever they change; read many times by every allocation.
-    # the newest one, to which calls go; one without an endpoint where no plugin is connected
+    # the newest connection, which receives calls; NO_CONNECTION while no plugin is connected
     newest: Connection = field(default_factory=lambda: NO_CONNECTION)
-    # the current list: of the newest connection of which one was accepted, else the last one known
+    # the current list: the newest connection's with an accepted list, else the last one known
     _reported: ListedDevices = NO_DEVICES
-    # ... and the damped devices that it has left out
+    # ... and the damped devices that it omitted
     listed: ListedDevices = NO_DEVICES
     devices: Mapping[str, Device] = field(default_factory=lambda: NO_DEVICES.devices)
     # a connected plugin has sent its list; without one no device counts as healthy
@@ -62,7 +62,7 @@ class Resource:
     # -- changes ----------------------------------------------------------------------------------------------------
 
     def cordon(self, ids: frozenset[str]) -> None:
-        """All cordons: of single devices, or of physical ones with all that is listed or held of them."""
+        """Set all cordons: of single devices, or of physical devices with all their listed or held parts."""
         self.use.cordons = self.use.cordoned_ids = ids
         self._derive()
 
@@ -73,7 +73,7 @@ class Resource:
         self._derive()
 
     def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:
-        """A complete list was received; of a refused one the list before it stays. Returns whether it changed anything."""
+        """A complete list was received; a refused list leaves the one before it in force. Returns whether it changed anything."""
         connection = self.connections.find(endpoint)
         if connection is None:
             return False
@@ -94,7 +94,7 @@ class Resource:
         return is_changed or was_settling or not was_live
 
     def end_damping(self, now: float) -> bool:
-        """Whether damping has ended for a device, by time."""
+        """End expired damping. Returns whether it ended for a device."""
         has_ended = self.flap_damping.expire(now)
         if has_ended:
             self._derive()
@@ -103,8 +103,8 @@ class Resource:
     def disconnect(self, endpoint: int, now: float, *, is_configured: bool = True, is_silent: bool = False) -> bool:
         """A connection ended. Returns whether this changed anything; the end of a replaced connection does not.
 
-        is_configured: False where a built-in plugin was ended because nothing configures the resource any more. is_silent: the
-        plugin only does not answer; its lists are kept, and count once it is connected again, or ends.
+        is_configured: False if a built-in plugin was ended because its resource left the configuration. is_silent: the plugin does
+        not respond; its lists are kept, and count again once it is connected again, or ends.
         """
         connection = self.connections.find(endpoint)
         if connection is None:
@@ -121,12 +121,12 @@ class Resource:
         return before != (self.newest.endpoint, self.listed, self.is_live, self.connections.sockets())
 
     def replaced(self, settles_at: float) -> None:
-        """Another built-in plugin takes the place of the one that serves it: as after a restart, it is waited for until then."""
+        """Another built-in plugin takes over the resource: as after a restart, its list is awaited until then."""
         if self.is_live and self.presence.is_built_in:
             self.presence.is_replaced(settles_at)
 
     def unconfigured(self) -> bool:
-        """Nothing configures it any more: where a built-in plugin served it last, it is gone without a grace period.
+        """The configuration no longer names it: if a built-in plugin served it last, it is gone without a grace period.
 
         Returns whether this changed anything; while a plugin is connected it does not.
         """
@@ -137,7 +137,7 @@ class Resource:
         return True
 
     def displaced(self, by: str) -> None:
-        """Its place is another name's: its plugins do not count any more, and it is gone without a grace period."""
+        """Another name took its place: its plugins no longer count, and it is gone without a grace period."""
         self.connections.clear()
         self.presence.not_configured(lost_to=by)
         self._forget_devices()
@@ -153,12 +153,12 @@ class Resource:
         self._derive()
 
     def forgotten(self) -> None:
-        """It is not known any more: nothing of it changes by time."""
+        """The resource is forgotten: cancel its timers."""
         self.presence.forgotten()
         self.flap_damping.clear()
 
     def released(self) -> None:
-        """A device is held no more: it may go by its own ID again, and whoever gets it next has it as it is listed then."""
+        """A device was released: it may have its own ID again, and its next holder uses the sharing of the current list."""
         self.identities.released()
         if self.listed.has_aliases or self.listed.has_identities:
             self._derive()
@@ -166,21 +166,21 @@ class Resource:
     # -- reads -----------------------------------------------------------------------------------------------------------
 
     def kept_sizes(self, besides: int | None = None, *, besides_older: bool = False) -> tuple[Size, ...]:
-        """Of the lists that are kept, those of older connections among them. besides: without that connection's; besides_older:
-        without those of the connections before it, either.
+        """Sizes of the kept lists, including older connections. besides: excludes that connection's lists. besides_older: also
+        excludes the lists of the connections before it.
         """
         kept = self.connections.kept(besides, besides_older=besides_older)
         sizes = tuple(size for c in kept for size in c.sizes)
         is_replaced = besides is not None and all(c.endpoint != besides for c in self.connections.silent)
         if is_replaced or any(c.listed is not None and c.listed.devices is self._reported.devices for c in kept):
             return sizes
-        # else the last list known, which the next one replaces; of a plugin that is gone it gives way to those of living ones
+        # else the last list known, which the next one replaces; after its plugin has gone it yields to lists of live plugins
         is_gone = not self.connections.live and not self.connections.silent
         count = sum(i in self._reported.devices for i in self.use.named()) if is_gone else len(self._reported.ids)
         return (*sizes, self._reported.size.of(count))
 
     def latest(self, endpoint: int) -> ListedDevices:
-        """The latest list of that connection, or what stands for a refused one; before its first one, that of the resource."""
+        """The latest list of that connection, or the placeholder of a refused one; before its first list, that of the resource."""
         connection = self.connections.find(endpoint)
         if connection is not None and connection.refusal is not None:
             return connection.refusal
@@ -188,12 +188,12 @@ class Resource:
 
     @property
     def may_answer(self) -> bool:
-        """Whether a plugin is connected that does not answer; its lists count again once it does."""
+        """Whether a connected plugin does not respond; its lists count again once it does."""
         return bool(self.connections.silent)
 
     @property
     def awaits_devices(self) -> bool:
-        """Whether the connected plugin has listed no device since it registered, so a device that it lacks may still come."""
+        """Whether the connected plugin has listed no device since it registered, so a missing device may still come."""
         connection = self.connections.with_list()
         return self.is_live and (connection is None or not connection.has_listed_devices)
 
@@ -205,18 +205,18 @@ class Resource:
         return self.is_live and is_known and not use.excess
 
     def plugin_ids(self, device_ids: Iterable[str]) -> tuple[str, ...]:
-        """The IDs by which the plugin lists these devices, sorted."""
+        """The plugin's own IDs of these devices, sorted."""
         if not self._reported.has_aliases and not self._reported.has_identities:
             return tuple(sorted(device_ids))
         listed = ((device_id, self._reported.devices.get(device_id)) for device_id in device_ids)
         return tuple(sorted(device.listed_as or i if device is not None else i for i, device in listed))
 
     def reported(self, device_id: str) -> Device | None:
-        """As a connected plugin lists it now, damped or not."""
+        """The device as a connected plugin lists it now, damped or not."""
         return self._reported.devices.get(device_id) if self.is_live else None
 
     def scoped_parent(self, device_id: str) -> tuple[str, str] | None:
-        """The physical device of a listed one, or of a held one, in its scope; None without either."""
+        """The physical device of a listed or held device, in its scope; None without either."""
         device, scope = self.devices.get(device_id), self.presence.scope
         parent = device.parent if device is not None else self.use.parent_of(device_id)
         return (scope, parent) if parent and scope is not None else None
@@ -250,12 +250,12 @@ class Resource:
                 break
         if refusal is None:
             return found
-        # the same again where nothing has changed
+        # the same list again if nothing has changed
         is_same = self._reported.devices is found.devices
         return (self._reported if is_same else found).refused(refusal.id_error)
 
     def _as_known(self, listed: ListedDevices) -> ListedDevices:
-        """Under the IDs by which devices are held and cordoned; a list without identities and aliases has no others."""
+        """Rename listed devices to their held and cordoned IDs, if the list has identities or aliases."""
         if not listed.has_identities and not listed.has_aliases:
             return listed
         use = self.use

@@ -1,4 +1,4 @@
-"""All resources of a node, by name: who serves each, its cordons, what time changes, what survives a restart."""
+"""All resources of a node by name, with their plugins, cordons, timers and the state that survives a restart."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -13,7 +13,7 @@ from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
-# After a restart, how long the last published numbers stay while plugins have not listed their devices yet.
+# After a restart, the time for which the last published numbers stay while plugins have not listed their devices yet.
 SETTLE_SECONDS = 10.0
 
 
@@ -24,8 +24,8 @@ IsConfigured = Callable[[str, str], bool]
 class ResourceTable:
     """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None for the default limits.
 
-    is_attributed: by name, whether the kubelet allocates the devices of a resource; None where it allocates none. make_list_limit:
-    of the resources; what their plugins may list.
+    is_attributed: by name, whether the kubelet allocates the devices of a resource; None if it allocates none. make_list_limit:
+    makes the limits on the lists of the resources' plugins.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class ResourceTable:
         self.is_attributed = is_attributed
         self._marks = marks
         self._deadlines = deadlines
-        # by resource name, also of resources that no plugin has registered since the restart; without empty ones
+        # by resource name, including resources without a registration since the restart; without empty ones
         self.cordons: dict[str, Cordons] = {}
         self._waits_for_cordons = waits_for_cordons
         self._flapping = flapping
-        # by resource name and scope: whether the configuration names it; so until that is known
+        # by resource name and scope: whether the configuration names it; true until that is known
         self._is_configured: IsConfigured = lambda name, scope: True
 
     def add(self, name: str) -> Resource:
-        """The resource of that name, which is known from now on."""
+        """Return the resource of that name; adds it if it is new."""
         if name not in self.by_name:
             is_attributed = self.is_attributed is not None and self.is_attributed(name)
             new = Resource(name, is_attributed=is_attributed, flapping=self._flapping, deadlines=self._deadlines)
@@ -81,13 +81,13 @@ class ResourceTable:
         return is_changed
 
     def is_list_awaited(self, name: str, endpoint: int) -> bool:
-        """Whether the refused list of that connection is to be read again, as there is room for it."""
+        """Whether the refused list of that connection is to be read again, as it fits now."""
         return name in self.by_name and self.by_name[name].connections.is_awaited(endpoint)
 
     def disconnected(self, name: str, endpoint: int, now: float, *, is_silent: bool = False) -> None:
         """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period.
 
-        is_silent: it is open, and the plugin does not answer; `connected` ends that.
+        is_silent: the stream is open, but the plugin does not respond; `connected` ends that.
         """
         resource = self.by_name.get(name)
         if resource is None:
@@ -95,14 +95,14 @@ class ResourceTable:
         is_configured = self._is_configured(name, resource.presence.scope or "")
         is_changed = resource.disconnect(endpoint, now, is_configured=is_configured, is_silent=is_silent)
         self.list_limit.noted(resource)
-        # the last list stays known, so no less is kept; but a refused list of an older connection may take its place
+        # the last list stays known, so the sizes stay; but a refused list of an older connection may take its place
         self.list_limit.has_shrunk = True
         if is_changed:
             resource.presence.is_silent = is_silent and resource.presence.state is EndpointState.STOPPED
             self._marks.saved_and_changed([name])
 
     def displaced(self, names: Collection[str], by: str) -> None:
-        """Their place is another name's, "" where there are too many anyway; nothing waits for a grace period."""
+        """Their place passed to another name, "" if there were too many names; no grace period applies."""
         for name in names:
             self.by_name[name].displaced(by)
         self._gone(names)
@@ -115,9 +115,9 @@ class ResourceTable:
     # -- cordons --------------------------------------------------------------------------------------------------------
 
     def cordoned(self, name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
-        """All cordons in the NodeDevice of that UID, by device ID; uid "" where no object exists: then the last ones stay.
+        """Set all cordons of the NodeDevice with that UID, by device ID; uid "" if it does not exist: then the last cordons stay.
 
-        Free devices leave at once, held ones when their pod ends. No pod gets under another name what a cordoned device is.
+        Free devices leave at once, held ones when their pod ends. No pod gets a cordoned device under another name.
         """
         resource = self.by_name.get(name)
         if resource is None:
@@ -136,17 +136,17 @@ class ResourceTable:
             self._marks.save()
 
     def cordons_outdated(self, name: str) -> None:
-        """They may have changed unseen: nothing of it is allocated before cordoned()."""
+        """The cordons may have changed unseen: nothing of the resource is allocated before cordoned()."""
         if name in self.by_name:
             self.by_name[name].use.are_cordons_synced = not self._waits_for_cordons
 
     # -- configuration --------------------------------------------------------------------------------------------------
 
     def configured(self, is_configured: IsConfigured, now: float, returning: Iterable[str] = ()) -> None:
-        """What the configuration of built-in plugins names from now on, before they end and begin accordingly.
+        """Set the names in the configuration of built-in plugins, before these end and begin accordingly.
 
-        The end of one that it does not name is meant, and has no grace period. Devices stay held until their pods end.
-        returning: resources whose plugins list within moments, also where another takes their place.
+        The end of a plugin whose resource is not named is intended, and has no grace period. Devices stay held until their pods
+        end. returning: resources whose plugins list within moments, also if another plugin takes over.
         """
         self._is_configured = is_configured
         for name in returning:
@@ -158,7 +158,7 @@ class ResourceTable:
         )
 
     def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> None:
-        """Which resource of built-in plugins has priority where two have the same device: that of the lower number.
+        """Set the priorities of built-in plugins' resources for devices that two of them list: the lower number wins.
 
         awaited: resources whose plugins will list within moments.
         """
@@ -187,35 +187,35 @@ class ResourceTable:
     # -- restart --------------------------------------------------------------------------------------------------------
 
     def restore(self, known: Checkpoint, now: float) -> None:
-        """What was known before the restart, but for the allocations themselves."""
+        """Restore the state from before the restart, except the allocations."""
         for name, uids in known.possible_holders.items():
             self.add(name).use.possible_holders = frozenset(uids)
         names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
         for name in names:
-            # Also one whose plugin registered while the API was read: it may not have listed yet, or may register once more.
+            # Includes plugins that registered while the API was read: they may not have listed yet, or may register once more.
             resource = self.add(name)
             resource.presence.restored(now, now + SETTLE_SECONDS, is_live=resource.is_live)
         for name, sizes in known.part_sizes.items():
             self.add(name).use.part_sizes = dict(sizes)
         for name in known.gone:
-            # its NodeDevice may exist, and pods that ask for it are shown there
+            # its NodeDevice may exist, and shows pods that request it
             self.add(name).expire()
         for name, scope in known.scopes.items():
             if name in self.by_name and self.by_name[name].presence.scope is None:
                 self.by_name[name].presence.scope = scope
 
     def registered(self) -> dict[str, tuple[str, ...]]:
-        """For the checkpoint: healthy devices by resource, but no Gone one without allocations."""
+        """The checkpoint's data: healthy devices by resource, except Gone ones without allocations."""
         return {
             name: resource.listed.healthy_ids if resource.is_live else ()
             for name, resource in self.by_name.items()
             if resource.presence.state is not EndpointState.GONE or resource.use.holders
         }
 
-    # -- pods that may hold devices of which nobody knows ---------------------------------------------------------------
+    # -- pods that may hold unknown devices --------------------------------------------------------------------------------
 
     def possible_holders_are(self, found: Mapping[str, frozenset[str]]) -> None:
-        """By resource name. A resource that no pod holds back any more is free."""
+        """Set the possible holders by resource name. A resource without any is free."""
         for name, uids in found.items():
             self.by_name[name].use.possible_holders = uids
             self._marks.save()

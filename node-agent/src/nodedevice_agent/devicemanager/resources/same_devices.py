@@ -1,7 +1,7 @@
-"""Which free devices are held back, as another name of each is held, cordoned or preferred. Pure.
+"""Holds back free devices that are held, cordoned or preferred under another name. Pure.
 
-What devices have in common is found once for each change of what they are. So an allocation, a release or another health costs
-what those devices cost that have something in common with another one, and nothing where there are none.
+Shared tokens are computed once for each change of identities. An allocation, a release or a change of health costs time only for
+devices with shared tokens.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,14 +17,14 @@ from nodedevice_agent.identity import Identity, is_number, overlapping
 # device files in running containers: the resource's name, one of the devices, the numbers, and whether these may be shared
 Given = tuple[str, str, tuple[str, ...], bool]
 GivenNumbers = Iterable[Given]
-# the resource's name, and what its devices of one kind have alike, or the ID of a device that is not as it is listed
+# the resource's name, and the common key of its devices of one kind, or the ID of a device that differs from its list
 _Node = tuple[str, object]
 # its place among all, the first device, and the IDs of all that are shared and alike; see ListedDevices.kinds
 _Kind = tuple[int, Device, Sequence[str]]
-# a resource's name, its kinds, and claimed devices that are not as a plugin lists them now
+# a resource's name, its kinds, and claimed devices that differ from a plugin's current list
 _Said = tuple[str, Mapping[object, tuple[Device, Sequence[str]]], Mapping[str, Identity]]
 
-# Of all built-in plugins, where those that are shared and alike count once. A node has some hundred.
+# For all built-in plugins; devices that are shared and alike count once. A node has some hundred.
 MOST_KINDS: Final = 4096
 _TOO_MANY_KINDS: Final = (
     "the configured plugins of this node list more than {0} devices that may be one and the same, so none of this resource is "
@@ -33,7 +33,7 @@ _TOO_MANY_KINDS: Final = (
 
 
 class SameDevices:
-    """Of the resources whose plugins say what their devices are; for any others it costs nothing."""
+    """For resources whose plugins give identities; other resources cost nothing."""
 
     def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
         self._resources = resources
@@ -42,20 +42,20 @@ class SameDevices:
         self._kinds: Mapping[_Node, _Kind] = {}
         self._by_number: Mapping[str, Sequence[_Node]] = {}
         self._tokens: Mapping[_Node, tuple[str, ...]] = {}
-        # nodes that have something in common with another one
+        # nodes that share a token or place with another one
         self._contested: frozenset[_Node] = frozenset()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no plugin has said what its devices are when it was asked last."""
+        """Whether no plugin had given identities at the last check."""
         return not self._seen
 
     def held_back(
         self, given: GivenNumbers, out: Collection[str] = ()
     ) -> tuple[dict[str, dict[str, OtherUse]], dict[str, str]]:
-        """By resource: what is held back, by device ID; and why none of its devices is allocated.
+        """By resource: the devices held back, by ID; and why none of its devices is allocated.
 
-        given: what running containers have. out: resources whose devices are not allocated in any case.
+        given: device files of running containers. out: resources whose devices are not allocated in any case.
         """
         by_preference = [resource for resource in self._resources.values() if resource.listed.has_identities]
         by_preference.sort(key=lambda resource: self._preference.key(resource.name))
@@ -103,7 +103,7 @@ class SameDevices:
         return (node for number in numbers for node in self._by_number.get(number, ()))
 
     def _matters(self, given: Given) -> bool:
-        """Whether something that is listed with one of these numbers may be allocated, or is another device, too."""
+        """Whether a device listed with one of these numbers may be allocated, or is also another listed device."""
         nodes = [*self._at(given[2])]
         return any(
             node in self._contested or self._resources[node[0]].use.free_of(self._kinds[node][2]) for node in nodes
@@ -146,7 +146,7 @@ def _too_many(by_preference: Iterable[Resource]) -> dict[str, str]:
 
 
 def _offer(resource: Resource, kind: _Kind) -> tuple[Claim, Sequence[str]] | None:
-    """The first free one, one for all that are alike; and the IDs of these."""
+    """The first free device, one for all that are alike; and the IDs of these."""
     _, device, ids = kind
     free = resource.use.free_of(ids)
     if not free:

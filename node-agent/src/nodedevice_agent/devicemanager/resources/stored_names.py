@@ -1,8 +1,8 @@
-"""Devices under the IDs that were stored for them: an ID that is held or cordoned never means another device. Pure.
+"""Renames devices to their stored IDs: an ID that is held or cordoned never means another device. Pure.
 
-The ID of a device that is configured by a path comes from the kernel's name, which passes to another device at a boot or a replug.
-The identity that was stored with the ID decides whose it is. The device that it was stored for keeps the ID under any name. The
-device that has the name now goes by another ID until the stored one is released.
+The ID of a device that is configured by a path comes from the kernel's name. That name passes to another device at a boot or a
+replug. The identity that was stored with the ID decides. The device with that identity keeps the ID under any name. Another device
+that has the name now gets another ID until the stored one is released.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from nodedevice_api.parts import parent_and_number
 from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device, ListedDevices, part_number
 from nodedevice_agent.identity import Sameness, is_moved, lasting, made_id, same_device
 
-# of an ID that is made, so that it stays within the bound of device IDs
+# of a generated ID, so that it stays within the limit of device IDs
 _LONGEST_BASE = 100
 
 # the identity that was stored with each ID, as tokens
@@ -22,7 +22,7 @@ Stored = Mapping[str, tuple[str, ...]]
 
 
 def with_stored_ids(listed: ListedDevices, stored: Stored) -> ListedDevices:
-    """The same devices; those of stored IDs go by these, and no other device does."""
+    """Rename devices to their stored IDs, which no other device may use."""
     if not stored or not listed.has_identities:
         return listed
     taken = {i for i in stored if i in listed.devices and not leads_to(stored[i], listed.devices[i])}
@@ -44,7 +44,7 @@ def leads_to(stored: tuple[str, ...], device: Device) -> bool:
 
 
 def replaced(listed: ListedDevices, renamed: Iterable[tuple[Device, Device]]) -> ListedDevices:
-    """The list with each device as it goes now; the details of parents go with them."""
+    """The list with each device under its new ID; the details of parents are renamed as well."""
     renamed = [*renamed]
     parents = {
         new: structs.replace(listed.parents[old], id=new)
@@ -56,7 +56,7 @@ def replaced(listed: ListedDevices, renamed: Iterable[tuple[Device, Device]]) ->
 
 
 def renamed_device(device: Device, new: str, aliases: tuple[str, ...], listed_as: str) -> Device:
-    """The device under another ID than its plugin lists. listed_as: empty for an ID that the plugin knows as an alias."""
+    """Rename a device from the ID that its plugin lists. listed_as: empty for an ID that the plugin knows as an alias."""
     part = parent_and_number(new) if device.parent else None
     parent = part[0] if part is not None else device.parent
     return structs.replace(device, id=new, aliases=aliases, parent=parent, listed_as=listed_as)
@@ -90,7 +90,7 @@ def _is_alias(stored_id: str, device: Device, stored: Stored) -> bool:
 
 
 def _without_aliases(device: Device, stored: Stored) -> Device:
-    """Without the stored IDs of other devices."""
+    """The device without aliases that are stored IDs of other devices."""
     others = [i for i in device.aliases if i in stored and not leads_to(stored[i], device)]
     return structs.replace(device, aliases=tuple(i for i in device.aliases if i not in others)) if others else device
 
@@ -98,7 +98,7 @@ def _without_aliases(device: Device, stored: Stored) -> Device:
 def _other_names(
     listed: ListedDevices, stored: Stored, taken: Iterable[str], given: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """IDs of the devices whose own IDs are stored for others: an alias, or one that is made."""
+    """New IDs of the devices whose own IDs are stored for others: an alias, or a generated ID."""
     used = {*listed.devices, *stored, *given}
     for listed_id in sorted(taken):
         device = listed.devices[listed_id]

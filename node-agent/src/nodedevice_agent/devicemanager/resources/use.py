@@ -1,6 +1,7 @@
-"""What the devices of a resource are used for: who has them, and which of them are not allocated, for what reason.
+"""The use of a resource's devices: their holders, and why some of them are not allocated.
 
-Cordons are the administrator's. What is held back is the same device elsewhere, or a physical device that is used in another way.
+Cordons are set by the administrator. A device is held back if it is the same as another listed device, or if its physical device
+has another use.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -13,8 +14,8 @@ from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, NOTHING
 
 
 class OtherUse(Struct, frozen=True):
-    """Why a listed device is not allocated. resource_name, device_id: the same device elsewhere; use: what is done with it there,
-    a word. Where a physical device is used in another way, device_id is empty, and use says in which.
+    """Why a listed device is not allocated. resource_name, device_id: the same device under another resource. use: a word for its
+    use there. If its physical device has another use, device_id is empty and `use` names that use.
     """
 
     resource_name: str
@@ -23,15 +24,17 @@ class OtherUse(Struct, frozen=True):
 
 
 class DeviceUse(Struct, eq=False):
-    """Of the devices of one resource; it has an object of its own for little of what is empty.
+    """The use of one resource's devices; empty fields share objects to save memory.
 
-    holders, reserved: device ID to pod UID, of committed allocations (kept by the AllocationBook), and of one in flight. holds: how
-    often what is held has changed. possible_holders: UIDs of pods that may hold devices unknown here; nothing is allocated before
-    they are gone.
-    held_back: device ID to who has the same device, or uses it in another way: not allocated before that ends. excess: why no
-    device is allocated, as there are too many of those that need comparing; empty where they are few. part_sizes: by
-    physical device, the size of the parts that are held, or else listed; without empty ones.
-    cordons: as the administrator named them, devices or their physical devices; cordoned_ids: the listed devices that these are.
+    holders, reserved: device ID to pod UID, of committed allocations (kept by the AllocationBook), and of one in flight. holds: the
+    number of changes of held devices. possible_holders: UIDs of pods that may hold devices unknown here; nothing is allocated
+    before they are gone.
+
+    held_back: device ID to the other use of the same device: it is not allocated before that ends. excess: why no device is
+    allocated, as too many need comparing; "" otherwise. part_sizes: by physical device, the size of the parts that are held, or
+    else listed; without empty ones.
+
+    cordons: devices or physical devices that the administrator named; cordoned_ids: the matching listed devices.
     are_cordons_synced: False until they were read once; nothing is allocated before.
     """
 
@@ -46,11 +49,11 @@ class DeviceUse(Struct, eq=False):
     cordons: frozenset[str] = frozenset()
     cordoned_ids: frozenset[str] = frozenset()
     are_cordons_synced: bool = True
-    # physical devices of held ones that are not listed any more, such as instances that were destroyed
+    # physical devices of held devices that are no longer listed, such as destroyed instances
     _past_parents: Mapping[str, str] = NOTHING
 
     def follow(self, before: ListedDevices) -> None:
-        """The list is another one, or the cordons are. before: the list until now."""
+        """Update after a change of the list or the cordons. before: the list until now."""
         listed = self.listed
         gone = [device_id for device_id in self.holders if device_id not in listed.devices]
         past = {**self._past_parents, **{i: before.devices[i].parent for i in gone if i in before.devices}}
@@ -63,7 +66,7 @@ class DeviceUse(Struct, eq=False):
     # -- reads -----------------------------------------------------------------------------------------------------------
 
     def named(self) -> Collection[str]:
-        """Devices that are known by name without a plugin."""
+        """Devices whose names are kept without a plugin."""
         return {*self.holders, *self.reserved, *self.cordoned_ids}
 
     def claimed(self) -> Set[str]:
@@ -73,16 +76,16 @@ class DeviceUse(Struct, eq=False):
         return {*self.holders, *self.cordoned_ids} if self.cordoned_ids else self.holders.keys()
 
     def claimed_of(self, device_ids: Iterable[str]) -> Sequence[str]:
-        """Of listed devices, those that are held or cordoned."""
+        """The listed devices that are held or cordoned."""
         return [i for i in device_ids if i in self.holders or (self.cordons and self.is_cordoned(i))]
 
     def free_of(self, device_ids: Iterable[str]) -> Sequence[str]:
-        """Of listed devices, those that are not held, cordoned or unconfirmed."""
+        """The listed devices that are not held, cordoned or unconfirmed."""
         free = [i for i in device_ids if i not in self.holders and i not in self.listed.unconfirmed]
         return [i for i in free if not self.is_cordoned(i)] if self.cordons else free
 
     def parent_of(self, device_id: str) -> str:
-        """The physical device of a listed one, or of a held one, as it was listed or by its ID; the ID itself without any."""
+        """The physical device of a listed or held device, from its list or its ID; the ID itself without any."""
         if (device := self.listed.devices.get(device_id)) is not None:
             return device.parent or device_id
         if past := self._past_parents.get(device_id):
@@ -96,7 +99,7 @@ class DeviceUse(Struct, eq=False):
         return bool(self.cordons) and device_id not in self.listed.devices and self.parent_of(device_id) in self.cordons
 
     def unknown_cordons(self) -> frozenset[str]:
-        """Cordons of what is neither listed nor held, nor a physical device of that."""
+        """Cordons that match neither a listed or held device nor its physical device."""
         listed = self.listed
         aliases = {i for device in listed.devices.values() for i in device.aliases} if listed.has_aliases else ()
         known = (listed.devices, listed.by_parent, self.holders, aliases)

@@ -15,14 +15,14 @@ from tests.unit.sources import ROOT
 KOPF: Final = 23.6
 NODE_FEATURE_DISCOVERY: Final = 7.9
 LIMITS: Final = {
-    "node-agent/src": 192,
-    "operator/src": 6,
-    "cli/src": 72,
+    "node-agent/src": 7,
+    "operator/src": 4,
+    "cli/src": 40,
     "kube/src": 30,
     "common/src": 9,
     "proto/src": 29,
-    "hack": 202,
-    "charts": 111,
+    "hack": 24,
+    "charts": 34,
     "docs": 22,
 }
 

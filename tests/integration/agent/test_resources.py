@@ -167,7 +167,7 @@ async def test_a_deleted_object_is_created_again(node: AgentNode) -> None:
 
 
 async def test_the_deletion_of_an_object_sticks_once_its_plugin_is_gone(agent_node: AgentNode) -> None:
-    agent_node.constants["nodedevice_agent.devicemanager.resources.resource.STOP_GRACE_PERIOD_SECONDS"] = 0.5
+    agent_node.constants["nodedevice_agent.devicemanager.resources.presence.STOP_GRACE_PERIOD_SECONDS"] = 0.5
     agent_node.start_agent()
     plugin = await agent_node.free_plugin(2)
     await plugin.stop()

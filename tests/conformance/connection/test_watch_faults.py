@@ -34,7 +34,6 @@ _LATER_WRITES: Final = 200
 _USUAL: Final[dict[str, float]] = {}
 _SILENCE: Final = dict.fromkeys(
     (
-        "nodedevice_agent.kube.watch_state.SILENCE_SECONDS",
         "nodedevice_kube.list_watch.SILENCE_SECONDS",
         "nodedevice_operator.kube.client._SILENCE_SECONDS",
     ),

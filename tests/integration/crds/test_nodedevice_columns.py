@@ -90,10 +90,10 @@ def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) 
     [
         ("nodedevice", "A NodeDevice is one resource on one node"),
         ("nodedevice.spec.cordonedDevices", "Device ID, or * (or the word all) for every device of the resource."),
-        ("nodedevice.status", "Devices that are healthy, not cordoned and not held."),
-        ("nodedevice.status.devices", "Missing means that in use by a container"),
-        ("nodedevice.status.allocations", "The pod is over or gone, and its container"),
-        ("poddevice.status.containers.resources", "Its devices, sorted by id, claim and shareID."),
+        ("nodedevice.status", "Devices that are healthy, not cordoned and not in use."),
+        ("nodedevice.status.devices", "Missing: in use, and no longer listed"),
+        ("nodedevice.status.allocations", "The pod has ended or is deleted, and its"),
+        ("poddevice.status.containers", "Resources of this container."),
     ],
 )
 def test_explain(explained: ControlPlane, path: str, message: str) -> None:

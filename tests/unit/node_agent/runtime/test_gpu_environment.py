@@ -111,7 +111,7 @@ class TestAContainerWithAGpu:
         """A runtime sets the first of two to our value, and then keeps the second."""
         decision = holding().injection.decide(sandbox("p"), "main", ["NVIDIA_VISIBLE_DEVICES=x", ALL])
         assert isinstance(decision, Refusal)
-        assert "take NVIDIA_VISIBLE_DEVICES out of the pod's spec" in decision.message
+        assert "remove NVIDIA_VISIBLE_DEVICES from the pod's spec" in decision.message
         assert granted(holding(), ALL, "NVIDIA_VISIBLE_DEVICES=GPU-1").edits.envs == GIVEN
 
     def test_by_cdi_may_have_it_twice(self) -> None:

@@ -79,7 +79,7 @@ def test_of_pod_and_image_at_once_is_refused(nri_node: NodeUnderTest, tmp_path: 
         nri_node.wait_allocatable(GPU, 2)
         for name, limits in (("has", {GPU: 1}), ("none", None)):
             nri_node.create(pod(name, [with_env(cuda("main", limits), {VISIBLE: "all"})]))
-            _wait_for_event(nri_node, name, "out of the pod's spec")
+            _wait_for_event(nri_node, name, "from the pod's spec")
             assert not nri_node.starts(name)
         nri_node.run(pod("wants-none", [with_env(cuda("main"), {VISIBLE: "none"})]))
         nri_node.delete("has", "none", "wants-none")

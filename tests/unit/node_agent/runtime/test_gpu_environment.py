@@ -309,7 +309,7 @@ class TestAContainerWithoutAGpu:
         assert all(map(node.backend.reads_variable, many))
         assert not any(map(node.backend.reads_variable, ("PATH=/bin", "CUDA_PATH=x", "NVIDIA=x", "MY_CUDA_MPS_X=x")))
         assert await node.created(container("p", env=(*many, ALL))) == VOID
-        with pytest.raises(InjectionRefused, match=r"sets 1025 .*; the limit is 1024: take them out of the pod's spec"):
+        with pytest.raises(InjectionRefused, match=r"sets 1025 .*; the limit is 1024: remove them from the pod's spec"):
             await node.created(container("p", env=(*many, ALL, "CUDA_MPS_MORE=x")))
         node.backend.configured(PluginSettings())
         assert await node.created(container("p", env=(*many, ALL, "CUDA_MPS_MORE=x"))) is None

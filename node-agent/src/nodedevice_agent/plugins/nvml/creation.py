@@ -102,7 +102,7 @@ class GpuCreation:
         if found.stays:
             return Creation(
                 refusal=f"{named} has {found.stays} twice, of its image and of its pod, and would get GPUs that it did not ask "
-                f"for: take {found.stays} out of the pod's spec or set it to void, or exempt the pod (nvml.exempt)"
+                f"for: remove {found.stays} from the pod's spec or set it to void, or exempt the pod (nvml.exempt)"
             )
         event = "container gets none of the devices that its environment names"
         return Creation(found.envs, found.names, outcome="withheld", event=event)
@@ -123,7 +123,7 @@ def _too_many(container: str, env: Sequence[str]) -> str:
         return ""
     return (
         f"container {container} sets {len(found)} environment variables of NVIDIA's container runtime, HAMi or MPS; the limit is "
-        f"{MOST_VARIABLES}: take them out of the pod's spec, its ConfigMaps or its image"
+        f"{MOST_VARIABLES}: remove them from the pod's spec, its ConfigMaps or its image"
     )
 
 

@@ -210,7 +210,10 @@ def _of_version(found: NodeDevice, change: Change) -> Change:
 
 
 def is_in_force(found: NodeDevice, done: Done, before: NodeDevice) -> bool:
-    """Whether its agent has honoured the change. before: the object before the change."""
+    """Whether the agent has applied the change; True if the server of the resource (kubelet, DRA driver) ignores cordons.
+
+    before: the object before the change.
+    """
     if not found.honours_cordons:
         return True
     if done.code == CORDONED:

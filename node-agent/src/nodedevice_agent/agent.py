@@ -30,6 +30,7 @@ from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper, identity
 from nodedevice_agent.kube.pods import PodObserver, PodWatch
@@ -44,7 +45,6 @@ from nodedevice_agent.lib import memory
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import boot_id
 from nodedevice_agent.lib.vital import vital
-from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.offered_twice.host import HostReader
 from nodedevice_agent.offered_twice.node_sources import NodeSources

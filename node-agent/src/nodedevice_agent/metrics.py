@@ -1,4 +1,4 @@
-"""The agent's Prometheus metrics and its health, which the same server provides.
+"""The agent's Prometheus metrics, and the server that also provides its health.
 
 Labels are bounded: resource names are few on a node, reasons are a fixed list. They cover this node alone and do not name it:
 the scraper adds the node to every series. Allocations are labelled by pod, as a node has a few hundred at most.
@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.health import AgentHealth
 
 log = logging.getLogger(__name__)
 
@@ -249,35 +250,6 @@ def forget(resource_name: str) -> None:
         RESOURCE_DEVICES.remove(resource_name, state)
     for metric in _BY_RESOURCE:
         metric.remove(resource_name)
-
-
-class AgentHealth:
-    """The results of /healthz and /readyz; another thread reads them.
-
-    /healthz: whether the event loop still turns (it calls beat() every few seconds). /readyz: the unready parts, such as the
-    API server.
-    """
-
-    def __init__(self, *waits_for: str) -> None:
-        self._heartbeat = http_server.Heartbeat()
-        self.beat = self._heartbeat.beat
-        self._missing = dict.fromkeys(waits_for, "not yet")
-
-    def report(self, what: str, problem: str = "") -> None:
-        """problem: why it is missing; empty once it is there."""
-        # in one step, because another thread reads it
-        if problem:
-            self._missing[what] = problem
-        else:
-            self._missing.pop(what, None)
-
-    def live(self) -> tuple[bool, str]:
-        problem = self._heartbeat.problem()
-        return not problem, problem or "\n".join(("ok", *tasks.problems()))
-
-    def ready(self) -> tuple[bool, str]:
-        missing = sorted(self._missing.items())
-        return not missing, "; ".join(f"{what}: {why}" for what, why in missing) or "ok"
 
 
 def serve(

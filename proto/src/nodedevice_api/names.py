@@ -125,11 +125,11 @@ class Reason:
     CORDONED_DEVICE_UNKNOWN: Final = "CordonedDeviceUnknown"
     """A cordon names a device that the plugin does not list. Remedy: Correct or remove the cordon."""
     CORDON_NOT_POSSIBLE: Final = "CordonNotPossible"
-    """The kubelet serves the resource, so a cordon has no effect. Remedy: Remove the cordon; drain the node instead."""
+    """The kubelet or a DRA driver serves the resource. Remedy: Remove the cordon; do what the message says."""
     CHECKPOINT_UNREADABLE: Final = "CheckpointUnreadable"
     """A checkpoint was damaged; the agent rebuilt it. Remedy: Check the disk."""
     CHECKPOINT_NOT_WRITTEN: Final = "CheckpointNotWritten"
-    """The checkpoint cannot be written. Remedy: Free space on the disk of `--state-dir`."""
+    """The checkpoint cannot be written. Remedy: Free space on the disk of `--state-dir` (`/var/lib/nodedevice`)."""
     # Registered, Injectable, Advertised
     SERVED_BY_KUBELET: Final = "ServedByKubelet"
     """Served by the kubelet's device manager; only shown here. Remedy: none."""

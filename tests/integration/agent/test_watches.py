@@ -11,9 +11,9 @@ from nodedevice_agent import agent as agents
 from nodedevice_agent.agent import Agent
 from nodedevice_agent.checkpoint.files import make_state_dir
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
-from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.names import node_device_name
 from nodedevice_kube import list_watch

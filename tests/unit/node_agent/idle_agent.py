@@ -17,6 +17,7 @@ from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
 from nodedevice_agent.dra.claims import ClaimReader
 from nodedevice_agent.dra.observer import DriverObserver
+from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
@@ -25,7 +26,6 @@ from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
-from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime.backend import NriBackend

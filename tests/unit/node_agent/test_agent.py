@@ -23,6 +23,7 @@ from nodedevice_agent.devicemanager.runtime import RuntimeHandler
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
+from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.pods import PodWatch
@@ -30,7 +31,6 @@ from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.injected_containers import InjectedContainers
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings

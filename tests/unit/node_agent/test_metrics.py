@@ -13,7 +13,8 @@ from msgspec import structs
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.metrics import MOST_CONTAINERS, AgentHealth, AllocationCollector
+from nodedevice_agent.health import AgentHealth
+from nodedevice_agent.metrics import MOST_CONTAINERS, AllocationCollector
 from nodedevice_api.nodedevice import AllocationStatus
 from nodedevice_common.http_server import HANG_SECONDS
 from prometheus_client import REGISTRY
@@ -169,18 +170,6 @@ def test_ready_when_nothing_is_missing(health: AgentHealth, port: int) -> None:
     health.report("api server")
     health.report("never missed")
     assert get(port, "/readyz?verbose") == (200, "ok\n")
-
-
-def test_another_problem_replaces_the_first_at_once(health: AgentHealth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probes are answered by another thread: in between, the agent would be ready."""
-
-    class Kept(dict[str, str]):
-        def pop(self, *_: object) -> str:
-            raise AssertionError("the first problem was removed before the second was there")
-
-    monkeypatch.setattr(health, "_missing", Kept(node="there is no Node"))
-    health.report("node", "the Node cannot be read")
-    assert health.ready() == (False, "node: the Node cannot be read")
 
 
 def test_healthy_while_the_event_loop_turns(health: AgentHealth, port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,10 +24,11 @@ from nodedevice_agent.cli.options import takes_all_settings
 from nodedevice_agent.delivery.stored import with_selected_delivery
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, AgentSettingsError, DirectoryServed, StateDirectoryUsed
+from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.lib.vital import vital
-from nodedevice_agent.metrics import AgentHealth, serve
+from nodedevice_agent.metrics import serve
 from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import KINDS
 from nodedevice_agent.settings import AgentSettings, load
@@ -83,7 +84,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="nodedevice-agent")
 def main() -> None:
-    """The nodedevice agent publishes the devices of one node, and their allocations, in the Kubernetes API."""
+    """Manages the devices of one node: serves device plugins, allocates devices to pods, publishes NodeDevices."""
 
 
 @main.command()

@@ -99,7 +99,8 @@ def evidence(settings: AgentSettings) -> Evidence:
     try:
         kubelet = read_checkpoint(kubelet_dir)
     except CheckpointCorrupt as exc:
-        log.warning("cannot use the kubelet's checkpoint", extra={"path": str(kubelet_dir), "error": str(exc)})
+        extra = {"path": str(kubelet_dir), "error": str(exc)}
+        log.warning("cannot use the kubelet's checkpoint; choosing the delivery without it", extra=extra)
     # a corrupt one is set aside and logged when the agent restores it
     with suppress(CheckpointCorrupt):
         own = checkpoint_file.read(state_dir) or own

@@ -30,9 +30,9 @@ from nodedevice_kube.paths import LEASES
 
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import LeaseHeld
+from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import Json, KubeClient
 from nodedevice_agent.kube.retries import log_failure
-from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation, by_nu
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.records.cordons import Cordons
 from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.observed import (
@@ -29,7 +30,6 @@ from nodedevice_agent.kube.observed import (
 from nodedevice_agent.kube.pod_objects import PodObject, SeenPod, seen
 from nodedevice_agent.kube.publisher import PODS, Publisher
 from nodedevice_agent.kube.retries import until_done
-from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
 

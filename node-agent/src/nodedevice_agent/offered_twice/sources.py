@@ -195,7 +195,7 @@ def identities_of(source: Source, raw: Raw, *, is_of_all: bool = True) -> tuple[
 def _plainest(
     attributes: Mapping[str, AttributeValue], endings: tuple[str, ...], is_one: Callable[[str], object]
 ) -> list[str]:
-    """Values of attributes with such an end of the name. The shortest name counts: a longer one describes another part."""
+    """The valid values of the attribute whose name has one of these endings; of the shortest such name, if several have."""
     found: dict[str, list[str]] = {}
     for qualified, value in attributes.items():
         name = qualified.rpartition("/")[2].lower()

@@ -136,7 +136,9 @@ class KopfRun:
             return
         # kopf leaves failures of its tasks to the event loop, besides the one that it ends with
         own.set_exception_handler(
-            lambda _, context: log.debug("task of kopf failed", extra={"error": context["message"]})
+            lambda _, context: log.debug(
+                "task of kopf failed", extra={"error": context["message"], "exception": repr(context.get("exception"))}
+            )
         )
         async with kopf_limits.open_session(self.login, self.health, self.fence) as session:
             await kopf.operator(

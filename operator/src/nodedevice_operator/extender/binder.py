@@ -121,7 +121,8 @@ class Binder:
 
     async def _after_failure(self, pod: BindRequest, error: ApiError, is_repeated: bool) -> str:
         """Returns why the bind failed; "" if it was done after all. is_repeated: an earlier bind of the pod may have succeeded."""
-        log.warning("bind failed", extra={"pod": pod.key, "pod_uid": pod.uid, "node": pod.node, "error": str(error)})
+        extra = {"pod": pod.key, "pod_uid": pod.uid, "node": pod.node, "error": str(error)}
+        log.warning("bind got an error; its outcome is being checked", extra=extra)
         if isinstance(error, Conflict | NotFound):
             return await self._resolve(pod, is_decided=not is_repeated)
         is_refused = isinstance(error, Invalid | Forbidden | NotLeading) or error.status == _BUSY

@@ -146,7 +146,7 @@ class Fleet:
     def score(
         self, uid: str, needs: PodNeeds, nodes: Sequence[str], policy: Literal["binpack", "spread"], now: float
     ) -> list[tuple[str, int]]:
-        """Scores each node from 0 to 10: only the best one has 10. Its parts are held for the pod for a while."""
+        """Scores each node from 1 to 10: only the best one has 10. Its parts are held for the pod for a while."""
         self.expire(now)
         self._drop(uid)
         ranks = self._ranks(needs, nodes, is_spread=policy == "spread")

@@ -74,7 +74,7 @@ class View:
         return found
 
     def plan(self, containers: tuple[Need, ...], sm_percent: int | None) -> dict[str, Parts] | str:
-        """By container: its parts, none if any parts will do; or why the pod does not fit."""
+        """Parts by container; {} if the node chooses; a sentence if the pod does not fit."""
         if self.problem or self.record.rules is None:
             return self.problem or {}
         needs = planned(containers, self.rules, sm_percent, self.record.sm_percent)

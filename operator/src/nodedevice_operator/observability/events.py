@@ -67,7 +67,7 @@ class EventReason:
     OFFERED_ONCE: Final = "OfferedOnce"
     """No other resource offers the devices any longer. Remedy: none."""
     ALLOCATION_REFUSED: Final = "AllocationRefused"
-    """An agent reported devices of a pod of another node. Remedy: Find out who uses that node's token."""
+    """An agent reported devices of another node's pod. Remedy: Find the user of that node's token in the API server's audit log."""
     # NodeDevice, pod
     DEVICE_UNHEALTHY: Final = "DeviceUnhealthy"
     """Devices became unhealthy; pods keep them. Remedy: See the device's reason."""
@@ -94,7 +94,7 @@ class EventReason:
     DEVICES_WAITING: Final = "DevicesWaiting"
     """A container has no devices yet. Remedy: See the message."""
     POD_EVICTED: Final = "DeviceEviction"
-    """The pod was evicted because its device is unhealthy. Remedy: None; see `heldDevicePolicy`."""
+    """Its device is unhealthy or missing, or a container lacks its devices. Remedy: None; see `heldDevicePolicy`."""
     EVICTION_REFUSED: Final = "DeviceEvictionRefused"
     """The API server does not allow the eviction yet. Remedy: Check the PodDisruptionBudget."""
     # Namespace

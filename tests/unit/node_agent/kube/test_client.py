@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 from nodedevice_agent.deviceplugin.registration_server import Rejections
+from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube import informer, lease, retries
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
@@ -18,7 +19,6 @@ from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.retries import until_done
-from nodedevice_agent.metrics import AgentHealth
 from nodedevice_common import rejected
 from nodedevice_common.api_connections import Broken, Late, Request
 from nodedevice_kube.api_errors import ApiError, InvalidResponse, Unauthorized

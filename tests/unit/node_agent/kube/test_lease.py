@@ -10,10 +10,10 @@ from typing import Any, Final
 import pytest
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import LeaseHeld
+from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import Json, KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper, identity
-from nodedevice_agent.metrics import AgentHealth
 from nodedevice_api.names import AGENT_LEASE_SECONDS, CONFIG_REFUSED_LABEL, CONFIGS_ANNOTATION, REFUSALS_ANNOTATION
 from nodedevice_common.api_connections import Broken, Request
 from nodedevice_kube.api_errors import Conflict

@@ -10,12 +10,12 @@ from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons
+from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pod_objects import PodObject, SeenPod, seen
 from nodedevice_agent.kube.pods import PodWatch, recover_checkpoint
 from nodedevice_agent.kube.publisher import PODS, Publisher
-from nodedevice_agent.metrics import AgentHealth
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
 from tests.unit.node_agent.kube.status_source import ManagerOnly

@@ -42,11 +42,11 @@ class Preference:
         return True
 
     def listed(self, resource_name: str) -> list[str]:
-        """Returns the resources that may allocate devices after this."""
+        """A plugin has listed. Returns the resources that need not wait any longer."""
         return self._wait_for(self.awaited - {resource_name}, self._deadline)
 
     def due(self, now: float) -> list[str]:
-        """Time has passed. Returns the resources that may allocate devices after this."""
+        """Time has passed. Returns the resources that need not wait any longer."""
         return self._wait_for(frozenset(), None) if self._deadline is not None and self._deadline <= now else []
 
     def added(self, resource: Resource) -> None:

@@ -44,9 +44,10 @@ class GpuReason:
     FABRIC_LIMITED: Final = "FabricLimited"
     """The fabric of NVSwitches has less bandwidth. Remedy: Run `systemctl status nvidia-fabricmanager`."""
     DEVICE_FILE_MISSING: Final = "DeviceFileMissing"
-    """The node lacks a device file for containers. Remedy: Run `nvidia-modprobe -c 0 -u`."""
+    """The node lacks a device file for containers. Remedy: Run `nvidia-modprobe -c MINOR -u`, or nvidia-smi as root."""
     CDI_SPEC_NOT_USABLE: Final = "CdiSpecNotUsable"
-    """A CDI specification is stale or invalid. Remedy: Run `nvidia-ctk cdi generate`."""
+    """A CDI specification is stale or invalid. Remedy: Run
+    `nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml`."""
     NO_MIG_INSTANCES: Final = "NoMigInstances"
     """A GPU in MIG mode has no instances. Remedy: Create instances."""
     MEMORY_UNKNOWN: Final = "MemoryUnknown"

@@ -302,6 +302,6 @@ def _more(uuids: Sequence[str]) -> str:
 def _missing(paths: Sequence[str]) -> Trouble:
     message = (
         f"{' and '.join(paths)} missing on the node, which containers with GPUs are given: load the driver's modules and make the "
-        "files (nvidia-modprobe -c 0 -u, or nvidia-smi as root); it is waited for. Or set nvml.handOver to env or cdi"
+        "files (nvidia-modprobe -c MINOR -u, or nvidia-smi as root); it is waited for. Or set nvml.handOver to env or cdi"
     )
     return Trouble(GpuReason.DEVICE_FILE_MISSING, message)

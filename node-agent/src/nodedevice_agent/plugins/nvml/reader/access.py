@@ -19,7 +19,7 @@ from nodedevice_agent.lib.filesystem import names_in
 CONTROL: Final = "/dev/nvidiactl"
 _PROC = "/proc/driver/nvidia"
 _GIVE = "give the agent's container the driver's device files (chart: agents.runtimeClassName, or agents.privileged)"
-_MAKE = "make it on the node (nvidia-modprobe -c 0 -u, or nvidia-smi as root)"
+_MAKE = "make it on the node (nvidia-modprobe -c MINOR -u, or nvidia-smi as root)"
 
 
 class DriverFiles(Struct, frozen=True):

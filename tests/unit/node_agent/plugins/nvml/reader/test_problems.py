@@ -19,7 +19,7 @@ from nodedevice_agent.plugins.nvml.reader.problems import (
 
 UNKNOWN, NOT_LOADED = pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_DRIVER_NOT_LOADED
 GIVE = "give the agent's container the driver's device files (chart: agents.runtimeClassName, or agents.privileged)"
-MAKE = "make it on the node (nvidia-modprobe -c 0 -u, or nvidia-smi as root)"
+MAKE = "make it on the node (nvidia-modprobe -c MINOR -u, or nvidia-smi as root)"
 OPENED = "the NVIDIA driver cannot be opened: "
 ABSENT = Problem("DriverNotLoaded", "the NVIDIA kernel driver is not loaded: modprobe nvidia", is_absent=True)
 

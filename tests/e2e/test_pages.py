@@ -38,7 +38,7 @@ _NOT_HERE: Final = (
     # tests/e2e/machine types the page on one USB stick, but for k3s itself
     *("curl ", "export KUBECONFIG=", "stat ", "kubectl get pod reader ", "kubectl logs "),
     # the chart's workloads are not here; tests/e2e/chart restarts them
-    *("kubectl rollout ", "nodedevice-operator cleanup", "kubectl nodedevice check"),
+    *("kubectl rollout ", "nodedevice-operator cleanup", "kubectl nodedevice check", "kubectl nodedevice discover "),
     # kind and containerd belong to other machines than this one
     *("kind ", "containerd "),
     # tests/e2e/machine types what the page has about agents outside of pods, and so does a test below

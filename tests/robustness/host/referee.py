@@ -408,7 +408,7 @@ class Referee:
         for name, resource in self._world.agent.manager.resources.items():
             if resource.use.holders or resource.use.reserved:
                 self._report(
-                    "hangs", f"nobody is there, and of {name} are held {resource.use.holders or resource.use.reserved}"
+                    "hangs", f"no pod exists, and {name} has holders {resource.use.holders or resource.use.reserved}"
                 )
         offers = offers_of(self._world)
         free = [offer for offer in offers if offer.is_free]

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.identity import (
-    Index,
     Kind,
     Sameness,
     base_id,
@@ -15,13 +14,13 @@ from nodedevice_agent.identity import (
     is_moved,
     kind_of,
     made_id,
-    overlapping,
     path_token,
     port_tokens,
     same_device,
     uuid_of,
     with_serial_alone,
 )
+from nodedevice_agent.identity_index import Index, overlapping
 
 SAME, UNKNOWN, OVERLAPPING, OTHER = Sameness
 HEX = "0650a168-e770-3ea8-8ac3-8a1d419763e0"

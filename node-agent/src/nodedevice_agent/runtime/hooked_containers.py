@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _NAMED = 5
 _NO_EDITS = ContainerEdits()
 _FAILS = (
-    "its plugin fails to decide what containers get: those that have its devices, or may ask for them, do not start; "
+    "its plugin cannot decide about containers: containers with its devices, or that may request them, do not start; "
     "report it with this agent's log"
 )
 

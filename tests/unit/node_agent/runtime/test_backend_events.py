@@ -275,7 +275,7 @@ def test_what_a_resource_has_may_change_the_numbers_of_its_files(tmp_path: Path)
     node = Node(tmp_path)
     node.backend.resource_changed(GPU)
     assert node.backend._numbers.is_due.is_set()
-    assert not node.backend._kubelet_pods.are_due.is_set(), "nobody waits"
+    assert not node.backend._kubelet_pods.are_due.is_set(), "no pod waits"
 
 
 async def test_the_configuration_of_the_runtime_that_is_connected_counts(

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from nodedevice_agent.identity import Identity, Index, Sameness, compare, is_number
+from nodedevice_agent.identity import Identity, Sameness, compare, is_number
+from nodedevice_agent.identity_index import Index
 
 # the resource's name, and the device's ID
 Key = tuple[str, str]

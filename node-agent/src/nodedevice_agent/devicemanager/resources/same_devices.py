@@ -12,7 +12,8 @@ from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.use import OtherUse
-from nodedevice_agent.identity import Identity, is_number, overlapping
+from nodedevice_agent.identity import Identity, is_number
+from nodedevice_agent.identity_index import overlapping
 
 # device files in running containers: the resource's name, one of the devices, the numbers, and whether these may be shared
 Given = tuple[str, str, tuple[str, ...], bool]

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence, Set
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodedevice_agent.identity import Index, path_token, port_tokens
+from nodedevice_agent.identity import path_token, port_tokens
+from nodedevice_agent.identity_index import Index
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, FoundFunction, Selected, found_functions
 from nodedevice_agent.plugins.generic.settings import GroupSettings
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodedevice_agent.identity import Index
+from nodedevice_agent.identity_index import Index
 from nodedevice_agent.lib.config_rules import plugins_problems
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.settings import GenericSettings

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.identity import Index
+from nodedevice_agent.identity_index import Index
 from nodedevice_agent.plugins.generic.files import found_file, kernel_path
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.functions import Node

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.identity import Index
+from nodedevice_agent.identity_index import Index
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.settings import GenericSettings

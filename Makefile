@@ -19,9 +19,9 @@ CODE := proto common kube operator node-agent cli charts tests hack docs
 PROTO_ROOT := proto/src
 PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
-GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json rules.json README.md) \
+GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json config_rules.json README.md) \
   operator/src/nodedevice_operator/definitions $(addprefix cli/src/kubectl_nodedevice/,schemas.json device_records.py) \
-  node-agent/src/nodedevice_agent/lib/rules.json docs/api.md docs/install.md docs/watch-only.md docs/settings.md docs/troubleshooting.md hack/demo/manifests
+  node-agent/src/nodedevice_agent/lib/config_rules.json docs/api.md docs/install.md docs/watch-only.md docs/settings.md docs/troubleshooting.md hack/demo/manifests
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 # one job after the other under `make -j`, too: `generate` rewrites what types and tests read
@@ -155,11 +155,11 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, schemas, copie
 	PATH=$(GENERATE_VENV)/bin:$$PATH $(GENERATE_VENV)/bin/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
 	  --python_out=$(PROTO_ROOT) --mypy_out=$(PROTO_ROOT) --grpc_python_out=$(PROTO_ROOT) --mypy_grpc_out=$(PROTO_ROOT) $(PROTOS)
 	$(BIN)/python -m charts.generate_config_schema
-	$(BIN)/python charts/generate_crds.py
+	$(BIN)/python charts/copy_crds.py
 	$(BIN)/python -m charts.generate_schema
-	$(BIN)/python -m charts.generate_rules
+	$(BIN)/python -m charts.generate_config_rules
 	$(BIN)/python -m charts.generate_defaults
-	$(BIN)/python -m charts.generate_kinds
+	$(BIN)/python -m charts.generate_cli_records
 	$(BIN)/python -m charts.generate_values_table
 	$(BIN)/python -m docs.generate_api
 	$(BIN)/python -m docs.generate_offered_twice

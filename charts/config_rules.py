@@ -1,8 +1,8 @@
 """The rules of the agent's settings that types cannot express. This is their only source.
 
 `make generate` joins them with the types and bounds of the settings, and makes of that what checks a configuration at each entry
-point: rules.json of agent, command and chart, and the CRD NodeDeviceConfig. Patterns are read by Python, by Go and by ECMAScript:
-no look-around, and no `$` but as the end of a text.
+point: config_rules.json of agent, command and chart, and the CRD NodeDeviceConfig. Patterns are read by Python, by Go and by
+ECMAScript: no look-around, and no `$` but as the end of a text.
 `pattern` says the same to an API server, which would not bear the cost of a rule for each path.
 With `x-or-empty` an empty text is possible too.
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 from nodedevice_operator.cli.api import LeftoversApi
-from nodedevice_operator.cli.progress import connected
+from nodedevice_operator.cli.command_base import connected
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import OWN
 from nodedevice_operator.kube.decode import decode_list

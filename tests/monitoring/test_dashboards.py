@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from nodedevice_agent import metrics as agent
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi
-from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.stores import FleetStores
 from nodedevice_operator.informers.store import Cache, Store

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.runtime import CreationSettings, RunningContainer, RuntimeHandler, Sandbox
-from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.nri.connector import NriPlugin
 
 EDITS = ContainerEdits(devices=(DeviceFile("/dev/null", "/dev/null", "rw"),))
 

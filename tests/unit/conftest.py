@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from nodedevice_common import skipped, tasks
+from nodedevice_common import tasks, undecodable_objects
 
 from tests.fakes import virtual_time
 
@@ -45,5 +45,5 @@ def _no_text_is_read_as_the_locale_has_it() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_was_skipped_yet() -> None:
-    skipped.forget()
+    undecodable_objects.forget()
     tasks._failing.clear()

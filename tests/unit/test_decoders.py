@@ -37,7 +37,7 @@ LIBRARIES: Final = {
 # The same of functions that call the entrance and do not take its error.
 NOBODY_TAKES: Final = {
     "operator/src/nodedevice_operator/cli/crds.py::shipped": "files of this package",
-    "common/src/nodedevice_common/access.py::_reviewed": "it takes whatever the coroutine raises",
+    "common/src/nodedevice_common/metrics_authorization.py::_reviewed": "it takes whatever the coroutine raises",
     "node-agent/src/nodedevice_agent/plugins/nvml/reader/__main__.py::main": "takes everything, and ends: what its parent gave it",
 }
 # What libraries decode by themselves of what others have written: which test shows that nothing deep gets there, or ends there.

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 from nodedevice_agent.checkpoint import files, long_files, writer
 from nodedevice_agent.configs import effective, kept
-from nodedevice_agent.devicemanager import places, pods, registration, runtime
+from nodedevice_agent.devicemanager import pods, registration, resource_name_limit, runtime
 from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.resources import devices, list_limit, physical_devices, same_devices
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
 from nodedevice_agent.deviceplugin import codec as device_codec
-from nodedevice_agent.deviceplugin import connection, held_lists, host, plugin_watcher, registration_server
+from nodedevice_agent.deviceplugin import connection, held_lists, plugin_watcher, redial, registration_server
 from nodedevice_agent.dra import claim, claims, observer, pools, slices
-from nodedevice_agent.kube import informer, pod_objects, responses, turns, update_pace, write_budget
+from nodedevice_agent.kube import informer, initial_lists, pod_objects, responses, update_pace, write_budget
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
 from nodedevice_agent.kubelet import codec, directory, served
 from nodedevice_agent.lib import cdi_files, grpc_server, patient_reads
@@ -58,7 +58,7 @@ def _number(file: str, pattern: str) -> int:
 BOUNDS = {
     f"{connection.MAX_MESSAGE_BYTES // _MIB} MiB a list",
     f"{devices.MAX_ID_OCTETS // _MIB} MiB an ID",
-    f"a dial in {host._MOST_DIAL_AGAIN_SECONDS:.0f} s",
+    f"a dial in {redial.MOST_REDIAL_SECONDS:.0f} s",
     f"{codec.MAX_CLAIM_ROWS:,} devices by claims of a node",
     f"{codec.MAX_CLAIM_ROWS_OF_POD:,} of a pod",
     f"{claim.MAX_BYTES // _MIB} MiB of a claim",
@@ -84,7 +84,7 @@ BOUNDS = {
     f"{device_codec.MAX_DEVICE_BYTES // _KIB} KiB of a device",
     f"{device_codec.MAX_NODES_OF_ALL:,} NUMA nodes of a list",
     f"{device_codec.MAX_ENTRIES:,} entries of a response",
-    f"{places.MAX_NAMES} names of a node, and a watch for each",
+    f"{resource_name_limit.MAX_NAMES} names of a node, and a watch for each",
     f"{policy.MOST_NAMES_OF_NODE} names in the policy",
     f"{policy.MOST_NAMES_OF_NODE} names of a node in the policy",
     f"{registration.MAX_CONNECTIONS_OF_A_SOCKET} connections of a socket",
@@ -138,8 +138,8 @@ BOUNDS = {
     f"{_number(f'{_CHART}/scheduler-admission.yaml', r'size.. <= ([0-9]+)'):,} characters of the choice",
     f"{registration.MAX_OPENING} without a response",
     f"{plugin_watcher.MAX_SOCKETS:,} sockets of the registry",
-    f"{turns.PER_SECOND:g} first lists and watches a second",
-    f"{turns.MOST_UNDER_WAY} of them unanswered",
+    f"{initial_lists.PER_SECOND:g} first lists and watches a second",
+    f"{initial_lists.MOST_UNDER_WAY} of them unanswered",
     f"{informer.REQUESTS_PER_SECOND:g} lists and watches a second of an agent",
     f"{informer.URGENT_REQUESTS_PER_SECOND:g} more that is urgent",
     f"{writer.JOURNAL_BYTES // _KIB} KiB of changes without the whole file",

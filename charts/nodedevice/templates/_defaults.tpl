@@ -1,7 +1,7 @@
 {{- /* Made from values.yaml by charts/generate_defaults.py. */ -}}
 {{- /*
-Puts the default in place of each value that is null or not there, and refuses what rules.json does not allow. The first line of
-every template that reads values: in which order Helm renders them is its own affair.
+Puts the default in place of each value that is null or not there, and refuses what config_rules.json does not allow. The first
+line of every template that reads values: in which order Helm renders them is its own affair.
 */ -}}
 {{- define "nodedevice.withDefaults" -}}
 {{- range $path, $default := include "nodedevice.defaults" . | fromJson -}}

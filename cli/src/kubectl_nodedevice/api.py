@@ -18,7 +18,7 @@ from nodedevice_kube.decoding import Undecodable, decode_json
 from nodedevice_kube.paths import JSON, JSON_PATCH, Resource, base, target
 from nodedevice_kube.retries import Retries
 
-from kubectl_nodedevice import sentences
+from kubectl_nodedevice import api_error_messages
 from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.fields import Json, list_of, map_of, text_of
 from kubectl_nodedevice.pages import Bounds, Page
@@ -147,7 +147,7 @@ class Api:
                 limit = min(page.limit(_PAGE_BYTES), limit // 2)
                 continue
             except Undecodable as exc:
-                raise sentences.undecodable("GET", what, str(exc), self.credentials) from exc
+                raise api_error_messages.undecodable("GET", what, str(exc), self.credentials) from exc
             except _Expired as exc:
                 # the server no longer has the state of the first page; it gives a token for the current rest
                 token = exc.token
@@ -215,7 +215,7 @@ class Api:
         token = text_of(body, "metadata", "continue")
         if status == 410 and token:
             return _Expired(method, what, token)
-        return sentences.of_response(method, what, status, map_of(body), retry_after, self.credentials)
+        return api_error_messages.of_response(method, what, status, map_of(body), retry_after, self.credentials)
 
     def _answer(self, method: str, what: str, send: Callable[[], Response], most_bytes: int) -> Response:
         self.requests += 1
@@ -224,17 +224,17 @@ class Api:
         except TooLong as exc:
             if most_bytes < MOST_BYTES:
                 raise
-            raise sentences.too_big(method, what, most_bytes, self.credentials) from exc
+            raise api_error_messages.too_big(method, what, most_bytes, self.credentials) from exc
         except (OSError, http.client.HTTPException, ValueError) as exc:
-            raise sentences.of_failure(method, what, exc, self.timeout_seconds, self.credentials) from exc
+            raise api_error_messages.of_failure(method, what, exc, self.timeout_seconds, self.credentials) from exc
 
     def _decoded(self, method: str, what: str, content: bytes) -> Any:
         try:
             found = decode_json(content)
         except Undecodable as exc:
-            raise sentences.undecodable(method, what, str(exc), self.credentials) from exc
+            raise api_error_messages.undecodable(method, what, str(exc), self.credentials) from exc
         if not isinstance(found, dict):
-            raise sentences.undecodable(method, what, "it is no object", self.credentials)
+            raise api_error_messages.undecodable(method, what, "it is no object", self.credentials)
         return found
 
 

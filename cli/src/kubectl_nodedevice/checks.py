@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from kubectl_nodedevice.attention import Summary
 from kubectl_nodedevice.cluster import Json, Lease, NodeDevice, Object, Pod
 from kubectl_nodedevice.fields import number_of
-from kubectl_nodedevice.needs import Summary
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.text import age, counted, moment
 from kubectl_nodedevice.why.kinds import Event

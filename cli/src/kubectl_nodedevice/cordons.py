@@ -9,7 +9,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, BY_KUBELET, Cordon, Device, NodeDevice
-from kubectl_nodedevice.devices import HELD_BY_POD, cordon_words, cordons_of, held_words, holders_of, is_part, state_of
+from kubectl_nodedevice.device_state import (
+    HELD_BY_POD,
+    cordon_words,
+    cordons_of,
+    held_words,
+    holders_of,
+    is_part,
+    state_of,
+)
 from kubectl_nodedevice.errors import UsageProblem
 from kubectl_nodedevice.shell import NONE, Typed, typed
 from kubectl_nodedevice.text import age, some

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 from nodedevice_kube.api_errors import Forbidden, NotFound
 
-from kubectl_nodedevice import release
+from kubectl_nodedevice import release_namespaces
 from kubectl_nodedevice.api import NODE_DEVICES, Rows
-from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, BY_NODEDEVICE, NodeDevice, Pod, PodDevice
-from kubectl_nodedevice.needs import (
+from kubectl_nodedevice.attention import (
     Need,
     Summary,
     asked_for,
@@ -20,6 +19,7 @@ from kubectl_nodedevice.needs import (
     of_waiting,
     ordered,
 )
+from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, BY_NODEDEVICE, NodeDevice, Pod, PodDevice
 from kubectl_nodedevice.reading import OPERATOR_LEASE, Reader
 
 # at most so many objects are read whole; the others are shown by their rows
@@ -78,7 +78,7 @@ def survey(reader: Reader, namespace: str) -> Survey:
     whole = _read_whole(reader, rows)
     pending = _pending(reader, namespace)
     lease = reader.optional(
-        "the operator's Lease", lambda: reader.lease(release.find(reader.api).namespace, OPERATOR_LEASE)
+        "the operator's Lease", lambda: reader.lease(release_namespaces.find(reader.api).namespace, OPERATOR_LEASE)
     )
     configs = reader.optional("nodedeviceconfigs", reader.configs) or []
     now = reader.now

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
 from nodedevice_common import threads
-from nodedevice_common.access import Create, MetricsAccess
+from nodedevice_common.metrics_authorization import Create, MetricsAccess
 from nodedevice_common.peer_places import PeerPlaces
 from nodedevice_common.text import clean
 from nodedevice_common.tls import ServerCertificate

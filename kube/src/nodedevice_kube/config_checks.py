@@ -1,7 +1,7 @@
 """Rules of settings about several keys at once, which no schema can state. Pure.
 
 Each check gets an object and its path, and yields the path and the text of each mistake. It runs where the object is right in
-itself; one that a rule marks `always` takes any value. The chart's template `_rules_checks.tpl` has the same checks.
+itself; one that a rule marks `always` takes any value. The chart's template `_config_checks.tpl` has the same checks.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Rules are a schema, as a CRD has one, with `x-rules`, `x-keys` (of a map's keys), `x-or-empty`, `x-any`, `x-refused` and
 `x-example` besides.
-The chart's template `_rules.tpl` reads the same rules in the same way.
+The chart's template `_config_rules.tpl` reads the same rules in the same way.
 """
 
 import json

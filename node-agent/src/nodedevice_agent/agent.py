@@ -19,11 +19,11 @@ from nodedevice_agent.configs.effective import Effective
 from nodedevice_agent.configs.watch import ConfigWatch, last_known
 from nodedevice_agent.delivery.contract import Delivery
 from nodedevice_agent.delivery.record_only import RecordOnly
-from nodedevice_agent.devicemanager.allocation.boot import after_boot
+from nodedevice_agent.devicemanager.allocation.responses_after_boot import after_boot
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.places import Displace, share
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.resource_name_limit import Displace, share
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.runtime import RuntimeHandler
 from nodedevice_agent.deviceplugin.codec import with_edits
@@ -35,7 +35,7 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper, identity
 from nodedevice_agent.kube.pods import PodObserver, PodWatch
 from nodedevice_agent.kube.publisher import Publisher
-from nodedevice_agent.kube.served import ServedStatus, Source
+from nodedevice_agent.kube.served_resources import ServedStatus, Source
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.injected_containers import InjectedContainers
 from nodedevice_agent.kubelet.observer import Observer
@@ -45,7 +45,7 @@ from nodedevice_agent.lib import memory
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import boot_id
 from nodedevice_agent.lib.vital import vital
-from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.nri.connector import NriPlugin
 from nodedevice_agent.offered_twice.host import HostReader
 from nodedevice_agent.offered_twice.node_sources import NodeSources
 from nodedevice_agent.offered_twice.watch import OfferedTwice

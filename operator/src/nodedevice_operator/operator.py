@@ -34,12 +34,12 @@ from nodedevice_operator.life import begin, run_tasks
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder, EventsApi
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi, ConditionsReconciler
-from nodedevice_operator.reconcile.cordon_reconciler import CordonReconciler, CordonsApi
+from nodedevice_operator.reconcile.cordon_restorer import CordonReconciler, CordonsApi
 from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler, PodDevicesApi
 from nodedevice_operator.remediation.eviction_controller import EvictionController, EvictionsApi
-from nodedevice_operator.remediation.gone_nodedevices import GoneNodeDevices, NodeDevicesApi
-from nodedevice_operator.remediation.node_label_controller import NodeLabelController, NodeLabelsApi
+from nodedevice_operator.remediation.node_taint_and_label_controller import NodeLabelController, NodeLabelsApi
+from nodedevice_operator.remediation.unused_nodedevices import GoneNodeDevices, NodeDevicesApi
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES

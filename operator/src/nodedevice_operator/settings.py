@@ -17,6 +17,7 @@ from nodedevice_common.http_server import Authentication, parse_address
 from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_operator.errors import OperatorSettingsError
+from nodedevice_operator.leases.agent_liveness import GRACE_SECONDS
 from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
 from nodedevice_operator.remediation.eviction_policy import ANY_RESOURCE, Policy
 
@@ -70,7 +71,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     tls_key: str = ""
     leases_namespace: str = names.AGENTS_NAMESPACE
     agent_poll_seconds: Annotated[float, Meta(ge=0.5, le=20)] = 10.0
-    agent_grace_seconds: Annotated[float, Meta(ge=0)] = 300.0
+    agent_grace_seconds: Annotated[float, Meta(ge=0)] = GRACE_SECONDS
     leader_elect: bool = True
     namespace: str | None = None
     instance: str = ""

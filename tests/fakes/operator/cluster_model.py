@@ -16,11 +16,11 @@ from nodedevice_operator.objects.unwatched import LeaseRecord, PodRecord
 from nodedevice_operator.observability.events import Event
 from nodedevice_operator.observability.recorder import EventsApi
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
-from nodedevice_operator.reconcile.cordon_reconciler import CordonsApi
+from nodedevice_operator.reconcile.cordon_restorer import CordonsApi
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
 from nodedevice_operator.reconcile.poddevices import DesiredPodDevice
 from nodedevice_operator.remediation.eviction_controller import EvictionsApi
-from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
+from nodedevice_operator.remediation.node_taint_and_label_controller import NodeLabelsApi
 
 from tests.fakes.operator.node_status import NodeStatusModel
 

@@ -10,7 +10,7 @@ from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.records.checkpoint import PluginSocket
 from nodedevice_agent.devicemanager.resources import resource_table
-from nodedevice_agent.deviceplugin import reconnection
+from nodedevice_agent.deviceplugin import reconnect_after_restart
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import DirectoryServed
 
@@ -130,7 +130,7 @@ async def test_a_plugin_that_hangs_or_died_blocks_nothing(
         await manager.register(dead)
     await dead.stop(leave_socket=True)
     plugin.knobs.options_gate = asyncio.Event()
-    monkeypatch.setattr(reconnection, "RECONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(reconnect_after_restart, "RECONNECT_SECONDS", 0.2)
     async with hosted(tmp_path) as manager:
         assert is_available(manager, 0)
         assert [path.name for path in manager.plugin_dir.iterdir() if path.is_socket()] == ["kubelet.sock"]

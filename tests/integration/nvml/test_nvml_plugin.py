@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
-from nodedevice_agent.plugins.nvml.fleet import Remembered
+from nodedevice_agent.plugins.nvml.node_gpus import Remembered
 
 from tests.fakes.hosted_manager import hosted
 from tests.integration.nvml.gpu_node import GPU, Node, node, plugins

@@ -19,7 +19,7 @@ from tests.robustness.faults.strace import Strace
 from tests.robustness.faults.trial import CONSTANTS, survives
 
 # the runtime goes away in each round
-QUICK: Final = {"nodedevice_agent.nri.plugin.LONGEST_PAUSE_SECONDS": 0.2}
+QUICK: Final = {"nodedevice_agent.nri.connector.LONGEST_PAUSE_SECONDS": 0.2}
 
 
 async def test_the_agent_survives_what_the_system_refuses(

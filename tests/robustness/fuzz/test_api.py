@@ -23,7 +23,7 @@ from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pod_objects import PodObject, from_api
 from nodedevice_agent.kube.pods import recover_checkpoint
 from nodedevice_agent.kube.publisher import Publisher
-from nodedevice_agent.kube.served import StatusMaker
+from nodedevice_agent.kube.served_resources import StatusMaker
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_common.api_connections import Request

@@ -13,7 +13,7 @@ from msgspec import structs
 from nodedevice_agent.checkpoint import files
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.configs.effective import Effective
-from nodedevice_agent.devicemanager.allocation.boot import after_boot
+from nodedevice_agent.devicemanager.allocation.responses_after_boot import after_boot
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.other_holders import Holder

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import yaml
-from nodedevice_agent.devicemanager.places import MAX_NAMES
+from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 
 from hack.bench.footprint import cpu_seconds
 from tests.fakes.nri_runtime import FakeRuntime

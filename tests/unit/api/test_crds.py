@@ -12,7 +12,7 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import RELEASE_ANNOTATION
 
-from charts.generate_crds import COPIES
+from charts.copy_crds import COPIES
 from hack import yaml_text
 
 ROOT = Path(__file__).parents[3]

@@ -18,7 +18,7 @@ SOURCES: Final = ("proto/src", "common/src", "kube/src", "node-agent/src", "oper
 OF_KUBERNETES: Final = {"nodeName", "resourceName", "lastTransitionTime", "observedGeneration", "podUID"}
 # file: why it has such names
 ELSEWHERE: Final = {
-    "operator/src/nodedevice_operator/reconcile/cordon_reconciler.py": "cordons are written back as they were stored",
+    "operator/src/nodedevice_operator/reconcile/cordon_restorer.py": "cordons are written back as they were stored",
     "node-agent/src/nodedevice_agent/cli/checkpoint.py": "the kubelet's checkpoint in words, which has keys of its own",
     "kube/src/nodedevice_kube/config_checks.py": "settings of the built-in plugins",
     "hack/demo": "demos print what kubectl gives",

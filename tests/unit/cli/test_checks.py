@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import checks
+from kubectl_nodedevice.attention import Summary
 from kubectl_nodedevice.checks import Result
 from kubectl_nodedevice.cluster import Condition, Container, Lease, Meta, NodeDevice, Pod
-from kubectl_nodedevice.needs import Summary
 
 _NOW: Final = datetime(2026, 11, 28, 10, 1, 0, tzinfo=UTC)
 _FRESH, _OLD = "2026-11-28T10:00:30Z", "2026-11-28T09:00:00Z"

@@ -11,7 +11,7 @@ import yaml
 from kubectl_nodedevice.errors import CliError
 from nodedevice_kube import config_rules
 
-from charts import generate_rules
+from charts import generate_config_rules
 from tests.unit.cli.conftest import Run, Terminal
 from tests.unit.cli.test_bad_input import STEERING, check_answer
 
@@ -34,7 +34,7 @@ def _file(folder: Path, *documents: Any) -> str:
 
 
 def test_the_rules_are_generated() -> None:
-    for path, text in generate_rules.files().items():
+    for path, text in generate_config_rules.files().items():
         assert path.read_text(encoding="utf-8") == text, "run make generate"
 
 
@@ -66,7 +66,11 @@ def test_no_schema_has_what_is_not_checked() -> None:
         inner = [*found.get("properties", {}).values(), found.get("items"), found.get("additionalProperties")]
         return {*found, *(word for each in inner for word in words(each))}
 
-    for found in (generate_rules.config(), generate_rules.settings(), generate_rules.values(is_whole=True)):
+    for found in (
+        generate_config_rules.config(),
+        generate_config_rules.settings(),
+        generate_config_rules.values(is_whole=True),
+    ):
         assert words(found) <= known
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice import devices
+from kubectl_nodedevice import device_state
 from kubectl_nodedevice.cluster import NodeDevice
 from kubectl_nodedevice.records import record_of
 
@@ -24,11 +24,11 @@ _XID: Final[dict[str, Any]] = {
 _BY_ALICE: Final = {"id": "d", "by": "alice", "reason": "ecc"}
 
 
-def _state(device: dict[str, Any], *, cordons: list[dict[str, str]] | None = None, **status: Any) -> devices.State:
+def _state(device: dict[str, Any], *, cordons: list[dict[str, str]] | None = None, **status: Any) -> device_state.State:
     written = node_device("n", devices=[device], **status)
     written["spec"]["cordonedDevices"] = cordons or []
     found = record_of(NodeDevice, written)
-    return devices.state_of(found, found.devices[0], devices.holders_of(found).get("d", ()), _NOW)
+    return device_state.state_of(found, found.devices[0], device_state.holders_of(found).get("d", ()), _NOW)
 
 
 _HELD: Final[dict[str, Any]] = {"allocations": [allocation("p", ("d",))], "allocated": 1}
@@ -110,7 +110,7 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
         (_state(device("d"), allocations=[allocation("p", ("d",), releasing=True)]), ("Releasing",), "releasing"),
     ],
 )
-def test_a_state(state: devices.State, codes: tuple[str, ...], text: str) -> None:
+def test_a_state(state: device_state.State, codes: tuple[str, ...], text: str) -> None:
     assert (state.codes, state.text) == (codes, text)
 
 
@@ -136,7 +136,7 @@ _OF_NOBODY: Final = allocation("p", ("d",), since="")
         (_state(device("d", parts=_PARTS)), ""),
     ],
 )
-def test_since_when(state: devices.State, since: str) -> None:
+def test_since_when(state: device_state.State, since: str) -> None:
     """Of the worst that holds."""
     assert state.since == since
 
@@ -285,5 +285,5 @@ def test_of_pods_that_hold_parts_the_parts_are_added() -> None:
         return {**allocation(pod, ()), "parts": [{"parent": "d", "parts": number}]}
 
     found = record_of(NodeDevice, node_device("n", allocations=[part(2), part(1, "q"), part(3)]))
-    assert devices.held_words(devices.holders_of(found)["d"]) == "default/p (5), default/q (1)"
-    assert devices.held_words([]) == "-"
+    assert device_state.held_words(device_state.holders_of(found)["d"]) == "default/p (5), default/q (1)"
+    assert device_state.held_words([]) == "-"

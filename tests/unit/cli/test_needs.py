@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice import needs
+from kubectl_nodedevice import attention
+from kubectl_nodedevice.attention import Need, Summary
 from kubectl_nodedevice.cluster import (
     Allocation,
     Condition,
@@ -21,7 +22,6 @@ from kubectl_nodedevice.cluster import (
     PodClaim,
     Waiting,
 )
-from kubectl_nodedevice.needs import Need, Summary
 from kubectl_nodedevice.shell import Typed
 
 _NOW: Final = datetime(2026, 11, 28, 10, 0, 0, tzinfo=UTC)
@@ -72,7 +72,7 @@ def test_the_order() -> None:
         Need("OperatorSilent", "z"),
         Need("PodWaiting", "c", since=_DAY),
     ]
-    assert [each.text for each in needs.ordered(found)] == ["z", "c", "d", "b", "a"]
+    assert [each.text for each in attention.ordered(found)] == ["z", "c", "d", "b", "a"]
 
 
 # -- programs -------------------------------------------------------------------------------------------------------------
@@ -90,14 +90,14 @@ def test_the_order() -> None:
     ],
 )
 def test_an_operator_that_does_not_renew_its_lease(renewed: str, holder: str, seconds: int, is_silent: bool) -> None:
-    assert bool([*needs.of_operator(Lease(Meta("l"), holder, renewed, seconds), _NOW)]) is is_silent
+    assert bool([*attention.of_operator(Lease(Meta("l"), holder, renewed, seconds), _NOW)]) is is_silent
 
 
 def test_what_is_said_of_the_operator() -> None:
-    assert [*needs.of_operator(None, _NOW)] == []
+    assert [*attention.of_operator(None, _NOW)] == []
     text = "no operator is running: its Lease was renewed 1 h ago"
     expected = need("OperatorSilent", text, "kubectl nodedevice check", _HOUR, {"lease": "l"})
-    assert [*needs.of_operator(Lease(Meta("l"), "x", _HOUR, 15), _NOW)] == [expected]
+    assert [*attention.of_operator(Lease(Meta("l"), "x", _HOUR, 15), _NOW)] == [expected]
 
 
 def test_agents_that_are_silent_are_one_line_for_each_reason() -> None:
@@ -109,7 +109,7 @@ def test_agents_that_are_silent_are_one_line_for_each_reason() -> None:
     found = [summary(node, "AgentSilent", agent="Unknown") for node in ("b", "a", "c", "b")]
     found.append(summary("d", "Other", agent="False"))
     found.append(summary("e", "", agent="False"))
-    assert [*needs.of_summaries(found, objects, _NOW)] == [
+    assert [*attention.of_summaries(found, objects, _NOW)] == [
         need(
             "AgentSilent",
             "the agent on 3 nodes (a, b, c) is silent (1 d): AgentSilent: no heartbeat",
@@ -132,7 +132,7 @@ def test_agents_that_are_silent_are_one_line_for_each_reason() -> None:
 
 def test_an_agent_that_is_silent_for_no_reason_has_its_words_alone() -> None:
     objects = {"a.gpu": whole("a", [Condition("Ready", "False", message="no heartbeat")])}
-    [need] = needs.of_summaries([summary("a", "", agent="False")], objects, _NOW)
+    [need] = attention.of_summaries([summary("a", "", agent="False")], objects, _NOW)
     assert need.text == "the agent on a is silent: no heartbeat"
 
 
@@ -140,7 +140,7 @@ def test_an_agent_that_is_silent_for_no_reason_has_its_words_alone() -> None:
 def test_resources_that_are_not_ready_are_one_line_for_each_reason(more: dict[str, str]) -> None:
     objects = {"b.gpu": whole("b", [Condition("Ready", "False", message="words", since=_HOUR)])}
     found = [summary(node, **more) for node in ("b", "a")] + [summary("c", "", **more), summary("d", ready="True")]
-    assert [*needs.of_summaries(found, objects, _NOW)] == [
+    assert [*attention.of_summaries(found, objects, _NOW)] == [
         need(
             "NotReady",
             f"{_GPU} on 2 nodes (a, b) is not ready (1 h): X: words",
@@ -160,14 +160,14 @@ def test_resources_that_are_not_ready_are_one_line_for_each_reason(more: dict[st
 
 @pytest.mark.parametrize("reason", ["DevicesNotInjected", "DevicesInUseAfterRelease", "DevicesRenumbered"])
 def test_devices_that_do_not_reach_containers_are_worse(reason: str) -> None:
-    [found] = needs.of_summaries([summary(reason=reason)], {}, _NOW)
+    [found] = attention.of_summaries([summary(reason=reason)], {}, _NOW)
     assert found.code == "ContainerWithoutDevices"
 
 
 @pytest.mark.parametrize("reason", ["NoHealthyDevices", "SomeDevicesUnhealthy"])
 def test_what_single_devices_explain_is_left_to_them_where_they_were_read(reason: str) -> None:
-    assert [*needs.of_summaries([summary(reason=reason)], {"n.gpu": whole()}, _NOW)] == []
-    assert len([*needs.of_summaries([summary(reason=reason)], {}, _NOW)]) == 1
+    assert [*attention.of_summaries([summary(reason=reason)], {"n.gpu": whole()}, _NOW)] == []
+    assert len([*attention.of_summaries([summary(reason=reason)], {}, _NOW)]) == 1
 
 
 # -- devices --------------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_a_device_that_is_broken(device: Device, allocations: tuple[Allocation, 
     found = whole(devices=(Device("ok", "Healthy"), device), allocations=allocations, endpoint=Endpoint("Running"))
     about = {"node": "n", "resource": _GPU, "device": "g0", "reason": "Xid79"}
     explained = f"kubectl nodedevice why device n g0 --resource {_GPU}"
-    assert [*needs.of_devices(found, _NOW)] == [need(code, text, explained, device.since, about)]
+    assert [*attention.of_devices(found, _NOW)] == [need(code, text, explained, device.since, about)]
 
 
 @pytest.mark.parametrize(
@@ -211,13 +211,13 @@ def test_a_device_that_is_broken(device: Device, allocations: tuple[Allocation, 
 )
 def test_devices_of_a_plugin_that_is_away_are_not_broken_by_that(state: str, reason: str, is_named: bool) -> None:
     found = whole(devices=(broken(reason=reason),), endpoint=Endpoint(state))
-    assert bool([*needs.of_devices(found, _NOW)]) is is_named
+    assert bool([*attention.of_devices(found, _NOW)]) is is_named
 
 
 def test_a_container_without_its_devices() -> None:
     found = whole(allocations=(holder("g0"), holder("g1", not_injected=True)))
     unnamed = replace(found, allocations=(Allocation("", "", "uid", "c", not_injected=True),))
-    assert [*needs.of_devices(found, _NOW)] == [
+    assert [*attention.of_devices(found, _NOW)] == [
         need(
             "ContainerWithoutDevices",
             f"ns/p on n runs without its {_GPU}: restart the pod",
@@ -226,7 +226,7 @@ def test_a_container_without_its_devices() -> None:
             {"pod": "ns/p"},
         )
     ]
-    [other] = needs.of_devices(unnamed, _NOW)
+    [other] = attention.of_devices(unnamed, _NOW)
     assert (other.text, other.command) == (f"pod uid on n runs without its {_GPU}: restart the pod", "")
 
 
@@ -236,8 +236,8 @@ def test_what_is_offered_twice(message: str, words: str) -> None:
         return whole(conditions=[Condition("OfferedTwice", status, "Twice", message, _HOUR)])
 
     expected = need("OfferedTwice", f"{_GPU} on n: {words}", "kubectl nodedevice why node n", _HOUR, {"node": "n"})
-    assert [*needs.of_devices(of("True"), _NOW)] == [expected]
-    assert [*needs.of_devices(of("False"), _NOW)] == []
+    assert [*attention.of_devices(of("True"), _NOW)] == [expected]
+    assert [*attention.of_devices(of("False"), _NOW)] == []
 
 
 # -- pods -----------------------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_a_container_that_waits(more: dict[str, Any], code: str, text: str) -> N
     waiting = Waiting("ns", "p", "uid", "c", "Why", **{"message": "words", "since": _HOUR, **more})
     about = {"pod": "ns/p", "node": "n", "resource": _GPU, "reason": "Why"}
     expected = need(code, text, "kubectl nodedevice why pod p -n ns", _HOUR, about)
-    assert [*needs.of_waiting(whole(waiting=(waiting,)), _NOW)] == [expected]
+    assert [*attention.of_waiting(whole(waiting=(waiting,)), _NOW)] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_pod_without_a_node(condition: Condition | None, reason: str) -> None:
     ]
     # others keep nobody from it
     expected = [need("PodUnschedulable", text, explained, _HOUR, about)]
-    assert [*needs.of_pending([*others, asking], _NOW)] == expected
+    assert [*attention.of_pending([*others, asking], _NOW)] == expected
 
 
 # -- configurations -------------------------------------------------------------------------------------------------------
@@ -305,9 +305,9 @@ def test_a_pod_without_a_node(condition: Condition | None, reason: str) -> None:
 def test_a_configuration(refused: int, conflict: str, result: str, expected: list[tuple[str, str]]) -> None:
     explained = "kubectl get nodedeviceconfig 'a b' -o wide"
     found = [need(code, text, explained, "", {"config": "a b"}) for code, text in expected]
-    assert [*needs.of_configs("a b", refused, conflict, result)] == found
+    assert [*attention.of_configs("a b", refused, conflict, result)] == found
 
 
 def test_a_configuration_of_which_no_node_has_a_device() -> None:
-    [need] = needs.of_configs("a", 0, "False", "taken by 2 nodes", "no node has a device of x")
-    assert (need.code, need.text) == (needs.CONFIG_UNMATCHED, "NodeDeviceConfig a: no node has a device of x")
+    [need] = attention.of_configs("a", 0, "False", "taken by 2 nodes", "no node has a device of x")
+    assert (need.code, need.text) == (attention.CONFIG_UNMATCHED, "NodeDeviceConfig a: no node has a device of x")

@@ -14,11 +14,11 @@ from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, Workload
 from nodedevice_api import nodedevice, poddevice
 
-from charts import generate_kinds
+from charts import generate_cli_records
 
 
 def test_the_records_are_made_of_those_that_write() -> None:
-    assert generate_kinds.OUT.read_text(encoding="utf-8") == generate_kinds.text()
+    assert generate_cli_records.OUT.read_text(encoding="utf-8") == generate_cli_records.text()
 
 
 def _filled(kind: Any, path: str) -> Any:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice import needs
+from kubectl_nodedevice import attention
 
 from tests.unit.cli.api_server import FakeApiServer, status
 from tests.unit.cli.conftest import Run, Terminal
@@ -132,7 +132,7 @@ def test_each_kind_of_need(run: Run, server: FakeApiServer) -> None:
     for each in server.objects["/apis/coordination.k8s.io/v1/leases"]:
         each["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
     found = json.loads(run("-o", "json").out)["needs"]
-    assert [each["reason"] for each in found] == list(needs.ORDER)
+    assert [each["reason"] for each in found] == list(attention.ORDER)
     assert all(each["command"].startswith(("kubectl nodedevice ", "kubectl get ")) for each in found)
 
 

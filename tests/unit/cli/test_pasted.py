@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 import pytest
-from kubectl_nodedevice import needs
+from kubectl_nodedevice import attention
 from kubectl_nodedevice.cluster import Cordon, NodeDevice
 from kubectl_nodedevice.cordons import lifting
 from kubectl_nodedevice.output import Screen
@@ -134,7 +134,7 @@ def test_the_line_that_helps(row: Row, paste: Paste) -> None:
 @pytest.mark.parametrize("flags", [typed(), typed("--context", "my c", "--as", "eve")])
 def test_a_broken_device(device_id: str, flags: Any, paste: Paste) -> None:
     found = record_of(NodeDevice, node_device(_LONG, _ODD, [device(device_id, "Unhealthy", reason="Ecc")]))
-    [need] = needs.of_devices(found, _NOW)
+    [need] = attention.of_devices(found, _NOW)
     terminal = Terminal()
     Screen("", terminal, flags=flags).command(need.command)
     [line] = commands(terminal)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubectl_nodedevice import release
+from kubectl_nodedevice import release_namespaces
 from kubectl_nodedevice.cluster import Release
 from nodedevice_kube.api_errors import Forbidden, NotFound
 
@@ -61,4 +61,4 @@ def _given(found: Any) -> Any:
 )
 def test_where_the_release_is(found: Any, sets: Any, expected: Release) -> None:
     api: Any = Api(found, sets)
-    assert release.find(api) == expected
+    assert release_namespaces.find(api) == expected

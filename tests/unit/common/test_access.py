@@ -7,8 +7,8 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from nodedevice_common import access as access_module
-from nodedevice_common.access import _MOST_VERDICTS, _REVIEWS_AT_ONCE, VERDICT_SECONDS, MetricsAccess
+from nodedevice_common import metrics_authorization as access_module
+from nodedevice_common.metrics_authorization import _MOST_VERDICTS, _REVIEWS_AT_ONCE, VERDICT_SECONDS, MetricsAccess
 
 GOOD, OTHER = "Bearer good", "Bearer of-another"
 OK, UNKNOWN, FORBIDDEN = HTTPStatus.OK, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN

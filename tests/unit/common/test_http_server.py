@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from nodedevice_common import http_server, threads
-from nodedevice_common.access import MetricsAccess
 from nodedevice_common.http_server import (
     MAX_CONNECTIONS,
     Authentication,
@@ -23,6 +22,7 @@ from nodedevice_common.http_server import (
     protection,
     serve,
 )
+from nodedevice_common.metrics_authorization import MetricsAccess
 from prometheus_client import CollectorRegistry
 
 from hack.cluster.waiting import wait_until

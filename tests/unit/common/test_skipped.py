@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from nodedevice_common import skipped
-from nodedevice_common.skipped import forget, log_skipped
+from nodedevice_common import undecodable_objects
+from nodedevice_common.undecodable_objects import forget, log_skipped
 
 from tests.fakes.log_lines import log_lines
 
@@ -31,7 +31,7 @@ def test_it_is_named_with_the_commands(
 def test_once_each_as_long_as_it_is_among_the_last_of_so_many(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(skipped, "_MOST", 2)
+    monkeypatch.setattr(undecodable_objects, "_MOST", 2)
 
     def logged(*names: str) -> list[str]:
         caplog.clear()

@@ -26,7 +26,7 @@ from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
-from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.nri.connector import NriPlugin
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers

@@ -14,7 +14,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.pods import PodWatch
-from nodedevice_agent.kube.served import ServedStatus
+from nodedevice_agent.kube.served_resources import ServedStatus
 from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.lib.filesystem import boot_id

@@ -28,7 +28,7 @@ from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib import memory
-from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.nri.connector import NriPlugin
 from nodedevice_agent.offered_twice.watch import OfferedTwice
 from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import PluginSettings

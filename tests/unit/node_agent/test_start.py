@@ -44,7 +44,7 @@ def test_a_thread_gives_way_to_the_event_loop_within_a_millisecond() -> None:
         pytest.param("nodedevice_agent.plugins.simulated.source", id="simulated"),
         pytest.param("nodedevice_agent.plugins.nvml.watch", id="nvml"),
         pytest.param("nodedevice_agent.plugins.nvml.environment", id="what NVIDIA's container runtime reads"),
-        pytest.param("nodedevice_agent.plugins.nvml.fleet", id="what nvml knows of GPUs"),
+        pytest.param("nodedevice_agent.plugins.nvml.node_gpus", id="what nvml knows of GPUs"),
         pytest.param("pynvml", id="NVIDIA's library"),
         pytest.param("nodedevice_agent.runtime.backend", id="delivery by NRI"),
         pytest.param("nodedevice_agent.kubelet.backend", id="delivery by the kubelet"),

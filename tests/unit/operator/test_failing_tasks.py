@@ -31,8 +31,8 @@ from nodedevice_operator.leases.elector import Election
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.operator import Operator
 from nodedevice_operator.remediation.eviction_controller import EvictionController
-from nodedevice_operator.remediation.gone_nodedevices import GoneNodeDevices
-from nodedevice_operator.remediation.node_label_controller import NodeLabelController
+from nodedevice_operator.remediation.node_taint_and_label_controller import NodeLabelController
+from nodedevice_operator.remediation.unused_nodedevices import GoneNodeDevices
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.shared_slices import SharedSlices
 from nodedevice_operator.workqueue import WorkQueue

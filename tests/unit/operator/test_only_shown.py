@@ -25,7 +25,7 @@ from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.observability.transitions import transitions
 from nodedevice_operator.reconcile import conditions
-from nodedevice_operator.reconcile.cordon_reconciler import (
+from nodedevice_operator.reconcile.cordon_restorer import (
     Cordon,
     CordonReconciler,
     CordonsApi,
@@ -34,7 +34,7 @@ from nodedevice_operator.reconcile.cordon_reconciler import (
 )
 from nodedevice_operator.reconcile.turn import Budget, Turn
 from nodedevice_operator.remediation.eviction_policy import candidates
-from nodedevice_operator.remediation.node_labels import desired_labels
+from nodedevice_operator.remediation.node_taint_and_labels import desired_labels
 from nodedevice_operator.requiredplugins.pending_pods import advertised
 from nodedevice_operator.requiredplugins.policy import is_candidate, select
 

@@ -21,7 +21,7 @@ from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.operator import Operator
 from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.remediation.eviction_controller import EvictionController
-from nodedevice_operator.remediation.node_label_controller import NodeLabelController
+from nodedevice_operator.remediation.node_taint_and_label_controller import NodeLabelController
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.workqueue import WorkQueue

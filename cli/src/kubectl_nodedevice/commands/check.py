@@ -11,11 +11,11 @@ from nodedevice_kube.paths import LEASES, PODS
 
 from kubectl_nodedevice import __version__, checks
 from kubectl_nodedevice.api import APPS, CONFIGS, CORE, DRA, NODE_DEVICES, POD_DEVICES, path_of
+from kubectl_nodedevice.attention import Summary
 from kubectl_nodedevice.checks import Refusal, Result
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Object, Pod
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU
 from kubectl_nodedevice.fields import number_of, text_of
-from kubectl_nodedevice.needs import Summary
 from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, OPERATOR_LEASE, SYSTEM_NAMESPACE, Reader
 from kubectl_nodedevice.records import record_of

@@ -20,15 +20,15 @@ from kubectl_nodedevice import cordons
 from kubectl_nodedevice.api import DRA, GROUP, NODE_DEVICES, path_of
 from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, BY_KUBELET, Cordon, NodeDevice
 from kubectl_nodedevice.cordons import Change, Done
-from kubectl_nodedevice.devices import cordon_words
+from kubectl_nodedevice.device_state import cordon_words
 from kubectl_nodedevice.errors import FAILED, FINE, INTERRUPTED, NEEDS_YOU, CliError, UsageProblem
 from kubectl_nodedevice.fields import list_of, text_of
-from kubectl_nodedevice.missing import nothing_of
 from kubectl_nodedevice.output import Failure, Screen
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.shell import Typed, typed
+from kubectl_nodedevice.suggestions import nothing_of
 from kubectl_nodedevice.text import counted, plain, some
 from kubectl_nodedevice.whoami import own_name
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from kubectl_nodedevice.cluster import Device, NodeDevice
-from kubectl_nodedevice.devices import (
+from kubectl_nodedevice.device_state import (
     FREE,
     UNKNOWN,
     Holder,
@@ -23,11 +23,11 @@ from kubectl_nodedevice.devices import (
     state_of,
 )
 from kubectl_nodedevice.errors import FINE
-from kubectl_nodedevice.missing import nothing_of
 from kubectl_nodedevice.output import Cell, Row, Screen, Table
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, current
 from kubectl_nodedevice.styles import WARN
+from kubectl_nodedevice.suggestions import nothing_of
 from kubectl_nodedevice.text import age
 
 _COLUMNS = ("NODE", "RESOURCE", "DEVICE", "STATE", "USED BY", "SINCE")

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
+from kubectl_nodedevice.attention import Need
 from kubectl_nodedevice.cluster import PodDevice
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU
-from kubectl_nodedevice.needs import Need
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader, Unseen
 from kubectl_nodedevice.session import Session

@@ -7,7 +7,7 @@ from kubectl_nodedevice.session import Command, Session, current, shared_options
 from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.text import some
 from kubectl_nodedevice.whoami import own_name
-from kubectl_nodedevice.why import answer, gather, nodes, pods
+from kubectl_nodedevice.why import answer, nodes, pods, read_facts
 from kubectl_nodedevice.why import device as devices
 from kubectl_nodedevice.why.access import Reader
 from kubectl_nodedevice.why.controllers import absent
@@ -33,7 +33,7 @@ def pod(context: click.Context, name: str) -> int:
     """Explain what keeps pod NAME from running with its devices, and show the command that helps."""
     session = current(context)
     namespace, name = _named(session, name)
-    found = gather.of_pod(session, namespace, name)
+    found = read_facts.of_pod(session, namespace, name)
     if found.is_absent and not absent.is_lacking(found) and not absent.obstacles(found):
         raise CliError(f"pod {name} does not exist in namespace {namespace}", absent.remedy(found))
     return _answer(session, found, pods.explain(found))
@@ -64,7 +64,7 @@ def _answer(session: Session, facts: Facts, found: Explanation) -> int:
 def node(context: click.Context, name: str) -> int:
     """Explain what keeps node NAME from serving devices to pods."""
     session = current(context)
-    found = gather.of_node(session, name)
+    found = read_facts.of_node(session, name)
     if not found.nodes and not found.node_devices and not found.unread:
         raise CliError(f"node {name} does not exist", "kubectl get nodes has all names")
     return _answer(session, found, nodes.explain(found))
@@ -78,7 +78,7 @@ def node(context: click.Context, name: str) -> int:
 def device(context: click.Context, node_name: str, device_id: str, resource: str) -> int:
     """Explain what keeps device ID of NODE from being allocated."""
     session = current(context)
-    found = gather.of_node(session, node_name)
+    found = read_facts.of_node(session, node_name)
     if found.unread and not found.node_devices:
         raise CliError(f"you may not see the devices of {node_name}", "the role nodedevice-fleet-view may")
     if not found.nodes and not found.node_devices:

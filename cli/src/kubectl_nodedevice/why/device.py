@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kubectl_nodedevice.cluster import Device, Meta, Node, NodeDevice
-from kubectl_nodedevice.devices import holders_of
+from kubectl_nodedevice.device_state import holders_of
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
 from kubectl_nodedevice.why.facts import Facts

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 
 from kubectl_nodedevice.cluster import Lease, Node, NodeDevice, Pod, PodDevice, Release
-from kubectl_nodedevice.devices import holders_of
+from kubectl_nodedevice.device_state import holders_of
 from kubectl_nodedevice.why.controllers.controller import Controller
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, SliceDevice, Workload
 

@@ -23,11 +23,11 @@ from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.other_holders import OtherHolders
-from nodedevice_agent.devicemanager.places import Places
 from nodedevice_agent.devicemanager.pod_events import PodEvents
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.releasing import Releasing
+from nodedevice_agent.devicemanager.resource_name_limit import Places
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.records.allocations import Allocation
-from nodedevice_agent.devicemanager.resources.claims import Claim, Key, winners
 from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.devicemanager.resources.same_device_winners import Claim, Key, winners
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 
 

@@ -28,8 +28,8 @@ from nodedevice_agent.devicemanager.holdings import Holding
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.deviceplugin import codec
-from nodedevice_agent.deviceplugin.answers import Answers
 from nodedevice_agent.deviceplugin.list_decoding import decoded_list, most_alone
+from nodedevice_agent.deviceplugin.plugin_liveness import Answers
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import grpc_target

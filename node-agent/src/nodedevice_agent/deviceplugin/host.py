@@ -15,7 +15,6 @@ from typing import Any, NoReturn, assert_never
 
 from msgspec import structs
 from nodedevice_common.paced_log import PacedLog
-from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
@@ -41,21 +40,17 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.device_lists import DeviceLists
 from nodedevice_agent.deviceplugin.holdings import HoldingsSync
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
-from nodedevice_agent.deviceplugin.reconnection import reconnect
+from nodedevice_agent.deviceplugin.reconnect_after_restart import reconnect
+from nodedevice_agent.deviceplugin.redial import MOST_REDIAL_SECONDS, Redials
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.deviceplugin.replaced_connections import ReplacedConnections
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
-from nodedevice_agent.lib.filesystem import is_served
 from nodedevice_agent.lib.vital import vital
 
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
-# Within this time a plugin that ends has removed its socket or stopped serving, and a starting one has registered.
-_DIAL_AGAIN_SECONDS = 1.0
-# ... of a plugin whose streams end again and again
-_MOST_DIAL_AGAIN_SECONDS = 60.0
 # the most sockets of a resource in a log line
 _MOST_SOCKETS = 8
 
@@ -105,8 +100,7 @@ class PluginHost:
         self._admission = Admission(manager, self._connections, self.settle, self.now, self._lines)
         # by endpoint: the plugin's socket for the next start; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
-        # socket and resource name of plugins that are to be dialled again, once each
-        self._redials: set[tuple[Path, str]] = set()
+        self._redials = Redials(self._connect_again)
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._failed: asyncio.Future[NoReturn] = self._loop.create_future()
@@ -291,56 +285,21 @@ class PluginHost:
         self._lines.log(logging.INFO, "device plugin disconnected", connection.resource_name, **extra, reason=reason)
         self.manager.table.disconnected(connection.resource_name, endpoint, self.now())
         self.settle()
-        if self.now() - dialled_at > _MOST_DIAL_AGAIN_SECONDS:
+        if self.now() - dialled_at > MOST_REDIAL_SECONDS:
             connection.ended_before = 0
         if may_serve and was_open:
-            await self._redial(endpoint, connection)
+            socket = self._sockets.get(endpoint)
+            await self._redials.redial(connection, None if socket is None else self.directory.path / socket.name)
         self._lose(endpoint)
 
-    async def _redial(self, endpoint: int, lost: PluginConnection) -> None:
-        """Dial a plugin again whose stream has ended, if it still serves.
+    async def _connect_again(self, lost: PluginConnection, socket_name: str) -> None:
+        """Connect to the plugin of a lost connection, unless it is connected or its name has lost its place.
 
-        Unlike with the kubelet: many plugins never register again as long as kubelet.sock stays.
+        Raises PluginFailed.
         """
-        plugin, fields = (lost.socket, lost.resource_name), {"resource_name": lost.resource_name}
-        if plugin in self._redials:
-            return
-        self._redials.add(plugin)
-        try:
-            if endpoint not in self._sockets:
-                # The watcher of the registry directory contacts it again.
-                await self._pause(lost)
-                lost.on_ended()
-            elif self._is_served(endpoint):
-                # Until then the next start also dials it.
-                dial, fields["socket"] = partial(self._dial_again, endpoint, lost), lost.socket.name
-                await retried("plugin connection", dial, PluginFailed, **fields)
-        finally:
-            self._redials.discard(plugin)
-
-    async def _pause(self, lost: PluginConnection) -> None:
-        """Pause before a plugin is dialled again; the pause grows if each stream ends soon."""
-        await asyncio.sleep(exponential_seconds(lost.ended_before, _DIAL_AGAIN_SECONDS, _MOST_DIAL_AGAIN_SECONDS))
-
-    def _is_served(self, endpoint: int) -> bool:
-        """Whether a process listens on the plugin's socket of this directory; true if unknown."""
-        try:
-            return is_served(self.directory.path / self._sockets[endpoint].name)
-        except OSError:
-            return True
-
-    async def _dial_again(self, endpoint: int, lost: PluginConnection) -> None:
-        """Returns when the plugin is connected, no longer serves there, or its name has lost its place.
-
-        Raises PluginFailed, OSError.
-        """
-        await self._pause(lost)
-        plugin, socket_name = (lost.socket, lost.resource_name), self._sockets[endpoint].name
-        resource = self.manager.resources.get(lost.resource_name)
-        is_connected = any(plugin == (each.socket, each.resource_name) for each in self._connections.values())
+        plugin, resource = (lost.socket, lost.resource_name), self.manager.resources.get(lost.resource_name)
+        is_connected = any(plugin == (other.socket, other.resource_name) for other in self._connections.values())
         if self._is_ending or is_connected or resource is None or resource.presence.lost_to is not None:
-            return
-        if not is_served(self.directory.path / socket_name):
             return
         try:
             await self._connect(lost.resource_name, lost.socket, socket_name, lost.ended_before + 1)

@@ -7,7 +7,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.dra.observer import DriverObserver, known_names
 from nodedevice_agent.dra.served import Held, ServedByDrivers
 from nodedevice_agent.kube.informer import Watches
-from nodedevice_agent.kube.served import is_taken
+from nodedevice_agent.kube.served_resources import is_taken
 
 
 class FormerPools:

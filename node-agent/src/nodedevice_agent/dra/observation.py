@@ -11,7 +11,7 @@ from nodedevice_agent.dra.holders import Holders
 from nodedevice_agent.dra.observer import DriverObserver, known_names
 from nodedevice_agent.dra.served import ServedByDrivers
 from nodedevice_agent.kube.informer import Watches
-from nodedevice_agent.kube.served import is_taken
+from nodedevice_agent.kube.served_resources import is_taken
 from nodedevice_agent.kubelet.reader import KubeletReader
 
 

@@ -18,8 +18,8 @@ from nodedevice_api.nodedevice import AllocationStatus, NodeDeviceStatus
 from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
 from nodedevice_agent import __version__, metrics
-from nodedevice_agent.devicemanager.places import Places
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resource_name_limit import Places
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
@@ -27,7 +27,7 @@ from nodedevice_agent.dra.devices import PoolKey, Slice
 from nodedevice_agent.dra.names import domain, is_observed, resource_name
 from nodedevice_agent.dra.pools import Pool, Pools
 from nodedevice_agent.dra.status import Offered, conditions, held_devices, snapshot, with_times
-from nodedevice_agent.kube.served import MOST_IN_LOOP, StatusMaker
+from nodedevice_agent.kube.served_resources import MOST_IN_LOOP, StatusMaker
 from nodedevice_agent.kube.status import node_device_status
 
 # drivers publish within tenths of a second after the kubelet has deleted their slices

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 from nodedevice_api import extended_resources, names
 from nodedevice_api.nodedevice import NodeDeviceSpec
-from nodedevice_common import rejected
+from nodedevice_common import unauthorized
 from nodedevice_common.api_connections import Connections, Request
 from nodedevice_common.api_transport import EXEC_SECONDS, Transport
 from nodedevice_common.decoding import Undecodable, decode
@@ -307,12 +307,12 @@ class KubeClient:
                 self._is_disconnected = True
             if isinstance(exc, Unauthorized):
                 if not self.is_rejected:
-                    log.error(rejected.EVENT, extra={"server": self.server, "error": str(exc)})
+                    log.error(unauthorized.EVENT, extra={"server": self.server, "error": str(exc)})
                 self.is_rejected = True
             raise
         self._connected()
         if self.is_rejected:
-            log.info(rejected.OVER, extra={"server": self.server})
+            log.info(unauthorized.OVER, extra={"server": self.server})
         self.is_rejected = False
 
     def _connected(self) -> None:

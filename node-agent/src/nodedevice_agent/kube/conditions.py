@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
 from nodedevice_api.nodedevice import ConditionStatus, NodeDeviceStatus
 
-from nodedevice_agent.devicemanager.places import MAX_NAMES
+from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 

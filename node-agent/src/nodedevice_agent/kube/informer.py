@@ -21,9 +21,9 @@ from nodedevice_kube.list_watch import CATCH_UP_SECONDS, ListWatch, Policy, Requ
 
 from nodedevice_agent import metrics
 from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.initial_lists import LIST, WATCH, Turn, Turns
 from nodedevice_agent.kube.responses import KNOWN, LATER, KubeMetadata, KubeObject, Reading
 from nodedevice_agent.kube.retries import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, log_failure, pause_seconds
-from nodedevice_agent.kube.turns import LIST, WATCH, Turn, Turns
 from nodedevice_agent.kube.update_pace import UpdatePace
 
 log = logging.getLogger(__name__)

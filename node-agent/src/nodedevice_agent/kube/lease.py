@@ -20,7 +20,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from nodedevice_api import names
-from nodedevice_common import rejected
+from nodedevice_common import unauthorized
 from nodedevice_common.pacing import TokenBucket, jittered
 from nodedevice_common.text import clean
 from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized
@@ -153,7 +153,7 @@ class LeaseKeeper:
         if isinstance(exc, Conflict | NotFound):
             self._lease = None
         is_rejected = isinstance(exc, Unauthorized)
-        why = rejected.problem(self._cluster.server) if is_rejected else "the lease cannot be renewed"
+        why = unauthorized.problem(self._cluster.server) if is_rejected else "the lease cannot be renewed"
         self._health.report("api server", why)
 
     async def _renewed(self, rejections: str) -> Json:

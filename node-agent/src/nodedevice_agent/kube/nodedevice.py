@@ -29,7 +29,7 @@ from nodedevice_agent.kube.kept_status import KeptStatus
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.observed import Json, cordons_of, observed_spec, observed_status
 from nodedevice_agent.kube.retries import log_failure, pause_seconds
-from nodedevice_agent.kube.served import StatusMaker
+from nodedevice_agent.kube.served_resources import StatusMaker
 from nodedevice_agent.kube.status import is_bulk, is_loss, owned
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from nodedevice_api.assigned_parts import MAX_CHARACTERS
 from nodedevice_api.device_ids import shown_id
 from nodedevice_api.names import ASSIGNED_PARTS_ANNOTATION, GROUP
 from nodedevice_common.decoding import Undecodable, decode
-from nodedevice_common.skipped import log_skipped
+from nodedevice_common.undecodable_objects import log_skipped
 from nodedevice_kube.paths import PODS
 
 from nodedevice_agent.devicemanager.container_edits import normalized

@@ -15,8 +15,8 @@ from nodedevice_common.tasks import retried
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.delivery.contract import Delivery
-from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.records.cordons import NO_CORDONS, Cordon
+from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -25,7 +25,7 @@ from nodedevice_agent.kube.conditions import ConditionValue, condition_of, with_
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.parked import MOST_WATCHED, Parked, is_served, to_park
-from nodedevice_agent.kube.served import Source, StatusMaker, status_maker
+from nodedevice_agent.kube.served_resources import Source, StatusMaker, status_maker
 from nodedevice_agent.kube.write_queue import WriteQueue
 
 log = logging.getLogger(__name__)

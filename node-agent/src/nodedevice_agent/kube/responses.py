@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
 from nodedevice_common.decoding import Undecodable, decode
-from nodedevice_common.skipped import log_skipped
 from nodedevice_common.threads import in_thread_if
+from nodedevice_common.undecodable_objects import log_skipped
 from nodedevice_kube import decoding, list_watch
 from nodedevice_kube.api_errors import Silent, refusal_of
 from nodedevice_kube.list_items import Item, ListItems, identity

@@ -25,6 +25,6 @@ def plugins_problems(plugins: Any, keys: Iterable[str]) -> list[str]:
 
 def _rules() -> Any:
     try:
-        return decode(files("nodedevice_agent.lib").joinpath("rules.json").read_bytes(), Any)
+        return decode(files("nodedevice_agent.lib").joinpath("config_rules.json").read_bytes(), Any)
     except Undecodable as exc:
-        raise RuntimeError("rules.json of this program is damaged; install it again") from exc
+        raise RuntimeError("config_rules.json of this program is damaged; install it again") from exc

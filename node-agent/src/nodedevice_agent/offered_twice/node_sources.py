@@ -7,7 +7,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import is_settling
-from nodedevice_agent.kube.served import Source
+from nodedevice_agent.kube.served_resources import Source
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.offered_twice.offers import PoolOffer
 

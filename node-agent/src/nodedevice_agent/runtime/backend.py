@@ -35,7 +35,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib.deviceplugin_server import values
 from nodedevice_agent.lib.vital import vital
-from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.nri.connector import NriPlugin
 from nodedevice_agent.nri.releases import takes_cdi
 from nodedevice_agent.plugins.settings import ConfiguredPlugins
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, DELIVERY_KUBELET, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
-from nodedevice_agent.devicemanager.allocation.answers import problem
 from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
+from nodedevice_agent.devicemanager.allocation.stored_responses import problem
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits, EditConflict, merged, unrestricted, without
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import MAX_SETTINGS, NO_SETTINGS, Pod

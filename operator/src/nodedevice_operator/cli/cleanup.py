@@ -20,7 +20,7 @@ from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound
 from nodedevice_kube.leases import Lease
 
 from nodedevice_operator.capacity.reconciler import CapacityApi
-from nodedevice_operator.cli import progress as command
+from nodedevice_operator.cli import command_base as command
 from nodedevice_operator.cli.api import CRD, LEASE, NAMESPACE, SCHEDULERS, LeftoversApi
 from nodedevice_operator.cli.cleanup_plan import (
     CleanupScope,
@@ -43,7 +43,7 @@ from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, Timing
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
-from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
+from nodedevice_operator.remediation.node_taint_and_label_controller import NodeLabelsApi
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 

@@ -18,8 +18,8 @@ from nodedevice_operator.cli.api import (
     LeftoversApi,
 )
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey, withdrawals
+from nodedevice_operator.cli.command_base import Progress
 from nodedevice_operator.cli.crds import NAMES
-from nodedevice_operator.cli.progress import Progress
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES

@@ -16,7 +16,7 @@ from nodedevice_common.yaml_decoding import decode_yaml
 from nodedevice_kube.api_errors import Invalid
 
 from nodedevice_operator import __version__
-from nodedevice_operator.cli import progress as command
+from nodedevice_operator.cli import command_base as command
 from nodedevice_operator.errors import OlderRelease
 from nodedevice_operator.kube import credentials
 

@@ -14,10 +14,10 @@ from typing import Final
 from nodedevice_common.tasks import apart
 from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading
 
-from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.filter_result import NotFitting
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi
-from nodedevice_operator.extender.verdicts import NotFitting
 from nodedevice_operator.extender.wire import BindRequest
 from nodedevice_operator.objects.bound_pod import PodNeeds
 

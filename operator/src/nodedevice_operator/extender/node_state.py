@@ -15,7 +15,7 @@ from nodedevice_api.parts import Choice, PartRules, Placement
 from nodedevice_kube import planner
 from nodedevice_kube.planner import Misfit, Need, Parts, Planner, at_once, obeys
 
-from nodedevice_operator.extender.needs import ALL_PERCENT, container_percent, planned, taken
+from nodedevice_operator.extender.pod_requests import ALL_PERCENT, container_percent, planned, taken
 from nodedevice_operator.objects.node_parts import NodeParts
 
 _NO_RULES: Final = PartRules()

@@ -13,7 +13,7 @@ from nodedevice_common.text import clean
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
-from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.lease_follower import LeaseFollower
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi

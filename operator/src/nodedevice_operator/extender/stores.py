@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 from nodedevice_api import names
 
-from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE, Bounds
 from nodedevice_operator.informers.store import Record, Store, Stores
 from nodedevice_operator.kube.client import CORE, OWN

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
-from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.preemption import choose
 from nodedevice_operator.extender.server import NotActive, Verb
 from nodedevice_operator.extender.settings import Policy

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
-from nodedevice_common.skipped import log_skipped
+from nodedevice_common.undecodable_objects import log_skipped
 from nodedevice_kube.api_errors import InvalidResponse
 
 from nodedevice_operator.objects.meta import ListMetadata, ListSchema, Schema

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodedevice_common import rejected, tasks
+from nodedevice_common import tasks, unauthorized
 from nodedevice_common.http_server import OPEN, Heartbeat, Protection, serve
 from nodedevice_kube.api_errors import ApiError, Denied, Forbidden, NoAnswer, OverBudget, Unauthorized, Unreachable
 from prometheus_client import CollectorRegistry
@@ -60,7 +60,7 @@ class ApiHealth:
         """Report a success. Ends an outage, a rejection of the credentials, and a refusal of this very request."""
         self._answered()
         if self._rejected_at is not None:
-            log.info(rejected.OVER, extra={"server": self.server})
+            log.info(unauthorized.OVER, extra={"server": self.server})
             self._rejected_at = None
         self._busy = _without(self._busy, (verb, what))
         if (verb, what) in self._forbidden:
@@ -87,7 +87,7 @@ class ApiHealth:
         if isinstance(error, Unauthorized):
             # once for all requests: each is refused like this, before any role is considered
             if self._rejected_at is None:
-                log.error(rejected.EVENT, extra={"server": self.server, "error": error.problem})
+                log.error(unauthorized.EVENT, extra={"server": self.server, "error": error.problem})
             self._rejected_at = self.clock()
         # a refusal by a policy is about that object: the feature that wanted to write it reports it
         elif isinstance(error, Forbidden) and not isinstance(error, Denied):
@@ -134,7 +134,7 @@ class ApiHealth:
         """The current problems, one sentence each. but: kinds that do not count."""
         found = [f"API server {self.server} is unreachable: {self._outage}"] if self._outage is not None else []
         if self._rejected_at is not None and self.clock() - self._rejected_at <= _REFUSAL_SECONDS:
-            found.append(rejected.problem(self.server))
+            found.append(unauthorized.problem(self.server))
         for sentence, refused in (("is too busy for", self._busy), ("forbids", self._forbidden)):
             requests = self._lately(refused)
             found += [f"API server {sentence} {verb} {what}" for verb, what in requests if what not in but]

@@ -20,7 +20,7 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsMemory, ConditionsReconciler
-from nodedevice_operator.reconcile.cordon_reconciler import CordonReconciler, CordonsMemory
+from nodedevice_operator.reconcile.cordon_restorer import CordonReconciler, CordonsMemory
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceMemory, PodDeviceReconciler
 from nodedevice_operator.reconcile.turn import Budget, Turn
 from nodedevice_operator.workqueue import WorkQueue

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice.cluster import Allocation, Condition, Cordon, Device, NodeDevice, PartCounts, Taint
-from kubectl_nodedevice.devices import holders_of
+from kubectl_nodedevice.device_state import holders_of
 from kubectl_nodedevice.why import device as of_device
 from kubectl_nodedevice.why import nodes as of_node
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle

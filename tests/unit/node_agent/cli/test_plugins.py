@@ -11,9 +11,9 @@ from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.nvml import boot_memory as memory
 from nodedevice_agent.plugins.nvml import driver_release
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
-from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import ECC
+from nodedevice_agent.plugins.nvml.node_gpus import Remembered
 
 WELL = Remembered(Gpu("GPU-a", "H100", pci_bus_id="0000:1b:00.0"))
 MARKED = Remembered(Gpu("GPU-b", "H100", pci_bus_id="0000:43:00.0"), ECC)

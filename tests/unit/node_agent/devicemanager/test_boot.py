@@ -1,7 +1,7 @@
 """What a boot of the node ends of a checkpoint."""
 
 from msgspec import structs
-from nodedevice_agent.devicemanager.allocation.boot import after_boot
+from nodedevice_agent.devicemanager.allocation.responses_after_boot import after_boot
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint

@@ -1,7 +1,7 @@
 """What is still true of a device after a boot, and which of several claims count."""
 
 import pytest
-from nodedevice_agent.devicemanager.resources.claims import Claim, winners
+from nodedevice_agent.devicemanager.resources.same_device_winners import Claim, winners
 from nodedevice_agent.identity import Identity
 
 

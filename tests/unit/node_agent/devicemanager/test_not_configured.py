@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.answers import problem
+from nodedevice_agent.devicemanager.allocation.stored_responses import problem
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.presence import EndpointState

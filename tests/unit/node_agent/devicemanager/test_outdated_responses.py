@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from nodedevice_agent.devicemanager.allocation.boot import after_boot
+from nodedevice_agent.devicemanager.allocation.responses_after_boot import after_boot
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 
 import pytest
-from nodedevice_agent.devicemanager import places
+from nodedevice_agent.devicemanager import resource_name_limit
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
+from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.devicemanager.resources import devices
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
@@ -324,7 +324,7 @@ class TestFromBeforeThereWasABound:
 
 
 def test_of_too_many_from_before_the_domain_with_most_loses_its_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "MAX_NAMES", 5)
+    monkeypatch.setattr(resource_name_limit, "MAX_NAMES", 5)
     # that with most is not the last by its name
     scenario = node(*names("b.com", 3), *names("a.com", 4), *names("c.com", 1))
     assert scenario.manager.places.beyond() == ["a.com/r3", "b.com/r2", "a.com/r2"]
@@ -334,9 +334,12 @@ def test_of_too_many_from_before_the_domain_with_most_loses_its_newest(monkeypat
 
 def test_a_refusal_names_domains_with_most_first_and_equal_ones_by_name() -> None:
     found = [*names("b.com", 2), *names("a.com", 2), *names("c.com", 3)]
-    assert places._summed(found) == "3 of c.com, 2 of a.com, 2 of b.com"
+    assert resource_name_limit._summed(found) == "3 of c.com, 2 of a.com, 2 of b.com"
     found += [f"{letter}.org/r" for letter in "edcba"]
-    assert places._summed(found) == "3 of c.com, 2 of a.com, 2 of b.com, 1 of a.org, 1 of b.org, 3 of 3 more domains"
+    assert (
+        resource_name_limit._summed(found)
+        == "3 of c.com, 2 of a.com, 2 of b.com, 1 of a.org, 1 of b.org, 3 of 3 more domains"
+    )
 
 
 def test_of_a_long_list_that_is_gone_what_is_left_out_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,11 +358,11 @@ def test_places_of_several_sources_count_the_names_of_all_and_the_first_may_take
     two.manager.resources[f"{MANY}/a"].use.holders["d0"] = "uid"
     given_up: list[tuple[str, list[str], str]] = []
 
-    def displace(who: str) -> places.Displace:
+    def displace(who: str) -> resource_name_limit.Displace:
         return lambda names, by: given_up.append((who, [*names], by))
 
     all_places = [each.manager.places for each in (one, two, three)]
-    places.share(all_places, [displace("two"), displace("three")])
+    resource_name_limit.share(all_places, [displace("two"), displace("three")])
     # needed is what one of them needs
     needed = {f"{MANY}/a": True, f"{FEW}/b": False, f"{FEW}/c": False}
     assert [each.taken() for each in all_places] == [needed] * 3

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.resources import availability
-from nodedevice_agent.devicemanager.resources.claims import Claim, winners
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.devicemanager.resources.same_device_winners import Claim, winners
 from nodedevice_agent.identity import Identity
 from nodedevice_api.names import ALL_DEVICES
 

@@ -4,8 +4,8 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.answers import problem
-from nodedevice_agent.devicemanager.allocation.boot import after_boot
+from nodedevice_agent.devicemanager.allocation.responses_after_boot import after_boot
+from nodedevice_agent.devicemanager.allocation.stored_responses import problem
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.records.cordons import Cordon

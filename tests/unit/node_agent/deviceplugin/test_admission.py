@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from nodedevice_agent.devicemanager import places, registration
+from nodedevice_agent.devicemanager import registration, resource_name_limit
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_NAME
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.deviceplugin import connection as plugin_connection
@@ -26,7 +26,7 @@ MANY, FEW = "many.example.com", "few.example.com"
 @pytest.fixture
 async def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HostedManager]:
     """With room for four names."""
-    monkeypatch.setattr(places, "MAX_NAMES", 4)
+    monkeypatch.setattr(resource_name_limit, "MAX_NAMES", 4)
     async with hosted(tmp_path) as manager:
         manager.pods()
         manager.host.bound_names()
@@ -187,7 +187,7 @@ async def test_names_from_before_there_was_a_bound_go(
     async with hosted(tmp_path) as manager:
         for plugin in plugins:
             await manager.register(plugin)
-        monkeypatch.setattr(places, "MAX_NAMES", 2)
+        monkeypatch.setattr(resource_name_limit, "MAX_NAMES", 2)
         manager.pods()
         manager.host.bound_names()
         await plugins[2].wait_for_streams(0)

@@ -12,9 +12,9 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.deviceplugin import answers as module
 from nodedevice_agent.deviceplugin import connection as connections
-from nodedevice_agent.deviceplugin.answers import ASK_EVERY_SECONDS, Answers
+from nodedevice_agent.deviceplugin import plugin_liveness as module
+from nodedevice_agent.deviceplugin.plugin_liveness import ASK_EVERY_SECONDS, Answers
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.names import Reason

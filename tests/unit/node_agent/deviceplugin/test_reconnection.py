@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.devicemanager.records.checkpoint import PluginSocket
-from nodedevice_agent.deviceplugin import reconnection
+from nodedevice_agent.deviceplugin import reconnect_after_restart
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
-from nodedevice_agent.deviceplugin.reconnection import reconnect
+from nodedevice_agent.deviceplugin.reconnect_after_restart import reconnect
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.sockets import left_behind
@@ -110,7 +110,7 @@ async def test_one_that_does_not_answer_may_register_again(
     gate = asyncio.Event()
     if how == "hangs":
         nic.knobs.options_gate = gate
-        monkeypatch.setattr(reconnection, "RECONNECT_SECONDS", 0.2)
+        monkeypatch.setattr(reconnect_after_restart, "RECONNECT_SECONDS", 0.2)
     else:
         nic.knobs.options_error = FAILURE
     # the other one may be slower than that here

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from nodedevice_agent.devicemanager.places import MAX_NAMES
+from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.dra.observed import KEY, NAME, Node

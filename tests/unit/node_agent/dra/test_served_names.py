@@ -1,6 +1,6 @@
 """By which names pools of DRA drivers have a NodeDevice, and which pools those are where a node has too many names."""
 
-from nodedevice_agent.devicemanager.places import MAX_NAMES, Places, share
+from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES, Places, share
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus

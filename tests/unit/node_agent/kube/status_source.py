@@ -7,7 +7,7 @@ from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.publisher import Publisher
-from nodedevice_agent.kube.served import StatusMaker
+from nodedevice_agent.kube.served_resources import StatusMaker
 from nodedevice_agent.kube.write_queue import WriteQueue
 from nodedevice_api.nodedevice import NodeDeviceStatus
 

@@ -19,7 +19,7 @@ from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.retries import until_done
-from nodedevice_common import rejected
+from nodedevice_common import unauthorized
 from nodedevice_common.api_connections import Broken, Late, Request
 from nodedevice_kube.api_errors import ApiError, InvalidResponse, Unauthorized
 from nodedevice_kube.list_watch import Policy
@@ -196,8 +196,8 @@ async def test_rejected_credentials_are_said_once_with_the_remedy_whatever_was_a
         # what retries it adds no line
         retries.log_failure("API request failed; retrying", error.value)
     assert cluster.is_rejected
-    assert logged(caplog) == [("ERROR", rejected.EVENT)]
+    assert logged(caplog) == [("ERROR", unauthorized.EVENT)]
     server.respond(200)
     await cluster.node_uid("n1")
     assert not cluster.is_rejected
-    assert logged(caplog)[1:] == [("INFO", rejected.OVER)]
+    assert logged(caplog)[1:] == [("INFO", unauthorized.OVER)]

@@ -7,9 +7,9 @@ import pytest
 from nodedevice_agent.kube import informer
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import REQUESTS_PER_SECOND, URGENT_REQUESTS_PER_SECOND, Watches
+from nodedevice_agent.kube.initial_lists import AT_ONCE, PER_SECOND
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pod_objects import PodObject
-from nodedevice_agent.kube.turns import AT_ONCE, PER_SECOND
 from nodedevice_common.api_connections import Request
 from nodedevice_kube.api_errors import ApiError, Gone, Invalid, InvalidResponse, Unavailable
 from nodedevice_kube.list_watch import CATCH_UP_SECONDS, GRACE_SECONDS, SILENCE_SECONDS, Policy

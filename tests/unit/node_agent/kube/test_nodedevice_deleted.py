@@ -13,7 +13,7 @@ from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject
-from nodedevice_agent.kube.served import StatusMaker
+from nodedevice_agent.kube.served_resources import StatusMaker
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from prometheus_client import generate_latest

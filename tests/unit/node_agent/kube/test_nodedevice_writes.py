@@ -11,7 +11,7 @@ from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
-from nodedevice_agent.kube.served import StatusMaker
+from nodedevice_agent.kube.served_resources import StatusMaker
 from nodedevice_agent.kube.write_budget import AGENT_WRITES_AT_ONCE
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus

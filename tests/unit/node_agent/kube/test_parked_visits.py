@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from nodedevice_agent.devicemanager.places import MAX_NAMES
+from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.kube.parked import VISIT_SECONDS, Parked
 
 from tests.fakes.background import background

@@ -14,7 +14,7 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.conditions import ConditionValue, condition_of
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.publisher import PODS, Publisher
-from nodedevice_agent.kube.served import Source
+from nodedevice_agent.kube.served_resources import Source
 from nodedevice_api.names import Condition, Reason, node_device_name
 from nodedevice_api.nodedevice import ConditionStatus, NodeDeviceStatus
 from prometheus_client import REGISTRY

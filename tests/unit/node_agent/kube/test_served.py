@@ -8,7 +8,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kube.conditions import condition_of
-from nodedevice_agent.kube.served import ServedStatus
+from nodedevice_agent.kube.served_resources import ServedStatus
 from nodedevice_api.names import Condition, Reason
 from nodedevice_api.nodedevice import AgentStatus, DeviceStatus, NodeDeviceStatus
 from prometheus_client import REGISTRY

@@ -10,7 +10,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.publisher import PODS, Publisher
-from nodedevice_agent.kube.served import Source, StatusMaker, is_taken
+from nodedevice_agent.kube.served_resources import Source, StatusMaker, is_taken
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
 

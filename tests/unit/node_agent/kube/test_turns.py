@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from nodedevice_agent.kube.turns import AT_ONCE, LIST, MOST_UNDER_WAY, PER_SECOND, WATCH, Turns
+from nodedevice_agent.kube.initial_lists import AT_ONCE, LIST, MOST_UNDER_WAY, PER_SECOND, WATCH, Turns
 
 from tests.fakes.virtual_time import later, virtual_time
 

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
+from nodedevice_agent.kube.initial_lists import MOST_UNDER_WAY
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS
-from nodedevice_agent.kube.turns import MOST_UNDER_WAY
 from nodedevice_common.api_connections import Broken
 from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.list_watch import CATCH_UP_SECONDS, SILENCE_SECONDS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.format import encode
-from nodedevice_agent.devicemanager import places
+from nodedevice_agent.devicemanager import resource_name_limit
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
@@ -360,7 +360,7 @@ async def test_the_capacity_is_asked_for_again_when_it_could_not_be_read(kubelet
 async def test_names_beyond_those_of_a_node_are_logged_once(
     kubelet: Kubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "MAX_NAMES", 2)
+    monkeypatch.setattr(resource_name_limit, "MAX_NAMES", 2)
     names = [f"example.com/r{number}" for number in range(5)]
     kubelet.resources.allocatable = {name: {"a": ()} for name in names}
     kubelet.write(registered=dict.fromkeys(names, ("a",)))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.lib import own_command
 from nodedevice_agent.plugins.nvml import health
-from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import device_of
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules
 from nodedevice_agent.plugins.nvml.host_files import on_host

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.devicemanager.runtime import Validator
-from nodedevice_agent.nri import plugin as plugin_module
+from nodedevice_agent.nri import connector as plugin_module
+from nodedevice_agent.nri.connector import NriPlugin
 from nodedevice_agent.nri.mux import frames
-from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.nri.ttrpc import encode
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from prometheus_client import REGISTRY

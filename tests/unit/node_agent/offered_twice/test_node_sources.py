@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
-from nodedevice_agent.kube.served import ServedStatus
+from nodedevice_agent.kube.served_resources import ServedStatus
 from nodedevice_agent.kubelet.served import KubeletDevices
 from nodedevice_agent.offered_twice.node_sources import NodeSources
 from nodedevice_api.names import DELIVERY_KUBELET

@@ -13,9 +13,9 @@ from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService,
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import HealthRules
+from nodedevice_agent.plugins.nvml.node_gpus import Fleet
 from nodedevice_agent.plugins.nvml.parts import uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings

@@ -21,7 +21,7 @@ from nodedevice_agent.runtime.hooked_containers import HookedContainers
 from nodedevice_agent.runtime.injection import Grant, Injection
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 
-from charts import generate_config_schema, generate_rules, generate_schema
+from charts import generate_config_rules, generate_config_schema, generate_schema
 from docs import generate_settings
 from tests.fakes.device_manager import Manager
 from tests.fakes.kubelet_reader import reader_of
@@ -40,8 +40,8 @@ def plugins(**more: Any) -> PluginSettings:
 @pytest.fixture(autouse=True, scope="module")
 def _generated() -> None:
     """As `make generate` writes them into the copy."""
-    for file, text in generate_rules.files().items():
-        if file.name == "rules.json" and "nodedevice_agent" in file.parts:
+    for file, text in generate_config_rules.files().items():
+        if file.name == "config_rules.json" and "nodedevice_agent" in file.parts:
             Path(config_rules.__file__).with_name(file.name).write_text(text, encoding="utf-8")
 
 

@@ -15,8 +15,8 @@ from nodedevice_operator.cli import cleanup as cleanup
 from nodedevice_operator.cli.cleanup import Cleanup
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
 from nodedevice_operator.cli.cleanup_survey import survey as survey_of
+from nodedevice_operator.cli.command_base import Progress, within
 from nodedevice_operator.cli.crds import NAMES
-from nodedevice_operator.cli.progress import Progress, within
 from nodedevice_operator.errors import OperatorError, Overdue, StillLed
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.write_fence import WriteFence

@@ -13,8 +13,8 @@ from nodedevice_operator.cli import cleanup
 from nodedevice_operator.cli.api import SCHEDULERS
 from nodedevice_operator.cli.cleanup import Cleanup
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
+from nodedevice_operator.cli.command_base import within
 from nodedevice_operator.cli.crds import NAMES
-from nodedevice_operator.cli.progress import within
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES

@@ -11,7 +11,7 @@ from nodedevice_operator import __version__
 from nodedevice_operator.__main__ import main
 from nodedevice_operator.cli.crds import NAMES, shipped
 
-from charts import generate_crds
+from charts import copy_crds
 from tests.fakes.virtual_time import VirtualTimeLoop
 from tests.unit.operator.kube.api_server import kubeconfig
 
@@ -82,7 +82,7 @@ def test_the_program_carries_the_definitions_of_its_release() -> None:
 
 
 def test_copies_are_what_the_source_makes_of_them() -> None:
-    for source in generate_crds.SOURCE.glob("*.yaml"):
-        wanted = generate_crds.copy_of(source.read_text(encoding="utf-8"), __version__)
-        for folder in generate_crds.COPIES:
+    for source in copy_crds.SOURCE.glob("*.yaml"):
+        wanted = copy_crds.copy_of(source.read_text(encoding="utf-8"), __version__)
+        for folder in copy_crds.COPIES:
             assert (folder / source.name).read_text(encoding="utf-8") == wanted

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from nodedevice_kube.api_errors import ApiError, Forbidden, Unavailable, Unreachable
-from nodedevice_operator.cli.progress import within
+from nodedevice_operator.cli.command_base import within
 from nodedevice_operator.errors import Overdue
 
 from tests.fakes.virtual_time import virtual_time

@@ -11,7 +11,7 @@ from typing import Any, cast
 import aiohttp
 import kopf
 import pytest
-from nodedevice_common import rejected
+from nodedevice_common import unauthorized
 from nodedevice_operator.configs.kopf_limits import InMemoryDiffs, NoProgress, open_session, settings
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.health import ApiHealth
@@ -69,8 +69,8 @@ async def test_rejected_credentials_are_said_in_the_words_of_all_requests(
     server.answers = [(401, {}), (401, {}), (200, {})]
     for _ in range(2):
         await get(session, f"{server.url}/apis/g/v1/things?watch=true")
-        assert health.problems() == (rejected.problem(health.server),)
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [rejected.EVENT]
+        assert health.problems() == (unauthorized.problem(health.server),)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [unauthorized.EVENT]
     await get(session, f"{server.url}/apis/g/v1/things?watch=true")
     assert health.problems() == ()
 

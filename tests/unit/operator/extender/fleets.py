@@ -7,9 +7,9 @@ from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import PartRules, Placement
 from nodedevice_kube.planner import Need
-from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.filter_result import NotFitting
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.steps import Steps
-from nodedevice_operator.extender.verdicts import NotFitting
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 

@@ -18,12 +18,12 @@ from nodedevice_kube.api_errors import (
 )
 from nodedevice_kube.planner import Need
 from nodedevice_operator.extender.binder import UNSEEN_SECONDS, Binder
-from nodedevice_operator.extender.fleet import Fleet
-from nodedevice_operator.extender.leaving import LEAVING_SECONDS
+from nodedevice_operator.extender.filter_result import NotFitting
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi
 from nodedevice_operator.extender.promises import GONE_SECONDS
-from nodedevice_operator.extender.verdicts import NotFitting
+from nodedevice_operator.extender.terminating_pods import LEAVING_SECONDS
 from nodedevice_operator.extender.wire import BindRequest
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 

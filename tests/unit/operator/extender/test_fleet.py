@@ -4,9 +4,9 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import PartRules
+from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.extender.promises import GONE_SECONDS
 from nodedevice_operator.extender.tentative import TENTATIVE_SECONDS
-from nodedevice_operator.extender.verdicts import NotFitting
 from nodedevice_operator.objects.node_parts import PodHolding
 
 from tests.unit.operator.extender.fleets import MEM, SAME, bind, finished, fleet, given, needs, node, pod, reason

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from nodedevice_api.parts import PartRules, Placement
 from nodedevice_kube.planner import MOST_CONTAINERS, Need
-from nodedevice_operator.extender.verdicts import NotFitting
+from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.objects.bound_pod import PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, PodHolding
 

@@ -16,10 +16,10 @@ from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import PartRules, Placement
 from nodedevice_kube.planner import Misfit, Need, Planner, obeys
-from nodedevice_operator.extender.fleet import Fleet
-from nodedevice_operator.extender.needs import container_percent, planned, taken
+from nodedevice_operator.extender.filter_result import NotFitting
+from nodedevice_operator.extender.filter_score import Fleet
+from nodedevice_operator.extender.pod_requests import container_percent, planned, taken
 from nodedevice_operator.extender.promises import GONE_SECONDS
-from nodedevice_operator.extender.verdicts import NotFitting
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 

@@ -2,8 +2,8 @@
 
 import pytest
 from nodedevice_kube.planner import Need
+from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.extender.tentative import TENTATIVE_SECONDS
-from nodedevice_operator.extender.verdicts import NotFitting
 from nodedevice_operator.objects.bound_pod import PodNeeds
 from nodedevice_operator.objects.node_parts import PodHolding
 

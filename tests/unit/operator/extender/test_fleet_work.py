@@ -1,7 +1,7 @@
 """What the fleet counts of a pod whose watch event differs from its bind."""
 
 import pytest
-from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.objects.bound_pod import BoundPod
 
 from tests.unit.operator.extender.fleets import MEM, bind, finished, fleet, given, needs, node, pod

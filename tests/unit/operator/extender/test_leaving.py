@@ -1,7 +1,7 @@
 """Room that comes without an event in kube-scheduler's watches: by pods that end, and by pods that may go elsewhere."""
 
 import pytest
-from nodedevice_operator.extender.leaving import LEAVING_SECONDS
+from nodedevice_operator.extender.terminating_pods import LEAVING_SECONDS
 from nodedevice_operator.objects.node_parts import PodHolding
 
 from tests.unit.operator.extender.fleets import bind, finished, fleet, needs, node, pod

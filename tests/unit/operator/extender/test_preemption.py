@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nodedevice_api import names
 from nodedevice_api.parts import PartRules, Placement
 from nodedevice_kube.planner import Need
-from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.preemption import choose
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding

@@ -6,7 +6,7 @@ from typing import Any
 from nodedevice_api.names import node_device_name
 from nodedevice_api.parts import PartRules
 from nodedevice_kube.planner import Need
-from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.stores import BOUND_PODS, NODE_PARTS, FleetStores
 from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds

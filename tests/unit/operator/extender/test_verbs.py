@@ -10,7 +10,7 @@ from nodedevice_api.names import node_device_name
 from nodedevice_api.parts import PartRules
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
-from nodedevice_operator.extender.fleet import Fleet
+from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi
 from nodedevice_operator.extender.server import NotActive

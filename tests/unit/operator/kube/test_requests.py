@@ -22,7 +22,7 @@ from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
 from nodedevice_operator.reconcile.poddevice_reconciler import encode
 from nodedevice_operator.reconcile.poddevices import DesiredPodDevice
 from nodedevice_operator.remediation.eviction_controller import EvictionsApi
-from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
+from nodedevice_operator.remediation.node_taint_and_label_controller import NodeLabelsApi
 from nodedevice_operator.requiredplugins.annotate_pods import UnboundPodsApi
 from nodedevice_operator.requiredplugins.policy import POLICIES
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi

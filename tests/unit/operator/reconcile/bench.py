@@ -14,7 +14,7 @@ from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceR
 from nodedevice_operator.objects.unwatched import LeaseRecord, PodRecord
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsReconciler
-from nodedevice_operator.reconcile.cordon_reconciler import CordonReconciler
+from nodedevice_operator.reconcile.cordon_restorer import CordonReconciler
 from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler
 

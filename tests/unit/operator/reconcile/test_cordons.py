@@ -9,7 +9,7 @@ from nodedevice_kube.api_errors import ApiError, Conflict, NotFound, Unavailable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
-from nodedevice_operator.reconcile.cordon_reconciler import (
+from nodedevice_operator.reconcile.cordon_restorer import (
     Cordon,
     CordonReconciler,
     CordonsApi,

@@ -12,7 +12,7 @@ from nodedevice_operator.kube.client import Client
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, StoredCondition, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
-from nodedevice_operator.reconcile.cordon_reconciler import CordonsApi
+from nodedevice_operator.reconcile.cordon_restorer import CordonsApi
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
 from nodedevice_operator.reconcile.poddevices import DesiredPodDevice, desired_pod_devices
 

@@ -10,7 +10,7 @@ from nodedevice_api.names import Condition, Reason
 from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
-from nodedevice_operator.remediation.gone_nodedevices import (
+from nodedevice_operator.remediation.unused_nodedevices import (
     BY_KUBELET_SECONDS,
     GONE_SECONDS,
     GoneNodeDevices,

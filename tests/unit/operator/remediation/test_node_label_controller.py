@@ -8,7 +8,7 @@ from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.node import NodeRecord, TaintAndLabels
 from nodedevice_operator.objects.nodedevice import DeviceRecord
-from nodedevice_operator.remediation.node_label_controller import NodeLabelController, NodeLabelsApi
+from nodedevice_operator.remediation.node_taint_and_label_controller import NodeLabelController, NodeLabelsApi
 
 from tests.fakes.operator.collaborators import open_fence
 from tests.fakes.operator.operator_model import node_device

@@ -6,7 +6,7 @@ import pytest
 from nodedevice_api import names
 from nodedevice_operator.objects.node import LABEL_PREFIX, UNLABELED, TaintAndLabels, is_our_label
 from nodedevice_operator.objects.nodedevice import DeviceRecord
-from nodedevice_operator.remediation.node_labels import desired_labels, label_changes
+from nodedevice_operator.remediation.node_taint_and_labels import desired_labels, label_changes
 
 from tests.fakes.operator.operator_model import node_device, not_configured
 

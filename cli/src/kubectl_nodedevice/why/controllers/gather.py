@@ -14,9 +14,9 @@ from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
+from kubectl_nodedevice.why.cluster_reader import Gathering
 from kubectl_nodedevice.why.controllers import queues, rollouts
 from kubectl_nodedevice.why.controllers.controller import KINDS, Controller, controller_of, family_of
-from kubectl_nodedevice.why.gathering import Gathering
 from kubectl_nodedevice.why.kinds import Event
 
 _BATCH: Final = "batch/v1"

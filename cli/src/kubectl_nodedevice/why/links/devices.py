@@ -14,7 +14,7 @@ from nodedevice_kube import planner
 from nodedevice_kube.planner import Need, at_once
 
 from kubectl_nodedevice.cluster import ALL_DEVICES, Cordon, Device, NodeDevice, PartCounts, PartRules
-from kubectl_nodedevice.devices import Holder, holders_of, is_part
+from kubectl_nodedevice.device_state import Holder, holders_of, is_part
 from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Obstacle

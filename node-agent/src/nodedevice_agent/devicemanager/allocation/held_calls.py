@@ -21,10 +21,10 @@ from msgspec import Struct, structs
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
-from nodedevice_agent.devicemanager.allocation.answers import is_outdated, recorded_files
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.retries import Retries
+from nodedevice_agent.devicemanager.allocation.stored_responses import is_outdated, recorded_files
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart

@@ -20,11 +20,11 @@ from nodedevice_api.parts import Placement
 from nodedevice_common.pacing import exponential_seconds
 from nodedevice_kube.planner import Misfit, Need, first_short, problem
 
-from nodedevice_agent.devicemanager.allocation.answers import recorded_files
 from nodedevice_agent.devicemanager.allocation.assignments import NOT_ASSIGNED, Assignments
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.allocation.parts import Parents, are_linked
 from nodedevice_agent.devicemanager.allocation.selection import Crowds, Selection, crowds, select
+from nodedevice_agent.devicemanager.allocation.stored_responses import recorded_files
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest, Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation, by_numa

@@ -10,8 +10,8 @@ from dataclasses import replace
 from msgspec import structs
 from nodedevice_api.names import DELIVERY_NRI
 
-from nodedevice_agent.devicemanager.allocation.answers import problem, recorded_files
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
+from nodedevice_agent.devicemanager.allocation.stored_responses import problem, recorded_files
 from nodedevice_agent.devicemanager.attribution.attribute import Attributed, KubeletState, attribute, is_elsewhere
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.marks import Marks

@@ -7,10 +7,10 @@ devices with shared tokens.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from nodedevice_agent.devicemanager.resources.claims import Claim, opened_files, winners
 from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.devicemanager.resources.same_device_winners import Claim, opened_files, winners
 from nodedevice_agent.devicemanager.resources.use import OtherUse
 from nodedevice_agent.identity import Identity, is_number
 from nodedevice_agent.identity_index import overlapping

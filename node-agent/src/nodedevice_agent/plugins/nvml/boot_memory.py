@@ -15,7 +15,7 @@ from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.contract import CommandFailed
-from nodedevice_agent.plugins.nvml.fleet import Remembered
+from nodedevice_agent.plugins.nvml.node_gpus import Remembered
 
 log = logging.getLogger(__name__)
 

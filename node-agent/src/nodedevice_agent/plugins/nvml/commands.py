@@ -10,7 +10,7 @@ import click
 
 from nodedevice_agent.plugins.nvml import boot_memory as memory
 from nodedevice_agent.plugins.nvml import driver_release
-from nodedevice_agent.plugins.nvml.fleet import Remembered
+from nodedevice_agent.plugins.nvml.node_gpus import Remembered
 
 _POLL_SECONDS = 0.1
 

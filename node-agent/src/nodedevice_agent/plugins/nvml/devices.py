@@ -25,7 +25,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     PluginDevice,
     natural_key,
 )
-from nodedevice_agent.plugins.nvml.conditions import Trouble
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES, VOID
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
 from nodedevice_agent.plugins.nvml.health import addressed

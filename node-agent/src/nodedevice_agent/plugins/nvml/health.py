@@ -4,8 +4,8 @@ There are three kinds of trouble. A *suspicion* is a critical Xid of the last se
 action the GPU needs, and again a second later, as the action may follow the event. From then on the driver's word counts. A
 *mark* means that the GPU has to be reset: after a critical Xid if the driver reports no action or a setting says so, after an
 uncorrectable ECC error in the same cases, or after one from before the agent ran. It stays until a reset, or until an
-administrator clears it. A *passing* trouble (lost, a call that hangs, conditions in conditions.py) lasts as long as the readings
-show it. The mark is reported first: it came first and explains more.
+administrator clears it. A *passing* trouble (lost, a call that hangs, see driver_troubles.py) lasts as long as the readings show
+it. The mark is reported first: it came first and explains more.
 
 A reset is detected by any of: the GPU was lost or gone and is back; its energy counter or its volatile ECC counter, which both
 restart with the driver, has decreased; the driver requested a reset or a reboot and no longer requests any.
@@ -19,8 +19,8 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nodedevice_agent.plugins.nvml import conditions
-from nodedevice_agent.plugins.nvml.conditions import (
+from nodedevice_agent.plugins.nvml import driver_troubles
+from nodedevice_agent.plugins.nvml.driver_troubles import (
     EFFECTS,
     NO_RECOVERY,
     RESETS,
@@ -79,8 +79,8 @@ class Reading(Struct, frozen=True):
 
     hung_call: the NVML function that hangs; failure: why the UUID cannot be read; with either, nothing else is known.
     energy_mj: consumed since the driver was loaded, millijoules. ecc_uncorrected: since the driver was loaded.
-    recovery_action: what the driver requests, see conditions.RECOVERY_ACTIONS. unsettled: Xids that are less than a second older
-    than this reading, which says nothing about these; None: nor about any from before.
+    recovery_action: what the driver requests, see driver_troubles.RECOVERY_ACTIONS. unsettled: Xids that are less than a second
+    older than this reading, which says nothing about these; None: nor about any from before.
     """
 
     hung_call: str = ""
@@ -152,7 +152,7 @@ class GpuHealth(Struct, frozen=True):
 class HealthRules(Struct, frozen=True):
     """harmless_xids: all others take a GPU out of service.
 
-    critical_by_setting, harmless_by_setting: Xids about which the driver's word does not count. effects: see conditions.EFFECTS.
+    critical_by_setting, harmless_by_setting: Xids about which the driver's word does not count. effects: driver_troubles.EFFECTS.
     """
 
     harmless_xids: frozenset[int] = frozenset(APPLICATION_XIDS)
@@ -344,7 +344,7 @@ def _with_conditions(health: GpuHealth, reading: Reading, rules: HealthRules) ->
         reading.fabric,
         health.cause,
     )
-    every = list(conditions.found(now, rules.effects))
+    every = list(driver_troubles.found(now, rules.effects))
     passing = next((trouble for trouble, effect in every if effect == "unhealthy"), None)
     notes = tuple(trouble for trouble, effect in every if effect == "report")
     return replace(health, passing=passing, notes=notes)

@@ -20,11 +20,11 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     file_slug,
 )
 from nodedevice_agent.lib.patient_reads import with_deadlines
-from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import CACHE
-from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.host_files import is_regular
+from nodedevice_agent.plugins.nvml.node_gpus import Fleet
 from nodedevice_agent.plugins.nvml.parts import HeldParts
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, Mount
-from nodedevice_agent.plugins.nvml.conditions import Trouble
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import MPS_MEMORY, MPS_PIPE, MPS_THREADS
 from nodedevice_agent.plugins.nvml.parts import HeldParts, memory_mib
 from nodedevice_agent.plugins.nvml.reasons import GpuReason

@@ -12,7 +12,7 @@ from nodedevice_api import extended_resources
 from nodedevice_api.parts import PartRules, Placement
 
 from nodedevice_agent.plugins.contract import SCOPE, Plugin
-from nodedevice_agent.plugins.nvml.conditions import EFFECTS, Effect
+from nodedevice_agent.plugins.nvml.driver_troubles import EFFECTS, Effect
 from nodedevice_agent.plugins.nvml.health import EccErrors, HealthRules
 from nodedevice_agent.plugins.nvml.mig import mig_prefix
 from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS

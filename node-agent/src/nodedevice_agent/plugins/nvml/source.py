@@ -17,7 +17,6 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 from nodedevice_agent.lib.patient_reads import with_deadlines
 from nodedevice_agent.plugins.nvml.cdi_choice import NowOnHost, fault, now_on_host
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
-from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import (
     AUTO,
     CDI,
@@ -28,7 +27,7 @@ from nodedevice_agent.plugins.nvml.devices import (
     chosen_ways,
     preferred,
 )
-from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.host_files import (
     capabilities,
@@ -43,6 +42,7 @@ from nodedevice_agent.plugins.nvml.host_files import (
 from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
+from nodedevice_agent.plugins.nvml.node_gpus import Fleet
 from nodedevice_agent.plugins.nvml.parts import (
     HeldParts,
     Listing,

@@ -20,11 +20,11 @@ from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.patient_reads import with_deadlines
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
-from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.driver_release import DriverRelease
-from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.limited_source import source_of
+from nodedevice_agent.plugins.nvml.node_gpus import Change, Fleet
 from nodedevice_agent.plugins.nvml.parts import Use, uses_of
 from nodedevice_agent.plugins.nvml.pci_bus import has_nvidia_device
 from nodedevice_agent.plugins.nvml.reader import messages

@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec import structs
-from nodedevice_agent.plugins.nvml.conditions import EFFECTS, RECOVERY_ACTIONS, Fabric, Reported, Trouble, found
+from nodedevice_agent.plugins.nvml.driver_troubles import EFFECTS, RECOVERY_ACTIONS, Fabric, Reported, Trouble, found
 from nodedevice_agent.plugins.nvml.settings import GpuHealthSettings
 
 REMEDY = "see systemctl status nvidia-fabricmanager on the node; the GPU is used again by itself"

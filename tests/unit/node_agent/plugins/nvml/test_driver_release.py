@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, NodeLabels
 from nodedevice_agent.plugins.nvml import driver_release
-from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.driver_release import (
     closed_file,
     is_requested,
@@ -18,6 +17,7 @@ from nodedevice_agent.plugins.nvml.driver_release import (
     request_file,
     withdraw,
 )
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
 
 from tests.fakes.gpu_watch import BOTH, BROKEN, END, FINE, Play

@@ -21,10 +21,10 @@ from nodedevice_agent.plugins.nvml.environment import (
     unset_value,
     variables,
 )
-from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_of
 from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.node_gpus import Fleet
 from nodedevice_agent.plugins.nvml.parts import uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings

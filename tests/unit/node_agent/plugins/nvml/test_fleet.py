@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.plugins.nvml.conditions import Trouble
-from nodedevice_agent.plugins.nvml.fleet import Change, Fleet, Remembered
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
 from nodedevice_agent.plugins.nvml.health import HealthRules, Place, Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.node_gpus import Change, Fleet, Remembered
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 
 A, B, C = (Gpu(f"GPU-{name}", "model", pci_bus_id=f"0000:0{place}:00.0") for place, name in enumerate("abc"))

@@ -16,11 +16,11 @@ from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, C
 from nodedevice_agent.plugins.nvml import cdi_specs
 from nodedevice_agent.plugins.nvml.cdi_choice import Specified, Specs
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
-from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import NEEDED_NODES
-from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.node_gpus import Fleet
 from nodedevice_agent.plugins.nvml.parts import uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings

@@ -2,7 +2,7 @@
 
 import pytest
 from nodedevice_agent.plugins.nvml import health as h
-from nodedevice_agent.plugins.nvml.conditions import Trouble
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Place, Reading
 
 from tests.unit.node_agent.plugins.nvml.health_events import MUTE, RULES, WELL, Xid, lived, read

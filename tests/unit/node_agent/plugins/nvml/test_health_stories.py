@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
-from nodedevice_agent.plugins.nvml.conditions import Fabric
+from nodedevice_agent.plugins.nvml.driver_troubles import Fabric
 from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Reading
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 

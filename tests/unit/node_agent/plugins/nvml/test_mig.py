@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.plugins.nvml.conditions import Trouble
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import LOST
 from nodedevice_agent.plugins.nvml.mig import MigInstance, profile_name

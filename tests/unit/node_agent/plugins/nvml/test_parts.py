@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
-from nodedevice_agent.plugins.nvml.conditions import Trouble
+from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import LOST
 from nodedevice_agent.plugins.nvml.parts import Listing, check_request, listing, parents, preferred_parts, uses_of

@@ -16,9 +16,9 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     HeldDevices,
 )
 from nodedevice_agent.plugins.nvml.environment import GPUSHARE_PREFIX
-from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_of
+from nodedevice_agent.plugins.nvml.node_gpus import Fleet
 from nodedevice_agent.plugins.nvml.parts import uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings

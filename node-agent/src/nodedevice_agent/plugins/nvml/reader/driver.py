@@ -14,7 +14,7 @@ import pynvml
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodedevice_agent.plugins.nvml.conditions import RESET, Fabric
+from nodedevice_agent.plugins.nvml.driver_troubles import RESET, Fabric
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, is_uuid, sysfs_bus_id
 from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.pci_bus import has_nvidia_device

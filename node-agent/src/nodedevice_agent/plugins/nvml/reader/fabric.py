@@ -9,7 +9,7 @@ from typing import Any
 
 import pynvml
 
-from nodedevice_agent.plugins.nvml.conditions import Fabric
+from nodedevice_agent.plugins.nvml.driver_troubles import Fabric
 
 
 def _asking(name: str, structure: Any) -> Callable[[Any], Fabric]:

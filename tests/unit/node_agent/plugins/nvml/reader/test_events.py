@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from nodedevice_agent.plugins.nvml.conditions import Fabric
+from nodedevice_agent.plugins.nvml.driver_troubles import Fabric
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Place
 from nodedevice_agent.plugins.nvml.reader import events

@@ -14,9 +14,9 @@ from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
+from kubectl_nodedevice.why.cluster_reader import Gathering
 from kubectl_nodedevice.why.controllers import gather as controllers
 from kubectl_nodedevice.why.facts import Facts
-from kubectl_nodedevice.why.gathering import Gathering
 
 T = TypeVar("T")
 

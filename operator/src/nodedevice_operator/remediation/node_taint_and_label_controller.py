@@ -32,7 +32,7 @@ from nodedevice_operator.objects.node import (
     node_record,
 )
 from nodedevice_operator.objects.nodedevice import is_real
-from nodedevice_operator.remediation.node_labels import desired_labels, label_changes
+from nodedevice_operator.remediation.node_taint_and_labels import desired_labels, label_changes
 
 log = logging.getLogger(__name__)
 

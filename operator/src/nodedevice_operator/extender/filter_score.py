@@ -13,13 +13,13 @@ from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_kube.planner import MOST_CONTAINERS, Need, at_once, too_few_on_one
 
-from nodedevice_operator.extender.leaving import Leaving
-from nodedevice_operator.extender.needs import taken
+from nodedevice_operator.extender.filter_result import NotFitting, Verdicts, bound_elsewhere, only
 from nodedevice_operator.extender.node_state import Claim, View, view_of
+from nodedevice_operator.extender.pod_requests import taken
 from nodedevice_operator.extender.promises import Promise, Promises
 from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.extender.tentative import Tentative, Tentatives
-from nodedevice_operator.extender.verdicts import NotFitting, Verdicts, bound_elsewhere, only
+from nodedevice_operator.extender.terminating_pods import Leaving
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
-from kubectl_nodedevice.devices import held_words, holders_of, pod_name, short_reason
+from kubectl_nodedevice.device_state import held_words, holders_of, pod_name, short_reason
 from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.shell import NONE, Typed, typed
 from kubectl_nodedevice.text import age, counted, moment, some

@@ -1,10 +1,10 @@
 {{/*
-Reads rules.json as nodedevice_kube.config_rules reads it, so that helm reports what agents and `kubectl nodedevice config validate`
+Reads config_rules.json as nodedevice_kube.config_rules reads it, so that helm reports what agents and `kubectl nodedevice config validate`
 report, and all of it at once. Nothing is rendered here. Once a release: all templates have the same values.
 */}}
 {{- define "nodedevice.check.rules" -}}
 {{- if not (hasKey .Values "_checked") -}}
-{{- $rule := .Files.Get "rules.json" | fromJson -}}
+{{- $rule := .Files.Get "config_rules.json" | fromJson -}}
 {{- $found := dict "list" list -}}
 {{- include "nodedevice.rules" (dict "value" (omit .Values "_checked") "rule" $rule "path" "" "places" (get $rule "x-places" | default dict) "found" $found) -}}
 {{- $_ := set .Values "_checked" true -}}

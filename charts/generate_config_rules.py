@@ -117,10 +117,10 @@ def files() -> dict[Path, str]:
     keys = {key for path in _keys(of_chart) for key in path}
     of_chart["x-places"] = {key: place for key in sorted(keys) if (place := place_of(key, of_chart))}
     made = {
-        _ROOT / "node-agent/src/nodedevice_agent/lib/rules.json": json.dumps(
+        _ROOT / "node-agent/src/nodedevice_agent/lib/config_rules.json": json.dumps(
             for_programs(of_agent), separators=(",", ":")
         ),
-        _ROOT / "charts/nodedevice/rules.json": _compact(for_programs(of_chart)),
+        _ROOT / "charts/nodedevice/config_rules.json": _compact(for_programs(of_chart)),
         _COMMAND / "schemas.json": "{"
         + ",\n".join(f'"{kind}":{_compact(rule)}' for kind, rule in of_command.items())
         + "}",

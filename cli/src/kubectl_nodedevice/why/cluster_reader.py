@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from nodedevice_kube.api_errors import Forbidden, NotFound
 
-from kubectl_nodedevice import release
+from kubectl_nodedevice import release_namespaces
 from kubectl_nodedevice.api import CORE, path_of
 from kubectl_nodedevice.cluster import Json, Release
 from kubectl_nodedevice.reading import Reader
@@ -40,7 +40,7 @@ class Gathering:
     @cached_property
     def release(self) -> Release:
         """Where the release is. Raises ApiError."""
-        return release.find(self.reader.api)
+        return release_namespaces.find(self.reader.api)
 
     def guarded(self, kind: str, read: Callable[[], T], otherwise: T) -> T:
         """What `read` gives. A kind that may not be read is noted; one that the cluster lacks has none.

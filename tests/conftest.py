@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hack.cluster.processes.loopback import reach_loopback_directly
-from tests import examples
+from tests import examples, timeouts
 from tests.conformance.report import KubeletRows
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     is_alone = bool(config.getoption("--kubelet-rows"))
     rows = KubeletRows(is_alone=is_alone, is_strict=is_alone or "ORACLE_SEQUENCES" in os.environ)
     config.pluginmanager.register(rows, "kubelet-rows")
+    config.pluginmanager.register(timeouts, "timeouts-by-folder")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest sorts out what -m deselects

@@ -1,13 +1,14 @@
 """Runs lanes side by side. A lane waits for its own programs only.
 
-The output of a lane is shown when it ends, and kept in build/ci. A run ends with a table, and one line with the sums
-of all lanes.
+Every half a minute a line says how far each lane is. A lane that ends well is one line, with its skipped tests; the output of
+one that fails is shown whole. All output is kept in build/ci. A run ends with a table, and one line with the sums of all lanes.
 """
 
 import asyncio
 import contextlib
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -28,6 +29,10 @@ _HANGS_AFTER_SECONDS: Final = 3600.0
 _GOGC: Final = "400"
 # Programs start hundreds of times; without this, an environment that forbids byte code files makes them compile each time.
 _KEEP_BYTE_CODE: Final = {"PYTHONDONTWRITEBYTECODE": ""}
+_PROGRESS_SECONDS: Final = 30.0
+# at the end of pytest's lines
+_PERCENT: Final = re.compile(rb"\[ *(\d+)%\]")
+_SKIPPED: Final = "SKIPPED"
 
 
 @dataclass(frozen=True)
@@ -57,19 +62,49 @@ def run(title: str, lanes: Sequence[Lane], *, is_gate: bool) -> list[Outcome]:
 
 async def _all(lanes: Sequence[Lane], env: Mapping[str, str], seed: int | None) -> list[Outcome]:
     places = asyncio.Semaphore(_AT_ONCE)
+    # logs by lane
+    under_way: dict[str, Path] = {}
 
     async def one(lane: Lane) -> Outcome:
         if failed := await _build_programs(lane):
             return failed
         async with places:
-            return await _run_lane(lane, env, seed)
+            under_way[lane.name] = _log(lane)
+            try:
+                return await _run_lane(lane, env, seed)
+            finally:
+                del under_way[lane.name]
 
     main = asyncio.current_task()
     assert main is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
-    async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(one(lane)) for lane in lanes]
+    progress = asyncio.create_task(_show_progress(under_way))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(one(lane)) for lane in lanes]
+    finally:
+        progress.cancel()
     return [task.result() for task in running]
+
+
+async def _show_progress(under_way: Mapping[str, Path]) -> None:
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(_PROGRESS_SECONDS)
+        lanes = ", ".join(f"{lane} {how_far(log.read_bytes())}".rstrip() for lane, log in under_way.items())
+        print(f"after {time.monotonic() - began:.0f} s: {lanes or 'building programs'}", flush=True)
+
+
+def how_far(output: bytes) -> str:
+    """The last percentage that pytest printed; empty before the first one and for targets of make."""
+    percents = _PERCENT.findall(output)
+    return f"{int(percents[-1])} %" if percents else ""
+
+
+def _log(lane: Lane) -> Path:
+    path = _BUILD / f"{lane.name}.log"
+    path.touch()
+    return path
 
 
 async def _build_programs(lane: Lane) -> Outcome | None:
@@ -83,7 +118,7 @@ async def _build_programs(lane: Lane) -> Outcome | None:
     if status == 0:
         print(f"{lane.name} has its programs after {seconds:.0f} s", flush=True)
         return None
-    _show_log(f"{lane.name}: its programs", seconds, log)
+    _show_failure(f"{lane.name}: its programs", seconds, log)
     return Outcome(lane.name, False, seconds)
 
 
@@ -110,11 +145,15 @@ def _lacks(names: Sequence[str]) -> bool:
 
 
 async def _run_lane(lane: Lane, env: Mapping[str, str], seed: int | None) -> Outcome:
-    log, report = _BUILD / f"{lane.name}.log", _BUILD / f"{lane.name}.xml"
+    log, report = _log(lane), _BUILD / f"{lane.name}.xml"
     report.unlink(missing_ok=True)
     status, seconds = await _run_logged(_command(lane, report, seed), {**env, **lane.env}, log)
-    _show_log(lane.name, seconds, log)
-    return _outcome(lane.name, report, seconds, is_ok=status == 0)
+    outcome = _outcome(lane.name, report, seconds, is_ok=status == 0)
+    if outcome.is_ok:
+        _show_success(outcome, log)
+    else:
+        _show_failure(lane.name, seconds, log)
+    return outcome
 
 
 async def _run_logged(command: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[int, float]:
@@ -130,8 +169,14 @@ async def _run_logged(command: Sequence[str], env: Mapping[str, str], log: Path)
     return status, time.monotonic() - began
 
 
-def _show_log(title: str, seconds: float, log: Path) -> None:
-    print(f"\n===== {title}, {seconds:.0f} s =====\n{log.read_text(errors='replace')}", flush=True)
+def _show_success(outcome: Outcome, log: Path) -> None:
+    print(f"{outcome.lane}: ok after {outcome.seconds:.0f} s{_numbers(outcome)}")
+    skipped = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(_SKIPPED)]
+    print("".join(f"  {line}\n" for line in skipped), end="", flush=True)
+
+
+def _show_failure(title: str, seconds: float, log: Path) -> None:
+    print(f"\n===== {title}: FAILED after {seconds:.0f} s =====\n{log.read_text(errors='replace')}", flush=True)
 
 
 def _command(lane: Lane, report: Path, seed: int | None) -> list[str]:
@@ -184,10 +229,17 @@ def _outcome(name: str, report: Path, seconds: float, *, is_ok: bool) -> Outcome
 
 def _show(title: str, outcomes: Sequence[Outcome]) -> None:
     print(f"\n{title}:")
-    for each in outcomes:
-        numbers = f"{each.passed} passed, {each.failed} failed, {each.skipped} skipped" if each.passed else ""
-        print(f"  {each.lane:16} {'ok' if each.is_ok else 'FAILED':7} {each.seconds:5.0f} s  {numbers}")
+    for outcome in outcomes:
+        verdict = "ok" if outcome.is_ok else "FAILED"
+        print(f"  {outcome.lane:16} {verdict:7} {outcome.seconds:5.0f} s{_numbers(outcome)}")
     print(closing_line(outcomes), flush=True)
+
+
+def _numbers(outcome: Outcome) -> str:
+    """Empty for a target of make."""
+    if not outcome.passed:
+        return ""
+    return f", {outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped"
 
 
 def closing_line(outcomes: Sequence[Outcome]) -> str:

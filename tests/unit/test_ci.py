@@ -105,7 +105,8 @@ def test_one_lane_that_fails_is_a_failure_of_all(build: Path, capfd: pytest.Capt
     ]
     shown = capfd.readouterr().out
     assert "broken on purpose" in shown
-    assert "profile gate" in shown
+    assert "good: ok after" in shown
+    assert "profile gate" in (build / "good.log").read_text()
     assert shown.rstrip().endswith("1 passed, 1 failed, 0 skipped")
 
 
@@ -122,7 +123,22 @@ def test_a_lane_without_tests_and_a_target_that_fails_are_failures(
     outcomes = runner.run("a trial", lanes, is_gate=False)
     assert [each.is_ok for each in outcomes] == [True, False, False]
     assert runner.closing_line(outcomes) == "1 passed, 2 failed, 0 skipped"
-    assert "profile part" in capfd.readouterr().out
+    assert "profile part" in (build / "good.log").read_text()
+    assert "No rule to make target" in capfd.readouterr().out
+
+
+def test_a_run_says_how_far_its_lanes_are(
+    build: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_PROGRESS_SECONDS", 0.01)
+    (build / "test_it.py").write_text("def test_it(): pass\n")
+    assert runner.run("a trial", [Lane("lane", (str(build / "test_it.py"),))], is_gate=True)[0].is_ok
+    assert re.search(r"^after \d+ s: lane$", capfd.readouterr().out, re.MULTILINE)
+
+
+def test_how_far_pytest_is() -> None:
+    assert runner.how_far(b"") == ""
+    assert runner.how_far(b"..... [  7%]\n.....x [ 41%]\n...") == "41 %"
 
 
 @pytest.fixture

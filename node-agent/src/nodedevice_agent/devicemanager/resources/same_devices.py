@@ -26,7 +26,7 @@ _Kind = tuple[int, Device, Sequence[str]]
 _Said = tuple[str, Mapping[object, tuple[Device, Sequence[str]]], Mapping[str, Identity]]
 
 # For all built-in plugins; devices that are shared and alike count once. A node has some hundred.
-MOST_KINDS: Final = 4096
+MOST_KINDS: Final = 2048
 _TOO_MANY_KINDS: Final = (
     "the configured plugins of this node list more than {0} devices that may be one and the same, so none of this resource is "
     "allocated: narrow its paths or its selection, or those of other resources"

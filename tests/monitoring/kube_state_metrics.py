@@ -1,6 +1,6 @@
 """A kube-state-metrics of our own, as far as its documentation goes: the schema of its configuration, what it makes of objects.
 
-It stands in where the real one cannot be had, so it is strict: a key that is not documented and a value that is no number are
+It stands in where the real one cannot be had, so it is strict: a key that is not documented and a value that is not a number are
 errors here, as is what our configuration does not need and this does not know. Fields and conversions: kube-state-metrics' page
 on custom resource state, and the types of its configuration (v2.17).
 """
@@ -139,7 +139,7 @@ def number(value: Any) -> float:
     if isinstance(value, (bool, int, float)):
         return float(value)
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     if value.lower() in _WORDS:
         return _WORDS[value.lower()]
     # of the forms that Python reads, RFC 3339 has this one alone: a number of bytes is no day

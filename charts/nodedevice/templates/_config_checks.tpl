@@ -51,7 +51,7 @@ The checks of nodedevice_kube.config_checks, under their names. Each is called w
 {{- if kindIs "map" $group -}}
 {{- with include "nodedevice.rules.nameOf" $group -}}
 {{- if hasKey $first . -}}
-{{- include "nodedevice.rules.note" (dict "found" $.found "path" (printf "%sgroups[%d]" $.prefix $at) "text" (printf "its devices are named after %s, as those of groups[%d]; join them" . (get $first .))) -}}
+{{- include "nodedevice.rules.note" (dict "found" $.found "path" (printf "%sgroups[%d]" $.prefix $at) "text" (printf "its devices are named after %s, like the devices of groups[%d]; join them" . (get $first .))) -}}
 {{- else }}{{ $_ := set $first . $at }}{{ end -}}
 {{- end -}}
 {{- end -}}

@@ -49,8 +49,8 @@ report, and all of it at once. Nothing is rendered here. Once a release: all tem
 {{- end }}
 
 {{- define "nodedevice.rules.wrongType" -}}
-{{- $names := dict "object" "object with keys" "array" "list" "string" "text" "integer" "whole number" -}}
-{{- include "nodedevice.rules.shown" .value }} is no {{ get $names .kind | default .kind -}}
+{{- $names := dict "object" "an object with keys" "array" "a list" "string" "text" "integer" "a whole number" "number" "a number" "boolean" "a boolean" -}}
+{{- include "nodedevice.rules.shown" .value }} is not {{ get $names .kind | default .kind -}}
 {{- $example := get .rule "x-example" -}}
 {{- if and (eq .kind "string") (or .isNumber (kindIs "bool" .value)) -}}
 : put it in quotes{{ with $example }}, such as {{ toJson . }}{{ end -}}
@@ -86,9 +86,9 @@ report, and all of it at once. Nothing is rendered here. Once a release: all tem
 {{- else if hasKey $rule "properties" -}}
 {{- $known := keys $rule.properties | sortAlpha -}}
 {{- $near := include "nodedevice.rules.closest" (dict "word" $key "known" $known) -}}
-{{- $text := printf "there is %s" (join ", " $known) -}}
+{{- $text := printf "known: %s" (join ", " $known) -}}
 {{- if $near }}{{ $text = printf "did you mean %s?" $near }}{{ else if get $places $key }}{{ $text = printf "it belongs below %s" (get $places $key) }}{{ end -}}
-{{- include "nodedevice.rules.note" (dict "found" $found "path" $here "text" (print "there is no such key; " $text)) -}}
+{{- include "nodedevice.rules.note" (dict "found" $found "path" $here "text" (print "unknown key; " $text)) -}}
 {{- end -}}
 {{- end -}}
 {{- $isClean := eq $before (len $found.list) -}}
@@ -126,7 +126,7 @@ report, and all of it at once. Nothing is rendered here. Once a release: all tem
 {{- $rule := .rule }}{{ $value := .value -}}
 {{- if and $rule.enum (not (has $value $rule.enum)) -}}
 {{- $near := include "nodedevice.rules.closest" (dict "word" (toString $value) "known" (sortAlpha $rule.enum)) -}}
-{{- include "nodedevice.rules.shown" $value }} is none of {{ join ", " $rule.enum }}{{ with $near }}; did you mean {{ . }}?{{ end -}}
+{{- include "nodedevice.rules.shown" $value }} is not one of {{ join ", " $rule.enum }}{{ with $near }}; did you mean {{ . }}?{{ end -}}
 {{- else if kindIs "string" $value -}}
 {{- $size := len (regexFindAll "(?s)." $value -1) -}}
 {{- $least := int ($rule.minLength | default 0) }}{{ $most := int ($rule.maxLength | default $size) -}}

@@ -235,7 +235,7 @@ _REFUSED: Final = {
     HTTPStatus.UNAUTHORIZED: "a bearer token that the API server accepts is needed",
     HTTPStatus.FORBIDDEN: "this account may not read metrics: grant it get on the nonResourceURL /metrics",
     HTTPStatus.TOO_MANY_REQUESTS: "too many unknown tokens; try again in a second",
-    HTTPStatus.SERVICE_UNAVAILABLE: "the API server does not answer who this is; its state is at /healthz",
+    HTTPStatus.SERVICE_UNAVAILABLE: "the API server does not authenticate this token; its state is at /healthz",
 }
 
 

@@ -69,7 +69,7 @@ def groups(value: Object, path: str) -> Iterator[Problem]:
         if name and first.setdefault(name, at) != at:
             yield (
                 f"{path}.groups[{at}]",
-                f"its devices are named after {name}, as those of groups[{first[name]}]; join them",
+                f"its devices are named after {name}, like the devices of groups[{first[name]}]; join them",
             )
 
 

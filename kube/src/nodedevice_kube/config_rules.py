@@ -31,7 +31,14 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "integer": (int,),
     "number": (int, float),
 }
-_NAMES: Final = {"object": "object with keys", "array": "list", "string": "text", "integer": "whole number"}
+_NAMES: Final = {
+    "object": "an object with keys",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "a boolean",
+}
 
 
 def problems(value: Any, rule: Rule, path: str = "", root: Rule | None = None) -> Iterator[Problem]:
@@ -107,7 +114,7 @@ def _is_of(value: Any, kind: str) -> bool:
 
 
 def _wrong_type(value: Any, kind: str, rule: Rule) -> str:
-    problem = f"{_shown(value)} is no {_NAMES.get(kind, kind)}"
+    problem = f"{_shown(value)} is not {_NAMES.get(kind, kind)}"
     if kind == "string" and isinstance(value, int | float):
         example = rule.get("x-example", "")
         is_octal = len(example) == _MOST_DIGITS and isinstance(value, int) and 0 <= value < 8**_MOST_DIGITS
@@ -154,7 +161,7 @@ def _of_keys(value: dict[Any, Any], rule: Rule, path: str, root: Rule) -> Iterat
         name = str(key)
         here = below(path, name)
         if not isinstance(key, str):
-            yield here, "is no text as a key: put it in quotes"
+            yield here, "is a key that is not text: put it in quotes"
         elif properties and name in properties:
             yield from problems(each, properties[name], here, root)
         elif isinstance(others, dict):
@@ -163,7 +170,7 @@ def _of_keys(value: dict[Any, Any], rule: Rule, path: str, root: Rule) -> Iterat
                 yield here, problem
             yield from problems(each, others, here, root)
         elif properties is not None:
-            yield here, f"there is no such key; {_meant(name, properties, root)}"
+            yield here, f"unknown key; {_meant(name, properties, root)}"
 
 
 def _meant(name: str, properties: Mapping[str, Any], root: Rule) -> str:
@@ -171,7 +178,7 @@ def _meant(name: str, properties: Mapping[str, Any], root: Rule) -> str:
         return f"did you mean {near}?"
     if place := place_of(name, root):
         return f"it belongs below {place}"
-    return f"there is {', '.join(sorted(properties))}" if properties else "there is none"
+    return f"known: {', '.join(sorted(properties))}" if properties else "no key is known"
 
 
 def _of_list(value: list[Any], rule: Rule, path: str, root: Rule) -> Iterator[Problem]:
@@ -192,7 +199,7 @@ def _of_scalar(value: Any, rule: Rule) -> str:
     if choices and value not in choices:
         known = [each if isinstance(each, str) else json.dumps(each) for each in choices]
         near = closest(str(value), known)
-        return f"{_shown(value)} is none of {', '.join(known)}{f'; did you mean {near}?' if near else ''}"
+        return f"{_shown(value)} is not one of {', '.join(known)}{f'; did you mean {near}?' if near else ''}"
     if isinstance(value, str):
         least, most = rule.get("minLength", 0), rule.get("maxLength", len(value))
         if not least <= len(value) <= most:

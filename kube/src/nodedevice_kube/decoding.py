@@ -89,7 +89,7 @@ def read_text(path: Path) -> str:
     except OSError as exc:
         raise Undecodable(exc.strerror or str(exc)) from exc
     except ValueError as exc:
-        raise Undecodable("it is no text in UTF-8") from exc
+        raise Undecodable("it is not text in UTF-8") from exc
 
 
 def _why(exc: BaseException) -> str:
@@ -121,7 +121,7 @@ def _check_size(text: str, loader: type[Any]) -> None:
             aliases += 1
             with_aliases.update(each for each in is_open if each)
             if event.anchor in with_aliases:
-                raise _TooMuch("it has an alias of what has aliases")
+                raise _TooMuch("it has an alias of a node that has aliases")
         if len(is_open) > DEEPEST:
             raise _TooMuch(f"it is nested deeper than {DEEPEST} levels")
         if values > _MOST_VALUES or aliases > DEEPEST:

@@ -225,7 +225,7 @@ def _seconds(name: str, timestamp: Any) -> float | None:
     try:
         moment = datetime.fromisoformat(_text(timestamp))
         if moment.tzinfo is None:
-            raise ValueError("a time without a zone is none")
+            raise ValueError("the time lacks a zone")
         return moment.timestamp()
     except (ValueError, OverflowError) as exc:
         raise CredentialProblem(f"{name} printed an invalid expirationTimestamp", _LOG_IN_AGAIN) from exc

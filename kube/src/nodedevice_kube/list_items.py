@@ -165,7 +165,7 @@ class ListItems:
         """Bytes of the list outside of items. The commas between items are dropped."""
         self._envelope += text.strip(_BETWEEN) if self._is_in_items else text
         if len(self._envelope) > MOST_ENVELOPE_BYTES:
-            raise Undecodable(f"the list has more than {MOST_ENVELOPE_BYTES} bytes beside its items")
+            raise Undecodable(f"the list has more than {MOST_ENVELOPE_BYTES} bytes besides its items")
 
     def _end_of_string(self, chunk: bytes) -> int:
         """The end of the string in which the chunk begins; 0 if it begins outside of strings."""

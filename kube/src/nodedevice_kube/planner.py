@@ -145,7 +145,7 @@ class Planner:
         text = f"no device has {need.count} of {resource} free"
         if most >= need.count:
             return f"{text} and {need.percent} percent of its multiprocessors left"
-        return f"{text} for container {need.container} beside the others of its pod; the most is {most}"
+        return f"{text} for container {need.container} besides the other containers of its pod; the most is {most}"
 
     def can_take(self, needs: Sequence[Need], wanted: Sequence[Parts]) -> bool:
         """Whether these physical devices, one entry for each need, meet all needs by the rules."""

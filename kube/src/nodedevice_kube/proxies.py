@@ -46,9 +46,9 @@ def proxy_of(url: str, origin: str) -> Proxy:
         parts, port = SplitResult("", "", "", "", ""), None
     if parts.scheme in ("https", "socks5", "socks5h"):
         problem = f"{origin} names a proxy by {parts.scheme}://, which nodedevice does not support"
-        raise BadKubeconfig(problem, "name an http:// proxy; it can forward HTTPS connections, too")
+        raise BadKubeconfig(problem, "name an http:// proxy; it also forwards HTTPS connections")
     if parts.scheme != "http" or not parts.hostname:
-        raise BadKubeconfig(f"{origin} is no URL of a proxy", "write it as http://HOST:PORT")
+        raise BadKubeconfig(f"{origin} is not the URL of a proxy", "write it as http://HOST:PORT")
     # Characters of a URL are percent-encoded, but not in the header.
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     authorization = f"Basic {base64.b64encode(pair.encode()).decode()}" if parts.username else ""

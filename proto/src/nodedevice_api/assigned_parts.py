@@ -29,14 +29,14 @@ def decode(text: str, pod_uid: str) -> Assigned:
     except (ValueError, RecursionError) as exc:
         raise ValueError(f"it is not JSON: {str(exc)[:80]}") from exc
     if not isinstance(found, dict) or not isinstance(found.get(_PARTS), dict):
-        raise ValueError(f"it is no object with {_POD_UID} and {_PARTS}")
+        raise ValueError(f"it is not an object with {_POD_UID} and {_PARTS}")
     if found.get(_POD_UID) != pod_uid:
         raise ValueError(f"it is for another pod, of UID {str(found.get(_POD_UID))[:40]!a}")
     for container in _values(found[_PARTS]):
         for parts in _values(container):
             for count in _values(parts):
                 if type(count) is not int or count < 1:
-                    raise ValueError(f"{str(count)[:40]!a} is no number of parts, which is 1 or more")
+                    raise ValueError(f"{str(count)[:40]!a} is not a number of parts, which is 1 or more")
     parts_of: Assigned = found[_PARTS]
     return parts_of
 

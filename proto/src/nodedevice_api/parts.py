@@ -98,6 +98,6 @@ def _ranges(text: str) -> Iterator[tuple[int, int]]:
         match = _RANGE.fullmatch(one)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not before < first <= last:
-            raise ValueError(f"numbers {text[:40]!a} are no ascending ranges such as 0-15,40")
+            raise ValueError(f"numbers {text[:40]!a} are not ascending ranges such as 0-15,40")
         yield first, last
         before = last

@@ -111,7 +111,7 @@ def test_a_client_that_validates_strictly_is_refused_it(held: ControlPlane, path
 def test_to_one_that_does_not_an_agent_refuses_it(held: ControlPlane, path: str, options: list[str]) -> None:
     arguments = ("apply", "--dry-run=server", "--validate=false", "-o", "json", "-f", "-", *options)
     stored = yaml_text.load(held.kubectl(*arguments, stdin=mistyped(path)))["spec"]
-    assert f"spec{path}.{WRONG}: there is no such key" in without_indexes(refusal_of(stored))
+    assert f"spec{path}.{WRONG}: unknown key" in without_indexes(refusal_of(stored))
 
 
 def without_indexes(text: str) -> str:

@@ -35,8 +35,8 @@ def test_the_form() -> None:
     [
         pytest.param("{", "not JSON", id="truncated"),
         pytest.param("[" * 16_000, "not JSON", id="nested too deep"),
-        pytest.param("[]", "no object with podUID and parts", id="a list"),
-        pytest.param('{"podUID":"uid"}', "no object with podUID and parts", id="no parts"),
+        pytest.param("[]", "not an object with podUID and parts", id="a list"),
+        pytest.param('{"podUID":"uid"}', "not an object with podUID and parts", id="no parts"),
         pytest.param(encode("another", _GPU), "for another pod, of UID 'another'", id="copied from another pod"),
         pytest.param(json.dumps({"parts": _GPU}), "for another pod", id="no pod"),
         pytest.param("x" * (MAX_CHARACTERS + 1), "more than 16384 characters", id="too long"),
@@ -62,5 +62,5 @@ def test_another_text_is_refused(text: str, problem: str) -> None:
     ],
 )
 def test_parts_of_another_form_are_refused(parts: Any) -> None:
-    with pytest.raises(ValueError, match=r"by resource, container and device|no number of parts"):
+    with pytest.raises(ValueError, match=r"by resource, container and device|not a number of parts"):
         decode(json.dumps({"podUID": "uid", "parts": parts}), "uid")

@@ -89,14 +89,14 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (_generic(path=[]), "spec.plugins.generic[0].groups[0].path: there is no such key; did you mean paths?"),
+        (_generic(path=[]), "spec.plugins.generic[0].groups[0].path: unknown key; did you mean paths?"),
         (
             _generic(count="3"),
-            'spec.plugins.generic[0].groups[0].count: "3" is no whole number: write a number without quotes',
+            'spec.plugins.generic[0].groups[0].count: "3" is not a whole number: write a number without quotes',
         ),
         (_generic(count=0), "count: 0 is not possible; 1 to 1000 is"),
-        (_generic(count=True), "count: true is no whole number"),
-        (_generic(paths={}), "paths: {} is no list"),
+        (_generic(count=True), "count: true is not a whole number"),
+        (_generic(paths={}), "paths: {} is not a list"),
         (_config({"generic": [{"groups": []}]}), "spec.plugins.generic[0].resourceName: is missing"),
         (
             _config({"generic": [{"resourceName": "no", "groups": [_GROUP]}]}),
@@ -107,18 +107,18 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
             "spec.plugins.generic[1]: a/b is named twice",
         ),
         (_config(None), "spec.plugins: is missing"),
-        (_config({"generic": [None]}), "spec.plugins.generic[0]: null is no object with keys"),
+        (_config({"generic": [None]}), "spec.plugins.generic[0]: null is not an object with keys"),
         # an API server drops the label, and the rest selects all nodes
-        (_config({}, spec={"plugins": {}, "nodeSelector": {"gpu": None}}), "spec.nodeSelector.gpu: null is no text"),
+        (_config({}, spec={"plugins": {}, "nodeSelector": {"gpu": None}}), "spec.nodeSelector.gpu: null is not text"),
         ({**_config({}), "kind": "Pod"}, "only nodedevice.io/v1alpha1, NodeDeviceConfig can be checked here"),
-        ({"delivery": "docker"}, '"docker" is none of auto, kubelet, none, nri'),
+        ({"delivery": "docker"}, '"docker" is not one of auto, kubelet, none, nri'),
         ({"flappingWindowSeconds": float("nan")}, "is not possible"),
         (
             {"agents": {"config": {"runtim": 1}}},
-            "values of the chart: agents.config.runtim: there is no such key; did you mean runtime?",
+            "values of the chart: agents.config.runtim: unknown key; did you mean runtime?",
         ),
-        ({"agent": {}, "operator": {}}, "values of the chart: agent: there is no such key; did you mean agents?"),
-        ({"agents": {}, "plugins": {}}, "plugins: there is no such key; it belongs below agents.config"),
+        ({"agent": {}, "operator": {}}, "values of the chart: agent: unknown key; did you mean agents?"),
+        ({"agents": {}, "plugins": {}}, "plugins: unknown key; it belongs below agents.config"),
         (
             {"operator": {"replicas": 10}, "scheduler": {"httpTimeout": "5"}},
             "operator.replicas: 10 is not possible; 1 to 9 is",
@@ -127,8 +127,8 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
             {"agents": {"extraVolumes": [{"name": "a", "configMapp": {}}]}},
             'agents.extraVolumes[0].configMapp: "configMapp" is not possible as a key here',
         ),
-        ({"agents": {"cdi": "on"}}, 'agents.cdi: "on" is none of auto, true, false'),
-        ({"image": {"tag": 3}}, "image.tag: 3 is no text: put it in quotes"),
+        ({"agents": {"cdi": "on"}}, 'agents.cdi: "on" is not one of auto, true, false'),
+        ({"image": {"tag": 3}}, "image.tag: 3 is not text: put it in quotes"),
         (
             {"agents": {"resources": {"limits": {"memory": "1 Gi"}}}},
             'agents.resources.limits.memory: "1 Gi" is not of the form',
@@ -138,8 +138,8 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
             {"apiVersion": "nodedevice.io/v1alpha1", "spec": {}},
             "apiVersion, kind: are missing; a NodeDeviceConfig begins with",
         ),
-        ([1], "the document: [1] is no object with keys"),
-        ("x", 'the document: "x" is no object with keys'),
+        ([1], "the document: [1] is not an object with keys"),
+        ("x", 'the document: "x" is not an object with keys'),
     ],
 )
 def test_what_is_wrong(run: Run, tmp_path: Path, document: Any, problem: str) -> None:
@@ -163,7 +163,7 @@ def test_what_an_api_server_lists(run: Run, tmp_path: Path) -> None:
     for each in (listed, kind):
         ran = run("config", "validate", _file(tmp_path, {**each, "items": [_generic(), _generic(cout=1)]}))
         assert "NodeDeviceConfig x is valid" in ran.out
-        assert "spec.plugins.generic[0].groups[0].cout: there is no such key; did you mean count?" in ran.out
+        assert "spec.plugins.generic[0].groups[0].cout: unknown key; did you mean count?" in ran.out
         assert run("config", "validate", _file(tmp_path, {**each, "items": []})).status == 2
 
 
@@ -264,7 +264,7 @@ def test_at_a_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return out.getvalue().splitlines()
 
     right = f"\x1b[32m{good}: settings of the agent is valid\x1b[0m"
-    wrong = f'{bad}: settings of the agent: delivery: "docker" is none of auto, kubelet, none, nri'
+    wrong = f'{bad}: settings of the agent: delivery: "docker" is not one of auto, kubelet, none, nri'
     rest = "an agent alone knows the rest: files of its host, and conflicts between configurations"
     assert shown(good) == [right, f"\x1b[90mWhat a schema can say is right; {rest}.\x1b[0m"]
     assert shown(good, bad) == [right, f"\x1b[31m{wrong}\x1b[0m"]
@@ -285,7 +285,7 @@ def test_a_file_that_cannot_be_checked(refused: Callable[..., CliError], tmp_pat
     empty.touch()
     bad.write_bytes(b"\xff")
     remedy = "it has a NodeDeviceConfig, values or settings of the agent"
-    for file, why in ((empty, ("it is empty", remedy)), (bad, ("it is no text in UTF-8", "correct the file"))):
+    for file, why in ((empty, ("it is empty", remedy)), (bad, ("it is not text in UTF-8", "correct the file"))):
         found = refused("config", "validate", str(file))
         assert (found.code, found.problem, found.remedy) == ("BadFile", f"{file}: {why[0]}", why[1])
 

@@ -256,7 +256,7 @@ class Account(MetricsAccess):
         (HTTPStatus.UNAUTHORIZED, "a bearer token that the API server accepts is needed\n"),
         (HTTPStatus.FORBIDDEN, "this account may not read metrics: grant it get on the nonResourceURL /metrics\n"),
         (HTTPStatus.TOO_MANY_REQUESTS, "too many unknown tokens; try again in a second\n"),
-        (HTTPStatus.SERVICE_UNAVAILABLE, "the API server does not answer who this is; its state is at /healthz\n"),
+        (HTTPStatus.SERVICE_UNAVAILABLE, "the API server does not authenticate this token; its state is at /healthz\n"),
     ],
 )
 def test_metrics_are_for_those_who_may_read_them_and_probes_for_everybody(verdict: HTTPStatus, text: str) -> None:

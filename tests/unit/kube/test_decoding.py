@@ -47,7 +47,7 @@ _SECRET = "hunter2"
         (f"\n{_SECRET}: [\n", "it is not YAML: did not find expected node content in line 3"),
         ("a: !!timestamp 2026-99-99", "it is not YAML"),
         (f"- {nested(DEEPEST)}", f"it is nested deeper than {DEEPEST} levels"),
-        ("- &a [1]\n- &b [*a]\n- *b", "it has an alias of what has aliases"),
+        ("- &a [1]\n- &b [*a]\n- *b", "it has an alias of a node that has aliases"),
         ("- &a [1]\n" + "- *a\n" * (DEEPEST + 1), "it has too many values, or aliases"),
     ],
 )
@@ -110,7 +110,7 @@ def test_what_is_no_json(text: str, why: str) -> None:
 
 def test_files(tmp_path: Path) -> None:
     file = tmp_path / "f"
-    for content, why in ((None, "No such file or directory"), (b"\xff", "it is no text in UTF-8")):
+    for content, why in ((None, "No such file or directory"), (b"\xff", "it is not text in UTF-8")):
         if content is not None:
             file.write_bytes(content)
         with pytest.raises(Undecodable) as error:

@@ -1,4 +1,4 @@
-"""The items of a list, wherever its chunks end and whatever is in its strings; and what is no list."""
+"""The items of a list, wherever its chunks end and whatever is in its strings; and what is not a list."""
 
 import contextlib
 import json
@@ -73,7 +73,7 @@ def test_of_one_that_is_too_long_the_start_is_kept(chunk: int) -> None:
 
 
 def test_what_is_long_beside_the_items_is_refused() -> None:
-    with pytest.raises(Undecodable, match="beside its items"):
+    with pytest.raises(Undecodable, match="besides its items"):
         fed(b'{"metadata":"%b","items":[]}' % (b"x" * MOST_ENVELOPE_BYTES))
 
 

@@ -138,38 +138,38 @@ GROUP = "plugins: {generic: [{resourceName: a.b/c, groups: [{paths: [{path: /dev
     [
         pytest.param(
             "somebody: n1\n",
-            ["somebody: there is no such key", "there is advertise", "nodeName"],
+            ["somebody: unknown key", "known: advertise", "nodeName"],
             id="an odd key beside the known ones",
         ),
-        pytest.param("nodeNam: n1\n", ["nodeNam: there is no such key; did you mean nodeName?"], id="a typo"),
+        pytest.param("nodeNam: n1\n", ["nodeNam: unknown key; did you mean nodeName?"], id="a typo"),
         pytest.param(
             f"{GROUP}, path: []}}]}}]}}\n",
-            ["plugins.generic[0].groups[0].path: there is no such key; did you mean paths?"],
+            ["plugins.generic[0].groups[0].path: unknown key; did you mean paths?"],
             id="far down",
         ),
         pytest.param(
             "plugins: {nvml: {slices: yes}}\n",
-            ["plugins.nvml.slices: there is no such key", "handOver"],
+            ["plugins.nvml.slices: unknown key", "handOver"],
             id="where null may be",
         ),
         pytest.param(
             f"{GROUP}, env: {{A: x, B: 1}}}}]}}]}}\n",
-            ["groups[0].env.B: 1 is no text: put it in quotes"],
+            ["groups[0].env.B: 1 is not text: put it in quotes"],
             id="a number among words",
         ),
         pytest.param(
             f"{GROUP}, env: {{A: x, 7: y}}}}]}}]}}\n",
-            ["groups[0].env.7: is no text as a key: put it in quotes"],
+            ["groups[0].env.7: is a key that is not text: put it in quotes"],
             id="a number as a key",
         ),
         pytest.param(
             "plugins: {nvml: {handOver: [cdi, volume]}}\n", ["volume", "cdi, deviceNodes, env"], id="a choice in a list"
         ),
         pytest.param("plugins: {simulatd: []}\n", ["simulatd", "plugins", "did you mean simulated?"], id="far below"),
-        pytest.param("nodeName: 7\n", ["nodeName: 7 is no text"], id="wrong type"),
+        pytest.param("nodeName: 7\n", ["nodeName: 7 is not text"], id="wrong type"),
         pytest.param("nodeName:\n", ["nodeName"], id="no value"),
-        pytest.param("delivery: docker\n", ['delivery: "docker" is none of', *get_args(Delivery)], id="a choice"),
-        pytest.param(f"delivery: {'x' * 9999}\n", ["xxx… is none of auto, kubelet"], id="an endless choice"),
+        pytest.param("delivery: docker\n", ['delivery: "docker" is not one of', *get_args(Delivery)], id="a choice"),
+        pytest.param(f"delivery: {'x' * 9999}\n", ["xxx… is not one of auto, kubelet"], id="an endless choice"),
         pytest.param("logLevel: [debug]\n", ["logLevel"], id="a list for a word"),
         pytest.param("- nodeName: n1\n", ["must be a mapping of settings"], id="a list at the top"),
         pytest.param("just words\n", ["must be a mapping of settings"], id="words"),

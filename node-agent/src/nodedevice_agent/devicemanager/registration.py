@@ -85,7 +85,7 @@ def check_connections(
         )
     new = len(opening) - len(dialled.intersection(known))
     if new >= MAX_OPENING:
-        waits = f"{new} device plugins that registered have not answered yet, which is the limit"
+        waits = f"{new} registered device plugins have not responded yet, which is the limit"
         raise RegistrationRejected(
             "Connections",
             f"{resource_name}: {waits}; register again, or stop plugins that hang",

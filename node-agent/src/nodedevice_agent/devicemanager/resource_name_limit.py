@@ -23,7 +23,7 @@ MAX_NAMES: Final = 256
 _MOST_SHOWN: Final = 5
 # names that have lost their place
 _MOST_REMEMBERED: Final = 64
-_REMEDY: Final = "stop device plugins that it does not need, and delete the NodeDevices of those that are gone"
+_REMEDY: Final = "stop device plugins that it does not need, and delete the NodeDevices of plugins that are gone"
 
 # gives up its own names among these, for the name that gets their place
 Displace = Callable[[Collection[str], str], None]

@@ -71,7 +71,7 @@ def select_preferred(
 # -- the condition Injectable -------------------------------------------------------------------------------------------
 
 _OWN_ENVIRONMENT = (
-    "a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --delivery nri prevents"
+    "a container's own NVIDIA_VISIBLE_DEVICES and limits override its allocation, which --delivery nri prevents"
 )
 
 

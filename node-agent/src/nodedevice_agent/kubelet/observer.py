@@ -122,7 +122,7 @@ class Observer(AttributionSubscriber):
         self._attribution.is_outdated = True
 
     def pods_read(self, found: PodReading) -> None:
-        message = "the kubelet's pod resources cannot be used; what it serves is not shown, or not updated"
+        message = "the kubelet's pod resources cannot be read; its devices are not shown, or not updated"
         self._report("pod resources", message, found.problem)
         if found.rows is None:
             return
@@ -169,4 +169,4 @@ class Observer(AttributionSubscriber):
         # before the first response this is normal: the kubelet may lack the service
         level = logging.WARNING if self.is_known else logging.INFO
         if self._problems.report(message, problem, level, path=str(self._reader.directory.path)) and not problem:
-            log.info("the kubelet answers again", extra={"what": what})
+            log.info("the kubelet responds again", extra={"what": what})

@@ -173,7 +173,7 @@ class PodRows:
         listed = await self.list(kubelet, now)
         if not {*listed}.isdisjoint(asked):
             self._without_get = await self._served_socket()
-            message = "the kubelet does not answer for single pods; all are listed at each change"
+            message = "the kubelet does not serve Get for single pods; all are listed at each change"
             log.info(message, extra={"socket": str(self._socket), "error": str(refused)})
 
     async def _served_socket(self) -> FileIdentity | None:

@@ -203,7 +203,8 @@ class HookFailed(Exception):
 
     def __init__(self, kind: str, error: Exception) -> None:
         super().__init__(
-            f"built-in plugin {kind} failed to decide what it gets ({error!r:.200}); report it with the log of this node's agent"
+            f"built-in plugin {kind} failed to decide about its devices ({error!r:.200}); report it with the log of this node's "
+            "agent"
         )
         self.kind = kind
 

@@ -267,7 +267,7 @@ def _refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> R
                 return Refusal(f"container {container} cannot start again: {lost}")
             return Refusal(
                 f"the response of the device plugin of {a.resource_name} for container {container} was lost with the checkpoint "
-                "or is outdated, and Allocate has not been answered again yet"
+                "or is outdated, and Allocate has not responded again yet"
                 + (f": {version.problem}" if version.problem else ""),
                 is_temporary=True,
             )

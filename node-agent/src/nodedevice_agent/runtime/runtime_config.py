@@ -105,4 +105,4 @@ def _parsed(path: Path, content: bytes) -> Mapping[str, Any]:
     try:
         return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as exc:
-        raise ConfigUnreadable(f"{path} is no valid TOML: {exc}") from exc
+        raise ConfigUnreadable(f"{path} is not valid TOML: {exc}") from exc

@@ -205,9 +205,9 @@ LIBRARY = {"nvml": {"sharing": [{"memory": {"limits": {"library": "/usr/local/vg
         (serial("/dev/../etc/shadow"), "must be a plain path"),
         (serial(mounts=[{"hostPath": "/etc"}]), "hostPath: /etc is not below /dev"),
         (serial(path="ttyUSB0"), "must be an absolute path"),
-        ({"generics": []}, "spec.plugins.generics: there is no such key; did you mean generic?"),
-        ({"hostRoot": "/x"}, "spec.plugins.hostRoot: there is no such key"),
-        ("none", 'spec.plugins: "none" is no object with keys'),
+        ({"generics": []}, "spec.plugins.generics: unknown key; did you mean generic?"),
+        ({"hostRoot": "/x"}, "spec.plugins.hostRoot: unknown key"),
+        ("none", 'spec.plugins: "none" is not an object with keys'),
         (None, ""),
         ({"generic": serial()["generic"] * 2}, "is named twice"),
         ({"nvml": {}, "simulated": [{"resourceName": GPU}]}, "is named twice"),
@@ -217,7 +217,7 @@ LIBRARY = {"nvml": {"sharing": [{"memory": {"limits": {"library": "/usr/local/vg
         ({"simulated": [{"resourceName": "kubernetes.io/x"}]}, "is reserved"),
         (
             {"generics": [], "simulated": 1},
-            "2 mistakes: spec.plugins.generics: there is no such key; did you mean generic?; spec.",
+            "2 mistakes: spec.plugins.generics: unknown key; did you mean generic?; spec.",
         ),
     ],
 )
@@ -235,8 +235,8 @@ def test_what_is_not_valid_is_refused_whole_with_the_remedy(plugins: Any, words:
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("nodeSelectr", "spec.nodeSelectr: there is no such key; did you mean nodeSelector?"),
-        ("x", "spec.x: there is no such key; there is nodeSelector, plugins, priority"),
+        ("nodeSelectr", "spec.nodeSelectr: unknown key; did you mean nodeSelector?"),
+        ("x", "spec.x: unknown key; known: nodeSelector, plugins, priority"),
         ("plugins", ""),
     ],
 )

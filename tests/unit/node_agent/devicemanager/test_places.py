@@ -283,7 +283,7 @@ class TestRefusal:
         assert "3 of 3 more domains" in text
 
     def test_it_says_what_to_do(self) -> None:
-        remedy = "stop device plugins that it does not need, and delete the NodeDevices of those that are gone"
+        remedy = "stop device plugins that it does not need, and delete the NodeDevices of plugins that are gone"
         assert str(refusal(full(), f"{MANY}/new")).endswith(f"which is the limit: 256 of {MANY}; {remedy}")
 
     def test_all_refusals_have_one_text_together(self) -> None:

@@ -236,7 +236,7 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     # a pod waits, with the reason, and the plugin is not called
     manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
     (pending,) = manager.manager.pending(GOOD)
-    assert (pending.reason, "does not answer" in pending.message) == (Reason.ENDPOINT_STOPPED, True)
+    assert (pending.reason, "does not respond" in pending.message) == (Reason.ENDPOINT_STOPPED, True)
     with pytest.raises(PluginFailed, match="does not respond"):
         await connection.pre_start(("d0",))
     assert good.calls_of("Allocate") == good.calls_of("PreStartContainer") == []

@@ -120,10 +120,10 @@ def _field(number: int, content: bytes) -> bytes:
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param(_field(1, _plain_device(_field(1001, b"\xff"))), id="a reason that is no text"),
+        pytest.param(_field(1, _plain_device(_field(1001, b"\xff"))), id="a reason that is not text"),
         pytest.param(_field(1, _plain_device(_field(1003, b"\xff\xff"))), id="attributes that are no map"),
-        pytest.param(_field(1, _plain_device(_field(1003, _field(1, b"\xff")))), id="an attribute that is no text"),
-        pytest.param(_field(1, _plain_device()) + _field(1002, b"\xff"), id="a message that is no text"),
+        pytest.param(_field(1, _plain_device(_field(1003, _field(1, b"\xff")))), id="an attribute that is not text"),
+        pytest.param(_field(1, _plain_device()) + _field(1002, b"\xff"), id="a message that is not text"),
     ],
 )
 def test_fields_of_another_vendor_do_not_affect_the_list(content: bytes) -> None:

@@ -85,7 +85,7 @@ async def test_what_is_read_of_a_configuration_is_not_deep(cluster: KubeClient, 
     server.body = a_list(an_object("deep", 1, f'{{"plugins":{nested(10_000)}}}'))
     [found], _ = await cluster.list(NodeDeviceConfigObject, {})
     outcome = effective(PluginSettings(), [config_of(found)], {}, ()).outcomes["deep"]
-    assert "spec.plugins.a: there is no such key" in outcome.refusal
+    assert "spec.plugins.a: unknown key" in outcome.refusal
     spec: Any = decode(found.spec, Any)
     levels, value = 0, spec["plugins"]
     while isinstance(value, dict):

@@ -117,7 +117,7 @@ def test_each_registration_state_has_its_own_reason_and_message(stand: KubeletRe
     assert status == ("True" if stand is KubeletRegistrationState.REGISTERED else "False")
     assert message.isprintable()
     assert len(message) < 1024
-    own = "; a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --delivery nri prevents"
+    own = "; a container's own NVIDIA_VISIBLE_DEVICES and limits override its allocation, which --delivery nri prevents"
     assert own not in message
     of_gpus = injectable(KubeletRegistration(stand), are_gpus=True)[2]
     plain = injectable(KubeletRegistration(stand))[2]

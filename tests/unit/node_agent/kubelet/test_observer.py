@@ -164,7 +164,7 @@ async def test_a_kubelet_without_get_lists_and_it_is_logged_once(
     await until(lambda: running.holders() == {"one": ("a",)})
     running.allocate("two", "b")
     await until(lambda: running.holders() == {"two": ("b",)})
-    message = "the kubelet does not answer for single pods; all are listed at each change"
+    message = "the kubelet does not serve Get for single pods; all are listed at each change"
     [logged] = [record for record in caplog.records if record.getMessage() == message]
     assert words in logged.__dict__["error"]
     assert running.resources.asked == ["one"]
@@ -244,14 +244,14 @@ async def test_a_kubelet_that_restarts_loses_nothing(running: Kubelet, caplog: p
     await until(lambda: running.holders() == {"one": ("a",)})
     await running.resources.__aexit__()
     running.write()
-    message = "the kubelet's pod resources cannot be used; what it serves is not shown, or not updated"
+    message = "the kubelet's pod resources cannot be read; its devices are not shown, or not updated"
     await until(lambda: message in caplog.messages)
     assert running.holders() == {"one": ("a",)}
     running.resources = PodResources(running.path / POD_RESOURCES)
     running.resources.allocatable = {GPU: {"b": ()}}
     caplog.set_level(logging.INFO)
     async with running.resources:
-        await until(lambda: "the kubelet answers again" in caplog.messages)
+        await until(lambda: "the kubelet responds again" in caplog.messages)
         assert caplog.messages.count(message) == 1
         # the pod is in neither of its answers now
         await until(lambda: running.holders() == {})

@@ -26,7 +26,7 @@ pytestmark = virtual_time
 ROWS = (PodResourcesRow("default", "one", "c0", GPU, ("a",)),)
 CHECKPOINT, RESOURCES, ALLOCATABLE = (
     "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown",
-    "the kubelet's pod resources cannot be used; what it serves is not shown, or not updated",
+    "the kubelet's pod resources cannot be read; its devices are not shown, or not updated",
     "the kubelet does not list allocatable devices; NUMA nodes of its devices are not shown",
 )
 
@@ -152,7 +152,7 @@ async def test_each_problem_is_logged_once_and_so_is_its_end(node: Node, caplog:
         return log_lines(caplog.records)
 
     def expected(level: str) -> list[tuple[str, str, dict[str, Any]]]:
-        over = "the kubelet answers again"
+        over = "the kubelet responds again"
         return [
             (level, CHECKPOINT, {"path": "/k", "error": "why"}),
             (level, RESOURCES, {"path": "/k", "error": "why"}),

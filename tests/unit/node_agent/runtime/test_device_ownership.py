@@ -87,9 +87,9 @@ class TestAsTheRuntimeHasIt:
         ("content", "named"),
         [
             pytest.param(None, "does not exist here", id="none"),
-            pytest.param(b"version = ", "no valid TOML", id="cut off"),
-            pytest.param(b"\xff\xfe", "no valid TOML", id="no text"),
-            pytest.param(b"a = " + b"[" * 5000, "no valid TOML", id="deep"),
+            pytest.param(b"version = ", "not valid TOML", id="cut off"),
+            pytest.param(b"\xff\xfe", "not valid TOML", id="no text"),
+            pytest.param(b"a = " + b"[" * 5000, "not valid TOML", id="deep"),
             pytest.param(b"#" * 600_000, "longer than", id="long"),
             pytest.param(
                 b'imports = ["/nodedevice-none.toml"]', "which .*config.toml imports, does not exist", id="not here"

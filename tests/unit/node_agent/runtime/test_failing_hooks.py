@@ -27,7 +27,7 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
 METHODS = ["reads", "decides", "overrules", "joined", "for_holder", "for_any", "note"]
 MADE = "hook"
 ALL = [*METHODS, MADE]
-WHY = "container main cannot start: built-in plugin nvml failed to decide what it gets (KeyError('a bug'))"
+WHY = "container main cannot start: built-in plugin nvml failed to decide about its devices (KeyError('a bug'))"
 GPU_EDITS = ContainerEdits({"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
 
 

@@ -247,7 +247,7 @@ class TestRefused:
         version = InjectionVersion(None, (held_by("p", "d0", response=None),), (), False, None, problem)
         assert _refusal("main", version, with_plugin().manager.allocate_once) == Refusal(
             f"the response of the device plugin of {GPU} for container main was lost with the checkpoint or is outdated, "
-            f"and Allocate has not been answered again yet{rest}",
+            f"and Allocate has not responded again yet{rest}",
             is_temporary=True,
         )
 

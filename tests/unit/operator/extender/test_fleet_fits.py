@@ -38,7 +38,7 @@ ANY = PartRules(Placement.ANY)
         pytest.param(
             node("a", 40, 30, 20),
             needs(40, 40),
-            "no device has 40 of aliyun.com/gpu-mem free for container c1 beside the others of its pod",
+            "no device has 40 of aliyun.com/gpu-mem free for container c1 besides the other containers of its pod",
             id="two containers, and one GPU for them",
         ),
         pytest.param(node("a", 30), needs(30, 30, inits=1), "", id="a container reuses what its init container had"),

@@ -25,6 +25,6 @@ def answer_problem(resource_name: str, octets: int, kept: Mapping[str, int]) -> 
     else:
         return ""
     return (
-        f"the answers of {whose} take {most // 1024 // 1024} MiB on this node, which is the limit: delete pods that hold devices, "
-        "or have the plugin answer with less, such as the name of a CDI device"
+        f"the responses of {whose} take {most // 1024 // 1024} MiB on this node, which is the limit: delete pods that hold "
+        "devices, or let the plugin respond with less, such as the name of a CDI device"
     )

@@ -119,7 +119,7 @@ class PodAllocation:
         elif resource.presence.is_not_configured:
             why = Reason.NOT_CONFIGURED, f"{name} is not configured on this node any more"
         elif resource.presence.state is not EndpointState.RUNNING:
-            does_not = "does not answer" if resource.presence.is_silent else "is not connected"
+            does_not = "does not respond" if resource.presence.is_silent else "is not connected"
             why = Reason.ENDPOINT_STOPPED, f"the device plugin of {name} {does_not}"
         elif not resource.use.are_cordons_synced:
             why = Reason.CORDONS_NOT_SYNCED, f"the cordons of {name} on this node are not synced yet"

@@ -47,7 +47,7 @@ def test_what_exceeds_it_is_refused_and_the_pod_says_why_until_there_is_room() -
     assert pods(scenario, 5) == ["p0", "p1", "p2"]
     assert scenario.reasons() == {"p3": Reason.ALLOCATE_FAILED, "p4": Reason.ALLOCATE_FAILED}
     (message, _) = (pending.message for pending in scenario.manager.pending(GPU))
-    assert message.startswith("the answers of plugins of example.com take 0 MiB on this node, which is the limit")
+    assert message.startswith("the responses of plugins of example.com take 0 MiB on this node, which is the limit")
     # nothing is reserved for those that wait
     assert (scenario.snapshot().available, scenario.snapshot().allocated) == (5, 3)
     scenario.answer_all([*scenario.gone("p1"), *scenario.passes(60)])
@@ -65,7 +65,7 @@ def test_it_counts_by_domain_and_in_all() -> None:
     # one of another domain, and then there are as many as all may have
     assert sorted(scenario.held(OTHER)) == ["q0/main"]
     (pending,) = scenario.manager.pending(OTHER)
-    assert pending.message.startswith("the answers of device plugins take")
+    assert pending.message.startswith("the responses of device plugins take")
 
 
 def test_answers_of_a_pod_whose_containers_have_not_all_theirs_count() -> None:

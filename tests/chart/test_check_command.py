@@ -132,13 +132,6 @@ def test_a_missing_image_is_no_slow_agent(installed: ControlPlane, as_hook: Comm
     assert found["pod", "agent-2"] == ("NO", "Pending on no node: kubectl describe pod has why")
 
 
-def test_shows_what_it_waits_for(installed: ControlPlane, as_hook: Command) -> None:
-    installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
-    status, output = as_hook("check", "--wait-seconds", "1")
-    assert status == 1
-    assert "waiting up to 1 s for operator, agents" in output
-
-
 def test_missing_rights_are_reported(installed: ControlPlane, as_hook: Command) -> None:
     status, output = as_hook("check", "--wait-seconds", "0", "--namespace", "kube-system")
     assert status == 1

@@ -19,12 +19,11 @@ from nodedevice_operator.objects.node import TAINT
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 from hack import yaml_text
-from hack.cluster.accounts import client_with_token
-from hack.cluster.api import ApiError, Client, Node, NodeDevice, PatchType, Pod
+from hack.cluster.api import Node, NodeDevice, PatchType, Pod
 from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.chart.rendering import hook_manifests, render
+from tests.chart.rendering import render
 from tests.chart.values import Command
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
 
@@ -285,33 +284,6 @@ def test_no_other_namespace_can_be_deleted(installed: ControlPlane, as_hook: Com
     arguments = ["--kubeconfig", str(installed.admin_kubeconfig), "--namespace", "here", "--leases-namespace", "here"]
     done = CliRunner().invoke(operator_main, [*UNINSTALL, *arguments])
     assert (done.exit_code, "here is the operator's own" in done.output) == (2, True)
-
-
-@pytest.fixture
-def account(installed: ControlPlane) -> Iterator[Client]:
-    made = yaml_text.dump_all(hook_manifests("nodedevice-cleanup"))
-    installed.apply(made)
-    with client_with_token(installed, SYSTEM_NAMESPACE, "nodedevice-cleanup") as client:
-        yield client
-    installed.kubectl("delete", "-f", "-", stdin=made)
-
-
-@pytest.mark.parametrize(
-    ("kind", "content", "sentence"),
-    [
-        pytest.param(Node, {"metadata": {"annotations": {"a": "b"}}}, "no annotations", id="an annotation"),
-        pytest.param(Node, {"metadata": {"labels": {"team": "b"}}}, "no labels of a Node", id="a label"),
-        pytest.param(Node, {"spec": {"unschedulable": True}}, "nothing of a Node's spec but the taint", id="drained"),
-        pytest.param(Node.Status, {"status": {"capacity": {"cpu": "1"}}}, "extended resources only", id="cpu"),
-    ],
-)
-def test_of_nodes_it_may_write_no_more_than_an_operator(
-    node: PlayedNode, account: Client, kind: Any, content: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(ApiError) as refused:
-        account.patch(kind, node.name, content, patch_type=PatchType.MERGE)
-    assert refused.value.status.code == 403
-    assert sentence in str(refused.value.status.message)
 
 
 def as_admin(cluster: ControlPlane) -> list[str]:

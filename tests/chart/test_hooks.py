@@ -4,32 +4,10 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.chart import HOOK, is_hook
+from hack.cluster.chart import is_hook
 from tests.chart.rendering import WORK, manifests, named, pod_of, render
 
 pytestmark = pytest.mark.cluster
-
-
-def test_hooks() -> None:
-    """What runs when, and that nothing of a hook outlives it."""
-    hooks = [each for each in manifests() if is_hook(each)]
-    work = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in hooks if each["kind"] in WORK}
-    assert {name: annotations[HOOK] for name, annotations in work.items()} == {
-        "nodedevice-crds": "pre-upgrade",
-        "nodedevice-cleanup": "pre-delete",
-        "nodedevice-image-pull": "test",
-        "nodedevice-check": "test",
-    }
-    weights = {name: int(annotations["helm.sh/hook-weight"]) for name, annotations in work.items()}
-    assert weights.pop("nodedevice-image-pull") < weights["nodedevice-check"]
-    assert set(weights.values()) == {0}
-    policies = {name: annotations["helm.sh/hook-delete-policy"] for name, annotations in work.items()}
-    # of what failed there are Events; the pod of a check has a log
-    assert policies.pop("nodedevice-image-pull") == "before-hook-creation,hook-succeeded,hook-failed"
-    assert set(policies.values()) == {"before-hook-creation,hook-succeeded"}
-    for annotations in (each["metadata"]["annotations"] for each in hooks if each["kind"] not in WORK):
-        assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
-        assert int(annotations["helm.sh/hook-weight"]) < 0
 
 
 _OWN_TAINT = [{"key": "nodedevice.io/unhealthy-devices", "operator": "Exists"}]
@@ -93,21 +71,3 @@ def test_the_job_whose_name_blames_images_does_nothing_else_that_takes_long() ->
     assert {tuple(container["command"]) for container in pod["containers"]} == {("python3", "-ISc", "pass")}
     assert not [container for container in pod["containers"] if "args" in container]
     assert job["spec"]["activeDeadlineSeconds"] == 60
-
-
-@pytest.mark.parametrize(
-    ("values", "more"), [({}, []), ({"crds": {"keep": False, "allowDowngrade": True}}, ["--delete-crds"])]
-)
-def test_arguments_of_the_hooks(values: dict[str, Any], more: list[str]) -> None:
-    [container] = pod_of(named("Job", "nodedevice-cleanup", values))["containers"]
-    assert container["args"] == [
-        "cleanup",
-        "--yes",
-        "--leases-namespace=nodedevice-agents",
-        "--delete-leases-namespace",
-        "--timeout-seconds=180",
-        "--daemon-set=nodedevice-agent",
-        *more,
-    ]
-    [container] = pod_of(named("Job", "nodedevice-crds", values))["containers"]
-    assert container["args"] == ["crds", "apply", "--timeout-seconds=60", *(["--allow-downgrade"] if more else [])]

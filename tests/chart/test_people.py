@@ -256,13 +256,6 @@ def test_cordons_leave_room_for_the_agents_status(installed: ControlPlane, cordo
 ROLES = {"nodedevice-view", "nodedevice-fleet-view", "nodedevice-cordon"}
 
 
-@pytest.mark.parametrize("are_wanted", [True, False])
-def test_they_can_be_left_out(are_wanted: bool) -> None:
-    manifests = render({"peopleRoles": are_wanted})
-    of_people = [each for each in manifests if each["metadata"]["name"] in ROLES]
-    assert {each["metadata"]["name"] for each in of_people} == (ROLES if are_wanted else set())
-
-
 def test_nothing_is_bound() -> None:
     bindings = [each for each in render({}) if each["kind"].endswith("RoleBinding")]
     assert bindings

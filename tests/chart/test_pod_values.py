@@ -45,30 +45,14 @@ REFUSED = {
         {"agents": {"nodeSelector": {"a b": "c"}}},
         "at '/agents/nodeSelector': additional properties 'a b' not allowed",
     ),
-    "a selector's value": ({"operator": {"nodeSelector": {"a": "b c"}}}, "at '/operator/nodeSelector/a': 'b c' does not"),
-    "a label's key": ({"agents": {"podLabels": {"-a": "b"}}}, "at '/agents/podLabels': additional properties '-a' not allowed"),
     "a label's value": ({"agents": {"podLabels": {"a": "b/c"}}}, "at '/agents/podLabels/a': 'b/c' does not match"),
-    "a long value": ({"agents": {"podLabels": {"a": "b" * 64}}}, "at '/agents/podLabels/a': 'bbb"),
     "a long domain": (
         {"agents": {"podLabels": {f"{'a.' * 126}bc/x": "b"}}},
         "at '/agents/podLabels/a.a.",
     ),
-    "an annotation's key": (
-        {"operator": {"podAnnotations": {"a/b/c": "d"}}},
-        "at '/operator/podAnnotations': additional properties 'a/b/c' not allowed",
-    ),
     "the chart's checksum": (
         {"agents": {"podAnnotations": {"checksum/config": "x"}}},
         "at '/agents/podAnnotations/checksum~1config'",
-    ),
-    "a dashboard's label": (dashboards(labels={"a": "b c"}), "at '/monitoring/dashboards/labels/a': 'b c' does not"),
-    "the chart's own label": (
-        dashboards(labels={"helm.sh/chart": "x"}),
-        "at '/monitoring/dashboards/labels/helm.sh~1chart'",
-    ),
-    "a dashboard's annotation": (
-        dashboards(annotations={"a b": "c"}),
-        "at '/monitoring/dashboards/annotations': additional properties 'a b' not allowed",
     ),
     "Exists with a value": (
         tolerated(key="a", operator="Exists", value="b"),
@@ -78,14 +62,9 @@ REFUSED = {
         tolerated(operator="Equal", value="b"),
         "at '/agents/tolerations/0': missing property 'key'",
     ),
-    "nothing at all": (tolerated(), "at '/agents/tolerations/0': missing property 'key'"),
     "seconds without an effect": (
         tolerated(operator="Exists", tolerationSeconds=3),
         "at '/agents/tolerations/0': missing property 'effect'",
-    ),
-    "seconds of another effect": (
-        tolerated(operator="Exists", effect="NoSchedule", tolerationSeconds=3),
-        "at '/agents/tolerations/0/effect': value must be 'NoExecute'",
     ),
     "a resource's name": (
         resources(requests={"memry": "1Gi"}),
@@ -103,23 +82,11 @@ REFUSED = {
         resources(limits={"cpu": 1}, requests={"cpu": "1001m"}),
         "agents.resources.limits.cpu is 1, less than agents.resources.requests.cpu, which is 1001m",
     ),
-    "the chart's own variable": (
-        env({"name": "NODEDEVICE_NODE_NAME", "value": "a"}),
-        "agents.env: NODEDEVICE_NODE_NAME is a setting of the program",
-    ),
     "a setting": (
         env({"name": "NODEDEVICE_DELIVERY", "value": "docker"}),
         "agents.env: NODEDEVICE_DELIVERY is a setting of the program: set agents.config.delivery instead",
     ),
-    "a setting of the operator": (
-        env({"name": "NODEDEVICE_AGENT_GRACE_SECONDS", "value": "x"}, of="operator"),
-        "set operator.config.agentGraceSeconds instead",
-    ),
     "a variable twice": (env({"name": "A"}, {"name": "B"}, {"name": "A"}), "agents.env: A is there twice"),
-    "two values": (
-        env({"name": "A", "value": "b", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
-        "agents.env: A has a value and valueFrom",
-    ),
     "a value from nowhere": (
         env({"name": "A", "valueFrom": {"fieldref": {}}}),
         "at '/agents/env/0/valueFrom': additional properties 'fieldref' not allowed",
@@ -128,7 +95,6 @@ REFUSED = {
         volumes({"name": "config", "emptyDir": {}}),
         "agents.extraVolumes: config is the name of one of the agent's own volumes",
     ),
-    "the volume of /dev": (volumes({"name": "dev", "emptyDir": {}}), "agents.extraVolumes: dev is the name of one of"),
     "a volume twice": (
         volumes({"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}),
         "agents.extraVolumes: a is the name of two volumes",
@@ -137,18 +103,10 @@ REFUSED = {
         volumes({"name": "a", "hostPth": {"path": "/opt"}}),
         "at '/agents/extraVolumes/0': additional properties 'hostPth' not allowed",
     ),
-    "a volume of two types": (
-        volumes({"name": "a", "emptyDir": {}, "hostPath": {"path": "/opt"}}),
-        "at '/agents/extraVolumes/0': maxProperties",
-    ),
     "a mount without a volume": (mounted("/host", "mor"), "agents.extraVolumeMounts: there is no volume mor"),
     "a term of affinity": (
         {"agents": {"affinity": {"nodeAffinity": {"requiredDuringScheduling": {}}}}},
         "at '/agents/affinity/nodeAffinity': additional properties 'requiredDuringScheduling' not allowed",
-    ),
-    "a kind of affinity": (
-        {"agents": {"affinity": {"nodeAfinity": {}}}},
-        "at '/agents/affinity': additional properties 'nodeAfinity' not allowed",
     ),
 }  # fmt: skip
 
@@ -168,22 +126,16 @@ def test_the_hooks_have_the_operators_variables_without_an_operator() -> None:
     ("path", "own"),
     [
         ("/", "/bin"),
-        ("/usr", "/usr/bin"),
-        ("/usr/local", "/usr/local/bin"),
-        ("/opt/", "/opt/nodedevice"),
         ("/opt/nodedevice/more", "/opt/nodedevice"),
-        ("/etc", "/etc/nodedevice"),
         ("/var/lib", "/var/lib/nodedevice"),
         ("/var/run", "/var/run/secrets"),
-        ("/run", "/var/run/secrets"),
-        ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"),
     ],
 )
 def test_nothing_is_mounted_over_what_the_agent_needs(path: str, own: str) -> None:
     assert f"would hide the agent's own {own}: choose another mountPath" in refusal(mounted(path))
 
 
-@pytest.mark.parametrize("path", ["/dev", "/etc/nodedevice/", "/var/lib/nodedevice"])
+@pytest.mark.parametrize("path", ["/dev", "/etc/nodedevice/"])
 def test_nothing_is_mounted_where_something_is(path: str) -> None:
     assert f"something is mounted at {path} already" in refusal(mounted(path))
 
@@ -192,17 +144,11 @@ def test_nothing_is_mounted_where_something_is(path: str) -> None:
     "values",
     [
         pytest.param({"agents": {"nodeSelector": {f"{'a.' * 125}bc/x": "b" * 63, "A_b.c": ""}}}, id="labels"),
-        pytest.param({"agents": {"podAnnotations": {"a.b/C": "any thing: é"}}}, id="annotations"),
         pytest.param(tolerated(operator="Exists"), id="everything"),
         pytest.param(tolerated(operator="Exists", effect="NoExecute", tolerationSeconds=3), id="for some time"),
-        pytest.param(tolerated(key="a.b/c", effect="NoSchedule"), id="without a value"),
-        pytest.param(tolerated(key="a", operator="Exists", value=""), id="an empty value"),
         pytest.param(resources(limits={"memory": "114688Ki", "cpu": "0.02"}), id="as much as is asked for"),
-        pytest.param(resources(limits={"memory": 117440512, "ephemeral-storage": "1e9"}), id="numbers"),
         pytest.param(env({"name": "A"}, {"name": "NVIDIA_A", "valueFrom": {"secretKeyRef": {}}}), id="variables"),
         pytest.param(volumes({"name": "a"}, {"name": "b", "image": {"reference": "x"}}), id="volumes"),
-        pytest.param(mounted("/usr/local/nvidia"), id="inside of /usr"),
-        pytest.param(mounted("/opt/more"), id="beside the program"),
         pytest.param(mounted("/host-dev", "dev"), id="a volume of the agent's own, once more"),
         pytest.param({"agents": {"enabled": False, "env": [{"name": "A"}, {"name": "A"}]}}, id="agents left out"),
     ],

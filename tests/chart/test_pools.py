@@ -42,7 +42,7 @@ def fits(expression: Json, labels: dict[str, str]) -> bool:
     return labels.get(expression["key"]) not in expression["values"]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_each_node_has_one_agent_that_of_the_first_pool(seed: int) -> None:
     dice = random.Random(seed)
     selectors = [
@@ -126,9 +126,6 @@ def test_no_pod_is_selected_by_two_pools() -> None:
     ("pool", "sentence"),
     [
         ([{"name": "a"}], "missing property 'nodeSelector'"),
-        ([{"nodeSelector": {"a": "b"}}], "missing property 'name'"),
-        ([{"name": "a", "nodeSelector": {}}], "minProperties: got 0, want 1"),
-        ([{"name": "A_b", "nodeSelector": {"a": "b"}}], "'A_b' does not match pattern"),
         ([{"name": "a", "nodeSelector": {"a": "b"}, "image": {}}], "additional properties 'image' not allowed"),
         ([{"name": "a", "nodeSelector": {"a": "b"}}] * 2, "agents.pools: two pools are called a"),
         (

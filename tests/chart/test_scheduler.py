@@ -46,31 +46,10 @@ def containers(rendered: list[Values], name: str) -> dict[str, Values]:
         (scheduler(service=True), "scheduler.enabled and scheduler.service are both true: the first installs a second"),
         (scheduler(managedResources=[]), "scheduler.managedResources is empty: name the resources with parts"),
         (
-            {"scheduler": {"service": True}},
-            "scheduler.managedResources is empty: name the resources with parts that the extender is asked about",
-        ),
-        (
             scheduler(managedResources=["kubernetes.io/gpu"]),
             "scheduler.managedResources: kubernetes.io/gpu: names in kubernetes.io are reserved",
         ),
-        (scheduler(managedResources=["gpu"]), "at '/scheduler/managedResources/0': 'gpu' does not match"),
         (scheduler(schedulerName="default-scheduler"), "scheduler.schedulerName is default-scheduler, which is the"),
-        (scheduler(policy="pack"), "at '/scheduler/policy': value must be one of 'binpack', 'spread'"),
-        (scheduler(weight=0), "at '/scheduler/weight': minimum"),
-        (scheduler(httpTimeout="5"), "at '/scheduler/httpTimeout': '5' does not match pattern"),
-        (scheduler(clientConnection={"qps": 0}), "at '/scheduler/clientConnection/qps': minimum"),
-        (scheduler(replicas=0), "at '/scheduler/replicas': minimum"),
-        (scheduler(tls={"clientNames": []}), "at '/scheduler/tls/clientNames': minItems"),
-        (scheduler(clusterIP="extender.local"), "at '/scheduler/clusterIP': 'extender.local' does not match"),
-        (scheduler(server=True), "at '/scheduler': additional properties 'server' not allowed"),
-        (
-            scheduler(extender={"config": {"logLevel": "loud"}}),
-            "at '/scheduler/extender/config/logLevel': value must be one of",
-        ),
-        (
-            scheduler(extender={"config": {"address": ":8888"}}),
-            "at '/scheduler/extender/config': additional properties 'address' not allowed",
-        ),
         (
             scheduler(env=[{"name": "NODEDEVICE_LOG_LEVEL", "value": "debug"}]),
             "NODEDEVICE_LOG_LEVEL is a setting of the program: set scheduler.extender.config.logLevel instead",
@@ -80,16 +59,8 @@ def containers(rendered: list[Values], name: str) -> dict[str, Values]:
             "scheduler.extender.httpPort is 8888, where the extender answers kube-scheduler: choose another, such as 8081",
         ),
         (
-            {"scheduler": {"service": True, "managedResources": ["a.b/c"], "extender": {"httpPort": 8888}}},
-            "scheduler.extender.httpPort is 8888, where the extender answers kube-scheduler: choose another",
-        ),
-        (
             scheduler(extender={"httpPort": 10259}),
             "scheduler.extender.httpPort is 10259, the port of kube-scheduler in the same pod: choose another",
-        ),
-        (
-            scheduler(resources={"requests": {"memory": "64Gi"}}),
-            "scheduler.resources.limits.memory is 2Gi, less than scheduler.resources.requests.memory, which is 64Gi",
         ),
         (
             scheduler(extender={"resources": {"limits": {"memory": "64Mi"}}}),
@@ -104,10 +75,8 @@ def test_refuses(values: Values, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("version", "tag"),
     [
-        ("v1.37.2", "v1.37.2"),
         ("v1.34.4-gke.1036000", "v1.34.4"),
         ("v1.34.4+k3s1", "v1.34.4"),
-        ("v1.34.2-eks-0123abc", "v1.34.2"),
         ("v1.38.0-rc.1", "v1.38.0-rc.1"),
     ],
 )
@@ -122,11 +91,6 @@ def test_every_container_has_a_limit_of_memory() -> None:
     assert [
         each["name"] for pod in pods for each in pod["containers"] if "memory" not in each["resources"]["limits"]
     ] == []
-
-
-def test_the_extender_alone_may_have_the_port_of_a_scheduler() -> None:
-    alone = {"scheduler": {"service": True, "managedResources": ["a.b/c"], "extender": {"httpPort": 10259}}}
-    assert render(alone)
 
 
 def test_its_image_can_be_another() -> None:
@@ -352,13 +316,8 @@ def alone(*cidrs: str, policies: bool = True) -> Values:
     "cidr",
     [
         "10.0.0.5/32",
-        "0.0.0.0/0",
-        "192.168.100.0/24",
-        "fd00::/64",
         "::/0",
-        "::1/128",
         "2001:db8:0:1:2:3:4:5/128",
-        "1::2:3/9",
     ],
 )
 def test_the_extenders_port_can_be_for_some_addresses_alone(cidr: str) -> None:
@@ -371,9 +330,8 @@ def test_the_extenders_port_can_be_for_some_addresses_alone(cidr: str) -> None:
 @pytest.mark.parametrize(
     "cidr",
     [
-        *("10.0.0.5", "10.0.0.256/24", "10.0.0/24", "10.0.0.0/33", "010.0.0.0/8", "10.0.0.0/", "10.0.0.0/8 ", ""),
-        *("node-1/32", "10.0.0.0/8\n"),
-        *("fd00::/129", "fd00::", "fd00:::/64", "1:2:3:4:5:6:7/64", "1:2:3:4:5:6:7:8:9/64", "1::2::3/64", "fd0g::/64"),
+        *("10.0.0.5", "10.0.0.256/24", "10.0.0.0/33", "", "10.0.0.0/8\n", "node-1/32"),
+        *("fd00::/129", "fd00::", "1::2::3/64"),
     ],
 )
 def test_what_is_no_range_of_addresses_is_refused(cidr: str) -> None:

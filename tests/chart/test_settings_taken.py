@@ -72,19 +72,10 @@ def meant(config: Values) -> agent_settings.AgentSettings:
     "config",
     [
         pytest.param(simulated("a/b", f"{'a' * 63}.{'b' * 63}/{'C' * 63}", f"{'a.' * 121}bc/x_.-y"), id="resource names"),
-        pytest.param(simulated(idPrefix="x" * 54), id="prefix"),
-        pytest.param(simulated(idPrefix=""), id="no prefix"),
-        pytest.param(path(path="/dev/.a/..b/.../c.."), id="dots in a path"),
         pytest.param(path(path="/dev/*/?[a-c]*x*"), id="wildcards"),
-        pytest.param(path(permissions="mwr", mountPath="/dev/b/"), id="permissions"),
-        pytest.param(path(permissions="w", mountPath=""), id="no mount path"),
         pytest.param(mount(hostPath="/", containerPath="/host/", readOnly=True), id="mount"),
-        pytest.param(group(env={"_A.b-c": "x"}), id="variable"),
-        pytest.param({"plugins": {"hostRoot": "/host"}}, id="host's root"),
         pytest.param(select(usb={"vendor": "046D", "product": "", "serial": "A*", "port": "1-2.*"}), id="USB"),
         pytest.param(select(udev={"ID_SERIAL": "a b*", "ID_V4L_CAPABILITIES": "*:capture:*"}), id="udev"),
-        pytest.param(select(subsystems=["video4linux", "usb"], mountPath="/dev/b/", permissions="rwm"), id="subsystems"),
-        pytest.param(nvml(libraryDir="/usr/lib", cdiKind="a.b-c/d_e", modelResourceNames={"*T4*": "x.y/z"}), id="GPUs"),
         pytest.param(
             nvml(
                 mig="mixed",
@@ -98,7 +89,6 @@ def meant(config: Values) -> agent_settings.AgentSettings:
             id="shared GPUs",
         ),
         pytest.param({"allocateRetry": {"a.b/c": "never", "*": "always"}}, id="a word for each resource"),
-        pytest.param({"numaNodes": "0-1, 4", "podResourcesSocket": ""}, id="NUMA nodes"),
         pytest.param({"numaNodes": "", "runtimeGraceSeconds": 0.00001, "flappingWindowSeconds": 1e-7}, id="small numbers"),
     ],
 )  # fmt: skip
@@ -106,7 +96,7 @@ def test_what_the_agent_takes_helm_takes(config: Values, tmp_path: Path) -> None
     assert read(config, tmp_path) == meant(config)
 
 
-@pytest.mark.parametrize("nodes", ["0", "3-3", "0008-0010,1", " 1000-1023 , 0 ", "999-1019"])
+@pytest.mark.parametrize("nodes", ["0008-0010,1", " 1000-1023 , 0 "])
 def test_numa_nodes_that_the_agent_takes_helm_takes(nodes: str) -> None:
     assert read_topology("none", "container", nodes).numa_nodes
     assert render({"agents": {"config": {"numaNodes": nodes}}})
@@ -121,12 +111,10 @@ def test_texts_arrive_as_they_are(tmp_path: Path) -> None:
     ("resource", "sentence"),
     [
         ("gpu", "at '/operator/config/heldDevicePolicy': additional properties 'gpu' not allowed"),
-        ("**", "at '/operator/config/heldDevicePolicy': additional properties '**' not allowed"),
         (
             "kubernetes.io/gpu",
             "operator.config.heldDevicePolicy: kubernetes.io/gpu: names in kubernetes.io are reserved",
         ),
-        ("requests.a/gpu", "operator.config.heldDevicePolicy: requests.a/gpu: a name that begins with requests."),
     ],
 )
 def test_what_the_operator_refuses_helm_refuses(resource: str, sentence: str, tmp_path: Path) -> None:
@@ -138,7 +126,7 @@ def test_what_the_operator_refuses_helm_refuses(resource: str, sentence: str, tm
     assert sentence in refusal({"operator": {"config": config}})
 
 
-@pytest.mark.parametrize("seconds", [0.00001, 0.25, 3, 3_000_000, 1e21])
+@pytest.mark.parametrize("seconds", [0.00001, 3_000_000, 1e21])
 def test_numbers_arrive_as_they_are(seconds: float, tmp_path: Path) -> None:
     config = {
         "evictionDelaySeconds": seconds,

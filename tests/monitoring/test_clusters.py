@@ -1,15 +1,13 @@
 """Panels about single programs in a Prometheus of two clusters, whose agents and operators have the same addresses."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from hack.cluster.errors import BinaryError
-from tests.monitoring import expressions, prometheus
+from tests.monitoring import expressions
 from tests.monitoring.prometheus import promtool
 
 _CLUSTERS = ("east", "west")
@@ -44,24 +42,3 @@ def test_each_program_is_shown_once(title: str, job: str, tmp_path: Path) -> Non
     (tmp_path / "test.yaml").write_text(yaml.safe_dump(tests))
     with pytest.raises(AssertionError, match="duplicate series"):
         promtool("test", "rules", "test.yaml", folder=tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    prometheus._found.cache_clear()
-    yield
-    prometheus._found.cache_clear()
-
-
-def test_where_it_cannot_be_had_its_tests_are_skipped_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def find(names: list[str]) -> None:
-        asked.extend(names)
-        raise BinaryError("promtool", "could not be fetched", "run `apt-get update`")
-
-    monkeypatch.setattr(prometheus, "find", find)
-    for _ in range(2):
-        with pytest.raises(pytest.skip.Exception, match="run `apt-get update`"):
-            prometheus.program("promtool")
-    assert asked == ["promtool"]

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 from nodedevice_api import names
@@ -55,13 +54,6 @@ def test_every_path_is_in_the_crd(resource: ksm.Resource) -> None:
             assert at is not None, f"{resource.group_version_kind.kind} has no {'.'.join(path)}: {part}"
 
 
-def test_what_is_not_documented_is_refused() -> None:
-    config = yaml.safe_load(CONFIG.read_text())
-    config["spec"]["resources"][0]["metrics"][0]["each"]["info"]["labelFromPath"] = {}
-    with pytest.raises(msgspec.ValidationError, match="labelFromPath"):
-        ksm.read(yaml.safe_dump(config))
-
-
 def test_series_of_an_object_are_those_in_the_documentation() -> None:
     """The documentation's own examples, in its own words."""
     conditions = ksm.Gauge(["status", "conditions"], {"type": ["type"]}, value_from=["status"])
@@ -88,16 +80,6 @@ def test_series_of_an_object_are_those_in_the_documentation() -> None:
     ]
 
 
-def test_what_is_not_there_is_zero_where_the_configuration_says_so() -> None:
-    """An object without a status, too."""
-    kind = ksm.GroupVersionKind("myteam.io", "v1", "Foo")
-    for nil_is_zero, expected in ((True, [0.0, 0.0, 3.0]), (False, [3.0])):
-        gauge = ksm.Gauge(["status", "n"], nil_is_zero=nil_is_zero)
-        resource = ksm.Resource(kind, [ksm.Metric("n", "", ksm.Each("Gauge", gauge=gauge))])
-        found = ksm.samples(resource, [{}, {"status": {}}, {"status": {"n": 3}}])
-        assert [one.value for one in found] == expected
-
-
 def test_parts_models_memory_and_pending_pods() -> None:
     """Each path finds something in records of the API; the scene of test_live has none of these."""
     [resource] = [each for each in resources() if each.group_version_kind.kind == names.NODE_DEVICE]
@@ -117,27 +99,6 @@ def test_parts_models_memory_and_pending_pods() -> None:
     assert made["device_part_memory_bytes"] == {of_memory: 2**30}
     infos = [one for one in ksm.samples(resource, status_objects.node_devices()) if one.name.endswith("_device_info")]
     assert {one.labels["model"] for one in infos} == {"Tesla T4"}
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (True, 1),
-        (3, 3),
-        ("True", 1),
-        ("Unknown", 0),
-        ("1970-01-01T00:01:00Z", 60),
-        ("43.21", 43.21),
-        ("20260101", 20260101),
-    ],
-)
-def test_numbers(value: Any, expected: float) -> None:
-    assert ksm.number(value) == expected
-
-
-def test_no_number() -> None:
-    with pytest.raises(ValueError, match="Running"):
-        ksm.number("Running")
 
 
 def _paths(resource: ksm.Resource) -> Iterator[ksm.Path]:

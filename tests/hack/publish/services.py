@@ -2,16 +2,11 @@
 
 import base64
 import contextlib
-import socket
-import struct
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from hack.cluster.build.binaries import find
@@ -69,26 +64,6 @@ def package_index(folder: Path) -> Iterator[Service]:
         process = Process("pypiserver", command, folder / "index.log")
         with _running(process, Service(f"127.0.0.1:{port}", folder), "/simple/") as service:
             yield service
-
-
-class _HangsUp(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(HTTPStatus.OK)
-        self.end_headers()
-
-    def do_POST(self) -> None:
-        # at once (a reset), and not once all has arrived
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.connection.close()
-
-
-@contextlib.contextmanager
-def index_that_hangs_up() -> Iterator[str]:
-    """Answers, and ends the connection while a file is sent, without a word. Its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _HangsUp) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from hack.release import __main__ as release_command
 from hack.release import images, oci
 from hack.release.distributions import DISTRIBUTIONS
 from hack.release.sums import digest, write
-from tests.hack.publish.services import PASSWORD, USER, Service, index_that_hangs_up, package_index, registry
+from tests.hack.publish.services import PASSWORD, USER, Service, package_index, registry
 from tests.hack.release.committed import committed_copy
 
 _ROOT = Path(__file__).parents[3]
@@ -165,14 +165,6 @@ def test_what_is_installed_from_there_is_what_was_released(
     assert len(list((index.folder / "packages").iterdir())) == 2 * len(DISTRIBUTIONS), "wheel and sdist of each"
 
 
-def test_once_more_changes_nothing(dist: Path, to: Service, index: Service) -> None:
-    first, second = (_publish(dist, f"{to.address}/team", "--unsigned", *_to_index(index)) for _ in range(2))
-    assert (first.returncode, second.returncode) == (0, 0), second.stderr
-    # digests, that of the chart included, in which Helm has written when it was pushed
-    assert first.stdout.splitlines()[-3:] == second.stdout.splitlines()[-3:]
-    assert "nodedevice@sha256:" in second.stdout.splitlines()[-1]
-
-
 def test_a_changed_file_is_found_before_anything_is_sent(dist: Path, to: Service) -> None:
     with (dist / "nodedevice-agent-0.1.0.oci.tar").open("ab") as archive:
         archive.write(b"x")
@@ -181,14 +173,6 @@ def test_a_changed_file_is_found_before_anything_is_sent(dist: Path, to: Service
         "publish: nodedevice-agent-0.1.0.oci.tar is not what SHA256SUMS says: it was changed after the release: "
         "make it again with `make release`"
     )
-    assert _is_empty(to)
-
-
-def test_a_missing_file_and_no_release_at_all(dist: Path, to: Service, tmp_path: Path) -> None:
-    (dist / "NOTES.md").unlink()
-    assert "NOTES.md is missing in" in _refused(_publish(dist, f"{to.address}/team", "--unsigned"))
-    said = _refused(_publish(tmp_path / "nothing", f"{to.address}/team", "--unsigned"))
-    assert said.endswith("nothing has no release: make one with `make release VERSION=… REGISTRY=…`")
     assert _is_empty(to)
 
 
@@ -221,17 +205,6 @@ def test_an_index_that_refuses_leaves_nothing_to_install(dist: Path, to: Service
     assert _tags(to, "nodedevice") == ["0.1.0"]
 
 
-def test_an_index_that_hangs_up_may_have_refused_the_user(dist: Path, to: Service) -> None:
-    """Some servers answer before they have read the file, and the answer does not always arrive."""
-    with index_that_hangs_up() as address:
-        # uv retries for ten seconds
-        once = {**_USER, "UV_HTTP_RETRIES": "0"}
-        said = _refused(_publish(dist, f"{to.address}/team", "--unsigned", "--index", address, environ=once))
-    assert ": log in: " in said
-    assert "It hung up while a file was sent" in said
-    assert _tags(to, "nodedevice-agent") == []
-
-
 def test_a_version_that_is_there_is_not_replaced(dist: Path, to: Service) -> None:
     assert _publish(dist, f"{to.address}/team", "--unsigned").returncode == 0
     operator, agent = (f"{to.address}/team/nodedevice-{program}" for program in ("operator", "agent"))
@@ -239,41 +212,6 @@ def test_a_version_that_is_there_is_not_replaced(dist: Path, to: Service) -> Non
     said = _refused(_publish(dist, f"{to.address}/team", "--unsigned"))
     assert said.startswith(f"publish: {agent}:0.1.0 is there with other content: release another VERSION")
     assert _crane(to, "digest", f"{agent}:0.1.0") == _crane(to, "digest", f"{operator}:0.1.0")
-
-
-def test_a_registry_that_is_away(dist: Path, port: int) -> None:
-    said = _refused(_publish(dist, f"127.0.0.1:{port}/team", "--unsigned"))
-    assert said.startswith(f"publish: 127.0.0.1:{port}/team was not published to (")
-    assert said.endswith(": check its address, and that this machine reaches it")
-
-
-def test_an_index_that_is_away(dist: Path, to: Service) -> None:
-    said = _refused(_publish(dist, f"{to.address}/team", "--unsigned", "--index", "http://127.0.0.1:9/"))
-    assert said.endswith("check its address, and that this machine reaches it")
-    assert _is_empty(to)
-
-
-# wrong whatever there is to publish, and what is said of it
-_WRONG = {
-    "no registry": (["", "--unsigned"], "no REGISTRY is given: write it as REGISTRY=registry.example.com/team"),
-    "an address": (["https://registry.example.com", "--unsigned"], "is not a prefix of an image: write it as"),
-    "no key": (["registry.example.com/team"], "nothing is given to sign with: name a private key of cosign's in KEY"),
-    "no such key": (["registry.example.com/team", "--key", "no.key"], "KEY=no.key is not a file: make one with"),
-    "both": (["registry.example.com/team", "--key", "no.key", "--unsigned"], "KEY and UNSIGNED are both given"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "refusal"), _WRONG.values(), ids=_WRONG)
-def test_arguments_that_do_not_fit_are_refused_before_there_is_a_release(
-    tmp_path: Path, arguments: list[str], refusal: str
-) -> None:
-    assert refusal in _refused(_publish(tmp_path / "dist", *arguments))
-    assert refusal in _refused(_publish(tmp_path / "dist", *arguments, "--check"))
-
-
-def test_arguments_that_fit_are_found_so_without_a_release(tmp_path: Path) -> None:
-    done = _publish(tmp_path / "dist", "registry.example.com/team", "--unsigned", "--check")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_another_registry_than_the_charts(dist: Path) -> None:

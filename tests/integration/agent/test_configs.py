@@ -1,16 +1,11 @@
 """NodeDeviceConfigs on a real API server, and an agent that applies them while it runs."""
 
-import asyncio
-import json
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nodedevice_api.names import ConfigCondition
-
-from tests.integration.agent_process import AGENT_USER, condition, until
+from tests.integration.agent_process import AGENT_USER, until
 from tests.integration.configured_node import SERIAL, SIMULATED, ConfiguredNode, simulated
-from tests.integration.operator_process import OperatorProcess
 
 
 async def test_plugins_come_change_and_go_with_their_configuration(configured: ConfiguredNode) -> None:
@@ -56,25 +51,6 @@ async def test_configurations_cost_two_watches(configured: ConfiguredNode) -> No
 
     wanted = {"nodedeviceconfigs": 2, "nodes": 1, "pods": 1, "nodedevices": 1, "resourceslices": 1}
     await until(lambda: watched() == wanted, lambda: f"{watched()} becomes {wanted}")
-
-
-async def test_the_status_follows_in_fifteen_seconds(configured: ConfiguredNode, operator: OperatorProcess) -> None:
-    configured.start_agent()
-    await configured.node.agent.until_logged("serving device plugins")
-    loop = asyncio.get_running_loop()
-    for generation, priority in ((1, 0), (2, 5)):
-        began = loop.time()
-        await configured.configure("a", simulated(2), priority)
-        name = f"{configured.node.name}-a"
-
-        def is_taken(name: str = name, generation: int = generation) -> bool:
-            found = configured.node.control_plane.kubectl("get", "nodedeviceconfig", name, "-o", "json")
-            status = json.loads(found).get("status", {})
-            conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
-            return status.get("observedGeneration") == generation and conditions.get(ConfigCondition.ACCEPTED) == "True"
-
-        await until(is_taken, lambda: "it is taken")
-        assert loop.time() - began <= 15
 
 
 async def test_a_list_changes_without_a_moment_in_which_it_is_empty(configured: ConfiguredNode) -> None:
@@ -157,14 +133,3 @@ async def test_a_node_that_starts_without_an_api_server_has_its_plugins(
     await configured.configure("a", simulated(4))
     configured.start_agent()
     await configured.until_total(SIMULATED, 4)
-
-
-async def test_a_damaged_file_is_as_good_as_none(configured: ConfiguredNode) -> None:
-    node = configured.node
-    node.state_dir.mkdir()
-    (node.state_dir / "configs.json").write_text('{"labels": 3')
-    await configured.configure("a", simulated(2))
-    configured.start_agent()
-    await node.agent.until_logged("cannot read the configurations that were known last; waiting for the API server")
-    seen = await node.until_numbers(total=2, allocated=0, available=2, resource_name=SIMULATED)
-    assert condition(seen, "Registered")["status"] == "True"

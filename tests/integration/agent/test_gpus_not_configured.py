@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
 
 from hack.cluster.api import Node
@@ -56,20 +55,6 @@ async def test_gpus_and_the_names_of_their_instances(configured: ConfiguredNode,
     await until_deleted(configured, TWO)
     await configured.remove("a")
     await until_deleted(configured, "nvidia.com/a100")
-
-
-async def test_gpus_that_the_agents_file_lost(configured: ConfiguredNode, a100: FakeNvml) -> None:
-    node = configured.node
-    file = node.folder / "agent.yaml"
-    file.write_text(yaml.safe_dump({"plugins": nvml()}))
-    configured.start_agent(**{"--config": str(file)})
-    await until_capacity(configured, 8, ONE)
-    await until_capacity(configured, 1, GPU)
-    await node.agent.stop()
-    file.write_text("{}")
-    configured.start_agent(**{"--config": str(file)})
-    await until_deleted(configured, ONE)
-    await until_deleted(configured, GPU)
 
 
 async def test_the_gpu_operators_label_closes_nvml(configured: ConfiguredNode, a100: FakeNvml) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, CONFIGS_ANNOTATION, node_device_name
 
-from hack.cluster.api import ApiError, Client, Lease, NodeDevice, PatchType
+from hack.cluster.api import Client, Lease, NodeDevice, PatchType
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.agent.two_agents import NAME, A, body, lease, owner, publishing, refused
 from tests.integration.crds.custom_resources import apply_status, free
@@ -45,15 +45,10 @@ Tampering = Callable[[Fields], Fields]
 TAMPERING: dict[str, Tampering] = {
     "adds an entry of somebody": lambda fields: [*fields, entry(SOMEBODY)],
     "adds a nested entry of somebody": lambda fields: [*fields, entry(SOMEBODY, fieldsV1=nested())],
-    "adds a nested entry of its own": lambda fields: [*fields, entry(AGENT_FIELD_MANAGER, fieldsV1=nested())],
     "adds an entry four levels deep": lambda fields: [*fields, entry(AGENT_FIELD_MANAGER, fieldsV1=nested(3))],
     "adds a nested entry of its own applies": lambda fields: [
         *(each for each in fields if (each["manager"], each.get("subresource")) != (AGENT_FIELD_MANAGER, None)),
         entry(AGENT_FIELD_MANAGER, "Apply", fieldsV1=nested()),
-    ],
-    "adds an entry of its own for status": lambda fields: [
-        *fields,
-        entry(AGENT_FIELD_MANAGER, subresource="status", fieldsV1=nested()),
     ],
     "adds an entry of the operator for status": lambda fields: [
         *fields,
@@ -141,10 +136,6 @@ class Leases:
         fields = _of_leases(tampering(self.stored()["metadata"]["managedFields"]))
         return self._patch({"metadata": {"managedFields": fields}}, PatchType.MERGE)
 
-    def strategic(self, tampering: Tampering) -> Any:
-        fields = _of_leases(tampering(self.stored()["metadata"]["managedFields"]))
-        return self._patch({"metadata": {"managedFields": fields}}, PatchType.STRATEGIC)
-
     def json(self, tampering: Tampering) -> Any:
         return self._patch(
             json_patch(_of_leases(tampering(self.stored()["metadata"]["managedFields"]))), PatchType.JSON
@@ -177,7 +168,7 @@ def own_lease(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None
 
 KINDS: dict[type[NodeDevices | Leases], list[str]] = {
     NodeDevices: ["create", "put", "merge", "json"],
-    Leases: ["create", "put", "merge", "strategic", "json"],
+    Leases: ["create", "put", "merge", "json"],
 }
 OF_OTHERS = {(NodeDevices, "put"), (NodeDevices, "merge"), (NodeDevices, "json")}
 ROWS = [
@@ -214,7 +205,7 @@ def test_as_they_were_read_they_may_be_sent_back(
 
 
 @pytest.mark.usefixtures("written", "own_lease")
-@pytest.mark.parametrize("manager", [SOMEBODY, "nodedevice-operator", "", "nodedevice-agent-2"])
+@pytest.mark.parametrize("manager", [SOMEBODY, ""])
 def test_it_writes_as_no_other_manager(cluster: ControlPlane, agents: dict[str, Client], manager: str) -> None:
     agent = agents[A]
     own: Any = Lease.from_dict(Leases(agent, cluster).stored())
@@ -261,15 +252,6 @@ def test_a_write_to_status_brings_none(cluster: ControlPlane, agents: dict[str, 
             one for one in before["metadata"]["managedFields"] if one["manager"] != AGENT_FIELD_MANAGER
         ]
         assert "'f:a'" not in str(found)
-
-
-@pytest.mark.usefixtures("written")
-@pytest.mark.parametrize("tampering", [pytest.param(t, id=n) for n, t in TAMPERING.items()])
-def test_an_apply_brings_none(cluster: ControlPlane, agents: dict[str, Client], tampering: Tampering) -> None:
-    for name, resource in ((NAME, ""), (node_device_name(A, NEW), NEW)):
-        made = body([owner(cluster, A)], name, A, resource or "example.com/gpu", managedFields=tampering([]))
-        with pytest.raises(ApiError, match="managedFields must be nil"):
-            agents[A].apply(made, force=True, dry_run=True)
 
 
 # -- what others did to its Lease ------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 By whichever way it is taken out. What pods hold stays theirs, and a resource that comes back is served as before.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -223,18 +222,6 @@ async def test_a_configuration_that_was_deleted_while_the_agent_was_away(configu
     await until_deleted(configured)
 
 
-async def test_a_foreign_plugin_of_the_same_name_is_served_as_any_other(configured: ConfiguredNode) -> None:
-    await started(configured)
-    node = configured.node
-    await configured.remove("a")
-    await until_deleted(configured)
-    plugin = await node.free_plugin(3, SIMULATED)
-    await until_capacity(configured, 3)
-    await plugin.stop()
-    seen = await node.until(lambda seen: seen["endpoint"]["state"] != "Running", SIMULATED)
-    assert condition(seen, "Registered")["reason"] == "EndpointStopped"
-
-
 async def test_a_foreign_plugin_that_serves_it_already_keeps_it(configured: ConfiguredNode) -> None:
     await started(configured)
     node = configured.node
@@ -317,15 +304,3 @@ async def test_who_does_not_know_the_configurations_ends_nothing(configured: Con
     configured.start_agent(**{"--config": str(file)})
     await until_capacity(configured, 2)
     assert node.object(SIMULATED)["metadata"]["uid"] == uid
-
-
-async def test_a_label_that_is_back_within_a_moment(configured: ConfiguredNode) -> None:
-    """Whatever of it the agent and the operator have seen, all is as before in the end."""
-    await started(configured)
-    for pause in (0.0, 0.02, 0.1, 0.3):
-        await configured.label(None)
-        await asyncio.sleep(pause)
-        await configured.label(configured.node.name)
-        await configured.until_reported({"a": {"generation": 1}})
-        await configured.node.until(lambda seen: condition(seen, "Ready").get("status") == "True", SIMULATED)
-        await until_capacity(configured, 2)

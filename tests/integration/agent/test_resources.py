@@ -60,13 +60,6 @@ async def test_a_new_version_of_a_plugin_takes_over_without_a_gap(node: AgentNod
     assert seen["endpoint"]["state"] == "Running"
 
 
-async def test_two_resources_are_two_objects(node: AgentNode) -> None:
-    await node.plugin(2)
-    await node.plugin(1, "example.com/nic")
-    await node.until_numbers(total=2, allocated=0, available=2)
-    await node.until_numbers(total=1, allocated=0, available=1, resource_name="example.com/nic")
-
-
 async def test_a_hundred_thousand_devices_are_all_counted_and_partly_listed(node: AgentNode) -> None:
     name = "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0-{:06}"
     await node.plugin({name.format(index): FakeDevice(healthy=index != 7) for index in range(100_000)})
@@ -112,13 +105,9 @@ async def test_an_administrator_takes_a_device_out_and_back_by_one_line(node: Ag
 @pytest.mark.parametrize(
     "edit",
     [
-        pytest.param({"available": 0}, id="a number"),
         pytest.param({"total": 3, "devicesOmitted": 1}, id="numbers that fit each other"),
         pytest.param({"devices": None}, id="something taken away"),
-        pytest.param({"waiting": [{"podUID": "x", "container": "c", "reason": "Mine"}]}, id="something added"),
-        pytest.param({"allocationsOmitted": 7}, id="a count added"),
         pytest.param({"conditions": []}, id="all conditions taken away"),
-        pytest.param({"endpoint": {"state": "Gone"}, "agent": {"version": "9"}}, id="what it says of the agent"),
     ],
 )
 async def test_an_edited_status_is_restored(node: AgentNode, edit: dict[str, object]) -> None:
@@ -183,16 +172,6 @@ async def test_the_deletion_of_an_object_sticks_once_its_plugin_is_gone(agent_no
     assert GPU not in (await agent_node.agent.get("/metrics"))[1]
     await plugin.join(agent_node.plugin_dir)
     await agent_node.until_numbers(total=2, allocated=0, available=2)
-
-
-async def test_the_built_in_simulated_plugin(node: AgentNode) -> None:
-    node.agent.kill()
-    config = node.folder / "agent.yaml"
-    config.write_text(json.dumps({"plugins": {"simulated": [{"resourceName": GPU, "count": 3}]}}))
-    node.start_agent({"--config": str(config)})
-    await node.until_numbers(total=3, allocated=0, available=3)
-    await node.pod("one", limits=[2])
-    await node.until_numbers(total=3, allocated=2, available=1)
 
 
 def _untimed(status: dict[str, object]) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from nodedevice_api.names import AGENTS_NAMESPACE, node_device_name
+from nodedevice_api.names import AGENTS_NAMESPACE
 
 from tests.fakes.plugin import FakeDevice
 from tests.fakes.sockets import listening
-from tests.integration.agent_process import GPU, AgentNode, until
+from tests.integration.agent_process import AgentNode, until
 
 
 def logged(node: AgentNode, *levels: str) -> list[str]:
@@ -190,18 +190,6 @@ async def test_another_file_at_the_socket_path_is_an_error(agent_node: AgentNode
     assert in_the_way.exists()
 
 
-async def test_a_directory_that_a_kubelet_serves_is_taken_over_when_it_stops(agent_node: AgentNode) -> None:
-    agent_node.plugin_dir.mkdir()
-    socket_path = agent_node.plugin_dir / "kubelet.sock"
-    with listening(socket_path):
-        agent_node.start_agent()
-        line = await agent_node.agent.until_logged("waiting for the plugin directory")
-        assert "it listens on kubelet.sock" in line["error"]
-        inode = socket_path.stat().st_ino
-    assert socket_path.stat().st_ino == inode
-    await agent_node.free_plugin(1)
-
-
 async def test_a_kubelet_that_takes_the_directory_later_has_it_until_it_ends(node: AgentNode) -> None:
     await node.free_plugin(1)
     await node.agent.until_ready()
@@ -261,22 +249,3 @@ async def test_nothing_but_the_lease_is_written_while_nothing_changes(node: Agen
     await until(lambda: renewals() > seen, lambda: f"the lease is renewed: {node.writes()}")
     assert node.writes()[before:] == ["update leases"]
     assert logged(node, "warning", "error") == warned
-
-
-async def test_a_nodedevice_that_belongs_to_another_node_is_not_touched(node: AgentNode) -> None:
-    """Two nodes whose agents run beside each other, each with its own objects."""
-    await node.free_plugin(1)
-    other = node_device_name(f"{node.name}-other", GPU)
-    body = f"""
-apiVersion: nodedevice.io/v1alpha1
-kind: NodeDevice
-metadata: {{name: {other}}}
-spec: {{nodeName: {node.name}-other, resourceName: {GPU}}}
-"""
-    await asyncio.to_thread(node.control_plane.apply, body)
-    await node.agent.stop()
-    node.agent.start()
-    await node.agent.until_ready()
-    show = ["get", "nodedevice", other, "-o=jsonpath={.status}"]
-    assert await asyncio.to_thread(node.control_plane.kubectl, *show) == ""
-    await asyncio.to_thread(node.control_plane.kubectl, "delete", "nodedevice", other)

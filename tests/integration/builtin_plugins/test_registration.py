@@ -46,14 +46,6 @@ async def test_socket_is_private_and_gone_after_a_stop(manager: Manager, plugin_
     assert [path.name for path in plugin_dir.iterdir()] == ["kubelet.sock"]
 
 
-async def test_waits_for_a_manager_that_comes_later(plugin_dir: Path, tmp_path: Path) -> None:
-    late = Manager(plugin_dir)
-    async with running(gpus(), plugin_dir, tmp_path):
-        await late.start()
-        await late.until_listed(GPU, ["gpu-0", "gpu-1"])
-    await late.stop()
-
-
 async def test_waits_for_the_plugin_directory(tmp_path: Path) -> None:
     plugin_dir = tmp_path / "not" / "yet"
     late = Manager(plugin_dir)
@@ -93,14 +85,6 @@ async def test_registers_again_with_a_restarted_manager(manager: Manager, plugin
             await manager.start()
             await manager.until(lambda: {r.resource_name for r in manager.registrations} == {GPU, SERIAL})
             await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
-
-
-async def test_registers_again_when_only_kubelet_sock_is_replaced(served: Manager, plugin_dir: Path) -> None:
-    other = Manager(plugin_dir)
-    await served.stop()
-    await other.start()
-    await other.until_listed(GPU, ["gpu-0", "gpu-1"])
-    await other.stop()
 
 
 async def test_a_new_kubelet_sock_equal_to_the_old_one_is_noticed(

@@ -1,6 +1,5 @@
 """Selections of the generic plugin over real sockets: a fake host, whose udevd is the test, and the real kernel's devices."""
 
-import asyncio
 import contextlib
 import fcntl
 import os
@@ -140,14 +139,6 @@ async def test_the_kernel_reports_a_device(
         await manager.until(lambda: f"loop{_LOOP}" in (manager.latest(SERIAL) or {}))
         fcntl.ioctl(loop_control, _LOOP_CTL_REMOVE, _LOOP)
         await manager.until(lambda: f"loop{_LOOP}" not in (manager.latest(SERIAL) or {}))
-
-
-async def test_the_kernels_events_wake(loop_control: int) -> None:
-    woken = asyncio.Event()
-    with Uevents(woken.set):
-        fcntl.ioctl(loop_control, _LOOP_CTL_ADD, _LOOP)
-        async with asyncio.timeout(60):
-            await woken.wait()
 
 
 async def test_without_the_kernels_events(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,9 @@ from typing import Any, cast
 
 import pytest
 from nodedevice_agent.plugins.simulated.control import set_health, set_missing, show, state_path
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.device_manager import Manager
-from tests.integration.builtin_plugins.plugins import GPU, asking_for, gpus, running
+from tests.integration.builtin_plugins.plugins import GPU, asking_for
 
 
 async def test_health_follows_the_state_file(served: Manager, tmp_path: Path) -> None:
@@ -68,24 +67,7 @@ async def test_no_flip_of_five_hundred_is_lost(served: Manager, tmp_path: Path) 
     assert len(served.lists[GPU]) == 501
 
 
-async def test_the_last_of_many_flips_at_once_is_what_is_listed(served: Manager, tmp_path: Path) -> None:
-    for flip in range(501):
-        set_health(tmp_path, GPU, "gpu-0", healthy=flip % 2 == 1)
-    await served.until_listed(GPU, {"gpu-0": "Unhealthy", "gpu-1": "Healthy"})
-
-
 async def test_allocate_passes_the_simulated_devices_to_the_container(served: Manager) -> None:
     (answer,) = (await served.dial(GPU).Allocate(asking_for(["gpu-1", "gpu-0"]))).container_responses
     assert dict(answer.envs) == {"EXAMPLE_COM_GPU": "gpu-0,gpu-1"}
     assert dict(answer.annotations) == {GPU: "gpu-0,gpu-1"}
-
-
-async def test_prefers_devices_of_one_numa_node(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
-    async with running(gpus(4, numaNodes=2), plugin_dir, tmp_path):
-        await manager.until_listed(GPU, [f"gpu-{index}" for index in range(4)])
-        request = api_pb2.PreferredAllocationRequest()
-        request.container_requests.add(
-            available_deviceIDs=["gpu-0", "gpu-1", "gpu-3"], must_include_deviceIDs=["gpu-1"], allocation_size=2
-        )
-        (answer,) = (await manager.dial(GPU).GetPreferredAllocation(request)).container_responses
-    assert list(answer.deviceIDs) == ["gpu-1", "gpu-3"]

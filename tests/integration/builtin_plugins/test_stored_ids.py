@@ -116,17 +116,6 @@ async def test_a_stick_that_changes_its_firmware_stays_the_pods(node: HostedMana
     assert (node.available(STICK), node.available(OTHER)) == (0, 0)
 
 
-async def test_what_is_free_again_goes_by_its_new_id(node: HostedManager) -> None:
-    node.pod_gone("pod-a")
-    node.pod_gone("pod-b")
-    await node.until(lambda: node.available(STICK) == 1)
-    assert shown(node, STICK) == {"usb-port-2-1": "", CORDONED: "cordoned"}
-    assert (
-        list(shown(node, CAMERA)) == [LINK.replace("usbv2", "usb").rpartition("-")[0][:-1]]
-        or node.available(CAMERA) == 1
-    )
-
-
 async def configure(node: HostedManager, wanted: PluginSettings) -> None:
     node.configure(wanted)
     names = [generic.resource_name for generic in wanted.generic]

@@ -144,14 +144,6 @@ def test_a_sentence_and_a_remedy(client: Client, enter: Type, arguments: tuple[s
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_check(client: Client, enter: Type) -> None:
-    """Of the kinds at least; nothing else runs here."""
-    ran = enter("check", "--wait-seconds", "0", "-o", "json")
-    states = {each["name"]: each["state"] for each in json.loads(ran.stdout)["items"]}
-    assert states["nodedevices.nodedevice.io"] == "Good"
-    assert ran.returncode == 1
-
-
 _ROOT: Final = Path(__file__).parents[3]
 _BLOCK: Final = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

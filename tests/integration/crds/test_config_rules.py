@@ -142,12 +142,9 @@ def test_every_entry_point_takes_what_is_right(name: str, cluster: ControlPlane,
 
 
 EMPTIED: list[tuple[Any, Any]] = [
-    ({"nodeSelector": {"pool": "a"}, "plugins": {}}, {"nodeSelector": {}, "plugins": {}}),
     ({"plugins": group()}, {"plugins": {}}),
-    ({"plugins": group()}, {"plugins": {"generic": []}}),
     ({"plugins": group(env={"A": "x"})}, {"plugins": group(env={})}),
     ({"plugins": {"nvml": {"mig": "single"}}}, {"plugins": {"nvml": {}}}),
-    ({"plugins": {"nvml": {"health": {"fabric": "ignore"}}}}, {"plugins": {"nvml": {"health": {}}}}),
 ]
 
 

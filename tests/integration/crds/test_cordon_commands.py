@@ -15,7 +15,7 @@ from hack.cluster.api import Client, NodeDevice, PatchType
 from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.shell import shell_environment
-from tests.integration.crds.custom_resources import Body, apply_status, free, node_device
+from tests.integration.crds.custom_resources import Body, node_device
 
 pytestmark = pytest.mark.cluster
 
@@ -91,11 +91,6 @@ def cordons(client: Client) -> dict[str, Body]:
     return {each["id"]: {name: note for name, note in each.items() if name != "id"} for each in found}
 
 
-def test_the_functions_have_no_comments() -> None:
-    """An interactive zsh takes them for commands."""
-    assert "#" not in FUNCTIONS
-
-
 @pytest.mark.parametrize("shell", _SHELLS, indirect=True)
 def test_the_commands_as_they_stand(client: Client, enter: Type) -> None:
     cordon, uncordon = COMMANDS.strip().splitlines()
@@ -169,7 +164,7 @@ def test_two_first_cordons(client: Client, enter: Type, programs: Path) -> None:
     assert list(cordons(client)) == ["theirs-1", "gpu-1"]
 
 
-@pytest.mark.parametrize("device", [0, 2, 3])
+@pytest.mark.parametrize("device", [0, 3])
 def test_uncordons_its_own_when_the_list_moves(client: Client, enter: Type, programs: Path, device: int) -> None:
     """Somebody removes the first: what was the last place is none any more."""
     given(client, *(f"gpu-{n}" for n in range(4)))
@@ -177,12 +172,6 @@ def test_uncordons_its_own_when_the_list_moves(client: Client, enter: Type, prog
     done = enter(f"uncordon {_NAME} gpu-{device}")
     assert (done.returncode, count.read_text().count("\n")) == ((0, 2) if device else (1, 1))
     assert list(cordons(client)) == [f"gpu-{n}" for n in range(4) if n not in (0, device)]
-
-
-def test_a_write_of_the_agent_is_no_obstacle(client: Client, enter: Type) -> None:
-    apply_status(client, _NAME, free("gpu-0"))
-    assert enter(f"cordon {_NAME} gpu-0 fan").returncode == 0
-    assert list(cordons(client)) == ["gpu-0"]
 
 
 def test_a_device_that_is_cordoned_already_names_who_did_it(client: Client, enter: Type) -> None:
@@ -200,7 +189,6 @@ def test_a_device_that_is_cordoned_already_names_who_did_it(client: Client, ente
     ("command", "answer"),
     [
         pytest.param(f"uncordon {_NAME} gpu-7", "gpu-7 is not cordoned", id="not cordoned"),
-        pytest.param("cordon node-z.example.com.gpu gpu-7 fan", '"node-z.example.com.gpu" not found', id="no object"),
         pytest.param(f"BY='' cordon {_NAME} '' fan", "should be at least 1 chars long", id="no device"),
     ],
 )
@@ -221,16 +209,3 @@ def test_words_with_spaces_and_quotes(client: Client, enter: Type) -> None:
     assert notes["by"] == 'Al "Bo" Ice'
     assert enter(f"""uncordon {_NAME} 'GPU "0" \\1'""").returncode == 0
     assert cordons(client) == {}
-
-
-def test_an_editor_loses_what_was_cordoned_meanwhile(client: Client, enter: Type, programs: Path) -> None:
-    """Why the pages warn of it: no version goes with the list that kubectl edit sends."""
-    given(client, "gpu-0")
-    editor = programs / "editor"
-    patch = '[{"op": "add", "path": "/spec/cordonedDevices/-", "value": {"id": "gpu-1"}}]'
-    editor.write_text(
-        f"#!/bin/sh\nkubectl patch nodedevice {_NAME} --type=json -p '{patch}'\nsed -i 's/- id: gpu-0/- id: gpu-2/' $1\n"
-    )
-    editor.chmod(0o755)
-    assert enter(f"kubectl edit nodedevice {_NAME}", KUBE_EDITOR=str(editor)).returncode == 0
-    assert list(cordons(client)) == ["gpu-2"]

@@ -38,18 +38,13 @@ def stored(client: Client) -> Iterator[str]:
     "spec",
     [
         pytest.param({}, id="as small as can be"),
-        pytest.param({"resourceName": "v/x"}, id="domain without a dot"),
-        pytest.param({"resourceName": "example.com/A_b.C-9"}, id="capitals, underscore and dot in the name"),
         pytest.param({"resourceName": f"{'d' * 70}.example.com/gpu"}, id="label longer than 63, as Kubernetes allows"),
         pytest.param({"resourceName": f"a{LONGEST_DOMAIN}/{LONGEST_NAME}"}, id="longest domain and longest name"),
-        pytest.param({"resourceName": "notkubernetes.example.com/gpu"}, id="kubernetes in the domain"),
         pytest.param({"resourceName": "dra.kubernetes.io/devices"}, id="of a DRA driver of Kubernetes' own"),
         pytest.param(
             {"resourceName": "requests.example.com/devices"}, id="of a DRA driver whose name begins as a quota's"
         ),
-        pytest.param({"nodeName": "ip-10-0-0-1.eu.compute.internal"}, id="node name with dots"),
         pytest.param({"cordonedDevices": [{"id": "*", "reason": "all of it"}, {"id": "gpu-0"}]}, id="cordons"),
-        pytest.param({"cordonedDevices": [{"id": "i" * 128, "reason": "r" * 1024}]}, id="longest cordon"),
         pytest.param(
             {"cordonedDevices": [{"id": "gpu-0", "by": "é" * 128, "at": "2026-01-01T12:00:00.123456789+01:00"}]},
             id="longest notes",
@@ -71,14 +66,8 @@ def noted(**notes: Any) -> Body:
 
 REFUSED_NOTES = [
     pytest.param(noted(by=""), "by in body should be at least 1 chars long", id="by nobody"),
-    pytest.param(noted(by="b" * 129), "cordonedDevices[0].by: Too long", id="by of 129"),
     pytest.param(noted(by="alice\nbob"), "cordonedDevices[0].by in body should match", id="by on two lines"),
-    pytest.param(noted(by=7), "by in body must be of type string", id="by a number"),
     pytest.param(noted(at="yesterday"), 'at in body must be of type date-time: "yesterday"', id="at a word"),
-    pytest.param(noted(at="2026-01-01"), "at in body must be of type date-time", id="at a day"),
-    pytest.param(noted(at="2026-01-01T12:00:00"), "at in body must be of type date-time", id="at without a time zone"),
-    pytest.param(noted(at=""), "at in body must be of type date-time", id="at nothing"),
-    pytest.param(noted(at=f"2026-01-01T12:00:00.{'1' * 20}Z"), "cordonedDevices[0].at: Too long", id="at of 40"),
 ]
 
 
@@ -86,26 +75,16 @@ REFUSED_NOTES = [
     ("spec", "sentence"),
     [
         pytest.param({"resourceName": "gpu"}, SHAPE, id="no domain"),
-        pytest.param({"resourceName": "example.com/a/b"}, SHAPE, id="two slashes"),
         pytest.param({"resourceName": "Example.com/gpu"}, SHAPE, id="capital in the domain"),
-        pytest.param({"resourceName": "example..com/gpu"}, SHAPE, id="empty label"),
-        pytest.param({"resourceName": "-example.com/gpu"}, SHAPE, id="domain begins with a dash"),
-        pytest.param({"resourceName": "example.com/gpu-"}, SHAPE, id="name ends with a dash"),
-        pytest.param({"resourceName": "example.com/"}, SHAPE, id="empty name"),
         pytest.param({"resourceName": f"example.com/{LONGEST_NAME}n"}, SHAPE, id="name of 64"),
         pytest.param(
             {"resourceName": f"aa{LONGEST_DOMAIN}/gpu"},
             "the domain may have at most 244 characters, so that requests.<name> stays valid for quotas",
             id="domain of 245",
         ),
-        pytest.param({"resourceName": None}, "spec.resourceName", id="no resource name"),
-        pytest.param({"nodeName": None}, "spec.nodeName", id="no node name"),
         pytest.param({"nodeName": ""}, "spec.nodeName in body should be at least 1 chars long", id="empty node name"),
         pytest.param({"nodeName": "node_a"}, "spec.nodeName in body should match", id="no DNS name"),
-        pytest.param({"nodeName": "n" * 254}, "spec.nodeName: Too long", id="node name of 254"),
         pytest.param({"cordonedDevices": [{"reason": "fan"}]}, "cordonedDevices[0].id: Required", id="cordon of what?"),
-        pytest.param({"cordonedDevices": [{"id": ""}]}, "should be at least 1 chars long", id="cordon of nothing"),
-        pytest.param({"cordonedDevices": [{"id": "i" * 129}]}, "cordonedDevices[0].id: Too long", id="id of 129"),
         *REFUSED_NOTES,
         pytest.param(
             {"cordonedDevices": [{"id": "a"}, {"id": "a"}]},

@@ -54,23 +54,6 @@ async def plugin(agent: Mirroring) -> AsyncIterator[FakePlugin]:
     await found.stop()
 
 
-async def test_calls_are_passed_on(agent: Mirroring, kubelet: Manager, plugin: FakePlugin) -> None:
-    await kubelet.until_listed(GPU, ["d0", "d1"])
-    assert [node.ID for node in kubelet.lists[GPU][0][0].topology.nodes] == [0]
-    reported = kubelet.options[GPU]
-    assert (reported.pre_start_required, reported.get_preferred_allocation_available) == (True, True)
-    stub = kubelet.dial(GPU)
-    asked = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=["d1", "d0"], allocation_size=1)
-    preferred = await stub.GetPreferredAllocation(api_pb2.PreferredAllocationRequest(container_requests=[asked]))
-    # the fake prefers high IDs
-    assert list(preferred.container_responses[0].deviceIDs) == ["d1"]
-    wanted = api_pb2.ContainerAllocateRequest(devices_ids=["d1", "d0"])
-    answer = await stub.Allocate(api_pb2.AllocateRequest(container_requests=[wanted, wanted]))
-    assert [dict(found.envs) for found in answer.container_responses] == [{"FAKE_DEVICES": "d0,d1"}] * 2
-    await stub.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=["d1", "d0"]))
-    assert [call.device_ids for call in plugin.calls_of("PreStartContainer")] == [("d0", "d1")]
-
-
 async def test_the_kubelet_reports_a_plugins_failure(agent: Mirroring, kubelet: Manager, plugin: FakePlugin) -> None:
     await kubelet.until_listed(GPU, ["d0", "d1"])
     stub = kubelet.dial(GPU)
@@ -99,15 +82,6 @@ async def test_a_refusal_is_shown_in_the_kubelets_words_and_tried_again(agent: M
     await kubelet.until_listed(GPU, ["d0", "d1"])
     await agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
     await kubelet.stop()
-
-
-async def test_without_a_kubelet_it_waits_and_reports_that(agent: Mirroring, plugin: FakePlugin) -> None:
-    assert "kubelet.sock" in await agent.until_standing(GPU, Reason.KUBELET_UNREACHABLE)
-    kubelet = Manager(agent.kubelet_dir / "device-plugins")
-    await kubelet.start()
-    await kubelet.until_listed(GPU, ["d0", "d1"])
-    await kubelet.stop()
-    await agent.until_standing(GPU, Reason.KUBELET_UNREACHABLE)
 
 
 async def test_a_quick_restart_of_the_kubelet_is_not_reported(folder: Path) -> None:

@@ -122,20 +122,6 @@ async def test_a_pod_that_ended_holds_nothing_although_the_kubelet_keeps_its_ent
     await node.runs("two", "d0")
 
 
-async def test_a_free_cordoned_device_leaves_and_a_held_one_stays_until_its_pod_ends(node: Node) -> None:
-    await node.counted_plugin(3)
-    await node.runs("one", "d0")
-    node.agent.cordon(GPU, "d0", "d1")
-    await node.until_numbers(3, 2)
-    assert not (await node.kubelet.admit("greedy", [Ctr(limits={GPU: 2})])).is_admitted
-    # the container may start again: the kubelet checks the health of what it holds
-    assert (await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])).is_admitted
-    node.agent.pod_gone("one")
-    await node.until_numbers(3, 1)
-    node.agent.cordon(GPU)
-    await node.until_numbers(3, 3)
-
-
 @pytest.mark.parametrize(("advises", "chosen"), [(False, ("d0", "d1")), (True, ("d2", "d3"))])
 async def test_the_plugins_own_advice_is_heeded(node: Node, advises: bool, chosen: tuple[str, ...]) -> None:
     plugin = await node.counted_plugin(4, preferred_available=advises)
@@ -174,37 +160,6 @@ async def test_the_kubelet_restarts(node: Node) -> None:
     await node.until_numbers(2, 2)
     await node.until_held(one=("d0",))
     assert await node.agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
-
-
-async def test_the_agent_restarts(kubelet: tuple[Path, Kubelet]) -> None:
-    folder, oracle = kubelet
-    async with PodResources(folder / "k/pod-resources/kubelet.sock") as resources:
-        plugin = FakePlugin(GPU, {"d0": FakeDevice(), "d1": FakeDevice()})
-        async with mirroring(folder) as agent:
-            agent.pods()
-            node = Node(oracle, resources, agent)
-            node.fake = plugin
-            await plugin.join(agent.plugin_dir)
-            agent.cordon(GPU)
-            await node.until_numbers(2, 2)
-            await oracle.admit("one", [Ctr(limits={GPU: 1})])
-            await oracle.admit("two", [Ctr(limits={GPU: 1})])
-        await plugin.stop()
-        async with mirroring(folder) as agent:
-            # what was known is known at once, the kubelet's word is asked before anything else
-            agent.pods(pod("two", GPU, 1))
-            assert agent.held(GPU) == {"two/c0": ("d1",)}
-            await plugin.join(agent.plugin_dir)
-            agent.cordon(GPU)
-            await Node(oracle, resources, agent).until_numbers(2, 2)
-        await plugin.stop()
-
-
-async def test_devices_of_a_stopped_plugin_are_unhealthy(node: Node) -> None:
-    plugin = await node.counted_plugin(2)
-    await plugin.stop()
-    await node.until_numbers(2, 0)
-    await node.counted_plugin(3)
 
 
 async def test_a_pod_that_the_api_does_not_show_is_named_as_the_kubelet_names_it(node: Node) -> None:

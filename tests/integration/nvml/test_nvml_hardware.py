@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.plugins.nvml.reader.process import Succession
 
 from hack.fake_nvml.library import put_on_the_bus
 from tests.integration.nvml.gpu_node import GPU, Node, node
@@ -39,47 +38,6 @@ async def test_a_poll_is_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert ENERGY not in found
         assert ENERGY not in {call.function for call in here.gpus.recorded_calls()}
         assert found["nvmlDeviceGetGpuFabricInfoV"] == 3
-
-
-async def test_the_energy_counter_is_read_at_each_poll_of_a_marked_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch, records_calls=True) as here:
-        await here.until(lambda r: r.available == 2)
-        here.gpus.xid(1, 79)
-        await here.until_unhealthy({1: "Xid79"})
-        await polls(here, 2, slot=1)
-        assert (await polls(here, 3, slot=1))[ENERGY] == 3
-        assert (await polls(here, 3, slot=0))[ENERGY] == 0
-        # the other one's was read once, before anything happened
-        assert sum((call.function, call.slot) == (ENERGY, 0) for call in here.gpus.recorded_calls()) <= 2
-        here.gpus.reset(1)
-        await here.until(lambda r: r.available == 2)
-
-
-async def test_programs_that_come_and_go_start_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rescans: list[Succession] = []
-
-    def noted(readers: Succession) -> None:
-        rescans.append(readers)
-
-    monkeypatch.setattr(Succession, "rescan", noted)
-    dev = tmp_path / "host/dev"
-    dev.mkdir(parents=True)
-    for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
-        (dev / name).touch()
-    async with node(tmp_path, "dgx-h100", monkeypatch, records_calls=True) as here:
-        await here.until(lambda r: r.available == 8)
-        for _ in range(3):
-            for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
-                with (dev / name).open("r+b"):
-                    pass
-            await polls(here, 2)
-        assert not rescans
-        # another name is something else
-        (dev / "nvidia8").touch()
-        await polls(here, 3)
-        assert rescans
 
 
 async def test_the_drivers_word_counts_after_a_second(dgx: Node) -> None:

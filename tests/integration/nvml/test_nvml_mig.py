@@ -60,14 +60,6 @@ async def test_a_gpu_that_leaves_mig_mode_waits_for_the_pods_of_its_instances(
         await here.until(lambda r: r.available == 2)
 
 
-async def test_a_gpu_in_trouble_takes_its_instances_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "mig-a100", monkeypatch, mig="mixed") as here:
-        await here.until(lambda r: r.healthy == 8, ONE)
-        here.gpus.xid(1, 79)
-        ones = await here.until(lambda r: r.healthy == 1, ONE)
-        assert {d.reason for d in ones.devices if not d.healthy} == {"Xid79"}
-
-
 async def test_an_xid_of_an_instance_takes_that_instance_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = ["set * recovery-action=-1"]
     async with node(tmp_path, "mig-a100", monkeypatch, before, mig="mixed") as here:

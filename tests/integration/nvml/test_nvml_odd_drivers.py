@@ -1,8 +1,6 @@
 """Drivers and GPUs that lack features or return wrong values: only the affected parts fail, and that is reported."""
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -76,12 +74,6 @@ async def test_a_gpu_that_fails_every_call_is_unhealthy(t4: Node, error: str) ->
     await t4.until(lambda r: r.available == 2)
 
 
-async def test_an_invalid_model_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch, [b'set 1 name="Tesla \xff T4"']) as here:
-        await here.until(lambda r: r.available == 2)
-        assert ["model" in dict(here.device(place).attributes) for place in (0, 1)] == [True, False]
-
-
 @pytest.mark.parametrize(
     ("uuid", "message"),
     [
@@ -99,11 +91,10 @@ async def test_an_invalid_uuid_affects_only_its_gpu(
         assert f"GPU 1 cannot be identified: {message}" in found.plugin_message
 
 
-async def test_a_gpu_may_lose_its_uuid(t4: Node) -> None:
-    t4.gpus.write(b'set 1 uuid="GPU-\xff"')
-    await t4.until_unhealthy({1: "GpuUnreadable"})
-    t4.gpus.set(1, uuid=t4.uuids[1])
-    await t4.until(lambda r: r.available == 2)
+async def test_an_invalid_model_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch, [b'set 1 name="Tesla \xff T4"']) as here:
+        await here.until(lambda r: r.available == 2)
+        assert ["model" in dict(here.device(place).attributes) for place in (0, 1)] == [True, False]
 
 
 async def test_a_driver_without_a_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,11 +103,10 @@ async def test_a_driver_without_a_version_is_read(tmp_path: Path, monkeypatch: p
         await here.until(lambda r: r.available == 2)
 
 
-async def test_a_lost_gpu_that_fails_the_start_of_the_driver_is_reported(t4: Node) -> None:
-    t4.gpus.write("init GPU_IS_LOST")
-    os.kill(t4.reader_pid(), signal.SIGKILL)
-    await t4.until_unhealthy({0: "DriverFailed", 1: "DriverFailed"})
-    t4.gpus.write("init SUCCESS")
+async def test_a_gpu_may_lose_its_uuid(t4: Node) -> None:
+    t4.gpus.write(b'set 1 uuid="GPU-\xff"')
+    await t4.until_unhealthy({1: "GpuUnreadable"})
+    t4.gpus.set(1, uuid=t4.uuids[1])
     await t4.until(lambda r: r.available == 2)
 
 
@@ -124,11 +114,3 @@ def lacking(resource: Snapshot, place: int, here: Node) -> str:
     """The features that the GPU at this position does not support."""
     attributes = {device.id: dict(device.attributes) for device in resource.devices}
     return attributes.get(here.uuids[place], {}).get("notSupported", "")
-
-
-async def test_a_feature_that_is_supported_again(t4: Node) -> None:
-    ecc = "nvmlDeviceGetTotalEccErrors"
-    t4.gpus.break_function(0, ecc, "NOT_SUPPORTED")
-    await t4.until(lambda r: dict(t4.device(0).attributes).get("notSupported") == "ecc,recoveryAction")
-    t4.gpus.repair(0, ecc)
-    await t4.until(lambda r: dict(t4.device(0).attributes).get("notSupported") == "recoveryAction")

@@ -113,13 +113,6 @@ async def test_lost_and_removed_gpus_are_healthy_again_when_back(dgx: Node) -> N
     await dgx.until(lambda r: r.available == 8)
 
 
-async def test_ecc_errors_of_a_driver_that_reports_no_recovery_action(t4: Node) -> None:
-    t4.gpus.set(0, uncorrected_volatile=1)
-    await t4.until_unhealthy({0: "EccUncorrectable"})
-    t4.gpus.reset(0)
-    await t4.until(lambda r: r.available == 2)
-
-
 async def test_ecc_errors_and_requested_recovery_actions(dgx: Node) -> None:
     # after the first the driver requests nothing
     dgx.gpus.xid(0, 94)

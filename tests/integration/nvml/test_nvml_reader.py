@@ -9,17 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml import watch
 from nodedevice_agent.plugins.nvml.reader import process
 from nodedevice_agent.plugins.nvml.reader.messages import Found, ReaderOptions, decode_message
 from nodedevice_agent.plugins.nvml.reader.process import Succession
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.nvml.watch import GpuWatch
 
 from hack.fake_nvml.library import FakeNvml, put_on_the_bus
-from tests.fakes.background import background
-from tests.integration.nvml.gpu_node import GPU, Node, node
+from tests.integration.nvml.gpu_node import Node, node
 
 # a driver whose Xids alone count
 WITHOUT_ACTIONS = "set * recovery-action=-1"
@@ -155,60 +151,6 @@ async def test_a_hung_first_call_loses_no_event(tmp_path: Path, monkeypatch: pyt
         await here.until(lambda r: r.available == 2)
         here.gpus.xid(1, 79)
         await here.until_unhealthy({1: "Xid79"})
-
-
-async def test_a_hung_first_call_loses_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_PARTIAL_SECONDS", 1.0)
-    is_whole = asyncio.Event()
-    take = GpuWatch._found
-
-    def noted(its: GpuWatch, message: Found) -> None:
-        take(its, message)
-        if not message.is_partial:
-            is_whole.set()
-
-    monkeypatch.setattr(GpuWatch, "_found", noted)
-    function = "nvmlDeviceGetNvLinkState"
-    async with node(tmp_path, "dgx1-v100", monkeypatch, [f"hang 0 {function}"]) as here:
-        await here.until_unhealthy({0: "DriverHangs"})
-        here.gpus.repair(0, function)
-        found = await here.until(lambda r: r.available == 8)
-        await asyncio.wait_for(is_whole.wait(), 60)
-        ids = tuple(d.id for d in found.devices)
-        connection = here.manager.host.newest(GPU, "GetPreferredAllocation")
-        (other,) = set(await connection.preferred(ids, (here.uuids[0],), 2)) - {here.uuids[0]}
-        assert here.uuids.index(other) in {3, 4}
-
-
-async def test_a_stopped_watch_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_MODULE", "nodedevice_agent.no_such_module")
-    missed = asyncio.Event()
-    miss = GpuWatch._begin_grace
-
-    def noted(its: GpuWatch) -> None:
-        miss(its)
-        missed.set()
-
-    monkeypatch.setattr(GpuWatch, "_begin_grace", noted)
-    with FileWatcher() as files:
-        gpus = GpuWatch(NvmlSettings(), str(tmp_path), tmp_path, files)
-        async with background(gpus.run()):
-            await asyncio.wait_for(missed.wait(), 60)
-            assert gpus._grace is not None
-    assert gpus._grace is None
-
-
-async def test_an_unexpected_error_is_reported(tmp_path: Path) -> None:
-    options = ReaderOptions(poll_seconds=1, call_seconds=1, host_root=str(tmp_path))
-    code = "import nodedevice_agent.plugins.nvml.reader.__main__ as reader; reader.Reader.run = lambda _: 1 / 0; reader.main()"
-    reader = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", code, msgspec.json.encode(options).decode()),
-        stdin=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert reader.stderr is not None
-    output = await asyncio.wait_for(reader.stderr.read(), 60)
-    assert (await reader.wait(), output.splitlines()[-1]) == (1, b"ZeroDivisionError: division by zero")
 
 
 async def test_the_reader_exits_with_its_parent(tmp_path: Path) -> None:

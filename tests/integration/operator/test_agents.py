@@ -96,16 +96,6 @@ def test_free_devices_go_and_come_with_it(installed: ControlPlane, operator: Ope
     assert len(node.events(names.Reason.FREE_WITHDRAWN, about=node.nd_name())) == 1
 
 
-def test_a_returning_agent_is_ready_at_once(operator: OperatorProcess, played: PlayNode) -> None:
-    node = played()
-    fall_silent(node)
-    node.wait_shown(1)
-    node.renew_lease()
-    node.publish(healthy=4)
-    node.wait_shown(4)
-    assert agents(operator, "withdrawn") == 0
-
-
 def test_many_together_are_no_fault_of_theirs(
     installed: ControlPlane, operator: OperatorProcess, played: PlayNode
 ) -> None:
@@ -143,22 +133,6 @@ def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(installed: ControlPl
     node.wait_condition("Ready", "True")
     node.wait_events(names.Reason.LEASE_RENEWED, about=node.nd_name())
     assert node.events(names.Reason.LEASE_MISSING, about=node.nd_name()) == []
-
-
-def test_many_leases_deleted_together_are_no_fault_of_the_agents(
-    installed: ControlPlane, operator: OperatorProcess, played: PlayNode
-) -> None:
-    nodes = [played() for _ in range(3)]
-    fall_silent_together(operator, nodes)
-    delete_leases(installed, *nodes)
-    for node in nodes:
-        node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
-    seen = polls(installed)
-    wait_until(lambda: polls(installed) >= seen + 4, "the Leases were checked again")
-    assert [node.shown() for node in nodes] == [("4", "4")] * 3
-    for node in nodes:
-        node.renew_lease()
-    nodes[0].wait_events("ManyAgentLeasesExpiredEnded", about=names.AGENTS_NAMESPACE)
 
 
 def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(

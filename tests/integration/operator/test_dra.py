@@ -65,14 +65,6 @@ def test_a_number_of_somebody_else_is_untouched(node: PlayedNode) -> None:
     assert node.owners(POOL) == {"somebody"}
 
 
-def test_beside_it_what_an_agent_serves_is_advertised(node: PlayedNode) -> None:
-    for resource in (POOL, RESERVED):
-        node.publish(resource, healthy=2, **OF_DRA)
-    node.settle()
-    node.verify_follows()
-    assert (node.shown(POOL), node.shown(RESERVED)) == ((None, None), (None, None))
-
-
 def test_no_pod_waits_for_the_agent_of_its_node(node: PlayedNode, installed: ControlPlane) -> None:
     needs(installed, MUTATING_POLICIES)
     for resource in (POOL, RESERVED):

@@ -176,18 +176,6 @@ def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(installed: C
             node.advertise(6)
 
 
-def test_a_change_is_one_event_across_leaders(pair: Pair, node: PlayedNode) -> None:
-    first, second = pair
-    node.settle()
-    node.publish(healthy=3, broken=1)
-    node.wait_events("DeviceUnhealthy", about=node.nd_name())
-    first.stop()
-    wait_until(lambda: second.leads, "the second leads")
-    node.publish(healthy=4)
-    node.wait_events("DeviceRecovered", about=node.nd_name())
-    assert len(node.events("DeviceUnhealthy", about=node.nd_name())) == 1
-
-
 def lease_age_seconds(control_plane: ControlPlane) -> float:
     """How long ago the Lease was renewed."""
     renewed = lease(control_plane).renewTime

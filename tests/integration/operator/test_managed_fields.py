@@ -40,9 +40,7 @@ def entry(manager: str, version: str, levels: int, **more: Any) -> dict[str, Any
 def tampering(own: str, version: str) -> dict[str, Callable[[Fields], Fields]]:
     return {
         "somebody": lambda fields: [*fields, entry(SOMEBODY, version, 1)],
-        "somebody nested": lambda fields: [*fields, entry(SOMEBODY, version, 300)],
         "own nested": lambda fields: [*fields, entry(own, version, 300)],
-        "own for status": lambda fields: [*fields, entry(own, version, 300, subresource="status")],
         "emptied": lambda fields: [{**each, "fieldsV1": {}} for each in fields],
         "reset": lambda fields: [{}],
     }

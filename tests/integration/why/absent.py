@@ -6,8 +6,8 @@ from typing import Any, Final
 from hack.cluster.api import Deployment, Event, Job, PatchType
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation
-from tests.integration.why.situations import Controllers, Situation
-from tests.integration.why.verbs import Do, Verb, workload
+from tests.integration.why.situations import Controllers, Situation, workload
+from tests.integration.why.verbs import Do, Verb
 
 # Kueue's kind, as far as it is read
 QUEUE: Final[dict[str, Any]] = {

@@ -240,6 +240,15 @@ class Situation:
             delete(self.client, Lease, node, names.AGENTS_NAMESPACE)
 
 
+def workload(at: Situation, kind: str, name: str, uid: str) -> dict[str, Any]:
+    """What Kueue has of it while there is no quota for it."""
+    owner = {"apiVersion": "v1", "kind": kind.capitalize(), "name": name, "uid": uid}
+    meta = {"name": f"{kind}-{name}", "namespace": at.namespace, "ownerReferences": [owner]}
+    condition = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota is left"}
+    status = {"conditions": [condition]}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "metadata": meta, "spec": {}, "status": status}
+
+
 def ask(kubeconfig: Path, *words: str) -> dict[str, Any]:
     """What the real program answers, as JSON. Raises AssertionError where it fails."""
     done = subprocess.run(

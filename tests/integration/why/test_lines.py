@@ -25,8 +25,7 @@ from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.why.absent import QUEUE
-from tests.integration.why.situations import MAKERS, PROGRAM, Situation, ask
-from tests.integration.why.verbs import workload
+from tests.integration.why.situations import MAKERS, PROGRAM, Situation, ask, workload
 from tests.unit.cli.test_pasted import as_shown
 
 # how each role is bound, as the chart's notes and security.md say it

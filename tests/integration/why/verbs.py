@@ -10,7 +10,7 @@ from nodedevice_api import names
 from hack.cluster.api import Event, Lease, Namespace, NodeDevice, NodeDeviceConfig, PatchType, Pod
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation
-from tests.integration.why.situations import Situation
+from tests.integration.why.situations import Situation, workload
 
 Do = Callable[[Situation], None]
 _DRA = "resource.k8s.io/v1"
@@ -214,8 +214,13 @@ def _cordoned(at: Situation) -> None:
     _changed(cordoned=4)(at)
 
 
-def _too_many(at: Situation) -> None:
-    at.requests[at.resource] = "9"
+def _asks(quantity: str) -> Do:
+    """The API server stores it letter for letter."""
+
+    def do(at: Situation) -> None:
+        at.requests[at.resource] = quantity
+
+    return do
 
 
 def _held(at: Situation) -> None:
@@ -242,15 +247,6 @@ def _first_available(at: Situation) -> None:
     _claim(at, resourceClaimName=meta["name"])
 
 
-def _odd_quantity(at: Situation) -> None:
-    """The API server stores it letter for letter."""
-    at.requests[at.resource] = "9e0"
-
-
-def _spelled(at: Situation) -> None:
-    at.requests[at.resource] = "+2"
-
-
 def _no_devices(at: Situation) -> None:
     _changed(nothing=("Healthy", "False", "NoDevices"))(at)
 
@@ -273,24 +269,15 @@ def _queue_of_pod(at: Situation) -> None:
     at.apply(workload(at, "pod", at.name, at.uid))
 
 
-def workload(at: Situation, kind: str, name: str, uid: str) -> dict[str, Any]:
-    """What Kueue has of it while there is no quota for it."""
-    owner = {"apiVersion": "v1", "kind": kind.capitalize(), "name": name, "uid": uid}
-    meta = {"name": f"{kind}-{name}", "namespace": at.namespace, "ownerReferences": [owner]}
-    condition = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota is left"}
-    status = {"conditions": [condition]}
-    return {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "metadata": meta, "spec": {}, "status": status}
-
-
 UNBOUND = (
     Verb("SchedulingGated", "gate", _gate, "gate"),
     Verb("QueueWaits", "queue", _queue_gate, "gate made", after=_queue_of_pod),
     Verb("NoScheduler", "another scheduler", _other_scheduler, "gate lost made"),
     Verb("DeviceClassMissing", "list of classes", _first_available),
-    Verb("TooFewTogether", "ask for too many, oddly", _odd_quantity, "count"),
+    Verb("TooFewTogether", "ask for too many, oddly", _asks("9e0"), "count"),
     Verb("NoDevices", "match no file", _no_devices, "count health plugin cordon number"),
     Verb("DevicesRefused", "refuse devices", _devices_refused, "count health plugin cordon number"),
-    Verb("", "spell the number oddly", _spelled, "count"),
+    Verb("", "spell the number oddly", _asks("+2"), "count"),
     Verb("", "affinity to no pod", _near_another, "affinity"),
     Verb("ClaimMissing", "claim without object", _lost_claim, "lost"),
     Verb("ClaimMissing", "claim without template", _lost_template, "lost"),
@@ -308,7 +295,7 @@ UNBOUND = (
     Verb("NotInjectable", "lose the runtime", _changed(injectable="NoRuntimeSocket")),
     Verb("CapacityConflict", "write the number first", slots="number", before=_foreign),
     Verb("StrayCapacity", "stray number", _stray),
-    Verb("TooFewTogether", "ask for too many", _too_many, "count"),
+    Verb("TooFewTogether", "ask for too many", _asks("9"), "count"),
     Verb("DevicesCordoned", "cordon devices", _cordoned, "cordon"),
     Verb("DevicesBroken", "break", _changed(broken="Xid79"), "health"),
     Verb("DevicesInOtherUse", "use otherwise", _changed(broken="InOtherUse"), "health"),
@@ -326,13 +313,6 @@ def _container(reason: str, message: str) -> Do:
         at.status["containerStatuses"] = [found]
 
     return do
-
-
-def _refused_file(at: Situation) -> None:
-    ended = {"exitCode": 1, "reason": "Error", "message": "open /dev/ttyUSB0: Permission denied"}
-    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
-    found = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 1, "state": state}
-    at.status["containerStatuses"] = [{**found, "lastState": {"terminated": ended}}]
 
 
 def _allocated(at: Situation) -> None:
@@ -367,10 +347,6 @@ def _unprepared(at: Situation) -> None:
     }
     made: Any = Event.from_dict({"metadata": {"generateName": "prepare-", "namespace": at.namespace}, **event})
     at.client.create(made)
-
-
-def _silent(at: Situation) -> None:
-    _expired_lease(at)
 
 
 _POISONED = "endpoint not found in cache for a registered resource: vendor.com/thing"

@@ -95,7 +95,6 @@ def test_two_resources_are_one_poddevice_and_an_event_each(node: PlayedNode, pod
     "edit",
     [
         pytest.param({"status": {"devices": "gpu-9"}}, id="status"),
-        pytest.param({"status": None}, id="no status"),
         pytest.param({"metadata": {"ownerReferences": None}}, id="no owner"),
     ],
 )
@@ -123,14 +122,6 @@ def test_a_poddevice_that_somebody_deletes_is_made_again(node: PlayedNode, pods:
     pods.wait_devices("pod-a", "gpu-0")
     wait_posted(node, pods, pods.holds("pod-a", uid, "gpu-0"))
     assert len(node.events("DevicesAllocated", "pod-a", pods.namespace)) == 1
-
-
-def test_a_poddevice_that_nothing_calls_for_is_deleted(node: PlayedNode, pods: Pods) -> None:
-    uid = pods.run("pod-a", node.name)
-    spec = {"nodeName": node.name, "podUID": uid}
-    body = {"metadata": {"name": "pod-a", "namespace": pods.namespace}, "spec": spec}
-    pods.client.create(PodDevice.from_dict(body))
-    pods.wait_gone("pod-a")
 
 
 def test_a_restart_keeps_poddevices_and_repeats_no_event(

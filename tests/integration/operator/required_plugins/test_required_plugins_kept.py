@@ -61,15 +61,6 @@ def test_the_policy_comes_before_capacity(installed: ControlPlane, operator: Ope
     assert operator.metric("nodedevice_operator_required_plugins_names") == 1
 
 
-def test_a_later_name_is_added_in_time(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
-    node.make()
-    node.advertise(2, delivery="nri")
-    node.make(NIC)
-    node.advertise(1, NIC, delivery="nri")
-    assert stored(installed, POLICIES) == policy_spec(tuple(sorted((GPU, NIC))))
-    assert operator.metric("nodedevice_operator_required_plugins_names") == 2
-
-
 def test_agents_are_upgraded_while_all_of_them_report(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
 ) -> None:

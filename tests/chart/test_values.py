@@ -41,14 +41,14 @@ def monitors(interval: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"agent": {}}, "agent: there is no such key; did you mean agents?"),
-        (agent({"runtme": "nri"}), "agents.config.runtme: there is no such key; did you mean runtime?"),
-        (agent({"delivery": "docker"}), 'agents.config.delivery: "docker" is none of auto, kubelet, none, nri'),
+        ({"agent": {}}, "agent: unknown key; did you mean agents?"),
+        (agent({"runtme": "nri"}), "agents.config.runtme: unknown key; did you mean runtime?"),
+        (agent({"delivery": "docker"}), 'agents.config.delivery: "docker" is not one of auto, kubelet, none, nri'),
         (agent({"runtimeGraceSeconds": -1}), "agents.config.runtimeGraceSeconds: -1 is not possible; 0 to 3600 is"),
         (agent({"stateDir": "state"}), 'agents.config.stateDir: "state" is a relative path'),
         (agent({"nodeName": "a"}), "agents.config.nodeName: the chart sets it"),
         (plugins(count=-1), "plugins.simulated[0].count: -1 is not possible"),
-        (plugins(counts=1), "plugins.simulated[0].counts: there is no such key; did you mean count?"),
+        (plugins(counts=1), "plugins.simulated[0].counts: unknown key; did you mean count?"),
         (plugins(resourceName="gpu"), 'plugins.simulated[0].resourceName: "gpu" must be domain/name'),
         (paths(permissions="x"), 'groups[0].paths[0].permissions: "x" must be some of the letters'),
         ({"agents": {"httpPort": 0}}, "at '/agents/httpPort': minimum"),

@@ -307,8 +307,8 @@ def test_arguments_are_checked_before_anybody_is_asked(world: World, arguments: 
     [
         ("agents:\n\thttpPort: 1\n", "it is not YAML: YAML is indented by spaces, and this has a tab in line 2"),
         ("agents: {httpPort: 1}\nagents: {}\n", "it has the key agents twice, in line 1 and in line 2"),
-        ("agents: {podAnnotations: {a: true}}", "agents.podAnnotations.a: true is no text: put it in quotes"),
-        ("agents: {conifg: {}}", "agents.conifg: there is no such key; did you mean config\\?"),
+        ("agents: {podAnnotations: {a: true}}", "agents.podAnnotations.a: true is not text: put it in quotes"),
+        ("agents: {conifg: {}}", "agents.conifg: unknown key; did you mean config\\?"),
         (
             "agents: {config: {delivery: nrii}, httpPort: x}",
             "agents.config.delivery: .*agents.httpPort: .*number",

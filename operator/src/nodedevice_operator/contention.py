@@ -38,7 +38,6 @@ class Contention:
         return Contention((), pauses, now + seconds)
 
     def repaired(self, now: float) -> "Contention":
-        """Notes that the object was restored."""
         return replace(self, repairs=(*self._lately(now), now))
 
     def _lately(self, now: float) -> tuple[float, ...]:

@@ -57,8 +57,6 @@ _SETTLE_SECONDS: Final = 0.3
 
 
 class Operator:
-    """All parts of one process, and how they are connected."""
-
     def __init__(self, settings: OperatorSettings) -> None:
         """Starts nothing. Raises CredentialsError without credentials."""
         self._settings = settings
@@ -165,7 +163,6 @@ class Operator:
         log.info("stopped")
 
     async def _release(self) -> None:
-        """Release the lead: another operator waits for it."""
         if self._election is not None:
             await self._election.end(lambda: self._client.settle(_SETTLE_SECONDS))
 
@@ -244,7 +241,6 @@ class Operator:
         self._nodes.changed(node)
 
     def _lead(self, another_wrote: bool, nobody_since: float) -> None:
-        """Begin to write, for the first time or again."""
         self._recorder.take_over(nobody_since)
         if another_wrote:
             self._capacity.forget_changes()

@@ -115,7 +115,6 @@ def plausible_available(record: NodeDeviceRecord) -> int:
 
 
 def contradictions(record: NodeDeviceRecord) -> tuple[str, ...]:
-    """The contradictions in a NodeDevice, as sentences."""
     return tuple(islice(_contradictions(record), _MOST_CONTRADICTIONS))
 
 

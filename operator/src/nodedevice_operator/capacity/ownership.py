@@ -63,7 +63,6 @@ class ContentionBackoff:
 
     @property
     def retry_at(self) -> float:
-        """When the name is tried again, in monotonic seconds."""
         return self.counts_until - LONGEST_BACKOFF_SECONDS
 
 
@@ -87,7 +86,6 @@ class NodeHistory:
     lost: Mapping[str, float] = field(default_factory=dict)
 
     def recent_repairs(self, resource: str, now: float) -> tuple[Repair, ...]:
-        """Repairs of that name that still count."""
         return tuple(r for r in self.repairs.get(resource, ()) if now - r.at < CONTENTION_WINDOW_SECONDS)
 
 
@@ -99,7 +97,6 @@ def history_of(node_uid: str, before: NodeHistory | None) -> NodeHistory:
 
 
 def given_up_at(history: NodeHistory, resource: str) -> float:
-    """When a lost name is given up, in monotonic seconds."""
     return history.lost[resource] + LOST_GRACE_SECONDS
 
 
@@ -166,7 +163,6 @@ class Drift:
 
     @property
     def cause(self) -> str:
-        """How it was changed, for metrics."""
         if self.found is None:
             return REMOVED
         return ZEROED if self.found == 0 else CHANGED

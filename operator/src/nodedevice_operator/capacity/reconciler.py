@@ -94,8 +94,6 @@ _NOTHING: Final = CapacityOutcome({})
 
 
 class CapacityApi(Requests):
-    """Reads and writes capacity and allocatable of Nodes."""
-
     async def read_node(self, name: str) -> NodeRecord:
         """The current Node. Raises NotFound."""
         data = await self._client.request("GET", "nodes", f"{CORE}/nodes/{segment(name)}")
@@ -123,8 +121,6 @@ class CapacityApi(Requests):
 
 @dataclass(eq=False, slots=True)
 class CapacityReconciler:
-    """Capacity and allocatable of one Node at a time."""
-
     cache: Cache
     api: CapacityApi
     recorder: EventRecorder

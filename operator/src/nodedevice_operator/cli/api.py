@@ -44,7 +44,6 @@ class Leftover(Schema):
 
     @property
     def is_cordoned(self) -> bool:
-        """Whether an administrator has cordoned devices in it."""
         return bool(self.spec.cordoned_devices)
 
 
@@ -66,7 +65,6 @@ class LeftoversApi(Requests):
         return [left async for page in pages for left in page]
 
     async def delete_node_device(self, left: Leftover) -> None:
-        """Delete the object of that uid, if it still exists."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": left.metadata.uid}}
         await existed(self._client.request("DELETE", names.NODE_DEVICES, _node_device_path(left), body=body))
 

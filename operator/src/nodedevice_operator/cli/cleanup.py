@@ -134,7 +134,6 @@ class Cleanup:
             self._goes_on(f"pods are {self.progress.missing}: the Lease keeps operators from writing")
 
     def _goes_on(self, although: str) -> None:
-        """Prints that the command continues after a timed-out wait, and why."""
         click.echo(f"going on although {although if self.progress.missing else self.progress.trouble}")
 
     async def _lead(self) -> None:
@@ -259,7 +258,6 @@ class Cleanup:
 
 
 async def _unless_gone(action: Callable[[], Awaitable[None]]) -> None:
-    """Do it; an object that is deleted, or replaced by another, is fine."""
     try:
         await action()
     except (NotFound, Conflict):

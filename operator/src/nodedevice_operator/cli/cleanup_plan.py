@@ -60,14 +60,12 @@ class Survey:
 
 
 def withdrawal(node: NodeRecord) -> Withdrawal:
-    """What the Node has of ours."""
     ours = (name for name, seen in node.resources.items() if seen.is_ours)
     owned = node.taint_and_labels
     return Withdrawal(node.name, tuple(sorted(ours)), owned.is_tainted, tuple(sorted(owned.labels)))
 
 
 def withdrawals(nodes: Iterable[NodeRecord]) -> list[tuple[NodeRecord, Withdrawal]]:
-    """The Nodes that have anything of ours."""
     return [(node, found) for node in nodes if not (found := withdrawal(node)).is_nothing]
 
 

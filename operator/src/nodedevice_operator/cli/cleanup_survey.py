@@ -39,7 +39,6 @@ def workloads_of(scope: CleanupScope) -> list[tuple[str, str]]:
 
 
 def is_kept(left: Leftover, scope: CleanupScope) -> bool:
-    """Whether the NodeDevice stays, for what an administrator wrote."""
     return left.is_cordoned and not scope.delete_crds
 
 

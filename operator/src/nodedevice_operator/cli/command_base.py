@@ -59,7 +59,6 @@ class _SilentHealth(ApiHealth):
 
 @asynccontextmanager
 async def connected(login: Credentials, fence: WriteFence | None = None) -> AsyncIterator[Client]:
-    """A client for one command."""
     client = Client(login, _SilentHealth(login.server), Metrics().writes, fence)
     try:
         yield client

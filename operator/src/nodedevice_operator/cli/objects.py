@@ -32,7 +32,6 @@ class Objects:
         return await self._sent("DELETE", kind, name, namespace, propagation_policy="Background")
 
     async def delete_all(self, kind: str, namespace: str) -> None:
-        """Delete all of the namespace."""
         await self._sent("DELETE", kind, None, namespace)
 
     async def _sent(self, verb: str, kind: str, name: str | None, namespace: str, **options: str) -> bool:

@@ -20,14 +20,7 @@ from nodedevice_kube.paths import segment
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from nodedevice_operator.configs.status import (
-    STATES,
-    Reports,
-    config_status,
-    read_reports,
-    state_of,
-    to_json,
-)
+from nodedevice_operator.configs.status import STATES, Reports, config_status, read_reports, state_of, to_json
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.kube.client import OWN, now_text
 from nodedevice_operator.kube.lists import Kind, kind_of
@@ -120,7 +113,6 @@ class ConfigController(Collector):
         self._known.clear()
 
     def leases_are(self, leases: Mapping[str, LeaseRecord]) -> None:
-        """What a poll has found, by node."""
         self._polled = {node: (lease.version, lease.configs) for node, lease in leases.items() if lease.configs}
         seconds = len(leases) / _WATCHES_PER_SECOND
         self._longest_pause = min(max(_FIRST_PAUSE_SECONDS, seconds), _LONGEST_PAUSE_SECONDS)

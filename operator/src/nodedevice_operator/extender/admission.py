@@ -77,6 +77,5 @@ class Admission(Generic[Connection]):
                 del self._known[next(iter(self._known))]
 
     def end(self, connection: Connection) -> None:
-        """It is closed."""
         for places in (self._silent, self._ready, self._handshakes):
             places.remove(connection)

@@ -83,7 +83,6 @@ class Binder:
             await self.resolve_due()
 
     async def resolve_due(self) -> None:
-        """Decide the binds that no watch has shown in time."""
         for uid in list(self._unseen):
             unseen = self._unseen.get(uid)
             # each at its turn: while the one before was read, this one may have been seen, or bound again

@@ -33,7 +33,6 @@ def only(promise: Promise, nodes: Sequence[str]) -> Verdicts:
 
 
 def bound_elsewhere(promise: Promise) -> str:
-    """Why the pod may only go to the node of its promise."""
     if promise.is_unresolved:
         return f"the outcome of the pod's bind to node {promise.node} is still unknown"
     return f"the pod is bound to node {promise.node}"

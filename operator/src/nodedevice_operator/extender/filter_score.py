@@ -73,7 +73,6 @@ class Fleet:
         views[node] = self._view(record)
 
     def node_gone(self, key: str, now: float) -> None:
-        """The NodeDevice of that name is gone."""
         if (place := self._names.pop(key, None)) is None:
             return
         resource, node = place
@@ -187,7 +186,6 @@ class Fleet:
             self._refresh(held)
 
     def confirm(self, uid: str) -> None:
-        """Notes that the API has the binding."""
         if (promise := self._promises.by_uid.get(uid)) is not None:
             promise.is_confirmed = True
 
@@ -204,7 +202,6 @@ class Fleet:
         return {name: units for name, units in self._promises.units().items() if self._with_parts[name] > 0}
 
     def view(self, resource: str, node: str) -> View | None:
-        """The parts of a resource on a node that a pod could get."""
         return self._views.get(resource, {}).get(node)
 
     # -- preemption -----------------------------------------------------------------------------------------------------
@@ -371,12 +368,10 @@ class Fleet:
         self._refresh(node)
 
     def _drop(self, uid: str) -> None:
-        """Drops the parts held for the pod."""
         if node := self._tentative.remove(uid):
             self._refresh(node)
 
     def expire(self, now: float) -> None:
-        """Drops expired promises, holds and departures."""
         self._leaving.expire(now)
         while self._parts_gone and self._parts_gone[0][0] <= now:
             self._count_parts(self._parts_gone.popleft()[1], -1)

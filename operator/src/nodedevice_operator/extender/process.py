@@ -42,8 +42,6 @@ _SETTLE_SECONDS: Final = 0.3
 
 
 class Extender:
-    """All parts of one process, and how they are connected."""
-
     def __init__(self, settings: ExtenderSettings) -> None:
         """Starts nothing. Raises CredentialsError without credentials."""
         self._settings = settings

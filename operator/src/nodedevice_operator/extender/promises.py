@@ -39,7 +39,6 @@ class Promise:
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether the outcome of the bind is unknown."""
         return self.pod is None and not self.is_confirmed and not self.is_gone
 
     @property
@@ -71,7 +70,6 @@ class Promises:
         self._gone: deque[tuple[float, str]] = deque()
 
     def open_on(self, node: str) -> Iterator[Promise]:
-        """Promises that statuses do not yet count for every resource."""
         return (self.by_uid[uid] for uid in self._open.get(node, ()))
 
     def put(self, promise: Promise) -> None:

@@ -74,8 +74,6 @@ class Tls:
 
 
 class Server:
-    """The HTTP server, between `start` and `close`."""
-
     def __init__(
         self, address: tuple[str, int], tls: Tls | None, verbs: Mapping[str, Verb], metrics: ExtenderMetrics
     ) -> None:

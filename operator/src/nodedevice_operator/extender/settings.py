@@ -86,7 +86,6 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def followed(self) -> tuple[str, str] | None:
-        """Namespace and name of follow_lease; None if it is empty."""
         namespace, _, name = self.follow_lease.partition("/")
         return (namespace, name) if name else None
 

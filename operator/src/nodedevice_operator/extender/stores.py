@@ -58,8 +58,6 @@ class _Observed(Store[K, R]):
 
 
 class FleetStores(Stores):
-    """The two kinds that the extender watches."""
-
     def __init__(self, fleet: Fleet, seen: Callable[[str], None]) -> None:
         """seen: called with the UID of each pod that is shown on a node, or gone from there."""
         self._fleet = fleet

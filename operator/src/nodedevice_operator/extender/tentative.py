@@ -15,8 +15,6 @@ TENTATIVE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Tentative:
-    """The provisional parts of one pod on one node."""
-
     uid: str
     node: str
     needs: PodNeeds
@@ -35,7 +33,6 @@ class Tentatives:
         return self._on.get(node, {}).values()
 
     def nodes(self) -> Iterator[str]:
-        """Nodes with a reservation."""
         return iter(self._on)
 
     def put(self, tentative: Tentative, now: float) -> None:

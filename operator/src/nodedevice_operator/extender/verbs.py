@@ -71,7 +71,6 @@ class Verbs:
         return encode([HostPriority(node, score) for node, score in scores]), OK
 
     async def bind(self, body: bytes) -> tuple[bytes, str]:
-        """Bind the pod with its parts, or say why not."""
         self._check()
         request = decode(body, BindRequest)
         if not (request.name and request.namespace and request.uid and request.node):

@@ -50,8 +50,6 @@ class FilterRequest(Struct, rename="pascal", gc=False):
 
 
 class BindRequest(Struct, rename="pascal", gc=False):
-    """The request of bind: the pod and its node."""
-
     name: str = msgspec.field(name="PodName")
     namespace: str = msgspec.field(name="PodNamespace")
     uid: str = msgspec.field(name="PodUID")

@@ -57,7 +57,6 @@ class Informer:
         self._is_failure_logged = False
 
     async def work(self) -> None:
-        """List and follow, for ever."""
         while True:
             pause = await self._step()
             await asyncio.sleep(pause)

@@ -118,5 +118,4 @@ def _key(raw: msgspec.Raw) -> Key:
 
 
 def key_of(name: str, namespace: str = "") -> Key:
-    """The key of the object within its kind."""
     return (namespace, name) if namespace else name or None

@@ -11,14 +11,7 @@ from nodedevice_kube.api_errors import InvalidResponse
 from nodedevice_kube.paths import JSON, segment
 
 from nodedevice_operator.kube.client import CORE, OWN
-from nodedevice_operator.kube.decode import (
-    VALUE_ERRORS,
-    Key,
-    decode,
-    decode_page,
-    key_of,
-    log_undecodable,
-)
+from nodedevice_operator.kube.decode import VALUE_ERRORS, Key, decode, decode_page, key_of, log_undecodable
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ListSchema, PartialObject, PartialObjectList, WatchEvent
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
@@ -52,13 +45,11 @@ class Kind(Generic[R]):
 
     @property
     def query(self) -> dict[str, str]:
-        """The query parameters of each list and watch."""
         selectors = {"fieldSelector": self.selector, "labelSelector": self.labels}
         return {key: value for key, value in selectors.items() if value}
 
     @property
     def path(self) -> str:
-        """Where all its objects are."""
         return f"{self.base}/{self.name}"
 
 
@@ -93,10 +84,7 @@ class Listed(Generic[R]):
 
 
 class Cluster(Requests):
-    """Lists of the kinds that the operator watches."""
-
     async def list_all(self, kind: Kind[R]) -> Listed[R]:
-        """All objects of a kind, in all namespaces."""
         pages = [page async for page in self.pages(kind)]
         undecoded = frozenset[Any]().union(*(page.undecoded for page in pages))
         return Listed([record for page in pages for record in page.records], pages[-1].version, undecoded)

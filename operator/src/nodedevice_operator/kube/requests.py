@@ -32,8 +32,6 @@ _POD_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0
 
 
 class Requests:
-    """What the requests of several features share: server-side apply, lists in pages, and reading one pod."""
-
     def __init__(self, client: Client) -> None:
         self._client = client
 

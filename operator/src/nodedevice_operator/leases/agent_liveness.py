@@ -142,7 +142,6 @@ class LeaseTable:
         return node in self.leases
 
     def state(self, node: str) -> AgentState:
-        """State of that node's agent as of the last list."""
         seen = self.leases.get(node)
         if seen is None or self.listed_at is None:
             return MISSING
@@ -152,7 +151,6 @@ class LeaseTable:
         return replace(state, is_withdrawn=seen.is_withdrawn)
 
     def changes_since(self, before: "LeaseTable") -> frozenset[str]:
-        """Nodes whose agent's state differs from that in `before`."""
         return frozenset(n for n in self.leases.keys() | before.leases.keys() if self.state(n) != before.state(n))
 
     def _judged(self, seen: dict[str, _SeenLease], now: float, nodes: frozenset[str]) -> "LeaseTable":

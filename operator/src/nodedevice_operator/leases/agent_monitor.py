@@ -119,7 +119,6 @@ class AgentMonitor:
             self._poll_soon.set()
 
     async def work(self) -> None:
-        """Poll, wait, and so on, for ever."""
         await self.cache.synced.wait()
         while True:
             try:
@@ -161,7 +160,6 @@ class AgentMonitor:
             self.queue.enqueue(node)
 
     def _interval(self) -> float:
-        """How long to wait for the next poll, in seconds."""
         is_close = self._table.listed_at is None or any(polls < _CLOSE_POLLS for polls in self._missing.values())
         return min(_CLOSE_INTERVAL_SECONDS, self.interval_seconds) if is_close else self.interval_seconds
 

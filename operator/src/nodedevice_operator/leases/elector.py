@@ -127,7 +127,6 @@ class Election:
             await asyncio.sleep(pause)
 
     def take_part(self) -> None:
-        """Takes part from now on."""
         self._may_lead.set()
 
     async def stand_aside(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
@@ -232,7 +231,6 @@ class Election:
             self._pace = self._pace.answered(self.clock() - began)
 
     def _stand_by(self) -> None:
-        """Stands by, as another candidate holds the Lease."""
         self._become(self._candidate.stopped())
         self._led = False
         assert self._candidate.seen is not None

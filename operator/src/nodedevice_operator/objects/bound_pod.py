@@ -63,7 +63,6 @@ class PodNeeds:
     problem: str = ""
 
     def containers(self, resource: str) -> tuple[Need, ...]:
-        """The containers that request the resource."""
         return next((containers for name, containers in self.of if name == resource), ())
 
 

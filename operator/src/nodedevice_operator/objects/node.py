@@ -184,7 +184,6 @@ def node_record(obj: NodeSchema) -> NodeRecord:
 
 
 def is_our_label(label: str) -> bool:
-    """Whether the operator writes that label of a Node."""
     return label.startswith(LABEL_PREFIX) and label.endswith((TOTAL, HEALTHY))
 
 
@@ -195,7 +194,6 @@ def _taint_and_labels(obj: NodeSchema) -> TaintAndLabels:
 
 
 def _extended(quantities: Mapping[str, str]) -> dict[str, int]:
-    """Counts of the extended resources among them."""
     return {intern(name): count(value) or 0 for name, value in quantities.items() if is_extended_resource(name)}
 
 

@@ -41,7 +41,6 @@ class PodHolding:
 
     @property
     def by_container(self) -> tuple[int, ...]:
-        """The parts of each container."""
         return self.shared or (self.parts,)
 
 

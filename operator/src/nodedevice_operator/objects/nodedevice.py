@@ -103,7 +103,6 @@ class AllocationRecord:
 
     @property
     def count(self) -> int:
-        """How many devices or parts."""
         return len(self.device_ids) + sum(held.parts for held in self.parts) + self.omitted
 
 
@@ -223,7 +222,6 @@ class NodeDeviceRecord:
         return reason in _INTENDED or (reason == names.Reason.ENDPOINT_GONE and self.is_gone)
 
     def is_condition(self, kind: str, status: str) -> bool:
-        """Whether the condition of that type is stored with that status."""
         stored = self.conditions.get(kind)
         return stored is not None and stored.status == status
 

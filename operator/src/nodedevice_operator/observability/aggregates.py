@@ -80,7 +80,6 @@ class DeviceAggregate:
         )
 
     def with_more(self, other: "DeviceAggregate") -> "DeviceAggregate":
-        """Merges both."""
         return replace(
             self,
             device_ids=self.device_ids | other.device_ids,
@@ -118,7 +117,6 @@ class NumberAggregate:
         return f"{self.resource} on {self.node}: {self.after} {noun} advertised{before}{why}"
 
     def bounded(self) -> Self:
-        """Returns itself: it is small."""
         return self
 
     def with_later(self, other: "NumberAggregate") -> "NumberAggregate":

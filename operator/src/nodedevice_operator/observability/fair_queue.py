@@ -33,7 +33,6 @@ class FairQueue(Generic[T]):
         return self._count > self._most
 
     async def get(self) -> T:
-        """The next one; waits until there is one."""
         await self._has_any.wait()
         origin = next(iter(self._waiting))
         item = self._take(origin)

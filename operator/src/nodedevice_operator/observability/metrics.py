@@ -73,5 +73,4 @@ class Metrics:
         self.leader = gauge("nodedevice_operator_leader", "1 while this process may write.")
 
     def watch(self, cache: Cache) -> None:
-        """Count the objects in `cache` at every scrape."""
         self.registry.register(InventoryCollector(cache))

@@ -168,7 +168,6 @@ class EventRecorder:
         self._too_late: deque[tuple[float, Event]] = deque(maxlen=_MOST_STANDBY)
 
     def on_update(self, _: str, before: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
-        """A NodeDevice changed: report its transitions."""
         for event in transitions(before, now) if now is not None else ():
             self.post(event)
 
@@ -194,7 +193,6 @@ class EventRecorder:
             self.post(event)
 
     async def work(self) -> None:
-        """Post one Event after the other, for ever."""
         while True:
             event = await self._queue.get()
             try:
@@ -334,7 +332,6 @@ def _named_by(event: Event) -> str:
 
 
 async def _retrying(send: Callable[[], Awaitable[None]]) -> None:
-    """Send it, and retry while the API server is unreachable or busy."""
     # forbidden as well: an API server that has just started has not read the roles yet
     transient = (Unreachable, Unavailable, Forbidden)
     await retrying(send, transient, Retries(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS), most=_ATTEMPTS)

@@ -12,13 +12,7 @@ from nodedevice_api import names
 from nodedevice_api.nodedevice import Waiting
 
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
-from nodedevice_operator.observability.aggregates import (
-    CORDONED,
-    HEALTHY_AGAIN,
-    UNCORDONED,
-    UNHEALTHY,
-    DeviceAggregate,
-)
+from nodedevice_operator.observability.aggregates import CORDONED, HEALTHY_AGAIN, UNCORDONED, UNHEALTHY, DeviceAggregate
 from nodedevice_operator.observability.events import (
     NEEDS_ATTENTION,
     NORMAL,

@@ -18,12 +18,7 @@ from nodedevice_operator.kube.client import OWN, now_text
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
-from nodedevice_operator.objects.nodedevice import (
-    NodeDeviceRecord,
-    StoredCondition,
-    is_real,
-    node_device_record,
-)
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition, is_real, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.reconcile import conditions
@@ -45,8 +40,6 @@ class ConditionsMemory:
 
 
 class ConditionsApi(Requests):
-    """Writes conditions of NodeDevices."""
-
     async def apply_conditions(
         self, record: NodeDeviceRecord, conditions: Mapping[str, StoredCondition]
     ) -> NodeDeviceRecord:
@@ -88,8 +81,6 @@ class ConditionsApi(Requests):
 
 @dataclass(eq=False)
 class ConditionsReconciler:
-    """Conditions of one node's NodeDevices at a time."""
-
     cache: Cache
     api: ConditionsApi
     agents: AgentMonitor

@@ -281,7 +281,6 @@ def _uninjected(record: NodeDeviceRecord) -> StoredCondition | None:
 
 
 def _failed(record: NodeDeviceRecord, kind: str) -> StoredCondition | None:
-    """The agent's condition of that type, if it is False."""
     return record.conditions[kind] if record.is_condition(kind, "False") else None
 
 

@@ -83,8 +83,6 @@ class CordonsMemory:
 
 
 class CordonsApi(Requests):
-    """Reads and writes spec.cordonedDevices."""
-
     async def read_cordons(self, record: NodeDeviceRecord) -> CordonsSchema:
         """Raises NotFound when it is gone, also when another object has its name by now."""
         found = decode("GET", names.NODE_DEVICES, await self._client.request("GET", *_path(record)), CordonsSchema)
@@ -110,8 +108,6 @@ def _path(record: NodeDeviceRecord) -> tuple[str, str]:
 
 @dataclass(eq=False)
 class CordonReconciler:
-    """Cordons of one node's NodeDevices at a time."""
-
     cache: Cache
     api: CordonsApi
     recorder: EventRecorder

@@ -60,7 +60,6 @@ class NodeReconciler:
     _memories: dict[str, NodeMemory] = field(default_factory=dict, init=False)
 
     def changed(self, node: str) -> None:
-        """Something about that node changed."""
         if self.fence.is_open or self.cache.knows(node):
             self.queue.enqueue(node)
         else:

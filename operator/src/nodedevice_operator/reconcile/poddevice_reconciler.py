@@ -91,8 +91,6 @@ def _path(namespace: str, name: str) -> str:
 
 @dataclass(eq=False)
 class PodDeviceReconciler:
-    """PodDevices of one node at a time."""
-
     cache: Cache
     api: PodDevicesApi
     recorder: EventRecorder

@@ -196,7 +196,6 @@ def _distinct(entries: list[HeldParts]) -> int:
 
 
 def _health(containers: tuple[HoldingContainer, ...], held: list[tuple[NodeDeviceRecord, AllocationRecord]]) -> str:
-    """Which devices are not healthy."""
     broken: dict[str, set[str]] = defaultdict(set)
     for container in containers:
         for resource in container.resources:

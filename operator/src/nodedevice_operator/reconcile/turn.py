@@ -55,7 +55,6 @@ class Turn:
         return self._is_cut or self.must_end()
 
     def spend(self) -> None:
-        """A request is about to be sent."""
         self.budget.spend()
 
     def wait_seconds(self) -> float | None:

@@ -30,8 +30,6 @@ _POLL_SECONDS: Final = 2.0
 
 
 class EvictionsApi(Requests):
-    """Evicts pods by the Eviction API."""
-
     async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
         """Evict the pod of that uid, if its PodDisruptionBudgets allow it.
 
@@ -65,7 +63,6 @@ class EvictionController:
         self._pending = PendingEvictions(self.delay_seconds, self.per_minute, self.clock())
 
     async def work(self) -> None:
-        """Reconcile, wait, and so on, for ever."""
         while True:
             if self.fence.is_open and self.cache.is_complete and "evict" in self.policies.values():
                 await self.reconcile()

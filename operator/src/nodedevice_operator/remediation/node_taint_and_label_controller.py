@@ -42,8 +42,6 @@ _FORBIDDEN_SECONDS: Final = 300.0
 
 
 class NodeLabelsApi(Requests):
-    """Writes the taint and the labels of Nodes."""
-
     async def label_node(self, node: NodeRecord, labels: Mapping[str, str | None]) -> NodeRecord:
         """Sets these labels of this version of the Node, and removes labels with None; returns the Node after the write.
 
@@ -74,8 +72,6 @@ class NodeLabelsApi(Requests):
 
 @dataclass(eq=False)
 class NodeLabelController:
-    """The task."""
-
     cache: Cache
     api: NodeLabelsApi
     fence: WriteFence
@@ -87,7 +83,6 @@ class NodeLabelController:
     _denied: dict[str, tuple[TaintAndLabels, float]] = field(default_factory=dict, init=False)
 
     async def work(self) -> None:
-        """Reconcile every Node, wait, and so on, for ever."""
         while True:
             pause = _POLL_SECONDS
             if self.fence.is_open and self.cache.is_complete:

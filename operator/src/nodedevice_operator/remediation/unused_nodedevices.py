@@ -38,8 +38,6 @@ _WHY: Final = {
 
 
 class NodeDevicesApi(Requests):
-    """Deletes NodeDevices."""
-
     async def delete_node_device(self, record: NodeDeviceRecord) -> None:
         """Delete this version of the NodeDevice. Raises Conflict when it has changed since, and NotFound."""
         path = f"{OWN}/{names.NODE_DEVICES}/{segment(record.name)}"
@@ -69,7 +67,6 @@ class GoneNodeDevices:
             self._found.set()
 
     async def work(self) -> None:
-        """Deletes due NodeDevices, in rounds."""
         loop = asyncio.get_running_loop()
         while True:
             if await self._try(self.cache.node_devices.values()):

@@ -34,10 +34,7 @@ _UNTRIED: Final = Tries()
 
 
 class UnboundPodsApi(Requests):
-    """Requests about pods that are bound to no node."""
-
     async def pages(self) -> AsyncIterator[list[PodRecord]]:
-        """All of them, page by page."""
         query = {"fieldSelector": "spec.nodeName="}
         async for page in self._pages("pods", f"{CORE}/pods", PodSchema, query):
             yield [pod_record(pod) for pod in page]

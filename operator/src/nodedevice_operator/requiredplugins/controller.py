@@ -100,7 +100,6 @@ class RequiredPluginsController:
         self._wake.set()
 
     async def work(self) -> None:
-        """Keeps the policy equal to the needs of the NodeDevices."""
         if self._watch.state is PolicyState.OFF:
             log.info(
                 "required-plugins policy is off: pods wait for their node's agent only where the runtime requires it",
@@ -119,7 +118,6 @@ class RequiredPluginsController:
             self._wake.clear()
 
     async def watch(self, kind: str) -> None:
-        """Keep the stored state of that object (its plural) current, for ever."""
         await self._watch.watch(kind)
 
     async def _reconcile(self) -> float:

@@ -86,7 +86,6 @@ class RequiredPluginsApi(Requests):
         return decode("PATCH", kind, data, _PolicyObject).spec
 
     async def exists(self, kind: str) -> bool:
-        """Whether the object exists."""
         try:
             await self._client.request("GET", kind, f"{_ROOT}/{kind}/{NAME}")
         except NotFound:
@@ -116,8 +115,6 @@ class RequiredPluginsApi(Requests):
 
 
 class PolicyState(Enum):
-    """Whether the policy is kept."""
-
     UNKNOWN = "unknown"
     KEPT = "kept"
     NOT_SERVED = "not served"
@@ -143,7 +140,6 @@ class PolicyWatch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether both objects were read."""
         return self.specs.keys() == {POLICIES, BINDINGS}
 
     async def watch(self, kind: str) -> None:

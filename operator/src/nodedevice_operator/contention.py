@@ -19,10 +19,7 @@ LONGEST_BACKOFF_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """The contention about one object. Times are monotonic seconds.
-
-    repairs: when it was written again, lately. pauses: how many in a row. paused_until: when it may be written again.
-    """
+    """Monotonic seconds. repairs: recent writes. pauses: how many in a row. paused_until: when it may be written again."""
 
     repairs: tuple[float, ...] = ()
     pauses: int = 0

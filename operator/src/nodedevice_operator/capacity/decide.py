@@ -83,9 +83,7 @@ def _why_left_out(record: NodeDeviceRecord) -> str | None:
 
 
 def desired_count(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
-    """The number of devices that the scheduler may count on: allocated, reserved and free ones.
-
-    Without the reserved ones it would be below the devices of bound pods, and the kubelet would then fail a pod for good.
+    """The number of devices that the scheduler may count on. Without the reserved ones the kubelet would fail a bound pod for good.
 
     is_withdrawn: the agent that would allocate the free ones is gone, as far as can be known.
     """
@@ -160,18 +158,14 @@ class Apply:
 
 
 def is_loss(node: NodeRecord, apply: Apply) -> bool:
-    """Whether the Node shows fewer devices after it. Such a write comes first: otherwise a pod could be bound to a missing
-    device."""
+    """Whether the Node shows fewer devices after it. Such a write comes first: a pod could be bound to a missing device."""
     ours = {name: seen.capacity or 0 for name, seen in node.resources.items() if seen.is_ours}
     return any(apply.numbers.get(name, 0) < number for name, number in ours.items())
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceStatus:
-    """The status of one resource on its Node, for its conditions. `conflict_with` names the other writer.
-
-    not_before: when the Node that this is about was created, in the API's own form.
-    """
+    """`conflict_with` names the other writer. not_before: when the Node was created, in the API's own form."""
 
     is_advertised: bool
     reason: str
@@ -182,11 +176,9 @@ class ResourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class CapacityDecision:
-    """What to do for a Node. `history`, `events`, `changes` and `repairs` (their causes) count only once `apply` succeeded.
+    """`history`, `events`, `changes` and `repairs` (their causes) count only once `apply` succeeded. changes: routine Events.
 
-    changes: Events of ordinary operation, about the numbers that `apply` changes.
-
-    `due_at` is when a conflict is to be retried or a lost name to be given up, in monotonic seconds.
+    due_at: when a conflict is retried, or a lost name given up, in monotonic seconds.
     """
 
     apply: Apply | None
@@ -360,8 +352,7 @@ def statuses_when_rejected(
 
 
 def as_before_rejection(record: NodeDeviceRecord) -> NodeDeviceRecord:
-    """`record` as input of the decision: the operator still owns an advertised name while its write is rejected or it is
-    contended."""
+    """Input of the decision: the operator still owns an advertised name while its write is rejected or it is contended."""
     stored = record.conditions.get(names.Condition.ADVERTISED)
     if stored is None or stored.reason not in _STILL_OURS:
         return record

@@ -142,10 +142,7 @@ def with_repair(history: NodeHistory, resource: str, writer: str, now: float) ->
 
 @dataclass(frozen=True, slots=True)
 class DesiredResource:
-    """One resource to advertise: the number, the Node's value, and the stored condition.
-
-    `stored_conflict` is the reason of the stored Conflict condition if its status is True.
-    """
+    """`seen`: the Node's value. `stored_conflict`: the reason of the stored Conflict condition if its status is True."""
 
     resource: str
     number: int
@@ -211,10 +208,7 @@ def decide_ownership(wanted: DesiredResource, history: NodeHistory, now: float) 
 
 
 def hold(resource: str, seen: ExtendedResource, reason: str) -> OwnershipDecision:
-    """Decides on a resource without current facts: a name of the operator keeps its value in the apply.
-
-    An apply without it would remove it from the Node.
-    """
+    """Decides without current facts: a name of the operator keeps its value in the apply, which would otherwise remove it."""
     if not seen.is_capacity_ours or seen.capacity is None:
         return OwnershipDecision(resource, None, reason)
     return OwnershipDecision(resource, seen.capacity, reason, needs_force=_needs_force(seen, seen.capacity))
@@ -223,10 +217,7 @@ def hold(resource: str, seen: ExtendedResource, reason: str) -> OwnershipDecisio
 def leave_out(
     resource: str, seen: ExtendedResource, reason: str, history: NodeHistory, stored_conflict: str | None
 ) -> OwnershipDecision:
-    """Decide on a resource that is not advertised, for that reason. Another field manager that offers devices is a conflict.
-
-    stored_conflict: as in DesiredResource.
-    """
+    """Decides on a resource that is not advertised, for that reason. Another manager that offers devices is a conflict."""
     known = history.conflicts.get(resource)
     stored = None if resource in history.ended else stored_conflict
     if reason in names.NEVER_WRITTEN or seen.is_capacity_ours or not seen.capacity:

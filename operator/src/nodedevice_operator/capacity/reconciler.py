@@ -140,10 +140,9 @@ class CapacityReconciler:
         self._changed_at.clear()
 
     async def reconcile(self, node: str, memory: CapacityMemory, agent: AgentState) -> CapacityOutcome:
-        """Brings the Node to the state of its NodeDevices. agent: whether the node's agent lives.
+        """Brings the Node to the state of its NodeDevices; `memory` holds the writes, also those before an error.
 
-        Raises Conflict when the Node changes faster than it can be decided on, or another ApiError; `memory` holds the writes until
-        then.
+        Raises Conflict when the Node changes faster than it can be decided on, or another ApiError.
         """
         # a change from here on is another change
         changed_at = self._changed_at.pop(node, None)
@@ -161,10 +160,7 @@ class CapacityReconciler:
         return outcome
 
     def rejected(self, name: str, memory: CapacityMemory, agent: AgentState, error: ApiError) -> CapacityOutcome:
-        """The outcome of a reconcile that failed with `error`: at first, the stored capacity conditions hold.
-
-        After several failures a name that others own is reported as a conflict, as after a successful write.
-        """
+        """At first the stored capacity conditions hold. After several failures a name that others own is reported as a conflict."""
         memory.rejections += 1
         node = self.cache.nodes.get(name)
         if node is None:

@@ -48,10 +48,7 @@ class Leftover(Schema):
 
 
 class LeftoversApi(Requests):
-    """Requests about the pods of the chart's workloads and the NodeDevices that remain.
-
-    A NodeDevice with an administrator's cordon can be kept without its status.
-    """
+    """A NodeDevice with an administrator's cordon can be kept without its status."""
 
     async def pods(self, namespace: str) -> dict[str, str]:
         """The node of each remaining pod of theirs, by its name."""

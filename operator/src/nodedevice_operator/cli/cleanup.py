@@ -79,10 +79,7 @@ class _Leases(LeaderLeases):
 
 @dataclass(eq=False)
 class Cleanup:
-    """One run, which prints each step when it begins, and each thing that was done, in a line.
-
-    free: for the requests that open the fence and that delete the workloads. fenced: for all others.
-    """
+    """free: for the requests that open the fence and that delete the workloads. fenced: for all others."""
 
     free: Client
     fenced: Client

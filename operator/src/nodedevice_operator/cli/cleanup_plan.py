@@ -12,10 +12,7 @@ _NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class CleanupScope:
-    """What to clean up. namespace: of the release, with the operator's Lease.
-
-    delete_leases_namespace: delete that namespace as a whole; else only the Leases in it.
-    """
+    """namespace: of the release. delete_leases_namespace: delete that namespace as a whole; else only the Leases in it."""
 
     namespace: str
     leases_namespace: str

@@ -161,8 +161,7 @@ class Fleet:
         return [(node, _MOST_SCORE if node == best else scores[ranks[node]]) for node in nodes]
 
     def assign(self, uid: str, needs: PodNeeds, node: str, now: float) -> Assigned | NotFitting:
-        """The parts for the pod on that node, without parts promised to other pods. Repeats the choice of a bind with unknown
-        outcome."""
+        """The parts for the pod on that node, unless promised to others. Repeats the choice of a bind with unknown outcome."""
         self.expire(now)
         if (promise := self._promised(uid)) is not None:
             return promise.assigned if promise.node == node else NotFitting(bound_elsewhere(promise))
@@ -190,8 +189,7 @@ class Fleet:
             promise.is_confirmed = True
 
     def withdraw(self, uid: str) -> None:
-        """Withdraws the promise of a bind that the API does not have and will not get. Keeps a pod that the API showed on a
-        node."""
+        """Withdraws the promise of a bind that the API does not get. Keeps a pod that the API showed on a node."""
         promise = self._promises.by_uid.get(uid)
         if promise is not None and promise.pod is None and not promise.is_gone:
             self._promises.remove(uid)

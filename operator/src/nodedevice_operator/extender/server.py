@@ -95,10 +95,7 @@ class Server:
         self._busy: set[asyncio.BaseTransport] = set()
 
     async def start(self) -> tuple[str, int]:
-        """Listens; returns the address in use. `work` serves the requests.
-
-        Raises OperatorSettingsError when the address or a certificate cannot be used.
-        """
+        """Listens; returns the address in use. Raises OperatorSettingsError when it or a certificate cannot be used."""
         host, port = self._address
         try:
             self._socket = _listening(host, port)

@@ -91,10 +91,7 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def load(file: Path | None, given: Mapping[str, Any]) -> ExtenderSettings:
-    """Settings from the file, with `given` (flags and environment by field name; None: not given) on top.
-
-    Raises OperatorSettingsError where the file cannot be read, has an unknown key or a value of the wrong kind.
-    """
+    """Settings from the file, with `given` on top (flags and environment; None: not given). Raises OperatorSettingsError."""
     try:
         settings = settings_loader.load(ExtenderSettings, file, given)
     except settings_loader.SettingProblem as exc:

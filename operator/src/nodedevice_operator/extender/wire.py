@@ -30,11 +30,7 @@ class _NodeList(Struct, gc=False):
 
 
 class FilterRequest(Struct, rename="pascal", gc=False):
-    """The request of filter and prioritize. kube-scheduler sends nodes by name if the extender is nodeCacheCapable, else as
-    objects.
-
-    pod: the API object, decoded on demand.
-    """
+    """kube-scheduler sends nodes by name if the extender is nodeCacheCapable, else as objects. pod: decoded on demand."""
 
     pod: Raw
     nodes: _NodeList | None = None

@@ -50,10 +50,7 @@ class Bounds(Generic[W]):
 
 
 class Newest:
-    """Ages of one node's records that have lists, to find the newest without a walk over all.
-
-    Created when the lists exceed the limit, and kept, as each later record exceeds it again.
-    """
+    """Finds the newest of one node's records with lists without a walk over all. Kept once the lists exceed the limit."""
 
     def __init__(self, of_node: Iterable[Weighed]) -> None:
         self._ages = sorted(record.age for record in of_node if record.weight)

@@ -237,8 +237,7 @@ class Store(Generic[K, R]):
         return frozenset(changed)
 
     def expire(self) -> None:
-        """Accepts older versions after a restore: the next list counts as newer than all records, and removed UIDs may exist
-        again."""
+        """After a restore the next list counts as newer than all records, and removed UIDs may exist again."""
         self._gone.clear()
         for key in self.by_key:
             held: Any = self.by_key[key]

@@ -123,10 +123,7 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, kind: str, path: str, query: Mapping[str, str | int]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Opens a watch of that kind and yields its lines.
-
-        Raises ApiError if it cannot be opened, and WatchInterrupted if it breaks, as by a load balancer.
-        """
+        """Opens a watch and yields its lines. Raises ApiError if it cannot be opened, WatchInterrupted if it breaks."""
         request = Request("GET", target(path, {**query, **_WATCH}), (("Accept", JSON),))
         try:
             stream = await self._transport.open("watch", kind, request, is_watch=True, seconds=_SILENCE_SECONDS)

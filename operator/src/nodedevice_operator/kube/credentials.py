@@ -45,10 +45,7 @@ class Credentials(credentials.Credentials):
 
 
 def load(file: str | None) -> Credentials:
-    """Credentials of that kubeconfig; without one of $KUBECONFIG or ~/.kube/config, else of the pod's service account.
-
-    Raises CredentialsError.
-    """
+    """Credentials of that kubeconfig, else of $KUBECONFIG, ~/.kube/config or the service account. Raises CredentialsError."""
 
     def settings() -> Settings:
         return kubeconfig.load(file or "", "", os.environ)

@@ -67,10 +67,7 @@ def decode_record(verb: str, what: str, data: bytes, form: type[T], make: Callab
 def decode_page(
     what: str, data: bytes, page: Any, schema: type[Any], *, needs_status: bool
 ) -> tuple[Any, frozenset[Key]]:
-    """A page of a list of objects of that schema, and the keys of the undecodable ones; each is logged.
-
-    needs_status: an object is of no use without its status. Raises InvalidResponse if it is not a page.
-    """
+    """A page of objects, and the keys of undecodable ones, each logged. Raises InvalidResponse if it is not a page."""
     try:
         return decoding.decode(data, page), frozenset()
     except Undecodable:

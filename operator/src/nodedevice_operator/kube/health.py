@@ -163,10 +163,7 @@ class Health:
     def serve(
         self, address: tuple[str, int], registry: CollectorRegistry, protection: Protection = OPEN
     ) -> tuple[str, int]:
-        """Serves /healthz and /readyz until the process ends; returns the address in use.
-
-        Raises OperatorSettingsError when the address cannot be used.
-        """
+        """Serves probes and /metrics until the process ends; returns the address in use. Raises OperatorSettingsError."""
         try:
             server = serve(address, {"/healthz": self._live, "/readyz": self._ready}, registry, protection)
         except OSError as exc:

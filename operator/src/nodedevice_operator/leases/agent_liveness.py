@@ -40,10 +40,7 @@ _SMALLEST_OUTAGE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """The AgentReady condition of an agent: `status` True or Unknown, and why.
-
-    is_withdrawn: its free devices are withdrawn, only allocated ones count.
-    """
+    """`status`: True or Unknown. is_withdrawn: its free devices are withdrawn, only allocated ones count."""
 
     status: str
     reason: str
@@ -57,10 +54,7 @@ MISSING: Final = AgentState("Unknown", Reason.LEASE_MISSING, f"the agent has no 
 
 
 def expired(seconds: int, *, together: bool = False, is_gone: bool = False) -> AgentState:
-    """State of an agent whose Lease was not renewed for longer than its `seconds`.
-
-    together: many others expired at that time. is_gone: the Lease does not exist any more.
-    """
+    """Not renewed for longer than its `seconds`. together: nor are many others. is_gone: the Lease does not exist any more."""
     if together:
         message = (
             f"the agent has not renewed its Lease for more than {seconds} s, and neither have many others: "
@@ -82,9 +76,7 @@ class StoredAgent:
 
 @dataclass(frozen=True, slots=True)
 class _SeenLease:
-    """A Lease. silent_since: when it was found expired. grace_from: when its grace began (monotonic seconds). version: its resource
-    version.
-    """
+    """silent_since: when it was found expired. grace_from: when its grace began (monotonic seconds)."""
 
     renewed: str
     duration_seconds: int
@@ -106,10 +98,7 @@ class LeaseTable:
     outage: frozenset[str] = frozenset()
 
     def is_newer_than(self, found: Mapping[str, LeaseRecord]) -> bool:
-        """Whether a list shows a Lease at an older version than was known: its API server lags behind, or was restored.
-
-        Then its renewals prove nothing: two servers of different age in turn would show a new one each time.
-        """
+        """Whether a list has an older Lease: from a server that lags or was restored. Its renewals prove nothing."""
         return any(lease.version < self.leases[node].version for node, lease in found.items() if node in self.leases)
 
     def updated(
@@ -172,10 +161,7 @@ class LeaseTable:
 
 
 def silent_together(silent_since: Mapping[str, float], agents: int) -> frozenset[str]:
-    """Nodes whose agents fell silent within a minute of too many others.
-
-    silent_since: by node, in monotonic seconds. agents: how many there are, these included.
-    """
+    """Nodes whose agents fell silent (monotonic seconds) within a minute of too many others. agents: how many there are."""
     moments = sorted(silent_since.values())
 
     def is_outage(moment: float) -> bool:
@@ -223,10 +209,7 @@ _EXPIRED: Final = frozenset({Reason.LEASE_EXPIRED, Reason.LEASES_EXPIRED_TOGETHE
 
 
 def stored_state(records: Iterable[NodeDeviceRecord]) -> AgentState | None:
-    """The state of a node's agent in its NodeDevices' conditions; a silent one wins.
-
-    None without conditions. It lacks whether free devices are withdrawn: each resource stores that itself.
-    """
+    """The agent's state in its NodeDevices' conditions; a silent one wins. Each resource itself stores whether it is withdrawn."""
     found: AgentState | None = None
     for record in records:
         stored = record.conditions.get(Condition.AGENT_READY)

@@ -59,10 +59,7 @@ class AgentsApi(Requests):
         self.leases_namespace = leases_namespace
 
     async def list_leases(self, *, is_consistent: bool = False) -> dict[str, LeaseRecord]:
-        """The agents' Leases by node, from the API server's watch cache: seconds old does no harm, and costs it nothing.
-
-        is_consistent: as of now, from its store.
-        """
+        """The agents' Leases by node, from the API server's watch cache, which costs it nothing; is_consistent: from its store."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(self.leases_namespace)}/leases"
         query = {} if is_consistent else {"resourceVersion": "0"}
         pages = self._pages("leases", path, LeaseSchema, query)
@@ -108,9 +105,7 @@ class AgentMonitor:
         return self._state(record.node, own)
 
     def on_update(self, node: str, _: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
-        """Polls soon when a NodeDevice of a silent agent changed, at most once per interval: the token of one node could change
-        NodeDevices without end, and renew nothing.
-        """
+        """Polls soon if the agent is silent, at most once per interval: one node's token could change NodeDevices without end."""
         if now is None or self._table.state(node).status == "True":
             return
         moment = self.clock()

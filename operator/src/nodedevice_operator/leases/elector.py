@@ -72,10 +72,7 @@ class LeaderLeases:
         return _from_wire("GET", data)
 
     async def write(self, lease: Lease, seconds: float | None = None) -> Lease:
-        """Replaces exactly the version of `lease`, or creates it; returns the stored Lease. seconds: the request's timeout.
-
-        Raises Conflict, Invalid or NotFound if the version changed, or another ApiError.
-        """
+        """Replaces that version, or creates it; returns the stored Lease. Raises Conflict, Invalid or NotFound if changed."""
         data = await self._client.request("PUT", _WHAT, self._path, body=self._to_wire(lease), seconds=seconds)
         return _from_wire("PUT", data)
 
@@ -135,10 +132,7 @@ class Election:
         await self._release(until_quiet)
 
     async def end(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
-        """Stop writing, and release the Lease when no write is pending; if one still is, the Lease expires by itself.
-
-        until_quiet: waits a moment for pending writes; returns whether all have ended.
-        """
+        """Stops writing, and releases the Lease if `until_quiet` reports that no write is pending; else it expires by itself."""
         self._has_ended = True
         await self._release(until_quiet)
 
@@ -201,11 +195,7 @@ class Election:
         self.fence.open_until(candidate.may_write_until)
 
     async def _write(self, lease: Lease, timing: Timing) -> tuple[Lease, float]:
-        """Writes the Lease, with a second try if the first has no response; returns the stored Lease, and when the successful try
-        was sent.
-
-        Raises ApiError if both fail; an error with a response goes first.
-        """
+        """Writes the Lease, once more without a response; returns it, and when the successful try was sent. Raises ApiError."""
 
         async def send() -> tuple[Lease, float]:
             sent_at = self.clock()

@@ -53,10 +53,7 @@ class BoundPodSchema(Schema):
 
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
-    """By resource name: the containers that request it, in the kubelet's order.
-
-    sm_percent: the value of the pod's annotation, None without one. problem: why that annotation is invalid, as a sentence.
-    """
+    """By resource name: the containers that request it, in the kubelet's order. problem: why the annotation is invalid."""
 
     of: tuple[tuple[str, tuple[Need, ...]], ...] = ()
     sm_percent: int | None = None

@@ -126,10 +126,7 @@ UNLABELED: Final = TaintAndLabels()
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A Node: its identity, its extended resources, and the operator's taint and labels.
-
-    made: when it was created, in the API's own form to the second. Texts of that form sort as their times do.
-    """
+    """made: when it was created, in the API's own form to the second. Texts of that form sort as their times do."""
 
     name: str
     uid: str

@@ -53,10 +53,7 @@ class PodSchema(Schema):
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """A pod: its uid, its node ("" while it is not bound), and whether it is ending.
-
-    asks_for: resource names in its containers' limits above 0.
-    """
+    """node: "" while it is not bound. asks_for: resource names in its containers' limits above 0."""
 
     uid: str
     node: str

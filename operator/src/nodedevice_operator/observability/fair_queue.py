@@ -9,10 +9,7 @@ _NOBODY: Final = ""
 
 
 class FairQueue(Generic[T]):
-    """Items of each origin keep their order, and the origins take turns.
-
-    most: how many may wait in all. Beyond that, the oldest item of the origin with the most items is dropped.
-    """
+    """The origins take turns. most: may wait in all; then the oldest item of the origin with the most items is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -159,10 +159,7 @@ def _recovered(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
 
 
 def _unnamed(old: NodeDeviceRecord, new: NodeDeviceRecord, failed: int, recovered: int) -> tuple[int, int]:
-    """How many more must have failed, and recovered, by the totals, which count all devices, listed or not.
-
-    failed, recovered: how many are known by their IDs.
-    """
+    """How many more must have failed, and recovered, by the totals. failed, recovered: how many are known by their IDs."""
     if not (old.devices_omitted or new.devices_omitted):
         return 0, 0
     more = new.broken - old.broken - (failed - recovered)

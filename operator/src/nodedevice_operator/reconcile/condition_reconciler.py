@@ -43,11 +43,7 @@ class ConditionsApi(Requests):
     async def apply_conditions(
         self, record: NodeDeviceRecord, conditions: Mapping[str, StoredCondition]
     ) -> NodeDeviceRecord:
-        """Write all the operator's conditions of this NodeDevice; return the object after the write. Only the operator owns these
-        types.
-
-        Raises NotFound when it is gone, also when another object has its name by now.
-        """
+        """Writes all the operator's conditions; returns the object then. Raises NotFound also if another object has the name."""
         written = await self._apply_by_name(record.name, conditions)
         if written.uid != record.uid:
             # The API server ignores a uid in the status of a custom resource (1.37). Conditions decided for the deleted object

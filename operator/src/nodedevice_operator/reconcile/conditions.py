@@ -129,10 +129,7 @@ def can_stay(record: NodeDeviceRecord) -> bool:
 
 
 def changed(record: NodeDeviceRecord, wanted: Mapping[str, DesiredCondition], now: str) -> dict[str, StoredCondition]:
-    """All the operator's conditions by type if any differs from the stored one, else {}.
-
-    now: the API's timestamp, for conditions whose status changes.
-    """
+    """All the operator's conditions by type if any differs from the stored one, else {}. now: the API's timestamp."""
     values = {kind: _value(record, kind, wanted[kind], now) for kind in names.OPERATOR_CONDITIONS}
     return {} if values.items() <= record.conditions.items() else values
 

@@ -80,10 +80,7 @@ class NodeReconciler:
             self.queue.resume()
 
     async def reconcile(self, node: str) -> float | None:
-        """Brings one node to the state of its NodeDevices; returns in how many seconds to reconcile it again, if needed.
-
-        Raises ApiError if a step fails; earlier steps stay done, and later ones are enqueued.
-        """
+        """Returns in how many seconds to reconcile it again, if needed. Raises ApiError if a step fails."""
         is_ready = self.cache.is_complete and self.agents.has_listed
         if not is_ready or self.cache.nodes.is_invalid(node):
             return None

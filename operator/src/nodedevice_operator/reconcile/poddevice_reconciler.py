@@ -52,10 +52,7 @@ class PodDevicesApi(Requests):
         self._instance = instance
 
     async def apply_pod_device(self, wanted: DesiredPodDevice, uid: str | None) -> PodDeviceRecord:
-        """Create or update a PodDevice; return the object after the write.
-
-        uid: of the object to update; None creates one. Raises Conflict when the object of that uid is gone.
-        """
+        """Creates it, or updates that of `uid`; returns the object then. Raises Conflict when the object of that uid is gone."""
         path = _path(wanted.namespace, wanted.name)
         data = await self._apply(names.POD_DEVICES, path, encode(wanted, uid, self._instance), force=True)
         return decode_record("PATCH", names.POD_DEVICES, data, PodDeviceSchema, pod_device_record)

@@ -31,10 +31,7 @@ _POLL_SECONDS: Final = 2.0
 
 class EvictionsApi(Requests):
     async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
-        """Evict the pod of that uid, if its PodDisruptionBudgets allow it.
-
-        Raises Unavailable while they do not, NotFound when it is gone, Conflict when another pod has its name.
-        """
+        """Raises Unavailable while a PodDisruptionBudget forbids it, NotFound when it is gone, Conflict for another pod."""
         path = f"{CORE}/namespaces/{segment(namespace)}/pods/{segment(name)}/eviction"
         body = {
             "apiVersion": "policy/v1",

@@ -43,18 +43,12 @@ _FORBIDDEN_SECONDS: Final = 300.0
 
 class NodeLabelsApi(Requests):
     async def label_node(self, node: NodeRecord, labels: Mapping[str, str | None]) -> NodeRecord:
-        """Sets these labels of this version of the Node, and removes labels with None; returns the Node after the write.
-
-        Raises Conflict when another client has written the Node since, and NotFound.
-        """
+        """Sets labels of this version of the Node, and removes those with None; returns it then. Raises Conflict and NotFound."""
         metadata = {"uid": node.uid, "resourceVersion": str(node.resource_version), "labels": dict(labels)}
         return await self._merge_node(node.name, {"metadata": metadata})
 
     async def taint_node(self, name: str, uid: str, *, is_tainted: bool) -> NodeRecord:
-        """Add our taint to the Node of that uid, or remove it; return the Node after the write.
-
-        Raises Conflict when another client writes the Node in between, and NotFound.
-        """
+        """Adds or removes our taint; returns the Node then. Raises Conflict when another client writes it meanwhile, and NotFound."""
         path = f"{CORE}/nodes/{segment(name)}"
         node = decode("GET", "nodes", await self._client.request("GET", "nodes", path), NodeSchema)
         # the API treats the list as one value: all of it is written, and only onto the version that was read

@@ -40,10 +40,7 @@ class UnboundPodsApi(Requests):
             yield [pod_record(pod) for pod in page]
 
     async def admit_again(self, pod: PodRecord) -> bool:
-        """Pass that pod through admission once more; return whether it has the annotation then.
-
-        Raises NotFound when it is gone, Conflict when another has its name.
-        """
+        """Whether the pod has the annotation after another admission. Raises NotFound when it is gone, Conflict for another pod."""
         path = f"{CORE}/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
         query = {"fieldManager": names.OPERATOR_FIELD_MANAGER}
         # the uid changes nothing: it makes sure that it is that pod

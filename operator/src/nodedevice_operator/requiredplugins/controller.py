@@ -234,8 +234,7 @@ class RequiredPluginsController:
         return since is not None and self.clock() - since >= policy.SETTLE_SECONDS
 
     def _stored(self) -> Stored:
-        """The stored specs. A spec unchanged since the operator's write counts as the sent one, so that defaults of the API server
-        stay."""
+        """The stored specs. One unchanged since the operator's write counts as the sent one, so that the API's defaults stay."""
         sent = {kind: ours for kind, (ours, made) in self._accepted.items() if self._watch.specs.get(kind) == made}
         return {**self._watch.specs, **sent}
 

@@ -171,10 +171,7 @@ def guarded_by(stored: Stored) -> frozenset[str]:
 
 
 def is_annotated(annotations: Mapping[str, str], longest: float = math.inf) -> bool:
-    """Whether a pod with these annotations names our plugin to the runtime, as the policy makes it: in every key of the annotation.
-
-    longest: values with more characters in all are not read, and the result is False.
-    """
+    """Whether every key of the annotation names our plugin, as the policy makes it. longest: longer values are not read."""
     keys = (ANNOTATION, *(key for key in annotations if key.startswith(f"{ANNOTATION}/")))
     values = [annotations.get(key, "") for key in keys]
     return sum(map(len, values)) <= longest and all(map(_names_us, values))

@@ -64,10 +64,7 @@ class RequiredPluginsApi(Requests):
         return (page.items[0].spec if page.items else None), page.metadata.resource_version
 
     async def apply(self, kind: str, spec: Spec) -> Spec:
-        """Create or update the object by server-side apply; return its spec after the write.
-
-        Entries of others in its lists stay.
-        """
+        """Creates or updates it by server-side apply, which keeps others' list entries; returns its spec after the write."""
         return await self._patch(kind, body(kind, spec, self._instance), APPLY, force="true")
 
     async def replace(self, kind: str, spec: Spec) -> Spec:
@@ -97,10 +94,7 @@ class RequiredPluginsApi(Requests):
         await self._client.request("DELETE", kind, f"{_ROOT}/{kind}/{NAME}")
 
     async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
-        """Its spec at each change from that version on, None when it is deleted. Ends now and then.
-
-        Raises ApiError when the watch fails; after that or an end, read again.
-        """
+        """Its spec at each change, None when it is deleted. Ends now and then, or raises ApiError; then read again."""
         query: dict[str, str | int] = {"fieldSelector": _BY_NAME, "resourceVersion": version}
         query["timeoutSeconds"] = _WATCH_SECONDS
         async with self._client.watch(kind, f"{_ROOT}/{kind}", query) as lines:
@@ -122,10 +116,7 @@ class PolicyState(Enum):
 
 
 class PolicyWatch:
-    """The stored state. `watch` runs once for each of the two objects.
-
-    changed: called when one of them was read. upgraded: called when discovery finds no such policies, and when it finds them later.
-    """
+    """changed: called when an object was read. upgraded: when discovery finds no such policies, and when it does later."""
 
     def __init__(
         self, api: RequiredPluginsApi, changed: Callable[[], None], upgraded: Callable[[], None], *, is_on: bool
@@ -209,11 +200,7 @@ class PolicyWatch:
             return frozenset()
 
     def _read_failed(self, kind: str, error: ApiError, *, was_read: bool) -> None:
-        """Log a failed read, once.
-
-        was_read: an earlier read worked, so the stored spec still counts. ApiHealth logs an unreachable or busy API server, and
-        rejected credentials.
-        """
+        """Logs it once. was_read: the stored spec still counts. ApiHealth logs other causes, such as rejected credentials."""
         # a 500 is about this one request
         is_away = isinstance(error, Unreachable) or (isinstance(error, Unavailable) and error.status != 500)
         if is_away or isinstance(error, Unauthorized) or kind in self._failing:

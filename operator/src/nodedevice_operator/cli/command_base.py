@@ -1,4 +1,4 @@
-"""What the commands share: their options, a client that logs nothing, retries, and one deadline.
+"""What the commands that run once share: a client that logs nothing, retries, and one deadline.
 
 A command reports a failure itself; the log of a long-running program would report it a second time.
 """
@@ -13,6 +13,8 @@ from nodedevice_api import names
 from nodedevice_kube.api_errors import ApiError, Unavailable, Unreachable
 from nodedevice_kube.retries import Retries
 
+from nodedevice_operator.cli.program_options import SETTINGS as SETTINGS
+from nodedevice_operator.cli.program_options import SHARED
 from nodedevice_operator.errors import REPORTED, Overdue
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
@@ -27,10 +29,7 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.25
 
-SETTINGS: Final = {"auto_envvar_prefix": "NODEDEVICE", "show_default": True}
-kubeconfig_option = click.option(
-    "--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config."
-)
+kubeconfig_option = click.option("--kubeconfig", help=SHARED["kubeconfig"])
 namespace_option = click.option(
     "--namespace", help="Namespace of the operator; without it the pod's own, or the kubeconfig's."
 )

@@ -48,7 +48,7 @@ class NodeLabelsApi(Requests):
         return await self._merge_node(node.name, {"metadata": metadata})
 
     async def taint_node(self, name: str, uid: str, *, is_tainted: bool) -> NodeRecord:
-        """Adds or removes our taint; returns the Node then. Raises Conflict when another client writes it meanwhile, and NotFound."""
+        """Adds or removes our taint; returns the Node. Raises Conflict if another client writes it meanwhile, and NotFound."""
         path = f"{CORE}/nodes/{segment(name)}"
         node = decode("GET", "nodes", await self._client.request("GET", "nodes", path), NodeSchema)
         # the API treats the list as one value: all of it is written, and only onto the version that was read

@@ -12,7 +12,7 @@ from typing import Final
 
 from nodedevice_common.pacing import TokenBucket
 from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound
-from nodedevice_kube.paths import segment
+from nodedevice_kube.paths import NODES
 
 from nodedevice_operator.capacity.decide import (
     Apply,
@@ -27,9 +27,8 @@ from nodedevice_operator.capacity.decide import (
 from nodedevice_operator.capacity.ownership import NodeHistory, history_of, with_conflicts
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import CORE
 from nodedevice_operator.kube.decode import decode_record
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.leases.agent_liveness import AgentState
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
@@ -96,7 +95,7 @@ _NOTHING: Final = CapacityOutcome({})
 class CapacityApi(Requests):
     async def read_node(self, name: str) -> NodeRecord:
         """The current Node. Raises NotFound."""
-        data = await self._client.request("GET", "nodes", f"{CORE}/nodes/{segment(name)}")
+        data = await self._client.request("GET", *at(NODES, name))
         return decode_record("GET", "nodes", data, NodeSchema, node_record)
 
     async def apply_capacity(self, node: NodeRecord, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
@@ -115,7 +114,7 @@ class CapacityApi(Requests):
             "metadata": {"name": node.name, "uid": node.uid, "resourceVersion": str(node.resource_version)},
             "status": {"capacity": quantities, "allocatable": quantities},
         }
-        data = await self._apply("nodes/status", f"{CORE}/nodes/{segment(node.name)}/status", body, force=force)
+        data = await self._apply(*at(NODES, node.name, subresource="status"), body, force=force)
         return decode_record("PATCH", "nodes", data, NodeSchema, node_record)
 
 

@@ -152,7 +152,7 @@ class Cleanup:
 
     async def _nodes(self) -> None:
         self.progress.begin("removing capacity, taint and labels from Nodes")
-        nodes = (await self.progress.retrying(partial(self._cluster.list_all, NODES))).records
+        nodes = await self.progress.retrying(partial(self._cluster.list_all, NODES))
         wanted = withdrawals(nodes)
         await self._all(partial(self._node, node, found) for node, found in wanted)
         click.echo(f"Nodes: {len(wanted)} of {len(nodes)} had capacity, taint or labels of ours")
@@ -196,7 +196,7 @@ class Cleanup:
     async def _pod_devices(self) -> None:
         self.progress.begin("deleting PodDevices")
         try:
-            found = (await self.progress.retrying(partial(self._cluster.list_all, POD_DEVICES))).records
+            found = await self.progress.retrying(partial(self._cluster.list_all, POD_DEVICES))
         except NotFound:
             return
         api = PodDevicesApi(self.fenced)

@@ -48,7 +48,7 @@ async def survey(client: Client, objects: "Objects", scope: CleanupScope, progre
     cluster, leftovers = Cluster(client), LeftoversApi(client)
     policies, namespace = RequiredPluginsApi(client), scope.namespace
     found = [each for each in workloads_of(scope) if await _exists(progress, partial(objects.exists, *each, namespace))]
-    nodes = (await progress.retrying(partial(cluster.list_all, NODES))).records
+    nodes = await progress.retrying(partial(cluster.list_all, NODES))
     node_devices = await _listed(progress, leftovers.node_devices)
     kept = [left.metadata.name for left in node_devices if is_kept(left, scope)]
     kinds = [kind for kind in (BINDINGS, POLICIES) if await _exists(progress, partial(policies.exists, kind))]
@@ -59,16 +59,12 @@ async def survey(client: Client, objects: "Objects", scope: CleanupScope, progre
         nodes=len(nodes),
         marked=tuple(wanted.node for _, wanted in withdrawals(nodes)),
         policies=tuple(f"{kind} {NAME}" for kind in kinds),
-        pod_devices=len(await _listed(progress, partial(_pod_devices, cluster))),
+        pod_devices=len(await _listed(progress, partial(cluster.list_all, POD_DEVICES))),
         node_devices=len(node_devices) - len(kept),
         kept=tuple(kept),
         has_leases_namespace=await _exists(progress, partial(objects.exists, NAMESPACE, scope.leases_namespace)),
         crds=tuple([name for name in wanted if await _exists(progress, partial(objects.exists, CRD, name))]),
     )
-
-
-async def _pod_devices(cluster: Cluster) -> Sequence[object]:
-    return (await cluster.list_all(POD_DEVICES)).records
 
 
 async def _listed(progress: Progress, read: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:

@@ -22,9 +22,9 @@ from prometheus_client.registry import Collector
 
 from nodedevice_operator.configs.status import STATES, Reports, config_status, read_reports, state_of, to_json
 from nodedevice_operator.informers.store import Store
-from nodedevice_operator.kube.client import OWN, now_text
+from nodedevice_operator.kube.client import now_text
 from nodedevice_operator.kube.lists import Kind, kind_of
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import CONFIGS, Requests, at
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.refusing_lease import RefusingLease, refusing_lease
 from nodedevice_operator.objects.unwatched import LeaseRecord, LeaseSchema
@@ -50,8 +50,7 @@ def refusing_leases(namespace: str) -> Kind[RefusingLease]:
 class ConfigsApi(Requests):
     async def probe(self) -> None:
         """Lists one object. Raises NotFound if the CRD is missing, Forbidden without the right to list, other ApiErrors."""
-        path = f"{OWN}/{names.NODE_DEVICE_CONFIGS}"
-        await self._client.request("GET", names.NODE_DEVICE_CONFIGS, path, query={"limit": 1})
+        await self._client.request("GET", *at(CONFIGS), query={"limit": 1})
 
     async def write_status(self, name: str, uid: str, status: Mapping[str, Any]) -> None:
         """Writes the status of exactly that object (uid). Raises ApiError."""
@@ -61,8 +60,7 @@ class ConfigsApi(Requests):
             "metadata": {"name": name, "uid": uid},
             "status": status,
         }
-        path = f"{OWN}/{names.NODE_DEVICE_CONFIGS}/{segment(name)}/status"
-        await self._apply(f"{names.NODE_DEVICE_CONFIGS}/status", path, body, force=True)
+        await self._apply(*at(CONFIGS, name, subresource="status"), body, force=True)
 
 
 @dataclass(slots=True)

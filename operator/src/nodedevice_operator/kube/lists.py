@@ -1,14 +1,14 @@
 """The kinds that the operator watches, and their lists. Objects become records; failures are the errors of errors.py."""
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from nodedevice_api import names
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 from nodedevice_kube.api_errors import InvalidResponse
-from nodedevice_kube.paths import JSON, segment
+from nodedevice_kube.paths import METADATA_LIST, segment
 
 from nodedevice_operator.kube.client import CORE, OWN
 from nodedevice_operator.kube.decode import VALUE_ERRORS, Key, decode, decode_page, key_of, log_undecodable
@@ -18,9 +18,6 @@ from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSchema, pod_device_record
-
-# Any list, with the metadata of its objects and nothing else.
-_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 R = TypeVar("R")
 
@@ -84,10 +81,9 @@ class Listed(Generic[R]):
 
 
 class Cluster(Requests):
-    async def list_all(self, kind: Kind[R]) -> Listed[R]:
-        pages = [page async for page in self.pages(kind)]
-        undecoded = frozenset[Any]().union(*(page.undecoded for page in pages))
-        return Listed([record for page in pages for record in page.records], pages[-1].version, undecoded)
+    async def list_all(self, kind: Kind[R]) -> list[R]:
+        """All objects in all namespaces, without undecodable ones."""
+        return [record async for page in self.pages(kind) for record in page.records]
 
     async def pages(self, kind: Kind[R]) -> AsyncIterator[Listed[R]]:
         """The same page by page. An object that cannot be decoded is logged, and delays no other."""
@@ -116,13 +112,17 @@ class Cluster(Requests):
     async def store_version(self, kind: Kind[Any]) -> int:
         """The version of the API server's store now, by a consistent read of one object."""
         query: dict[str, str | int] = {"limit": 1, **kind.query}
-        data = await self._client.request("GET", kind.name, kind.path, query=query, accept=_METADATA_ONLY)
+        data = await self._client.request("GET", kind.name, kind.path, query=query, accept=METADATA_LIST)
         return _checked(kind, decode("GET", kind.name, data, PartialObjectList).metadata.resource_version)
 
     async def list_versions(self, kind: Kind[Any]) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
         """Uid and resource version of every object of that kind, by its key in the cache, page by page."""
-        kind = replace(kind, schema=PartialObject, page=PartialObjectList, needs_status=True)
-        async for page, _ in self._kind_pages(kind, _METADATA_ONLY):
+
+        def read(data: bytes) -> tuple[Any, str]:
+            page, _ = decode_page(kind.name, data, PartialObjectList, PartialObject, needs_status=True)
+            return page, page.metadata.continue_
+
+        async for page in self._read_pages(kind.name, kind.path, read, kind.query, METADATA_LIST):
             # an object without a valid version is skipped
             metadata = [item.metadata for item in page.items or () if item.metadata.resource_version.isdecimal()]
             yield {(m.namespace, m.name) if m.namespace else m.name: (m.uid, int(m.resource_version)) for m in metadata}
@@ -136,16 +136,6 @@ class Cluster(Requests):
             return frozenset(kind.record(item).uid for item in decoding.decode(data, kind.page).items)
         except (Undecodable, *VALUE_ERRORS):
             return frozenset()
-
-    async def _kind_pages(self, kind: Kind[Any], accept: str = JSON) -> AsyncIterator[tuple[Any, frozenset[Key]]]:
-        """A list page by page, all as of one moment: that of the first; with the keys of each that cannot be decoded."""
-
-        def read(data: bytes) -> tuple[tuple[Any, frozenset[Key]], str]:
-            page = decode_page(kind.name, data, kind.page, kind.schema, needs_status=kind.needs_status)
-            return page, page[0].metadata.continue_
-
-        async for page in self._read_pages(kind.name, kind.path, read, kind.query, accept):
-            yield page
 
 
 def _checked(kind: Kind[Any], version: str) -> int:

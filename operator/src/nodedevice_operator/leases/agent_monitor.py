@@ -19,11 +19,11 @@ from nodedevice_api.names import Condition, Reason
 from nodedevice_common.pacing import TokenBucket
 from nodedevice_common.tasks import apart
 from nodedevice_kube.api_errors import ApiError
-from nodedevice_kube.paths import segment
+from nodedevice_kube.paths import LEASES
 
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.leases.agent_liveness import (
     ALIVE,
     GRACE_SECONDS,
@@ -60,9 +60,8 @@ class AgentsApi(Requests):
 
     async def list_leases(self, *, is_consistent: bool = False) -> dict[str, LeaseRecord]:
         """The agents' Leases by node, from the API server's watch cache, which costs it nothing; is_consistent: from its store."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(self.leases_namespace)}/leases"
         query = {} if is_consistent else {"resourceVersion": "0"}
-        pages = self._pages("leases", path, LeaseSchema, query)
+        pages = self._pages(*at(LEASES, namespace=self.leases_namespace), LeaseSchema, query)
         return {lease.metadata.name: lease_record(lease) async for page in pages for lease in page}
 
 

@@ -21,7 +21,7 @@ from nodedevice_api import names
 from nodedevice_common.text import clean
 from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound, Unreachable
 from nodedevice_kube.leases import Lease, lease_of, spec_of
-from nodedevice_kube.paths import segment
+from nodedevice_kube.paths import LEASES
 
 from nodedevice_operator.kube.client import Client, now_text
 from nodedevice_operator.kube.decode import decode
@@ -61,7 +61,7 @@ class LeaderLeases:
         self._namespace = namespace
         self._name = name
         self._instance = instance
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
+        self._path = LEASES.path(name, namespace)
 
     async def read(self, seconds: float | None = None) -> Lease:
         """Reads the Lease; without a version if it does not exist. seconds: the request's timeout. Raises ApiError."""

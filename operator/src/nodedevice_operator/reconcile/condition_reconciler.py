@@ -9,14 +9,13 @@ from nodedevice_api import names
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import ConditionStatus
 from nodedevice_kube.api_errors import ApiError, NotFound
-from nodedevice_kube.paths import segment
 
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.capacity.reconciler import CapacityOutcome
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, now_text
+from nodedevice_operator.kube.client import now_text
 from nodedevice_operator.kube.decode import decode_record
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import NODEDEVICES, Requests, at
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition, is_real, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
@@ -53,7 +52,6 @@ class ConditionsApi(Requests):
         return written
 
     async def _apply_by_name(self, name: str, conditions: Mapping[str, StoredCondition]) -> NodeDeviceRecord:
-        path = f"{OWN}/{names.NODE_DEVICES}/{segment(name)}/status"
         encoded = [
             ConditionStatus(
                 type=kind,
@@ -71,7 +69,7 @@ class ConditionsApi(Requests):
             "metadata": {"name": name},
             "status": {"conditions": encoded},
         }
-        data = await self._apply(f"{names.NODE_DEVICES}/status", path, body, force=True)
+        data = await self._apply(*at(NODEDEVICES, name, subresource="status"), body, force=True)
         return decode_record("PATCH", names.NODE_DEVICES, data, NodeDeviceSchema, node_device_record)
 
 

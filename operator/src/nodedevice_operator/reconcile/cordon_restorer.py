@@ -15,12 +15,10 @@ from nodedevice_api import names
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 from nodedevice_kube.api_errors import ApiError, NotFound
-from nodedevice_kube.paths import segment
 
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN
 from nodedevice_operator.kube.decode import decode
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import NODEDEVICES, Requests, at
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.observability.aggregates import some
@@ -85,7 +83,9 @@ class CordonsMemory:
 class CordonsApi(Requests):
     async def read_cordons(self, record: NodeDeviceRecord) -> CordonsSchema:
         """Raises NotFound when it is gone, also when another object has its name by now."""
-        found = decode("GET", names.NODE_DEVICES, await self._client.request("GET", *_path(record)), CordonsSchema)
+        found = decode(
+            "GET", names.NODE_DEVICES, await self._client.request("GET", *at(NODEDEVICES, record.name)), CordonsSchema
+        )
         if found.metadata.uid != record.uid:
             raise NotFound("GET", names.NODE_DEVICES, f"{record.name} is another object by now")
         return found
@@ -99,11 +99,7 @@ class CordonsApi(Requests):
             "metadata": {"name": record.name, "uid": meta.uid, "resourceVersion": meta.resource_version},
             "spec": {"cordonedDevices": cordons},
         }
-        await self._apply(*_path(record), body, force=False, manager=names.CORDONS_FIELD_MANAGER)
-
-
-def _path(record: NodeDeviceRecord) -> tuple[str, str]:
-    return names.NODE_DEVICES, f"{OWN}/{names.NODE_DEVICES}/{segment(record.name)}"
+        await self._apply(*at(NODEDEVICES, record.name), body, force=False, manager=names.CORDONS_FIELD_MANAGER)
 
 
 @dataclass(eq=False)

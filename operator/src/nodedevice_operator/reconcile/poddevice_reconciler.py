@@ -11,13 +11,12 @@ from typing import Any
 from nodedevice_api import names
 from nodedevice_api.poddevice import PodDeviceSpec, PodDeviceStatus
 from nodedevice_kube.api_errors import ApiError, Conflict, NotFound
-from nodedevice_kube.paths import segment
 
 from nodedevice_operator.capacity.decide import is_reported
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, Client
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import decode_record
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import PODDEVICES, Requests, at
 from nodedevice_operator.objects.instance import owned
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSchema, pod_device_record
@@ -53,15 +52,12 @@ class PodDevicesApi(Requests):
 
     async def apply_pod_device(self, wanted: DesiredPodDevice, uid: str | None) -> PodDeviceRecord:
         """Creates it, or updates that of `uid`; returns the object then. Raises Conflict when the object of that uid is gone."""
-        path = _path(wanted.namespace, wanted.name)
-        data = await self._apply(names.POD_DEVICES, path, encode(wanted, uid, self._instance), force=True)
+        where = at(PODDEVICES, wanted.name, wanted.namespace)
+        data = await self._apply(*where, encode(wanted, uid, self._instance), force=True)
         return decode_record("PATCH", names.POD_DEVICES, data, PodDeviceSchema, pod_device_record)
 
     async def delete_pod_device(self, record: PodDeviceRecord) -> None:
-        """Delete this PodDevice. Raises NotFound when it is gone, Conflict when another object has its name."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": record.uid}}
-        path = _path(record.namespace, record.name)
-        await self._client.request("DELETE", names.POD_DEVICES, path, body=body)
+        await self._delete(*at(PODDEVICES, record.name, record.namespace), uid=record.uid)
 
 
 def encode(wanted: DesiredPodDevice, uid: str | None, instance: str = "") -> dict[str, Any]:
@@ -80,10 +76,6 @@ def encode(wanted: DesiredPodDevice, uid: str | None, instance: str = "") -> dic
         "spec": PodDeviceSpec(content.node, wanted.pod_uid),
         "status": PodDeviceStatus(content.resources, content.devices, content.health, content.containers),
     }
-
-
-def _path(namespace: str, name: str) -> str:
-    return f"{OWN}/namespaces/{segment(namespace)}/{names.POD_DEVICES}/{segment(name)}"
 
 
 @dataclass(eq=False)

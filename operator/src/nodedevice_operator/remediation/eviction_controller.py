@@ -13,11 +13,10 @@ from typing import Final
 
 from nodedevice_common.tasks import apart
 from nodedevice_kube.api_errors import ApiError, Conflict, NotFound, NotLeading
-from nodedevice_kube.paths import segment
+from nodedevice_kube.paths import PODS
 
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import CORE
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import is_real
 from nodedevice_operator.observability.events import WARNING, Event, EventReason, about_pod
@@ -32,14 +31,13 @@ _POLL_SECONDS: Final = 2.0
 class EvictionsApi(Requests):
     async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
         """Raises Unavailable while a PodDisruptionBudget forbids it, NotFound when it is gone, Conflict for another pod."""
-        path = f"{CORE}/namespaces/{segment(namespace)}/pods/{segment(name)}/eviction"
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        await self._client.request("POST", "pods/eviction", path, body=body)
+        await self._client.request("POST", *at(PODS, name, namespace, "eviction"), body=body)
 
 
 @dataclass(eq=False)

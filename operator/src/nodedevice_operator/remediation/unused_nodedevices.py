@@ -16,11 +16,9 @@ from typing import Final
 
 from nodedevice_api import names
 from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading
-from nodedevice_kube.paths import segment
 
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import NODEDEVICES, Requests, at
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
@@ -40,10 +38,8 @@ _WHY: Final = {
 class NodeDevicesApi(Requests):
     async def delete_node_device(self, record: NodeDeviceRecord) -> None:
         """Delete this version of the NodeDevice. Raises Conflict when it has changed since, and NotFound."""
-        path = f"{OWN}/{names.NODE_DEVICES}/{segment(record.name)}"
-        exactly = {"uid": record.uid, "resourceVersion": str(record.resource_version)}
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": exactly}
-        await self._client.request("DELETE", names.NODE_DEVICES, path, body=body)
+        version = str(record.resource_version)
+        await self._delete(*at(NODEDEVICES, record.name), uid=record.uid, resourceVersion=version)
 
 
 @dataclass(eq=False, slots=True)

@@ -15,13 +15,11 @@ from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
-from nodedevice_api import names
 from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
-from nodedevice_kube.paths import MERGE_PATCH, segment
+from nodedevice_kube.paths import PODS
 
-from nodedevice_operator.kube.client import CORE
 from nodedevice_operator.kube.decode import decode
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
 from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure, Tries, next_tries, to_annotate
 from nodedevice_operator.requiredplugins.policy import is_annotated
@@ -36,16 +34,13 @@ _UNTRIED: Final = Tries()
 class UnboundPodsApi(Requests):
     async def pages(self) -> AsyncIterator[list[PodRecord]]:
         query = {"fieldSelector": "spec.nodeName="}
-        async for page in self._pages("pods", f"{CORE}/pods", PodSchema, query):
+        async for page in self._pages(*at(PODS), PodSchema, query):
             yield [pod_record(pod) for pod in page]
 
     async def admit_again(self, pod: PodRecord) -> bool:
         """Whether the pod has the annotation after another admission. Raises NotFound when it is gone, Conflict for another pod."""
-        path = f"{CORE}/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
-        query = {"fieldManager": names.OPERATOR_FIELD_MANAGER}
         # the uid changes nothing: it makes sure that it is that pod
-        patch = {"metadata": {"uid": pod.uid}}
-        data = await self._client.request("PATCH", "pods", path, query=query, body=patch, content_type=MERGE_PATCH)
+        data = await self._merge(*at(PODS, pod.name, pod.namespace), {"metadata": {"uid": pod.uid}})
         return is_annotated(decode("PATCH", "pods", data, PodSchema).metadata.annotations)
 
 

@@ -22,7 +22,7 @@ from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.retrying import retrying
-from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, ResourceList, Schema
+from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, Schema
 from nodedevice_operator.requiredplugins.policy import API_VERSION, BINDINGS, NAME, POLICIES, Spec, body
 
 log = logging.getLogger(__name__)
@@ -54,8 +54,7 @@ class RequiredPluginsApi(Requests):
 
     async def served(self) -> frozenset[str]:
         """Plurals that the API server serves in the group and version of these objects. Raises NotFound if it serves neither."""
-        data = await self._client.request("GET", "apis", _ROOT)
-        return frozenset(found.name for found in decode("GET", "apis", data, ResourceList).resources)
+        return await self._served(_ROOT)
 
     async def read(self, kind: str) -> tuple[Spec | None, str]:
         """The object's spec (None if it does not exist), and the version to watch from."""

@@ -29,6 +29,10 @@ class Contention:
         """Notes a foreign change; starts a pause if the object was restored twice within the last minute."""
         if now < self.paused_until or len(self._lately(now)) + 1 < CONTENTION_CHANGES:
             return self
+        return self.paused(now)
+
+    def paused(self, now: float) -> "Contention":
+        """Starts a pause."""
         # quiet for as long as the longest pause: the next contention is another one
         pauses = self.pauses + 1 if now - self.paused_until < LONGEST_BACKOFF_SECONDS else 1
         seconds = exponential_seconds(pauses - 1, FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS)

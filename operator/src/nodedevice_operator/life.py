@@ -4,13 +4,15 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
 from nodedevice_common.tasks import ended, log_failed_callbacks
+from nodedevice_common.tasks import vital as run_vital
 
-from nodedevice_operator.errors import OperatorSettingsError, TaskEnded
+from nodedevice_operator.errors import OperatorError, OperatorSettingsError, TaskEnded
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.settings import ExtenderSettings
 from nodedevice_operator.kube import credentials
@@ -24,6 +26,9 @@ from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.settings import OperatorSettings
 
 log = logging.getLogger(__name__)
+
+# Runs a task that the process cannot do without; all others run under `retried`.
+vital = partial(run_vital, known=OperatorError, ends=TaskEnded)
 
 _BEAT_SECONDS: Final = 1.0
 # Longer than nearly every write or bind takes; the next leader need not wait for longer ones.

@@ -21,7 +21,7 @@ from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
 from nodedevice_operator.kube.lists import KINDS, Cluster
 from nodedevice_operator.leases.agent_monitor import AgentMonitor, AgentsApi
 from nodedevice_operator.leases.leader_election import Timing
-from nodedevice_operator.life import Process
+from nodedevice_operator.life import Process, vital
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder, EventsApi
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi, ConditionsReconciler
@@ -37,7 +37,6 @@ from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 from nodedevice_operator.settings import OperatorSettings
 from nodedevice_operator.shared_slices import SharedSlices
-from nodedevice_operator.vital import vital
 from nodedevice_operator.workqueue import WorkQueue
 
 

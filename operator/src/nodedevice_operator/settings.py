@@ -92,12 +92,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def http_endpoint(self) -> tuple[str, int]:
         """Host and port of http_address. Raises OperatorSettingsError if it is not host:port."""
-        try:
-            return parse_address(self.http_address)
-        except ValueError as exc:
-            raise OperatorSettingsError(
-                "httpAddress", f"{self.http_address!r} is not host:port, such as :8080 or 127.0.0.1:8080"
-            ) from exc
+        return parsed("httpAddress", self.http_address)
 
 
 def load(file: Path | None, given: Mapping[str, Any]) -> OperatorSettings:
@@ -114,10 +109,7 @@ def _check(settings: OperatorSettings) -> None:
     """Rejects values that would fail, or match nothing, when they are used. Raises OperatorSettingsError."""
     _ = settings.http_endpoint
     for key, namespace in (("leasesNamespace", settings.leases_namespace), ("namespace", settings.namespace)):
-        if namespace is not None and not NAMESPACE.fullmatch(namespace):
-            raise OperatorSettingsError(
-                key, f"{namespace!r} is not a namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
-            )
+        check_namespace(key, namespace)
     check_instance(settings.instance)
     if not settings.required_plugin_names:
         raise OperatorSettingsError("requiredPluginNames", "needs at least one pattern; * allows every resource name")
@@ -129,6 +121,21 @@ def _check(settings: OperatorSettings) -> None:
         problem = resource_name_problem(resource)
         if problem:
             raise OperatorSettingsError("heldDevicePolicy", f"{resource!r}: {problem}; * is every other resource")
+
+
+def parsed(key: str, address: str) -> tuple[str, int]:
+    """Host and port. Raises OperatorSettingsError if it is not host:port."""
+    try:
+        return parse_address(address)
+    except ValueError as exc:
+        raise OperatorSettingsError(key, f"{address!r} is not host:port, such as :8080 or 127.0.0.1:8080") from exc
+
+
+def check_namespace(key: str, namespace: str | None) -> None:
+    """Raises OperatorSettingsError for a text that is no name of a namespace."""
+    if namespace is not None and not NAMESPACE.fullmatch(namespace):
+        problem = f"{namespace!r} is not a namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
+        raise OperatorSettingsError(key, problem)
 
 
 def check_instance(instance: str) -> None:

@@ -18,7 +18,7 @@ from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Store, Stores
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import SLICES
-from nodedevice_operator.kube.lists import Cluster, Kind, kind_of
+from nodedevice_operator.kube.lists import Cluster, Kind
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.shared_slice import SharedSlice, SharedSliceSchema, by_driver, shared_slice
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 _ROOT: Final = "/apis/resource.k8s.io/v1"
 # `spec.nodeName=` is that of slices without a node
-SHARED_SLICES: Final[Kind[SharedSlice]] = kind_of(
+SHARED_SLICES: Final[Kind[SharedSlice]] = Kind(
     SLICES, _ROOT, SharedSliceSchema, shared_slice, selector="spec.nodeName="
 )
 

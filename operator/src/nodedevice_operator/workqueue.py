@@ -1,10 +1,9 @@
 """The work queue of nodes to reconcile: order, parallelism, and retries with backoff.
 
-It does not know the contents of a reconcile. Each node is reconciled by one worker at a time: enqueued during a reconcile, it is
-reconciled again afterwards; enqueued several times, once. Nodes that changed go first. All nodes together, which a new leader
-reconciles, come after them. Deferred work comes last, so that it delays nothing when the API server is slow. A node with dozens
-of objects rests after each reconcile, which takes as many times as long: a node whose token writes without end does not delay
-others. While this operator does not lead, the queue stops and keeps its order: a short lapse of the Lease costs only its own time.
+Each node is reconciled by one worker at a time: enqueued during a reconcile, it is reconciled again afterwards; enqueued several
+times, once. Changed nodes go first, then all nodes, which a new leader reconciles, then deferred work. A node with dozens of
+objects rests after each reconcile, many times as long: a node whose token writes without end does not delay others. While this
+operator does not lead, the queue stops and keeps its order: a short lapse of the Lease costs only its own time.
 """
 
 import asyncio

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nodedevice_api import names
-from nodedevice_common.pacing import exponential_seconds
 
 from nodedevice_operator.contention import (
     CONTENTION_CHANGES,
     CONTENTION_WINDOW_SECONDS,
     FIRST_BACKOFF_SECONDS,
-    LONGEST_BACKOFF_SECONDS,
+    Contention,
 )
 from nodedevice_operator.objects.node import UNKNOWN_WRITER, ExtendedResource, NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -55,18 +54,6 @@ class OwnershipConflict:
 
 
 @dataclass(frozen=True, slots=True)
-class ContentionBackoff:
-    """How many times in a row the operator backed off from a name, and until when that counts (monotonic seconds)."""
-
-    times: int
-    counts_until: float
-
-    @property
-    def retry_at(self) -> float:
-        return self.counts_until - LONGEST_BACKOFF_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
 class NodeHistory:
     """History of one Node, that is of one uid.
 
@@ -82,7 +69,7 @@ class NodeHistory:
     ended: frozenset[str] = frozenset()
     repairs: Mapping[str, tuple[Repair, ...]] = field(default_factory=dict)
     conflicts: Mapping[str, OwnershipConflict] = field(default_factory=dict)
-    backoffs: Mapping[str, ContentionBackoff] = field(default_factory=dict)
+    backoffs: Mapping[str, Contention] = field(default_factory=dict)
     lost: Mapping[str, float] = field(default_factory=dict)
 
     def recent_repairs(self, resource: str, now: float) -> tuple[Repair, ...]:
@@ -100,16 +87,8 @@ def given_up_at(history: NodeHistory, resource: str) -> float:
     return history.lost[resource] + LOST_GRACE_SECONDS
 
 
-def next_backoff(history: NodeHistory, resource: str, now: float) -> ContentionBackoff:
-    """The backoff from a contended name that starts now; longer when the last one ended not long ago."""
-    last = history.backoffs.get(resource)
-    times = last.times + 1 if last is not None and now < last.counts_until else 1
-    seconds = exponential_seconds(times - 1, FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS)
-    return ContentionBackoff(times, now + seconds + LONGEST_BACKOFF_SECONDS)
-
-
 def with_conflict(
-    history: NodeHistory, resource: str, conflict: OwnershipConflict, backoff: ContentionBackoff | None
+    history: NodeHistory, resource: str, conflict: OwnershipConflict, backoff: Contention | None
 ) -> NodeHistory:
     """`history` after `resource` was left to another field manager."""
     return replace(

@@ -1,10 +1,8 @@
 """`nodedevice-operator cleanup`: removes everything that agents and operators have written. The chart runs it before an uninstall.
 
-It removes only the operator's own fields of a Node.
-
 It prints its plan and the cluster first, and asks on a terminal. It deletes the chart's workloads, then holds the operators' leader
 Lease, so that an operator elsewhere waits; every write passes the same fence as an operator's. Each step reads the current state,
-so a second run continues an interrupted one.
+so a second run continues an interrupted one. It removes only the operator's own fields of a Node.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Reads and deletes single objects by the `kubernetes` package's dynamic client.
 
-A client of ours reads lists: the package decodes a list as a whole, and fails at one object that is too deep.
+Lists are read by a client of ours: the package fails at one object that is too deep.
 """
 
 from functools import partial

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from nodedevice_operator.configs.status import STATES, Reports, config_status, read_reports, state_of, to_json
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.kube.client import now_text
-from nodedevice_operator.kube.lists import Kind, kind_of
+from nodedevice_operator.kube.lists import Kind
 from nodedevice_operator.kube.requests import CONFIGS, Requests, at
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.refusing_lease import RefusingLease, refusing_lease
@@ -44,7 +44,7 @@ LEASES: Final = "leases"
 def refusing_leases(namespace: str) -> Kind[RefusingLease]:
     """The Leases there of agents that refuse a configuration."""
     base = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}"
-    return kind_of(LEASES, base, LeaseSchema, refusing_lease, labels=names.CONFIG_REFUSED_LABEL)
+    return Kind(LEASES, base, LeaseSchema, refusing_lease, labels=names.CONFIG_REFUSED_LABEL)
 
 
 class ConfigsApi(Requests):

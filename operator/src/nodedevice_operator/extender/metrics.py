@@ -87,6 +87,3 @@ class _FleetCollector(Collector):
         for resource, units in sorted(dict(self._promised()).items())[:_MOST_RESOURCES]:
             parts.add_metric([resource], units)
         yield parts
-
-    def describe(self) -> Iterator[GaugeMetricFamily]:
-        yield from ()

@@ -23,8 +23,7 @@ from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.kube.lists import Cluster
 from nodedevice_operator.leases.elector import LeaderLeases
 from nodedevice_operator.leases.leader_election import Timing
-from nodedevice_operator.life import Process
-from nodedevice_operator.vital import vital
+from nodedevice_operator.life import Process, vital
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Parts that pods are promised: by a bind that is under way, or by one that the API has."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,10 +55,8 @@ class Promise:
         return self.pod.parts == pod.parts
 
 
-@shared
-def _shared(resources: tuple[str, ...]) -> tuple[str, ...]:
-    """One object for all pods."""
-    return resources
+# one object for all pods
+_shared: Callable[[tuple[str, ...]], tuple[str, ...]] = shared(lambda resources: resources)
 
 
 class Promises:

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 from nodedevice_common import settings_loader
-from nodedevice_common.http_server import Authentication, parse_address
+from nodedevice_common.http_server import Authentication
 from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender.server import Tls
 from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS
-from nodedevice_operator.settings import NAMESPACE, check_instance
+from nodedevice_operator.settings import NAMESPACE, check_instance, check_namespace, parsed
 
 Policy = Literal["binpack", "spread"]
 
@@ -70,12 +70,12 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def endpoint(self) -> tuple[str, int]:
         """Host and port of address. Raises OperatorSettingsError if it is not host:port."""
-        return _parsed("address", self.address)
+        return parsed("address", self.address)
 
     @property
     def http_endpoint(self) -> tuple[str, int]:
         """Host and port of http_address. Raises OperatorSettingsError if it is not host:port."""
-        return _parsed("httpAddress", self.http_address)
+        return parsed("httpAddress", self.http_address)
 
     @property
     def tls(self) -> Tls | None:
@@ -107,13 +107,6 @@ def _reason(problem: settings_loader.SettingProblem) -> str:
     return ""
 
 
-def _parsed(key: str, address: str) -> tuple[str, int]:
-    try:
-        return parse_address(address)
-    except ValueError as exc:
-        raise OperatorSettingsError(key, f"{address!r} is not host:port, such as :8080 or 127.0.0.1:8080") from exc
-
-
 def _check(settings: ExtenderSettings) -> None:
     """Refuse now what would be refused, or be no protection, when it is used. Raises OperatorSettingsError."""
     host, _ = settings.endpoint
@@ -131,9 +124,7 @@ def _check(settings: ExtenderSettings) -> None:
             f"{settings.address!r} can be reached from other machines, and any client there can bind pods: "
             "set tlsCertificate, tlsKey and clientCa, or use 127.0.0.1",
         )
-    if settings.namespace is not None and not NAMESPACE.fullmatch(settings.namespace):
-        problem = f"{settings.namespace!r} is not a namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
-        raise OperatorSettingsError("namespace", problem)
+    check_namespace("namespace", settings.namespace)
     check_instance(settings.instance)
     _check_followed(settings)
 

@@ -1,8 +1,7 @@
 """Ends the process when a watch is stale: open, and not delivering what the API server has.
 
 From time to time the metadata of every object is listed, page by page, and compared with the stores. An object that the list shows
-at a newer version, and that is still not stored at that version some seconds later, was not delivered. A fleet in which nothing
-happens has nothing to deliver, however long it is silent. Writes nothing, and repairs nothing: a restart does.
+at a newer version, and that is still not stored at that version some seconds later, was not delivered. A restart repairs that.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ from nodedevice_common.decoding import Undecodable
 from nodedevice_common.undecodable_objects import log_skipped
 from nodedevice_kube.api_errors import InvalidResponse
 
-from nodedevice_operator.objects.meta import ListMetadata, ListSchema, Schema
+from nodedevice_operator.objects.meta import ListSchema, Schema
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,6 @@ class _Named(Schema):
     metadata: _Names
 
 
-class _AnyList(Schema):
-    metadata: ListMetadata
-    items: list[msgspec.Raw] = []
-
-
 def decode(verb: str, what: str, data: bytes | msgspec.Raw, form: type[T]) -> T:
     """`data` in that schema. Raises InvalidResponse."""
     try:
@@ -71,7 +66,7 @@ def decode_page(
     try:
         return decoding.decode(data, page), frozenset()
     except Undecodable:
-        whole = decode("GET", what, data, _AnyList)
+        whole = decode("GET", what, data, ListSchema[msgspec.Raw])
     found = [(raw, decode_object(what, raw, schema, needs_status=needs_status)) for raw in whole.items]
     items = [item for _, item in found if item is not None]
     return page(metadata=whole.metadata, items=items), frozenset(_key(raw) for raw, item in found if item is None)

@@ -135,15 +135,11 @@ class ApiHealth:
         found = [f"API server {self.server} is unreachable: {self._outage}"] if self._outage is not None else []
         if self._rejected_at is not None and self.clock() - self._rejected_at <= _REFUSAL_SECONDS:
             found.append(unauthorized.problem(self.server))
+        earliest = self.clock() - _REFUSAL_SECONDS
         for sentence, refused in (("is too busy for", self._busy), ("forbids", self._forbidden)):
-            requests = self._lately(refused)
+            requests = sorted(request for request, at in refused.items() if at >= earliest)
             found += [f"API server {sentence} {verb} {what}" for verb, what in requests if what not in but]
         return tuple(found)
-
-    def _lately(self, refused: Mapping[_Request, float]) -> list[_Request]:
-        """Requests that were refused so recently that it still counts."""
-        earliest = self.clock() - _REFUSAL_SECONDS
-        return sorted(request for request, at in refused.items() if at >= earliest)
 
 
 def _without(refused: Mapping[_Request, float], request: _Request) -> Mapping[_Request, float]:

@@ -22,7 +22,6 @@ from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSche
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Kind(Generic[R]):
     """A kind that is watched. `name` is its plural, `base` the path of its group and version.
 
@@ -30,44 +29,28 @@ class Kind(Generic[R]):
     capacity; its last record stays instead. selector, labels: field and label selectors of the watch.
     """
 
-    name: str
-    base: str
-    schema: Any
-    page: Any
-    event: Any
-    record: Callable[[Any], R]
-    needs_status: bool = False
-    selector: str = ""
-    labels: str = ""
-
-    @property
-    def query(self) -> dict[str, str]:
-        selectors = {"fieldSelector": self.selector, "labelSelector": self.labels}
-        return {key: value for key, value in selectors.items() if value}
-
-    @property
-    def path(self) -> str:
-        return f"{self.base}/{self.name}"
-
-
-def kind_of(
-    name: str,
-    base: str,
-    schema: Any,
-    record: Callable[[Any], R],
-    *,
-    needs_status: bool = False,
-    selector: str = "",
-    labels: str = "",
-) -> Kind[R]:
-    """A kind whose objects decode as `schema`, which `record` makes a record of."""
-    page, event = ListSchema[schema], WatchEvent[schema]
-    return Kind(name, base, schema, page, event, record, needs_status, selector, labels)
+    def __init__(
+        self,
+        name: str,
+        base: str,
+        schema: Any,
+        record: Callable[[Any], R],
+        *,
+        needs_status: bool = False,
+        selector: str = "",
+        labels: str = "",
+    ) -> None:
+        self.name, self.path = name, f"{base}/{name}"
+        self.base, self.selector = base, selector
+        self.schema, self.record, self.needs_status = schema, record, needs_status
+        self.page, self.event = ListSchema[schema], WatchEvent[schema]
+        selectors = {"fieldSelector": selector, "labelSelector": labels}
+        self.query = {key: value for key, value in selectors.items() if value}
 
 
-NODES: Final[Kind[NodeRecord]] = kind_of("nodes", CORE, NodeSchema, node_record, needs_status=True)
-NODE_DEVICES: Final[Kind[NodeDeviceRecord]] = kind_of(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_device_record)
-POD_DEVICES: Final[Kind[PodDeviceRecord]] = kind_of(names.POD_DEVICES, OWN, PodDeviceSchema, pod_device_record)
+NODES: Final[Kind[NodeRecord]] = Kind("nodes", CORE, NodeSchema, node_record, needs_status=True)
+NODE_DEVICES: Final[Kind[NodeDeviceRecord]] = Kind(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_device_record)
+POD_DEVICES: Final[Kind[PodDeviceRecord]] = Kind(names.POD_DEVICES, OWN, PodDeviceSchema, pod_device_record)
 KINDS: Final[tuple[Kind[Any], ...]] = (NODES, NODE_DEVICES, POD_DEVICES)
 
 

@@ -7,14 +7,7 @@ is one that is not renewed: a user may have deleted it, and its agent recreates 
 One agent that falls silent has a problem of its own. Many within a minute are an outage: an API server that takes no renewals, a
 network partition. Then it is reported, and nothing is withdrawn. Within a minute, as a Lease lasts one: agents that are cut off at
 the same moment expire up to 22 s apart, as each renewed at its own time, and we poll every 10 s. Many are more than a fifth of the
-agents that are not withdrawn yet, and at least two: in a cluster of up to four nodes one agent is more than a fifth, and still one.
-
-| agents | silent together, and still single failures | an outage from |
-|---|---|---|
-| 1 to 9 | 1 | 2 |
-| 10 | 2 | 3 |
-| 100 | 20 | 21 |
-| 5,000 | 1,000 | 1,001 |
+agents that are not withdrawn yet, and at least two: 2 of 1 to 9 agents, 3 of 10, 21 of 100, 1,001 of 5,000.
 """
 
 from bisect import bisect_left, bisect_right
@@ -222,13 +215,13 @@ def stored_agents(records: Iterable[NodeDeviceRecord]) -> dict[str, StoredAgent]
     """The stored state of agents that have, or had, a Lease, by node; silence wins."""
     found: dict[str, StoredAgent] = {}
     for record in records:
-        stored, advertised = record.conditions.get(Condition.AGENT_READY), record.conditions.get(Condition.ADVERTISED)
+        stored = record.conditions.get(Condition.AGENT_READY)
         if stored is None:
             continue
         if stored.status == "True":
             found.setdefault(record.node, StoredAgent(is_alive=True))
         elif stored.reason in _EXPIRED:
-            is_withdrawn = advertised is not None and advertised.reason == Reason.FREE_WITHDRAWN
+            is_withdrawn = record.reason_of(Condition.ADVERTISED) == Reason.FREE_WITHDRAWN
             before = found.get(record.node)
             found[record.node] = StoredAgent(False, is_withdrawn or (before is not None and before.is_withdrawn))
     return found

@@ -1,9 +1,8 @@
 """Polls the agents' Leases, enqueues each node whose agent came or went, and reports the agents' annotations.
 
 Each poll is a whole list from the API server's watch cache: a watch would deliver every renewal of every agent. If the list is
-older than the last, a consistent list decides: it is older only after a restore. The first list waits for all NodeDevices, as their
-stored conditions about agents survive a restart of the operator. These hold until a list succeeds: a failed request proves nothing
-about the agents.
+older than the last, as after a restore, a consistent list decides. The first list waits for all NodeDevices, whose stored
+conditions about agents hold until a list succeeds: a failed request proves nothing about the agents.
 """
 
 import asyncio

@@ -1,10 +1,8 @@
 """Takes part in the election: acquires and renews the Lease, and keeps the write fence open while the Lease is held.
 
 Works in rounds: a standby reads the Lease, the leader renews it. A round that fails changes nothing; only the deadline comes
-nearer. Losing the Lease ends no process: caches stay warm, and only writes wait.
-
-A renewal without a response for a while is sent once more, on another connection: both replace the same version, so at most one of
-them succeeds.
+nearer. Losing the Lease ends no process: caches stay warm, and only writes wait. A renewal without a response for a while is sent
+once more, on another connection: both replace the same version, so at most one of them succeeds.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from nodedevice_operator.objects.meta import ObjectMetadata, Schema, shared
 
 # Source: pkg/kubelet/types/pod_update.go, ConfigHashAnnotationKey and ConfigMirrorAnnotationKey
 _CONFIG_HASH: Final = "kubernetes.io/config.hash"
-_CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 _NOTHING: Final[Assigned] = {}
 _SIDECAR: Final = "Always"
 _ALL_PERCENT: Final = 100
@@ -140,7 +140,7 @@ def bound_pod(obj: BoundPodSchema) -> BoundPod:
     """Its record. An assignment that does not decode counts as none: anybody who may write the pod can write it."""
     meta, needs = obj.metadata, pod_needs(obj)
     annotations = meta.annotations or {}
-    is_mirror = _CONFIG_MIRROR in annotations
+    is_mirror = CONFIG_MIRROR in annotations
     return BoundPod(
         intern(meta.namespace),
         meta.name,

@@ -204,22 +204,26 @@ class NodeDeviceRecord:
     @property
     def ended(self) -> str:
         """Why its agent has ended it at once, such as a removed configuration; "" otherwise. Pods keep their devices of it."""
-        registered = self.conditions.get(names.Condition.REGISTERED)
-        return registered.reason if registered is not None and registered.reason in _ENDED else ""
+        reason = self.reason_of(names.Condition.REGISTERED)
+        return reason if reason in _ENDED else ""
 
     @property
     def is_over(self) -> bool:
         """Whether to delete it at once: it was ended, is unused, and the operator no longer advertises it."""
-        advertised = self.conditions.get(names.Condition.ADVERTISED)
-        is_withdrawn = self.is_only_shown or (advertised is not None and advertised.reason in _ENDED)
+        is_withdrawn = self.is_only_shown or self.reason_of(names.Condition.ADVERTISED) in _ENDED
         return is_withdrawn and bool(self.ended) and self.is_unused
 
     @property
     def is_unready_by_intent(self) -> bool:
         """Whether it is not Ready and nothing is wrong: no hardware; no plugin, nor a held device; not configured; all cordoned."""
-        ready = self.conditions.get(names.Condition.READY)
-        reason = ready.reason if ready is not None and ready.status != "True" else ""
-        return reason in _INTENDED or (reason == names.Reason.ENDPOINT_GONE and self.is_gone)
+        reason = self.reason_of(names.Condition.READY)
+        is_intended = reason in _INTENDED or (reason == names.Reason.ENDPOINT_GONE and self.is_gone)
+        return is_intended and not self.is_condition(names.Condition.READY, "True")
+
+    def reason_of(self, kind: str) -> str:
+        """The reason of the stored condition of that type; "" without one."""
+        stored = self.conditions.get(kind)
+        return stored.reason if stored is not None else ""
 
     def is_condition(self, kind: str, status: str) -> bool:
         stored = self.conditions.get(kind)

@@ -22,6 +22,7 @@ class StatusWriter(Schema):
     """The fields of one field manager. They are as long as the object, and decoded only for unexpected managers."""
 
     manager: str = ""
+    operation: str = ""
     subresource: str = ""
     fields: msgspec.Raw = msgspec.field(name="fieldsV1", default_factory=lambda: msgspec.Raw(b"{}"))
 

@@ -1,7 +1,7 @@
 """What several Events about one resource on one node are merged by, so that many devices, or many changes, are one Event."""
 
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, Self
+from typing import Final, Self, TypeAlias
 
 from nodedevice_api import names
 
@@ -16,24 +16,6 @@ _NAMED_DEVICES: Final = 5
 _MOST_DEVICES: Final = 64
 _MOST_REASONS: Final = 8
 _EVERY_DEVICE: Final = frozenset({names.ALL_DEVICES, names.ALL_DEVICES_WORD})
-
-
-class Aggregate(Protocol):
-    """What an Event counts."""
-
-    @property
-    def resource(self) -> str:
-        """The resource that it is about."""
-
-    @property
-    def node(self) -> str:
-        """The node that it is about."""
-
-    def sentence(self) -> str:
-        """The message of the Event; "" if the changes cancelled out."""
-
-    def bounded(self) -> Self:
-        """A copy small enough that thousands can wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +104,9 @@ class NumberAggregate:
     def with_later(self, other: "NumberAggregate") -> "NumberAggregate":
         """Merges both: the number before this one and after `other`."""
         return replace(self, after=other.after, why=other.why)
+
+
+Aggregate: TypeAlias = DeviceAggregate | NumberAggregate
 
 
 def some(device_ids: list[str], unnamed: int = 0) -> str:

@@ -23,11 +23,9 @@ class FairQueue(Generic[T]):
         self._waiting.setdefault(origin, deque()).append(item)
         self._count += 1
         self._has_any.set()
-        return self._take(max(self._waiting, key=lambda each: len(self._waiting[each]))) if self._is_over else None
-
-    @property
-    def _is_over(self) -> bool:
-        return self._count > self._most
+        if self._count <= self._most:
+            return None
+        return self._take(max(self._waiting, key=lambda each: len(self._waiting[each])))
 
     async def get(self) -> T:
         await self._has_any.wait()

@@ -1,16 +1,12 @@
 """Posts Kubernetes Events in the background. A failed Event is dropped and counted, and delays nothing.
 
 Equal transitions of a node's devices within a second become one Event with their number. The same Event some minutes later raises
-the count of the first. A flood is posted at a bounded rate, and gathers meanwhile. The last Event about a device shows its last
-state: a reversal posts the gathering Event first.
+the count of the first. The last Event about a device shows its last state: a reversal posts the gathering Event first. An ongoing
+state is named after its content: the API server keeps it for an hour, and until then rejects a second one of that name.
 
-An ongoing state may have been reported by an earlier process. Such an Event is named after its content: the API server keeps it
-for an hour, and until then rejects a second one of that name.
-
-Routine Events, such as that a number changed, gather for longer and have a rate of their own. Beyond that rate, as when a whole
-fleet is installed or loses its agents, they are counted by resource, and posted once a minute as one Event for all nodes. If too
-many other Events wait, the oldest are counted by reason. Nodes take turns, so the Events of one agent never delay another node's.
-For one node a few hundred are posted one by one, and then one a second; the rest is counted as well.
+Floods are posted at a bounded rate. Routine Events, such as that a number changed, gather for longer and have a rate of their own;
+beyond it they are counted by resource, and posted once a minute as one Event for all nodes. If too many other Events wait, the
+oldest are counted by reason. Nodes take turns, and each has a rate of its own, so one agent never delays another node's Events.
 
 While another operator leads, it posts the same Events. A standby keeps the newest, for the gap without a leader.
 """

@@ -73,8 +73,8 @@ def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
 
 def _needs_attention(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     """A problem of a plugin that serves, or of the agent itself, that an administrator has to fix."""
-    before, now = (record.conditions.get(names.Condition.REGISTERED) for record in (old, new))
-    if now is None or now.reason not in NEEDS_ATTENTION or (before is not None and before.reason == now.reason):
+    now = new.conditions.get(names.Condition.REGISTERED)
+    if now is None or now.reason not in NEEDS_ATTENTION or now.reason == old.reason_of(names.Condition.REGISTERED):
         return
     yield Event(about_node_device(new), WARNING, now.reason, f"{new.resource} on {new.node}: {now.message}")
 

@@ -260,8 +260,10 @@ def _ready(
     attention = unhealthy or (registered if registered.reason in NEEDS_ATTENTION else None)
     if attention is not None:
         return _like(attention, "True")
-    uninjected = _uninjected(record)
-    message = uninjected.message if uninjected is not None else "pods can use this resource on this node"
+    message = "pods can use this resource on this node"
+    if record.reason_of(Condition.INJECTABLE) == Reason.RUNTIME_NONE:
+        # without injection at an administrator's request
+        message = record.conditions[Condition.INJECTABLE].message
     return DesiredCondition("True", Reason.READY, message)
 
 
@@ -269,12 +271,6 @@ def _all_cordoned(record: NodeDeviceRecord) -> DesiredCondition:
     by = some(sorted(frozenset(record.cordoned_by.values())))
     cordoned = f"every device is cordoned in spec.cordonedDevices{f' (by {by})' if by else ''}"
     return DesiredCondition("False", Reason.ALL_CORDONED, f"{cordoned}, so no more pods get one")
-
-
-def _uninjected(record: NodeDeviceRecord) -> StoredCondition | None:
-    """The condition Injectable, if devices are advertised without injection at an administrator's request."""
-    injectable = record.conditions.get(Condition.INJECTABLE)
-    return injectable if injectable is not None and injectable.reason == Reason.RUNTIME_NONE else None
 
 
 def _failed(record: NodeDeviceRecord, kind: str) -> StoredCondition | None:

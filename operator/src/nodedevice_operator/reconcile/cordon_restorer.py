@@ -19,8 +19,9 @@ from nodedevice_kube.api_errors import ApiError, NotFound
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.requests import NODEDEVICES, Requests, at
-from nodedevice_operator.objects.meta import ObjectMetadata, Schema
+from nodedevice_operator.objects.meta import Schema
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceMetadata, StatusWriter
 from nodedevice_operator.observability.aggregates import some
 from nodedevice_operator.observability.events import NORMAL, Event, EventReason, about_node_device
 from nodedevice_operator.observability.recorder import EventRecorder
@@ -47,16 +48,6 @@ class _Key(Schema):
     id: str
 
 
-class _Fields(Schema):
-    manager: str = ""
-    operation: str = ""
-    fields: msgspec.Raw = msgspec.field(name="fieldsV1", default_factory=lambda: msgspec.Raw(b"{}"))
-
-
-class _Metadata(ObjectMetadata):
-    managed_fields: list[_Fields] = []
-
-
 class _Spec(Schema):
     cordoned_devices: list[Cordon] = []
 
@@ -68,7 +59,7 @@ class _Status(Schema):
 class CordonsSchema(Schema):
     """The fields of a NodeDevice about cordons."""
 
-    metadata: _Metadata
+    metadata: NodeDeviceMetadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
@@ -167,7 +158,7 @@ def _named(cordon: Cordon) -> str:
     return f"{cordon['id']} (by {cordon['by']})" if cordon.get("by") else cordon["id"]
 
 
-def _owned_ids(entry: _Fields) -> list[str]:
+def _owned_ids(entry: StatusWriter) -> list[str]:
     """Device IDs of the cordons that our manager owns, as managedFields names the entries of a list."""
     if (entry.manager, entry.operation) != (names.CORDONS_FIELD_MANAGER, "Apply"):
         return []

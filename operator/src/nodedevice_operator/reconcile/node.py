@@ -1,10 +1,8 @@
 """Reconciles one node: its capacity first, as pods wait for it, then its PodDevices and the conditions of its NodeDevices.
 
 Does nothing before every list is complete, that of the agents' Leases among them: server-side apply removes from a Node what
-an apply leaves out, and a PodDevice that no known NodeDevice calls for would be deleted.
-
-A rejected write stops nothing else: a Node that cannot be written has pods and conditions all the same, and a NodeDevice whose
-conditions are rejected has neighbours. The first failure is raised at the end, so that all of it is retried.
+an apply leaves out, and a PodDevice that no known NodeDevice calls for would be deleted. A rejected write stops nothing else: the
+first failure is raised at the end, so that all of it is retried.
 """
 
 import time

@@ -4,8 +4,9 @@ A pod is read once, before its PodDevice is created: it must be that pod, on tha
 """
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from nodedevice_api import names
@@ -91,23 +92,24 @@ class PodDeviceReconciler:
         self._prepare(wanted, memory)
         store = self.cache.pod_devices
         plan = pod_devices.plan(wanted, store.by_key, store.of_node(node), may_delete=may_delete)
-        steps = [
-            *(self._delete(record) for record in plan.delete),
-            *(self._update(each, stored, memory) for each, stored in plan.update),
+        steps: list[Callable[[], Awaitable[None]]] = [
+            *(partial(self._delete, record) for record in plan.delete),
+            *(partial(self._update, pod, stored, memory) for pod, stored in plan.update),
             *(
-                self._create(each, replaced, usable, memory)
-                for each, replaced in plan.create
-                if each.pod_uid not in memory.gone
+                partial(self._create, pod, replaced, usable, memory)
+                for pod, replaced in plan.create
+                if pod.pod_uid not in memory.gone
             ),
         ]
         failures: list[ApiError] = []
         for step in steps:
             if turn.is_over():
-                step.close()
-                continue
+                break
             turn.spend()
-            if failure := await _attempt(step):
-                failures.append(failure)
+            try:
+                await step()
+            except ApiError as error:
+                failures.append(error)
         memory.has_reconciled = True
         if failures:
             # every pod was tried: a rejected one delays no other
@@ -209,11 +211,3 @@ class PodDeviceReconciler:
         about = about_pod(wanted.namespace, wanted.name, wanted.pod_uid, wanted.content.node)
         message = pod_devices.sentence(wanted, new)
         self.recorder.post(Event(about, NORMAL, EventReason.DEVICES_ALLOCATED, message))
-
-
-async def _attempt(step: Awaitable[None]) -> ApiError | None:
-    try:
-        await step
-    except ApiError as error:
-        return error
-    return None

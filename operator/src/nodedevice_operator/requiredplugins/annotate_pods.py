@@ -1,11 +1,10 @@
 """Annotates the pods that were created before their resource name was in the policy, before the name's capacity is advertised.
 
-Done once for a name that is new to the policy, not again for one that is advertised already. A rejection is logged once, with the
-remedy, and delays no capacity; a transient failure delays it for a few tries, and an unreachable API server for as long as it
-lasts.
+Done once for a name that is new to the policy. A rejection is logged once, with the remedy, and delays no capacity; a transient
+failure delays it for a few tries, and an unreachable API server for as long as it lasts.
 
-Only pods without a node are listed, page by page, so what runs in the cluster is never listed. They are patched with nothing: an
-empty patch is still an update, so admission policies apply and make the only change.
+Only pods without a node are listed, page by page. They are patched with nothing: an empty patch is still an update, so admission
+policies apply and make the only change.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ class UnboundPodsApi(Requests):
         """Whether the pod has the annotation after another admission. Raises NotFound when it is gone, Conflict for another pod."""
         # the uid changes nothing: it makes sure that it is that pod
         data = await self._merge(*at(PODS, pod.name, pod.namespace), {"metadata": {"uid": pod.uid}})
-        return is_annotated(decode("PATCH", "pods", data, PodSchema).metadata.annotations)
+        return is_annotated(decode("PATCH", "pods", data, PodSchema).metadata.annotations or {})
 
 
 @dataclass(eq=False)

@@ -2,8 +2,7 @@
 
 Before that, pods that already wait for it are annotated too (annotate_pods). It watches foreign changes and deletions, and undoes
 them; the third within a minute is reported, and stays for a while. If the API server has no such policies, or the policy is
-switched off, capacity does not wait for it, and the log names the alternative. Without such policies the condition Advertised names
-it as well.
+switched off, capacity does not wait for it; the log names the alternative, and in the first case the condition Advertised too.
 """
 
 import asyncio
@@ -34,7 +33,9 @@ from nodedevice_operator.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 # Reasons of Advertised of a resource that is not on its Node because of the policy.
-_NOT_GUARDED: Final = frozenset({names.Reason.POLICY_PENDING, names.Reason.TOO_MANY_NAMES, names.Reason.NAME_EXCLUDED})
+_NOT_GUARDED: Final = frozenset(
+    {"", names.Reason.POLICY_PENDING, names.Reason.TOO_MANY_NAMES, names.Reason.NAME_EXCLUDED}
+)
 # A name that no NodeDevice has any more is found by polling: its end is not urgent.
 _POLL_SECONDS: Final = 10.0
 _SOON_SECONDS: Final = 0.25
@@ -154,7 +155,9 @@ class RequiredPluginsController:
         """Writes the selected names; returns in how many seconds to reconcile again. Raises NotLeading."""
         stored = self._stored()
         steps = policy.plan(self._selection.names, stored) if self.fence.is_open else {}
-        paused = {kind: self._paused_seconds(kind) for kind, spec in steps.items() if self._is_repair(kind, spec)}
+        # exactly these specs were written before
+        repairs = [kind for kind, spec in steps.items() if kind in self._accepted and self._accepted[kind][0] == spec]
+        paused = {kind: self._paused_seconds(kind) for kind in repairs}
         try:
             for kind, spec in steps.items():
                 if paused.get(kind):
@@ -173,10 +176,6 @@ class RequiredPluginsController:
         self._backoff.reset()
         self._is_failure_logged = False
         return min([_POLL_SECONDS, *filter(None, paused.values())])
-
-    def _is_repair(self, kind: str, spec: Spec | None) -> bool:
-        """Whether exactly that spec was written before."""
-        return kind in self._accepted and self._accepted[kind][0] == spec
 
     def _paused_seconds(self, kind: str) -> float:
         """How long a foreign change of that object stays, as others keep repeating it."""
@@ -261,8 +260,7 @@ class RequiredPluginsController:
 
 
 def _is_pending(record: NodeDeviceRecord) -> bool:
-    stored = record.conditions.get(names.Condition.ADVERTISED)
-    return record.delivery == names.DELIVERY_NRI and (stored is None or stored.reason in _NOT_GUARDED)
+    return record.delivery == names.DELIVERY_NRI and record.reason_of(names.Condition.ADVERTISED) in _NOT_GUARDED
 
 
 def _contended(kind: str, seconds: int) -> Event:

@@ -1,8 +1,7 @@
 """The stored state of the policy and its binding: whether the API server has such objects at all, and their specs.
 
-Each is read and then watched by its name, the only one that RBAC allows (creation cannot be limited so), so that a foreign change
-or deletion shows at once. The controller stores its own writes here. Discovery is repeated on an API server without such policies:
-it may be upgraded.
+Each is read and then watched by its name, the only one that RBAC allows, so that a foreign change or deletion shows at once. The
+controller stores its own writes here. Discovery is repeated on an API server without such policies: it may be upgraded.
 """
 
 import asyncio

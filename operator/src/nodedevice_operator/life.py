@@ -14,7 +14,6 @@ from nodedevice_common.tasks import vital as run_vital
 
 from nodedevice_operator.errors import OperatorError, OperatorSettingsError, TaskEnded
 from nodedevice_operator.extender.metrics import ExtenderMetrics
-from nodedevice_operator.extender.settings import ExtenderSettings
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth, Health
@@ -23,7 +22,7 @@ from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import LEASE_REQUESTS, Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import Timing
 from nodedevice_operator.observability.metrics import Metrics
-from nodedevice_operator.settings import OperatorSettings
+from nodedevice_operator.settings import ProgramSettings
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class Process:
 
     def __init__(
         self,
-        settings: OperatorSettings | ExtenderSettings,
+        settings: ProgramSettings,
         chain: tuple[str, str],
         metrics: Metrics | ExtenderMetrics,
         waits_for: Callable[[], tuple[str, ...]],

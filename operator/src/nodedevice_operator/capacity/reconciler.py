@@ -45,10 +45,10 @@ _MOST_ROUNDS: Final = 5
 _REPORT_AFTER: Final = 3
 
 
-# Of one Node: a device plugin can change its devices as fast as it likes.
+# For one Node: a device plugin can change its devices as fast as it likes.
 NODE_WRITES_PER_SECOND: Final = 5.0
 NODE_WRITES_AT_ONCE: Final = 20
-# Of those at once, so many are for losses only: a gain never makes the loss after it wait.
+# So many of these are for losses only: a gain never makes the loss after it wait.
 _KEPT_FOR_LOSSES: Final = 1
 
 # The log line of each Event.

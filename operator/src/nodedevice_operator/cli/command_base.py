@@ -14,7 +14,6 @@ from nodedevice_kube.api_errors import ApiError, Unavailable, Unreachable
 from nodedevice_kube.retries import Retries
 
 from nodedevice_operator.cli.program_options import SETTINGS as SETTINGS
-from nodedevice_operator.cli.program_options import SHARED
 from nodedevice_operator.errors import REPORTED, Overdue
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
@@ -29,7 +28,9 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.25
 
-kubeconfig_option = click.option("--kubeconfig", help=SHARED["kubeconfig"])
+kubeconfig_option = click.option(
+    "--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config."
+)
 namespace_option = click.option(
     "--namespace", help="Namespace of the operator; without it the pod's own, or the kubeconfig's."
 )

@@ -1,7 +1,9 @@
 """What the programs that run until a signal share: an option for each of their settings, and their exit status."""
 
+import inspect
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -15,31 +17,18 @@ _USAGE_ERROR: Final = 2
 _RESTART: Final = 1
 
 SETTINGS: Final = {"auto_envvar_prefix": "NODEDEVICE", "show_default": True}
-# The help of settings that both programs have.
-SHARED: Final = {
-    "kubeconfig": "Kubeconfig to use; without it the pod's service account, or ~/.kube/config.",
-    "metrics_authentication": "Who may read /metrics: everybody, or bearers of a token with permission to get that path.",
-    "tls_key": "PEM file of its key.",
-    "namespace": "Namespace of that Lease; without it the pod's own, or the kubeconfig's.",
-    "instance": "Helm release whose label created objects get; default: none.",
-    "leader_lease_seconds": "How long that Lease lasts, and so about the take-over after a crash.",
-    "watchdog_seconds": "How often the watch is checked against a list; 0: never.",
-    "log_level": "Least level that is logged.",
-    "log_format": "For people or for machines.",
-}
-
 Command = Callable[..., None]
 
 
-def takes_settings(
-    kind: type[msgspec.Struct], texts: Mapping[str, str], metavars: Mapping[str, str]
-) -> Callable[[Command], Command]:
-    """Adds --config, and an option for each setting. texts: help besides SHARED. One that is not given is None."""
+def takes_settings(kind: type[msgspec.Struct], **metavars: str) -> Callable[[Command], Command]:
+    """Adds --config, and an option for each setting, explained as in the structure. An absent one: None."""
 
     def decorated(command: Command) -> Command:
-        hints = get_type_hints(kind, include_extras=True)
-        for name in reversed(kind.__struct_fields__):
-            command = _option(name, hints[name], {**SHARED, **texts}[name], metavars.get(name))(command)
+        hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
+        for field in reversed(msgspec.structs.fields(kind)):
+            text = texts.get(field.name, "")
+            text = text[:1].upper() + text[1:] + _shown(field.default)
+            command = _option(field.name, hints[field.name], text, metavars.get(field.name))(command)
         return click.option(
             "--config",
             "config_file",
@@ -51,12 +40,28 @@ def takes_settings(
     return decorated
 
 
+def _texts(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The entries `name: text` of the docstrings of a structure and its bases."""
+    docstrings = [inspect.cleandoc(base.__doc__ or "") for base in reversed(kind.__mro__)]
+    entries = [entry.partition(": ") for text in docstrings for entry in re.split(r"\n(?=[a-z_]+: )", text)]
+    return {name: " ".join(text.split()) for name, _, text in entries}
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        default = "on" if default else "off"
+    if isinstance(default, tuple):
+        default = ", ".join(default)
+    return f"  [default: {default}]" if default and default is not msgspec.NODEFAULT else ""
+
+
 def _option(name: str, hint: Any, text: str, metavar: str | None) -> Callable[[Command], Command]:
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     flag = f"--{name.replace('_', '-')}"
     if hint is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", default=None, help=text)
     if get_origin(hint) in _SEVERAL:
+        text = f"{text}  May be given several times."
         return click.option(flag, multiple=True, callback=_SEVERAL[get_origin(hint)], metavar=metavar, help=text)
     values = click.Choice(get_args(hint)) if get_origin(hint) is Literal else hint if hint in (int, float) else None
     return click.option(flag, type=values, metavar=metavar, help=text)

@@ -4,16 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 from msgspec import Meta
 from nodedevice_common import settings_loader
-from nodedevice_common.http_server import Authentication
-from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender.server import Tls
 from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS
-from nodedevice_operator.settings import NAMESPACE, check_instance, check_namespace, parsed
+from nodedevice_operator.settings import NAMESPACE, ProgramSettings, check_instance, check_namespace, parsed
 
 Policy = Literal["binpack", "spread"]
 
@@ -21,33 +18,23 @@ Policy = Literal["binpack", "spread"]
 SHORTEST_LEASE_SECONDS: Final = 4
 
 
-class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Everything that can be set.
+class ExtenderSettings(ProgramSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Everything else that can be set.
 
-    kubeconfig: kubeconfig file; unset: the files of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount.
-    address: address for kube-scheduler's requests; loopback, as they need no certificate there.
-    http_address: address of /healthz, /readyz and /metrics; port 0: the system chooses one.
+    address: HOST:PORT for kube-scheduler's requests; loopback, as they need no certificate there.
     policy: what prioritize prefers: binpack, the fullest GPU on which the pod fits, so that others stay whole; or spread.
     tls_certificate: PEM file with the certificate chain of `address`, read again when it changes; set all three files or none.
     tls_key: PEM file with the key for `address`.
     client_ca: PEM file of the authority that signed kube-scheduler's certificate.
     client_names: common or alternative names; kube-scheduler's certificate must have one of them. Empty: any.
-    metrics_authentication: who may read /metrics. token: bearers of a token whose account may get that path. Probes stay open.
     metrics_tls_certificate: PEM file with the certificate chain of http_address, read again when it changes; empty: plain HTTP.
     metrics_tls_key: PEM file with its key.
-    leader_elect: only the holder of the program's Lease works; off only if no other replica can run.
-    namespace: namespace of that Lease; unset: the pod's, else that of the kubeconfig's context, else nodedevice-system.
-    instance: name of the Helm release, for the label app.kubernetes.io/instance of created objects; empty: no label.
     leader_lease_seconds: duration of that Lease; after a crash another extender takes over when it has expired. The holder
         binds nothing after three quarters of it without a renewal; a bind has the last quarter to arrive.
     follow_lease: NAMESPACE/NAME of kube-scheduler's Lease: be active only while the kube-scheduler of the same pod holds it.
         Empty: always, for an extender behind a Service.
-    watchdog_seconds: how often watches are compared with what the API server has, by the metadata of every object; 0: never.
-    log_level: least serious level that is logged.
-    log_format: text for people, json for log collectors.
     """
 
-    kubeconfig: str | None = None
     address: str = "127.0.0.1:8888"
     http_address: str = ":8081"
     policy: Policy = "binpack"
@@ -55,27 +42,15 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     tls_key: str = ""
     client_ca: str = ""
     client_names: tuple[str, ...] = ()
-    metrics_authentication: Authentication = "none"
     metrics_tls_certificate: str = ""
     metrics_tls_key: str = ""
-    leader_elect: bool = True
-    namespace: str | None = None
-    instance: str = ""
     leader_lease_seconds: Annotated[int, Meta(ge=SHORTEST_LEASE_SECONDS, le=LONGEST_LEASE_SECONDS)] = 8
     follow_lease: str = ""
-    watchdog_seconds: Annotated[float, Meta(ge=0)] = 120.0
-    log_level: LogLevel = "info"
-    log_format: LogFormat = "text"
 
     @property
     def endpoint(self) -> tuple[str, int]:
         """Host and port of address. Raises OperatorSettingsError if it is not host:port."""
         return parsed("address", self.address)
-
-    @property
-    def http_endpoint(self) -> tuple[str, int]:
-        """Host and port of http_address. Raises OperatorSettingsError if it is not host:port."""
-        return parsed("httpAddress", self.http_address)
 
     @property
     def tls(self) -> Tls | None:

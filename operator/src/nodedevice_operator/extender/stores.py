@@ -22,7 +22,7 @@ _BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 BOUND_PODS: Final[Kind[BoundPod]] = Kind("pods", CORE, BoundPodSchema, bound_pod, selector=_BOUND)
 NODE_PARTS: Final[Kind[NodeParts]] = Kind(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_parts)
 KINDS: Final = (BOUND_PODS, NODE_PARTS)
-# Of one node: each change of a pod there goes through all its NodeDevices.
+# For one node: each change of a pod there goes through all its NodeDevices.
 _BOUNDS: Final[Bounds[NodeParts]] = Bounds(NodeParts.without_lists, most_bytes=MOST_BYTES_OF_NODE // 4)
 
 

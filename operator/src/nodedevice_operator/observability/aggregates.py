@@ -12,7 +12,7 @@ UNCORDONED: Final = "uncordoned"
 
 # How many device IDs a sentence names; the rest is a number.
 _NAMED_DEVICES: Final = 5
-# Of an Event that waits: an agent may report thousands of devices at once, each for a reason of its own.
+# For an Event that waits: an agent may report thousands of devices at once, each for a reason of its own.
 _MOST_DEVICES: Final = 64
 _MOST_REASONS: Final = 8
 _EVERY_DEVICE: Final = frozenset({names.ALL_DEVICES, names.ALL_DEVICES_WORD})

@@ -28,7 +28,7 @@ _STATES_OF_SERVED: Final = ("total", "healthy", "allocated", "available")
 _SERVED_BY: Final = names.ONLY_SHOWN | {names.SERVED_BY_NODEDEVICE}
 
 
-# By the name after nodedevice_operator_: help and labels.
+# Name after nodedevice_operator_; help and labels.
 _FAMILIES: Final = {
     "nodedevices": ("NodeDevices by resource and whether they are ready.", ("resource_name", "ready")),
     "devices": ("Devices of all nodes by resource and state.", ("resource_name", "state")),

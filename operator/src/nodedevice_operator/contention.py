@@ -32,7 +32,6 @@ class Contention:
         return self.paused(now)
 
     def paused(self, now: float) -> "Contention":
-        """Starts a pause."""
         # quiet for as long as the longest pause: the next contention is another one
         pauses = self.pauses + 1 if now - self.paused_until < LONGEST_BACKOFF_SECONDS else 1
         seconds = exponential_seconds(pauses - 1, FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS)

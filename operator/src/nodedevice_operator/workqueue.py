@@ -86,7 +86,6 @@ class WorkQueue:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether more than one urgent reconcile is queued or running."""
         return self._is_urgent_queued or self._urgent_running > 1
 
     @property
@@ -114,12 +113,10 @@ class WorkQueue:
             self._wake.set()
 
     def discard(self, node: str) -> None:
-        """Forgets a node without objects."""
         for queue in (self._changed, self._resync, self._deferred, self._rests_until):
             queue.pop(node, None)
 
     def resume(self) -> None:
-        """Go on where the fence closed."""
         self._wake.set()
 
     def restart(self, nodes: Collection[str], since: float) -> None:

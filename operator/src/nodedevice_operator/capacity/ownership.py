@@ -77,7 +77,6 @@ class NodeHistory:
 
 
 def history_of(node_uid: str, before: NodeHistory | None) -> NodeHistory:
-    """Returns `before` if it belongs to the same Node, else an empty history."""
     if before is not None and before.uid == node_uid:
         return before
     return NodeHistory(node_uid, trusts_conditions=before is None)
@@ -90,7 +89,6 @@ def given_up_at(history: NodeHistory, resource: str) -> float:
 def with_conflict(
     history: NodeHistory, resource: str, conflict: OwnershipConflict, backoff: Contention | None
 ) -> NodeHistory:
-    """`history` after `resource` was left to another field manager."""
     return replace(
         history,
         applied=history.applied - {resource},
@@ -108,13 +106,11 @@ def with_conflicts(history: NodeHistory, decided: NodeHistory) -> NodeHistory:
 
 
 def without_conflict(history: NodeHistory, resource: str) -> NodeHistory:
-    """`history` after the conflict about `resource` ended and that was reported."""
     rest = {name: conflict for name, conflict in history.conflicts.items() if name != resource}
     return replace(history, conflicts=rest, ended=history.ended | {resource})
 
 
 def with_repair(history: NodeHistory, resource: str, writer: str, now: float) -> NodeHistory:
-    """Returns `history` after a change of `resource` by `writer` was undone; drops expired entries."""
     recent = (*history.recent_repairs(resource, now), Repair(writer, now))
     return replace(history, repairs={**history.repairs, resource: recent})
 

@@ -34,8 +34,6 @@ class _LeftoverSpec(Schema):
 
 
 class Leftover(Schema):
-    """A NodeDevice that remains, as far as a cleanup needs it."""
-
     metadata: ObjectMetadata
     spec: _LeftoverSpec = msgspec.field(default_factory=_LeftoverSpec)
 

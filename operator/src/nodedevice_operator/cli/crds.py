@@ -34,7 +34,6 @@ _NO_PRE_RELEASE: Final = ((2, 0, ""),)
 
 
 def shipped() -> list[dict[str, Any]]:
-    """The definitions that this program contains, as plain values."""
     folder = files("nodedevice_operator").joinpath("definitions")
     texts = [entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")]
     return sorted((decode_yaml(text) for text in texts), key=lambda each: str(each["metadata"]["name"]))

@@ -42,7 +42,6 @@ LEASES: Final = "leases"
 
 
 def refusing_leases(namespace: str) -> Kind[RefusingLease]:
-    """The Leases there of agents that refuse a configuration."""
     base = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}"
     return Kind(LEASES, base, LeaseSchema, refusing_lease, labels=names.CONFIG_REFUSED_LABEL)
 
@@ -65,8 +64,6 @@ class ConfigsApi(Requests):
 
 @dataclass(slots=True)
 class _Known:
-    """status: the stored status, as last seen."""
-
     uid: str
     generation: int
     status: dict[str, Any]
@@ -92,7 +89,6 @@ class ConfigController(Collector):
         self.refusing.on_update(lambda node, before, now: self.refusals_changed(node))
 
     def seen(self, name: str, uid: str, generation: int, status: dict[str, Any]) -> None:
-        """A configuration that is new or changed, or whose status is."""
         found = _Known(uid, generation, status)
         # our own write comes back
         if self._known.get(name) != found:

@@ -54,7 +54,6 @@ class ConfigStatus:
 
 
 def config_status(name: str, generation: int, by_node: Mapping[str, Reports]) -> ConfigStatus:
-    """by_node: the reports of every agent."""
     own = {node: reports[name] for node, reports in sorted(by_node.items()) if name in reports}
     current = {node: report for node, report in own.items() if report.generation == generation}
     refusing = {node: report.refusal[:_LONGEST_REFUSAL] for node, report in current.items() if report.refusal}

@@ -172,7 +172,6 @@ class Fleet:
     # -- promises -------------------------------------------------------------------------------------------------------
 
     def promise(self, uid: str, needs: PodNeeds, node: str, assigned: Assigned, now: float) -> None:
-        """Promises these parts to the pod until its bind fails."""
         held = self._tentative.remove(uid)
         if (before := self._promises.by_uid.get(uid)) is None or before.is_gone:
             self._promises.remove(uid)

@@ -115,7 +115,6 @@ class Promises:
         return found
 
     def units(self) -> dict[str, int]:
-        """By resource name: the parts of all promises that no status counts."""
         found: dict[str, int] = {}
         for node in list(self._open):
             for uid in list(self._open.get(node, ())):

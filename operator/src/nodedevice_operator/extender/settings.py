@@ -54,7 +54,6 @@ class ExtenderSettings(ProgramSettings, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def tls(self) -> Tls | None:
-        """How kube-scheduler's requests are protected; None for plain HTTP."""
         if not self.tls_certificate:
             return None
         return Tls(self.tls_certificate, self.tls_key, self.client_ca, frozenset(self.client_names))
@@ -76,7 +75,6 @@ def load(file: Path | None, given: Mapping[str, Any]) -> ExtenderSettings:
 
 
 def _reason(problem: settings_loader.SettingProblem) -> str:
-    """Why a value has that bound."""
     if "leaderLeaseSeconds" in problem.problem or "leader-lease-seconds" in problem.source:
         return "; a bind has the last quarter of it to arrive, and no less than a second"
     return ""

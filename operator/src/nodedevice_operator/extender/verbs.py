@@ -50,7 +50,6 @@ class Verbs:
         return {"filter": self.filter, "prioritize": self.prioritize, "bind": self.bind, "preempt": self.preempt}
 
     async def filter(self, body: bytes) -> tuple[bytes, str]:
-        """Returns the nodes that have parts for the pod, and why others do not."""
         self._check()
         request = decode(body, FilterRequest)
         uid, needs = _pod(request)
@@ -63,7 +62,6 @@ class Verbs:
         return encode(answer), OK if found.fitting else NO_FIT
 
     async def prioritize(self, body: bytes) -> tuple[bytes, str]:
-        """Scores how well the pod fits on each of the nodes that passed filter."""
         self._check()
         request = decode(body, FilterRequest)
         uid, needs = _pod(request)
@@ -79,7 +77,6 @@ class Verbs:
         return encode(BindAnswer(problem)), NO_FIT if problem else OK
 
     async def preempt(self, body: bytes) -> tuple[bytes, str]:
-        """On which of the nodes a preemption gives the pod its parts, and which pods have to end there."""
         self._check()
         request = decode(body, PreemptRequest)
         pod, given = decode(request.pod, BoundPodSchema), request.victims()

@@ -45,7 +45,6 @@ class Bounds(Generic[W]):
         return record.age < than.age
 
     def oldest(self, of_node: Iterable[W]) -> list[W]:
-        """The records that count."""
         return nsmallest(self.most_objects, of_node, key=_AGE)
 
 

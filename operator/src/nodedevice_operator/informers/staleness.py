@@ -27,8 +27,6 @@ _RECOVERY_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Undelivered:
-    """An object that was listed at a version that no watch had delivered then."""
-
     kind: Kind[Any]
     key: Hashable
     uid: str

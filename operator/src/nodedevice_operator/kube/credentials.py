@@ -20,7 +20,6 @@ class Credentials(credentials.Credentials):
 
     @property
     def cluster(self) -> str:
-        """The API server, and where its settings come from, for messages."""
         return f"{self.server} ({self.settings.origin})"
 
     async def access(self) -> Access:

@@ -52,7 +52,6 @@ def decode(verb: str, what: str, data: bytes | msgspec.Raw, form: type[T]) -> T:
 
 
 def decode_record(verb: str, what: str, data: bytes, form: type[T], make: Callable[[T], R]) -> R:
-    """The record of the object in a response. Raises InvalidResponse."""
     try:
         return make(decode(verb, what, data, form))
     except VALUE_ERRORS as exc:

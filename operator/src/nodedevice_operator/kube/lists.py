@@ -65,7 +65,6 @@ class Listed(Generic[R]):
 
 class Cluster(Requests):
     async def list_all(self, kind: Kind[R]) -> list[R]:
-        """All objects in all namespaces, without undecodable ones."""
         return [record async for page in self.pages(kind) for record in page.records]
 
     async def pages(self, kind: Kind[R]) -> AsyncIterator[Listed[R]]:

@@ -120,7 +120,6 @@ class LeaseTable:
         return self._judged(seen, now, nodes)
 
     def knows(self, node: str) -> bool:
-        """Whether that node's agent has a Lease, or had one."""
         return node in self.leases
 
     def state(self, node: str) -> AgentState:

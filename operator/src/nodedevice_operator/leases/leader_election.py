@@ -71,7 +71,6 @@ class Pace:
 
     @property
     def timing(self) -> Timing:
-        """For the next renewal."""
         asked = math.ceil(max(self.answers, default=0.0) * _LEASES_IN_ANSWERS)
         return Timing(max(self.base.lease_seconds, min(asked, _LONGEST_WHEN_SLOW_SECONDS)))
 

@@ -81,8 +81,6 @@ class Versioned(Schema):
 
 
 class WatchEvent(Schema, Generic[T]):
-    """A line of a watch, decoded with its object."""
-
     type: str
     object: T
 
@@ -97,15 +95,11 @@ class ListMetadata(Schema):
 
 
 class ListSchema(Schema, Generic[T]):
-    """A list, or a page of one."""
-
     metadata: ListMetadata
     items: list[T] = []
 
 
 class PartialObject(Schema):
-    """Any object, asked for by its metadata alone."""
-
     metadata: ObjectMetadata
 
 
@@ -121,6 +115,4 @@ class ServedResource(Schema):
 
 
 class ResourceList(Schema):
-    """The kinds of one group and version."""
-
     resources: list[ServedResource] = []

@@ -176,7 +176,6 @@ class NodeDeviceRecord:
 
     @property
     def knows_cordons(self) -> bool:
-        """Whether it has the IDs of all cordons."""
         return len(self.cordoned_ids) == self.cordons
 
     @property
@@ -259,7 +258,6 @@ _same_ids: Callable[..., tuple[str, ...]] = shared(lambda *ids: ids)
 
 
 def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
-    """The record of a NodeDevice, with its allocated or unhealthy devices only."""
     meta, status = obj.metadata, obj.status
     held = {device_id for allocation in status.allocations for device_id in allocation.device_ids}
     held |= {parts.parent for allocation in status.allocations for parts in allocation.parts}

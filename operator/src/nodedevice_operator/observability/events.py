@@ -199,7 +199,6 @@ def may_reverse(first: Event, second: Event) -> bool:
 
 
 def advertised(about: About, aggregate: NumberAggregate) -> Event:
-    """The Node advertises another number of devices."""
     reason = EventReason.CAPACITY_ADVERTISED if aggregate.before is None else EventReason.CAPACITY_CHANGED
     return Event(about, NORMAL, reason, aggregate.sentence(), aggregate=aggregate)
 

@@ -137,8 +137,6 @@ def _encode(event: Event, suffix: str) -> dict[str, Any]:
 
 
 class EventRecorder:
-    """A queue of Events and the task that posts them."""
-
     def __init__(
         self, api: EventsApi, metrics: Metrics, fence: WriteFence, clock: Callable[[], float] = time.monotonic
     ) -> None:

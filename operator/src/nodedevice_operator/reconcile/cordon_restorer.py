@@ -57,8 +57,6 @@ class _Status(Schema):
 
 
 class CordonsSchema(Schema):
-    """The fields of a NodeDevice about cordons."""
-
     metadata: NodeDeviceMetadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)

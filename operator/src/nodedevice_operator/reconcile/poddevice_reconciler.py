@@ -62,7 +62,6 @@ class PodDevicesApi(Requests):
 
 
 def encode(wanted: DesiredPodDevice, uid: str | None, instance: str = "") -> dict[str, Any]:
-    """The body of an apply. uid: the object's; None to create it."""
     content = wanted.content
     return {
         "apiVersion": names.API_VERSION,

@@ -67,7 +67,6 @@ class EvictionController:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def reconcile(self) -> None:
-        """Check every NodeDevice once, and send the evictions that are due."""
         found = candidates(filter(is_real, self.cache.node_devices.counting()), self.policies)
         self._pending.update(found, self.clock())
         for uid in self._pending.due(self.clock()):

@@ -25,8 +25,6 @@ BURST: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidate:
-    """A pod, and the problem of its devices in one sentence."""
-
     namespace: str
     name: str
     uid: str

@@ -45,8 +45,6 @@ class UnboundPodsApi(Requests):
 
 @dataclass(eq=False)
 class PodAnnotator:
-    """Tracks the names whose pods are annotated, and annotates the pods of all others."""
-
     api: UnboundPodsApi
     _: KW_ONLY
     is_on: bool

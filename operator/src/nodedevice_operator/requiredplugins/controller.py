@@ -97,7 +97,6 @@ class RequiredPluginsController:
             self._wake.set()
 
     def wake(self) -> None:
-        """Reconcile now: this operator has begun to lead."""
         self._wake.set()
 
     async def work(self) -> None:
@@ -246,7 +245,6 @@ class RequiredPluginsController:
         return self._backoff.next()
 
     async def _enqueue_pending(self) -> None:
-        """Enqueue the nodes with a NodeDevice that waited for the policy."""
         nodes: dict[str, None] = {}
         async for step in self.cache.node_devices.counting_in_steps():
             nodes.update(dict.fromkeys(record.node for record in step if _is_pending(record)))

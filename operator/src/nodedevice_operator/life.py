@@ -13,7 +13,6 @@ from nodedevice_common.tasks import ended, log_failed_callbacks
 from nodedevice_common.tasks import vital as run_vital
 
 from nodedevice_operator.errors import OperatorError, OperatorSettingsError, TaskEnded
-from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth, Health
@@ -21,7 +20,7 @@ from nodedevice_operator.kube.reviews import Reviews
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import LEASE_REQUESTS, Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import Timing
-from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.observability.metrics import ProgramMetrics
 from nodedevice_operator.settings import ProgramSettings
 
 log = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ class Process:
         self,
         settings: ProgramSettings,
         chain: tuple[str, str],
-        metrics: Metrics | ExtenderMetrics,
+        metrics: ProgramMetrics,
         waits_for: Callable[[], tuple[str, ...]],
         role: str,
     ) -> None:

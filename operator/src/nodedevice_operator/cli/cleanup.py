@@ -338,7 +338,7 @@ async def _survey(login: Credentials, scope: CleanupScope, seconds: float) -> tu
     """The objects to remove, and the seconds that the survey took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with command.connected(login) as client, command.within(seconds, command.report_wait) as progress:
+    async with command.connected(login) as client, command.within(seconds) as progress:
         found = await survey(client, _objects(login), scope, progress)
     return found, loop.time() - began
 
@@ -348,7 +348,7 @@ async def _run(login: Credentials, scope: CleanupScope, seconds: float, spent: f
     async with (
         command.connected(login) as free,
         command.connected(login, fence) as fenced,
-        command.within(seconds, command.report_wait, spent) as progress,
+        command.within(seconds, spent) as progress,
     ):
         await Cleanup(free, fenced, _objects(login), _objects(login, fence), fence, scope, progress).run()
     click.echo("nodedevice is removed, except for the objects reported above")

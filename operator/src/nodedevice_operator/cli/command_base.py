@@ -66,22 +66,15 @@ async def connected(login: Credentials, fence: WriteFence | None = None) -> Asyn
         await client.close()
 
 
-def report_wait(trouble: str) -> None:
-    """Print why a command does not go on, for people only: programs read its output."""
-    click.echo(f"waiting for the API server: {trouble}", err=True)
-
-
 class Progress:
     """The current step of a command, for the error when its time is over.
 
-    report: called when the API server does not respond at first. missing: the thing that `until` waits for while the API server
-    responds; trouble: the same, or the error of the API server.
+    missing: the thing that `until` waits for while the API server responds; trouble: the same, or the error of the API server.
     """
 
-    def __init__(self, report: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self) -> None:
         self.step = "beginning"
         self.trouble = self.missing = ""
-        self._report = report
 
     def begin(self, step: str, seconds: float | None = None) -> None:
         """The next step, printed now. seconds: how long it may take."""
@@ -107,16 +100,15 @@ class Progress:
     def _remember(self, error: ApiError) -> None:
         trouble = str(error)
         if self.trouble == self.missing:
-            self._report(trouble)
+            # for people only: programs read the output
+            click.echo(f"waiting for the API server: {trouble}", err=True)
         self.trouble, self.missing = trouble, ""
 
 
 @asynccontextmanager
-async def within(
-    seconds: float, report: Callable[[str], None] = lambda _: None, spent: float = 0.0
-) -> AsyncIterator[Progress]:
-    """A time limit for the block. Raises Overdue, with the step it was at. report: as in Progress. spent: how much is over."""
-    progress = Progress(report)
+async def within(seconds: float, spent: float = 0.0) -> AsyncIterator[Progress]:
+    """A time limit for the block. Raises Overdue, with the step it was at. spent: how much is over."""
+    progress = Progress()
     try:
         async with asyncio.timeout(seconds - spent):
             yield progress

@@ -62,7 +62,7 @@ async def _apply_all(kubeconfig: str | None, allow_downgrade: bool, seconds: flo
     before: dict[str, Crd | None] = {}
     login = credentials.load(kubeconfig)
     click.echo(f"applying the CRDs of release {__version__} to {login.cluster}")
-    async with command.within(seconds, command.report_wait) as progress:
+    async with command.within(seconds) as progress:
         api = CrdApi(typed_client(login))
         for name in bodies:
             progress.step = f"reading {name}"

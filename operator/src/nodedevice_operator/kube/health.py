@@ -29,6 +29,8 @@ _BUSY_LOG_SECONDS: Final = 60.0
 _REFUSAL_SECONDS: Final = 90.0
 
 _Request = tuple[str, str]
+# the subject of a slow response, whatever was asked
+_SLOW: Final = ("", "")
 # Requests for display only: the program is ready without them.
 SLICES: Final = "resourceslices"
 _ONLY_SHOWN: Final = frozenset({SLICES})
@@ -48,13 +50,12 @@ class ApiHealth:
     _outage: str | None = field(default=None, init=False)
     _outage_seen_at: float = field(default=-math.inf, init=False)
     _answered_at: float = field(default=-math.inf, init=False)
-    _slow_logged_at: float = field(default=-math.inf, init=False)
     # when it last rejected the credentials; None once it accepts them again
     _rejected_at: float | None = field(default=None, init=False)
     # by verb and kind, when it was last refused
     _forbidden: Mapping[_Request, float] = field(default_factory=dict, init=False)
     _busy: Mapping[_Request, float] = field(default_factory=dict, init=False)
-    _busy_logged: dict[_Request, float] = field(default_factory=dict, init=False)
+    _logged: dict[_Request, float] = field(default_factory=dict, init=False)
 
     def succeeded(self, verb: str, what: str) -> None:
         """Report a success. Ends an outage, a rejection of the credentials, and a refusal of this very request."""
@@ -73,7 +74,8 @@ class ApiHealth:
         So does a response to another request while this one timed out: the API server is slow.
         """
         if isinstance(error, NoAnswer) and self.clock() - self._answered_at < error.seconds:
-            self._log_slow(error)
+            self._outage_seen_at = self.clock()
+            self._log_seldom(_SLOW, "API server responds slowly; retrying", error)
             return
         if isinstance(error, Unreachable) or error.status in _UNSERVED:
             if self._outage is None:
@@ -83,7 +85,10 @@ class ApiHealth:
             return
         self._answered()
         if error.status == _BUSY and not isinstance(error, OverBudget):
-            self._log_busy(error)
+            request = (error.verb, error.what)
+            self._outage_seen_at = self.clock()
+            self._busy = {**self._busy, request: self._outage_seen_at}
+            self._log_seldom(request, "API server is too busy; retrying after the delay it asks for", error)
         if isinstance(error, Unauthorized):
             # once for all requests: each is refused like this, before any role is considered
             if self._rejected_at is None:
@@ -92,13 +97,6 @@ class ApiHealth:
         # a refusal by a policy is about that object: the feature that wanted to write it reports it
         elif isinstance(error, Forbidden) and not isinstance(error, Denied):
             self._log_forbidden(error)
-
-    def _log_slow(self, error: ApiError) -> None:
-        now = self._outage_seen_at = self.clock()
-        if now - self._slow_logged_at >= _BUSY_LOG_SECONDS:
-            self._slow_logged_at = now
-            fields = {"verb": error.verb, "what": error.what, "error": error.problem}
-            log.warning("API server responds slowly; retrying", extra=fields)
 
     def _log_forbidden(self, error: ApiError) -> None:
         request = (error.verb, error.what)
@@ -109,15 +107,11 @@ class ApiHealth:
             )
         self._forbidden = {**self._forbidden, request: self.clock()}
 
-    def _log_busy(self, error: ApiError) -> None:
-        request = (error.verb, error.what)
+    def _log_seldom(self, subject: _Request, event: str, error: ApiError) -> None:
         now = self.clock()
-        self._outage_seen_at = now
-        self._busy = {**self._busy, request: now}
-        if now - self._busy_logged.get(request, -math.inf) >= _BUSY_LOG_SECONDS:
-            self._busy_logged[request] = now
-            fields = {"verb": error.verb, "what": error.what, "error": error.problem}
-            log.warning("API server is too busy; retrying after the delay it asks for", extra=fields)
+        if now - self._logged.get(subject, -math.inf) >= _BUSY_LOG_SECONDS:
+            self._logged[subject] = now
+            log.warning(event, extra={"verb": error.verb, "what": error.what, "error": error.problem})
 
     def seconds_since_outage(self) -> float:
         """Seconds since a request last had no response, or was refused by a busy API server."""

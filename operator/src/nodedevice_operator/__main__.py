@@ -10,7 +10,6 @@ from nodedevice_common import logs
 from nodedevice_common.safe_output import guard_output
 
 from nodedevice_operator import __version__, buffers, settings
-from nodedevice_operator.cli.check import check
 from nodedevice_operator.cli.cleanup import cleanup
 from nodedevice_operator.cli.crds import crds
 from nodedevice_operator.cli.extender import extender
@@ -28,7 +27,6 @@ def main() -> None:
 
 main.add_command(crds)
 main.add_command(cleanup)
-main.add_command(check)
 main.add_command(extender)
 
 

@@ -1,8 +1,4 @@
-"""Decides how often to restore a field that others keep changing: at once, then with growing pauses. Pure.
-
-Two changes within a minute may be accidents; the third is on purpose. For a Node's resources, capacity/ownership.py counts by
-writer in the Node's history.
-"""
+"""Decides how often to restore a field that others keep changing: the third change within a minute is on purpose. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import Final

@@ -34,10 +34,7 @@ _SETTLE_SECONDS: Final = 0.3
 
 
 class Process:
-    """Opens no connection and starts nothing before `run`.
-
-    chain: files of certificate and key for the address of probes and metrics. role: of the chart.
-    """
+    """chain: files of certificate and key for the address of probes and metrics. role: of the chart."""
 
     _election: Election | None = None
 
@@ -60,11 +57,7 @@ class Process:
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT.
-
-        Raises OperatorSettingsError when an address or a certificate cannot be used, StaleWatch for a watch that does not deliver
-        what the API server has, and TaskEnded for what can only be a bug.
-        """
+        """Works until SIGTERM or SIGINT. Raises OperatorSettingsError, StaleWatch, and TaskEnded for what can only be a bug."""
         log_failed_callbacks()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)

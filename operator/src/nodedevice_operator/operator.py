@@ -1,7 +1,4 @@
-"""The operator put together: its parts, how they are connected, and its tasks. At its end it releases the lead first.
-
-kopf serves NodeDeviceConfigs, in one of the tasks (configs/kopf_run.py); for other kinds see docs/decisions/0009.
-"""
+"""The operator put together. kopf serves NodeDeviceConfigs in one of its tasks; for other kinds see docs/decisions/0009."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -17,7 +14,7 @@ from nodedevice_operator.configs.kopf_run import KopfRun
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache, Store, Stores
-from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
+from nodedevice_operator.kube.client import CONCURRENT_REQUESTS
 from nodedevice_operator.kube.lists import KINDS, Cluster
 from nodedevice_operator.leases.agent_monitor import AgentMonitor, AgentsApi
 from nodedevice_operator.leases.leader_election import Timing
@@ -85,7 +82,19 @@ class Operator(Process):
         pod_devices = PodDeviceReconciler(cache, PodDevicesApi(client, settings.instance), recorder)
         conditions = ConditionsReconciler(cache, ConditionsApi(client), self._agents, self._required_plugins, recorder)
         cordons = CordonReconciler(cache, CordonsApi(client), recorder)
-        self._evictions, self._node_labels, self._gone = self._remediation(client, settings)
+        self._evictions = EvictionController(
+            cache,
+            EvictionsApi(client),
+            recorder,
+            settings.held_device_policy,
+            fence,
+            delay_seconds=settings.eviction_delay_seconds,
+            per_minute=settings.evictions_per_minute,
+        )
+        self._node_labels = NodeLabelController(
+            cache, NodeLabelsApi(client), fence, taint=settings.node_taint, labels=settings.node_labels
+        )
+        self._gone = GoneNodeDevices(cache, NodeDevicesApi(client), fence)
         self._nodes = NodeReconciler(
             cache,
             self._agents,
@@ -106,24 +115,6 @@ class Operator(Process):
         self._watchdog = Watchdog(cache, cluster, self._api_health, settings.watchdog_seconds)
         self._is_dra_observed = settings.observe_dra
         self._subscribe()
-
-    def _remediation(
-        self, client: Client, settings: OperatorSettings
-    ) -> tuple[EvictionController, NodeLabelController, GoneNodeDevices]:
-        cache, fence = self._cache, self._fence
-        evictions = EvictionController(
-            cache,
-            EvictionsApi(client),
-            self._recorder,
-            settings.held_device_policy,
-            fence,
-            delay_seconds=settings.eviction_delay_seconds,
-            per_minute=settings.evictions_per_minute,
-        )
-        node_labels = NodeLabelController(
-            cache, NodeLabelsApi(client), fence, taint=settings.node_taint, labels=settings.node_labels
-        )
-        return evictions, node_labels, GoneNodeDevices(cache, NodeDevicesApi(client), fence)
 
     async def _start(self) -> None:
         # also reported by kopf's requests, in another thread

@@ -1,7 +1,4 @@
-"""Settings of the operator: flag, then environment variable, then configuration file, then default.
-
-The file is YAML or JSON with the same names in camelCase. A key that is not known is an error: a typo must not be a default.
-"""
+"""Settings of the operator: flag, then environment variable, then file (YAML or JSON), then default. Unknown keys are errors."""
 
 import re
 from collections.abc import Mapping

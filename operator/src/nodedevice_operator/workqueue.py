@@ -46,11 +46,7 @@ Reconcile = Callable[[str], Awaitable[float | None]]
 
 
 class WorkQueue:
-    """Three queues of nodes: changed, resync (all nodes, one time), and deferred.
-
-    fence: the queue stops while it is closed; the election calls `resume` or `restart` after opening it. None: always open.
-    weight: how many objects a node has.
-    """
+    """fence: the queue stops while it is closed; None: always open. weight: how many objects a node has."""
 
     def __init__(
         self, metrics: Metrics, fence: WriteFence | None = None, weight: Callable[[str], int] = lambda node: 0
@@ -120,9 +116,7 @@ class WorkQueue:
         self._wake.set()
 
     def restart(self, nodes: Collection[str], since: float) -> None:
-        """Queues exactly these nodes: first the ones that changed at `since` or later, by the clock of the fence. A node that
-        changes meanwhile goes before the rest.
-        """
+        """Queues exactly these nodes: first the ones that changed at `since`, by the fence's clock, or later."""
         self._changed = {node: at for node, at in self._changed.items() if at >= since and node in nodes}
         self._deferred.clear()
         self._resync = {node: None for node in nodes if node not in self._changed and node not in self._running}

@@ -142,11 +142,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipDecision:
-    """The action on one resource. `number` None: it is not in the apply.
-
-    differs: the Node does not show that number yet. needs_force: others own a part that must change. is_new: the name has no owner.
-    is_conflict_new: the conflict has not been reported yet.
-    """
+    """differs: from the Node. needs_force: others own a part. is_new: it has no owner. is_conflict_new: not reported yet."""
 
     resource: str
     number: int | None

@@ -61,11 +61,7 @@ _LOGGED: Final = {
 
 @dataclass(slots=True)
 class CapacityMemory:
-    """The state of a Node between two reconciles.
-
-    history: the writes so far. rejections: failed reconciles in a row. contradictions: the reported ones, by NodeDevice.
-    is_excess_reported: that there are too many NodeDevices. writes: its budget, from the first write on.
-    """
+    """rejections: in a row. contradictions: the reported ones, by NodeDevice. writes: the budget, from the first write on."""
 
     history: NodeHistory | None = None
     rejections: int = 0
@@ -76,10 +72,9 @@ class CapacityMemory:
 
 @dataclass(frozen=True, slots=True)
 class CapacityOutcome:
-    """The status of each resource (None: the stored one holds), and when to reconcile again (`due_at`, monotonic seconds).
+    """statuses: None keeps the stored one; empty if the Node is gone. due_at: when to reconcile again (monotonic seconds).
 
-    No statuses if the Node is gone or was replaced. has_written: the Node was changed. is_late: it has still to be written, when
-    its budget allows it. rejection: why it could not be, in the API server's words.
+    is_late: it has still to be written, when its budget allows it. rejection: why it could not be, in the API server's words.
     """
 
     statuses: Mapping[str, ResourceStatus | None]
@@ -99,11 +94,9 @@ class CapacityApi(Requests):
         return decode_record("GET", "nodes", data, NodeSchema, node_record)
 
     async def apply_capacity(self, node: NodeRecord, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
-        """Apply exactly these extended resources to this version of the Node; return the Node after the write.
+        """Applies exactly these extended resources, and no other of ours, to this version of the Node; returns the Node then.
 
-        Server-side apply removes the operator's resources that are not in `numbers`.
-        Raises Conflict when the Node has changed since, or when others own a field that must change and force is False;
-        Invalid when the Node has another uid.
+        Raises Conflict if the Node has changed, or if others own a field and force is False; Invalid if it has another uid.
         """
         quantities = {resource: str(number) for resource, number in sorted(numbers.items())}
         body = {

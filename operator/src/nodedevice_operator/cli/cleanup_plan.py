@@ -38,11 +38,7 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The objects to remove. workloads: kind and name; pods: their running pods.
-
-    marked: Nodes with fields of the operator. kept: NodeDevices that stay for their cordons. Objects that may not be read count as
-    existing.
-    """
+    """marked: Nodes with fields of the operator. kept: for their cordons. Objects that may not be read count as existing."""
 
     workloads: tuple[tuple[str, str], ...]
     pods: int

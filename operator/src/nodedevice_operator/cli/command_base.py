@@ -1,7 +1,4 @@
-"""What the commands that run once share: a client that logs nothing, retries, and one deadline.
-
-A command reports a failure itself; the log of a long-running program would report it a second time.
-"""
+"""Shared by the commands that run once: a client that logs nothing, as they report failures; retries; one deadline."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -67,10 +64,7 @@ async def connected(login: Credentials, fence: WriteFence | None = None) -> Asyn
 
 
 class Progress:
-    """The current step of a command, for the error when its time is over.
-
-    missing: the thing that `until` waits for while the API server responds; trouble: the same, or the error of the API server.
-    """
+    """missing: the thing that `until` waits for; trouble: the same, or the error of the API server."""
 
     def __init__(self) -> None:
         self.step = "beginning"

@@ -1,7 +1,4 @@
-"""Reads and deletes single objects by the `kubernetes` package's dynamic client.
-
-Lists are read by a client of ours: the package fails at one object that is too deep.
-"""
+"""Single objects by the `kubernetes` package's dynamic client, which fails at a list with one object that is too deep."""
 
 from functools import partial
 from typing import Final

@@ -1,8 +1,4 @@
-"""The status of a NodeDeviceConfig, from what the agents report of it on their Leases.
-
-An agent names every configuration that selects its node, with the generation that it knows. What agents write is not trusted: it is
-counted, and its words are shown, cut to a bounded length.
-"""
+"""The status of a NodeDeviceConfig, from the agents' reports. They are not trusted: counted, and cut to a bounded length."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -144,8 +140,6 @@ def _nodes(number: int) -> str:
     return "1 node" if number == 1 else f"{number} nodes"
 
 
-# -- Events ---------------------------------------------------------------------------------------------------------------
-
 # Reasons without an Event: the change is under way, or needs no attention.
 _QUIET: Final = frozenset({ConfigReason.PENDING, ConfigReason.NO_NODES, ConfigReason.RESOURCE_WON, ConfigReason.FOUND})
 _BAD: Final = frozenset({ConfigReason.REFUSED, ConfigReason.RESOURCE_TAKEN, ConfigReason.NO_MATCH})
@@ -158,9 +152,6 @@ def results(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]
         reason = each["reason"]
         if reason not in _QUIET and reason != reasons.get(each["type"], ConfigReason.NO_OTHER):
             yield "Warning" if reason in _BAD else "Normal", reason, each["message"]
-
-
-# -- in the API -----------------------------------------------------------------------------------------------------------
 
 
 def to_json(wanted: ConfigStatus, stored: Mapping[str, Any], now: str) -> dict[str, Any]:

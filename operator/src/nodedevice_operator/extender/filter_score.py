@@ -52,8 +52,6 @@ class Fleet:
         self._tentative = Tentatives()
         self._leaving = Leaving()
 
-    # -- the API --------------------------------------------------------------------------------------------------------
-
     def node_changed(self, record: NodeParts, now: float) -> None:
         """A NodeDevice, new or changed. One under a name that is not its own is ignored."""
         node, resource = record.node, record.resource
@@ -118,13 +116,8 @@ class Fleet:
             self._leaving.add(uid, found.node, now)
             self._refresh(found.node)
 
-    # -- what kube-scheduler asks --------------------------------------------------------------------------------------
-
     def filter(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Steps[Verdicts]:
-        """Returns which of the nodes have parts for the pod. If only one fits, its parts are held for the pod for a while.
-
-        Other requests run at each `yield`, even for the same pod. The bind detects changes made in between.
-        """
+        """Fitting nodes; a single one holds the parts for a while. Others run at each `yield`; the bind detects their changes."""
         self.expire(now)
         self._drop(uid)
         if (promise := self._promised(uid)) is not None:
@@ -169,8 +162,6 @@ class Fleet:
             return NotFitting(problem)
         return self._plan(needs, node, with_tentative=False)
 
-    # -- promises -------------------------------------------------------------------------------------------------------
-
     def promise(self, uid: str, needs: PodNeeds, node: str, assigned: Assigned, now: float) -> None:
         held = self._tentative.remove(uid)
         if (before := self._promises.by_uid.get(uid)) is None or before.is_gone:
@@ -200,8 +191,6 @@ class Fleet:
 
     def view(self, resource: str, node: str) -> View | None:
         return self._views.get(resource, {}).get(node)
-
-    # -- preemption -----------------------------------------------------------------------------------------------------
 
     def fits_without(self, needs: PodNeeds, node: str, gone: frozenset[str]) -> bool:
         """Whether the node would have parts for the pod once these pods (UIDs) are gone; all parts that they hold are free then."""
@@ -239,8 +228,6 @@ class Fleet:
             elif resource in pod.assigned:
                 found |= {(resource, of): count for of, count in taken(containers, pod.assigned[resource]).items()}
         return found
-
-    # -- inside ---------------------------------------------------------------------------------------------------------
 
     def _fitting(
         self, resource: str, containers: tuple[Need, ...], needs: PodNeeds, found: Verdicts

@@ -17,11 +17,7 @@ GONE_SECONDS: Final = 10.0
 
 @dataclass(slots=True)
 class Promise:
-    """made: the promised parts. pod: the pod in the API; None while no watch has shown it.
-
-    is_confirmed: the API server has confirmed the bind. listed: resources whose status has listed the pod.
-    is_gone: its pod is gone from the API.
-    """
+    """made: the promised parts. pod: None while no watch has shown it. listed: resources whose status has listed the pod."""
 
     uid: str
     node: str

@@ -52,6 +52,7 @@ class Tentatives:
         return node
 
     def expired(self, now: float) -> list[Tentative]:
+        """Removes the expired reservations."""
         expired = [tentative for tentative, _ in takewhile(lambda pair: pair[1] <= now, self._by_uid.values())]
         for tentative in expired:
             self.remove(tentative.uid)

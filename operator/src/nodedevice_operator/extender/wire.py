@@ -4,7 +4,7 @@ Source: k8s.io/kube-scheduler/extender/v1 types.go @ v1.37.1. Unneeded fields ar
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -155,7 +155,3 @@ def filter_answer(
     if objects:
         return FilterAnswer(failed, unresolvable, nodes={"items": objects})
     return FilterAnswer(failed, unresolvable, node_names=fits)
-
-
-def encode(answer: Any) -> bytes:
-    return msgspec.json.encode(answer)

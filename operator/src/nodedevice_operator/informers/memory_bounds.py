@@ -1,8 +1,4 @@
-"""Limits the memory for the NodeDevices of one node. Decides; stores nothing.
-
-The token of one node can write objects of any size and number. Each object has a record of a few hundred bytes. The lists of all
-records, and the number of objects that count, are limited.
-"""
+"""Limits the memory for the NodeDevices of one node, whose token can write objects of any size and number."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -40,9 +36,6 @@ class Bounds(Generic[W]):
     without_lists: Callable[[W], W]
     most_bytes: int = MOST_BYTES_OF_NODE
     most_objects: int = MOST_OF_NODE
-
-    def is_older(self, record: W, than: W) -> bool:
-        return record.age < than.age
 
     def oldest(self, of_node: Iterable[W]) -> list[W]:
         return nsmallest(self.most_objects, of_node, key=_AGE)

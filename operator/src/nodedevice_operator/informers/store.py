@@ -132,8 +132,9 @@ class Store(Generic[K, R]):
         """Whether a record that is held counts."""
         if self.left_out(record.node) == 0:
             return True
-        found, bounds = self.of_node(record.node), self._bounds
-        return bounds is None or not bounds.is_older(found[-1], record)
+        last: Any = self.of_node(record.node)[-1]
+        weighed: Any = record
+        return bool(weighed.age <= last.age)
 
     def count(self, node: str) -> int:
         return len(self._by_node.get(node, ()))
@@ -276,8 +277,9 @@ class Store(Generic[K, R]):
         """A record lost its lists, as its node has too much."""
 
     def _link(self, key: K, node: str) -> None:
-        oldest: Any = self._oldest.get(node)
-        if oldest and self._bounds is not None and self._bounds.is_older(self.by_key[key], self.by_key[oldest[-1]]):
+        records: Any = self.by_key
+        oldest = self._oldest.get(node)
+        if oldest and records[key].age < records[oldest[-1]].age:
             del self._oldest[node]
         keys = self._by_node.get(node, ())
         if isinstance(keys, dict):

@@ -1,7 +1,4 @@
-"""Health of the connection to the API server and of the process: changes in the log, the state at /healthz and /readyz.
-
-Every request and every watch reports here. A line is logged when the state changes, not for each failure.
-"""
+"""Health of the API server and of the process: changes are logged, once; the state is at /healthz and /readyz."""
 
 import logging
 import math
@@ -38,10 +35,7 @@ _ONLY_SHOWN: Final = frozenset({SLICES})
 
 @dataclass(eq=False)
 class ApiHealth:
-    """Whether the API server is reachable and grants access. Thread-safe enough: single assignments only.
-
-    on_recovery: called when an outage ends, by any thread. role: of the chart, which has the rights that this program needs.
-    """
+    """Thread-safe: single assignments only. on_recovery: called by any thread. role: of the chart, with the needed rights."""
 
     server: str
     clock: Callable[[], float] = time.monotonic
@@ -69,10 +63,7 @@ class ApiHealth:
             self._forbidden = _without(self._forbidden, (verb, what))
 
     def failed(self, error: ApiError) -> None:
-        """Report a failure. An error response about the object itself shows that the API server is reachable.
-
-        So does a response to another request while this one timed out: the API server is slow.
-        """
+        """A response about the object shows a reachable API server; so does one to another request meanwhile: it is slow."""
         if isinstance(error, NoAnswer) and self.clock() - self._answered_at < error.seconds:
             self._outage_seen_at = self.clock()
             self._log_seldom(_SLOW, "API server responds slowly; retrying", error)

@@ -23,11 +23,7 @@ R = TypeVar("R")
 
 
 class Kind(Generic[R]):
-    """A kind that is watched. `name` is its plural, `base` the path of its group and version.
-
-    needs_status: an object with an undecodable status is not stored. A Node without its status would seem to have lost all its
-    capacity; its last record stays instead. selector, labels: field and label selectors of the watch.
-    """
+    """selector, labels: of the watch. needs_status: a Node without its status would seem to have lost all its capacity."""
 
     def __init__(
         self,

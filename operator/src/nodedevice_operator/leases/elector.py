@@ -47,11 +47,7 @@ def identity() -> str:
 
 
 class LeaderLeases:
-    """The one Lease that names the leader of several processes: read, and written under the resource version that was read.
-
-    It is created by PUT too: a role can allow that for this one name, which it cannot for POST. Its client has no fence: these
-    requests are what opens it.
-    """
+    """Its client has no fence, which it opens. The Lease is created by PUT: a role can allow that for this one name."""
 
     def __init__(self, client: Client, namespace: str, name: str = names.OPERATOR_LEASE, instance: str = "") -> None:
         """instance: as in the settings."""
@@ -88,11 +84,7 @@ def _from_wire(verb: str, data: bytes) -> Lease:
 
 @dataclass(eq=False)
 class Election:
-    """One candidate of the election.
-
-    timing: from the setting. on_lead: called whenever this process begins to write, with whether another process may have written
-    before, and since when probably none has (by the clock). is_candidate: whether it takes part from the start.
-    """
+    """on_lead: called when this process begins to write: whether another may have written, and since when none has."""
 
     leases: LeaderLeases
     fence: WriteFence

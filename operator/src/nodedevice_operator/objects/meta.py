@@ -1,7 +1,4 @@
-"""What all kinds share: metadata, lists, watch events, the API server's Status; and our name as a field manager.
-
-Decoding skips all other fields. Absent fields have the API's own defaults.
-"""
+"""Schemas that all kinds share. Decoding skips all other fields; absent ones have the API's own defaults."""
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache

@@ -29,11 +29,7 @@ class ParentParts:
 
 @dataclass(frozen=True, slots=True)
 class PodHolding:
-    """The parts of one parent that a pod holds.
-
-    index: of the parent. shared: the parts of each of several containers, which may overlap, as containers reuse parts of init
-    containers; empty for one container.
-    """
+    """index: of the parent. shared: the parts of each of several containers, which may overlap; empty for one container."""
 
     index: int
     parts: int

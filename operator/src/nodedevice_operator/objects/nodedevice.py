@@ -1,7 +1,4 @@
-"""NodeDevice: the record of the fields that the operator uses.
-
-Two records with equal fields are equal even if their resource versions differ.
-"""
+"""NodeDevice: the record of the fields that the operator uses. Records are equal whatever their resource versions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -59,11 +56,7 @@ class DeviceRecord:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its pod has lost it: reported unhealthy, or unplugged while its plugin lists other devices or none.
-
-        A plugin without any list since its registration may still be scanning. A device whose driver was released on request has
-        not failed.
-        """
+        """Whether its pod has lost it. A plugin without a list may still scan; a driver released on request has not failed."""
         return self.health == "Unhealthy" and self.reason not in _NOT_FAILED
 
 
@@ -78,11 +71,7 @@ class ClaimedShare:
 
 @dataclass(frozen=True, slots=True)
 class AllocationRecord:
-    """The devices of the resource that one container holds; with DRA, through one claim. not_injected: it runs without these
-    devices.
-
-    device_ids: whole devices, not parts. claim: its name; shares: details of shared devices.
-    """
+    """device_ids: whole devices, not parts. not_injected: it runs without these. claim, shares: with DRA."""
 
     namespace: str
     name: str

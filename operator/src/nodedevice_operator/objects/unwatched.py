@@ -76,11 +76,7 @@ class LeaseSchema(Schema):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """An agent's Lease. `renewed` is the API's own text; only its changes matter. version: its resource version.
-
-    refusals: recently refused registrations of device plugins, one sentence each. configs: the agent's report about the
-    NodeDeviceConfigs that select its node, undecoded.
-    """
+    """`renewed`: the API's own text. refusals: recent ones of plugins, as sentences. configs: the agent's report, undecoded."""
 
     renewed: str
     duration_seconds: int

@@ -20,11 +20,7 @@ _EVERY_DEVICE: Final = frozenset({names.ALL_DEVICES, names.ALL_DEVICES_WORD})
 
 @dataclass(frozen=True, slots=True)
 class DeviceAggregate:
-    """Devices of one resource on one node with the same transition; `reasons` are those of the unhealthy ones.
-
-    of_pod: the Event is for the pod that holds all of them. unnamed: how many more the NodeDevice only counts.
-    became: the transition, for the end of the sentence. by: who cordoned them, if noted.
-    """
+    """Devices with the same transition, `became`. unnamed: only counted ones. by: who cordoned them. of_pod: the pod has all."""
 
     resource: str
     node: str
@@ -77,9 +73,7 @@ class DeviceAggregate:
 
 @dataclass(frozen=True, slots=True)
 class NumberAggregate:
-    """How many devices of one resource the Node advertised before, and advertises now; None: the Node lacked, or lacks, the name.
-    why: the reason in one word, if the number differs from the agent's report.
-    """
+    """None: the Node lacks the name. why: the reason in one word, if the number differs from the agent's report."""
 
     resource: str
     node: str

@@ -23,11 +23,11 @@ from typing import Any, Final
 from nodedevice_api import names
 from nodedevice_common.pacing import TokenBucket
 from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
-from nodedevice_kube.paths import MERGE_PATCH, segment
+from nodedevice_kube.paths import MERGE_PATCH, Resource
 from nodedevice_kube.retries import Retries
 
-from nodedevice_operator.kube.client import CORE, now_text
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.client import now_text
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.kube.retrying import retrying
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -84,6 +84,7 @@ _Key = tuple[About, str, str]
 # an Event that more may be merged into, until its timer fires
 _Gathering = tuple[Event, asyncio.TimerHandle]
 _SeriesKey = tuple[str, str, str]
+_EVENTS: Final = Resource("v1", "events", is_namespaced=True)
 
 
 class EventsApi(Requests):
@@ -91,21 +92,18 @@ class EventsApi(Requests):
 
     async def post_event(self, event: Event, suffix: str) -> None:
         """Create an Event. suffix: makes its name unique. Raises Conflict when there is one of that name."""
-        await self._client.request("POST", "events", _path(event), body=_encode(event, suffix))
+        where = at(_EVENTS, namespace=_namespace(event))
+        await self._client.request("POST", *where, body=_encode(event, suffix))
 
     async def repeat_event(self, event: Event, suffix: str, count: int) -> None:
         """Raises the count of an Event that was posted with that suffix. Raises NotFound."""
-        path = f"{_path(event)}/{segment(_name(event, suffix))}"
+        where = at(_EVENTS, _name(event, suffix), _namespace(event))
         body = {"count": count, "lastTimestamp": now_text()}
-        await self._client.request("PATCH", "events", path, body=body, content_type=MERGE_PATCH)
+        await self._client.request("PATCH", *where, body=body, content_type=MERGE_PATCH)
 
 
 def _namespace(event: Event) -> str:
     return event.about.namespace or "default"
-
-
-def _path(event: Event) -> str:
-    return f"{CORE}/namespaces/{segment(_namespace(event))}/events"
 
 
 def _name(event: Event, suffix: str) -> str:

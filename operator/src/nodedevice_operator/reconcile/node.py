@@ -66,11 +66,7 @@ class NodeReconciler:
             self._memories.pop(node, None)
 
     def take_over(self, another_wrote: bool, nobody_since: float) -> None:
-        """Begin to lead, for the first time or again.
-
-        another_wrote: another operator wrote to the API meanwhile. Then it starts as after a restart, with every node: first the
-        nodes that changed since `nobody_since`, by the fence's clock. Otherwise it continues with the queue.
-        """
+        """another_wrote: starts as after a restart, first with nodes that changed since `nobody_since`; otherwise continues."""
         if another_wrote:
             self._memories.clear()
             self.queue.restart(self.cache.names_of_nodes(), nobody_since)

@@ -1,7 +1,4 @@
-"""Creates, updates and deletes the PodDevices of one node, as planned.
-
-A pod is read once, before its PodDevice is created: it must be that pod, on that node. Pods are never listed or watched.
-"""
+"""Writes the PodDevices of one node, as planned. A pod is read once before: it must be that pod, on that node."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -32,11 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class PodDeviceMemory:
-    """The state of the pods of one node between two reconciles.
-
-    gone: pod UIDs that get no PodDevice: deleted, or on another node. refused: pod UIDs whose allocation was reported as refused.
-    announced: pod UIDs and resources whose allocation was reported on the pod.
-    """
+    """Pod UIDs. gone: deleted, or on another node. refused, announced: reported on the NodeDevice, or on the pod by resource."""
 
     has_reconciled: bool = False
     gone: set[str] = field(default_factory=set)

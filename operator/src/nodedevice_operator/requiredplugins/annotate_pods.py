@@ -68,11 +68,7 @@ class PodAnnotator:
         self._tries = {name: tries for name, tries in self._tries.items() if name in names}
 
     async def annotate(self, in_force: Collection[str], advertised: Collection[str]) -> float | None:
-        """Annotate pods that wait for a name in force; return in how many seconds to retry, None where all is done.
-
-        advertised: names whose pods were annotated before they came onto a Node, unless they were added to the policy since.
-        Raises NotLeading.
-        """
+        """Returns in how many seconds to retry; None if all is done. advertised: names that are done before. Raises NotLeading."""
         due = frozenset(filter(self.lacks, in_force))
         known = (due & frozenset(advertised)) - self._added
         self._done |= known

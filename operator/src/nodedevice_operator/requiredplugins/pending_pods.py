@@ -1,8 +1,4 @@
-"""Which pods a new resource name comes too late for: they were created before it was in the policy.
-
-Such a pod is admitted, asks for the name, waits for capacity, and has no annotation; binding it to a node does not add one.
-Decides also how often and when to retry to have them annotated. Pure.
-"""
+"""Which pods were created before a resource name was in the policy, and when to retry to annotate them. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -89,10 +89,7 @@ def select(
     before: PolicyNames = PolicyNames(),
     now: float = 0.0,
 ) -> PolicyNames:
-    """Select the names of these NodeDevices. One node cannot fill the policy, nor one domain the places of a node.
-
-    patterns: names that an administrator allows. before: the last selection; after a start the stored names. now: seconds.
-    """
+    """One node cannot fill the policy, nor one domain a node's places. patterns: allowed names. before: the last selection."""
     allowed = re.compile("|".join(".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns))
     by_node: dict[str, list[NodeDeviceRecord]] = defaultdict(list)
     for record in candidates:
@@ -150,10 +147,7 @@ def _is_needed(record: NodeDeviceRecord) -> bool:
 
 
 def plan(names: tuple[str, ...], stored: Stored) -> dict[str, Spec | None]:
-    """The writes after which the policy holds exactly these names, in order: the wanted spec by kind, None to delete the object.
-
-    The binding comes last and goes first: without its policy it does nothing.
-    """
+    """The writes that leave exactly these names, in order; None deletes. The binding does nothing without its policy."""
     if not names:
         return {kind: None for kind in (BINDINGS, POLICIES) if stored.get(kind) is not None}
     wanted = {POLICIES: policy_spec(names), BINDINGS: binding_spec()}

@@ -134,7 +134,6 @@ class WorkQueue:
         self._timers[node] = loop.call_later(max(seconds, 0.0), self._timer_fired, node)
 
     def retry_now(self) -> None:
-        """Retry every failed reconcile at once: the cause is over."""
         for node in self._failures:
             timer = self._timers.pop(node, None)
             if timer is not None:

@@ -85,7 +85,6 @@ class Fleet:
             del self._resources[node]
 
     def pod_changed(self, pod: BoundPod, now: float) -> None:
-        """A bound pod that has not ended, new or changed."""
         if not pod.needs.of:
             return
         if pod.is_ending:
@@ -109,7 +108,6 @@ class Fleet:
             self._refresh(before.node)
 
     def pod_gone(self, uid: str, now: float) -> None:
-        """A pod is deleted, or has ended."""
         self._drop(uid)
         found = self._promises.gone(uid, now)
         if found is not None:

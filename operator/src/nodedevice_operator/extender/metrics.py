@@ -14,8 +14,6 @@ _MOST_RESOURCES: Final = 100
 
 
 class ExtenderMetrics(ProgramMetrics):
-    """Counters and histograms of the extender; gauges are computed at every scrape."""
-
     def __init__(self) -> None:
         super().__init__("extender")
         counter, gauge = self._counter, self._gauge

@@ -120,7 +120,6 @@ class Server:
         await Connections(self._socket, self, self._metrics).work()
 
     async def close(self) -> None:
-        """Stops, after a moment for requests under way."""
         await self._runner.cleanup()
         if self._socket is not None:
             self._socket.close()

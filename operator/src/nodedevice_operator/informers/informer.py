@@ -43,8 +43,6 @@ _POLICY: Final = Policy(
 
 
 class Informer:
-    """Lists one kind into its store, follows it, and notifies the handlers of the store."""
-
     def __init__(self, kind: Kind[Any], cache: Stores, cluster: Cluster, client: Client) -> None:
         self._kind = kind
         self._cache = cache

@@ -119,9 +119,6 @@ class LeaseTable:
             seen[name] = replace(seen[name], silent_since=None, is_withdrawn=False)
         return self._judged(seen, now, nodes)
 
-    def knows(self, node: str) -> bool:
-        return node in self.leases
-
     def state(self, node: str) -> AgentState:
         seen = self.leases.get(node)
         if seen is None or self.listed_at is None:

@@ -66,8 +66,6 @@ class AgentsApi(Requests):
 
 @dataclass(eq=False)
 class AgentMonitor:
-    """The table of Leases, and the task that keeps it current."""
-
     api: AgentsApi
     cache: Cache
     queue: WorkQueue
@@ -131,7 +129,7 @@ class AgentMonitor:
             found = await self.api.list_leases(is_consistent=True)
         nodes = self.cache.node_devices.nodes()
         before = self._table
-        never_seen = [node for node in nodes if not before.knows(node)]
+        never_seen = [node for node in nodes if node not in before.leases]
         stored = stored_agents(record for node in never_seen for record in self.cache.node_devices.of_node(node))
         self._table = before.updated(found, self.clock(), nodes, stored)
         with apart("reports of agents"):
@@ -160,7 +158,7 @@ class AgentMonitor:
         return max(self._interval(), error.retry_after_seconds)
 
     def _state(self, node: str, records: Iterable[NodeDeviceRecord]) -> AgentState:
-        if self._table.knows(node):
+        if node in self._table.leases:
             return self._table.state(node)
         stored = stored_state(records)
         if self._table.listed_at is None:

@@ -50,7 +50,6 @@ class LeaderLeases:
     """Its client has no fence, which it opens. The Lease is created by PUT: a role can allow that for this one name."""
 
     def __init__(self, client: Client, namespace: str, name: str = names.OPERATOR_LEASE, instance: str = "") -> None:
-        """instance: as in the settings."""
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -106,7 +105,6 @@ class Election:
             self._may_lead.set()
 
     async def work(self) -> None:
-        """Take part until cancelled, or until `end`."""
         while not self._has_ended:
             await self._may_lead.wait()
             async with self._round_lock:

@@ -70,7 +70,6 @@ class NodeParts:
 
     @property
     def age(self) -> tuple[str, str]:
-        """Sorts NodeDevices, the oldest first."""
         return self.created, self.name
 
     def without_lists(self) -> "NodeParts":

@@ -173,7 +173,6 @@ class NodeDeviceRecord:
 
     @property
     def age(self) -> tuple[str, str]:
-        """Sorts NodeDevices, the oldest first."""
         return self.created, self.name
 
     @property

@@ -62,8 +62,6 @@ _BY_NODE: Final = tuple(suffix for suffix, (_, labels) in _FAMILIES.items() if "
 
 
 class InventoryCollector:
-    """Called by the registry at every scrape."""
-
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 

@@ -31,8 +31,6 @@ class ProgramMetrics:
 
 
 class Metrics(ProgramMetrics):
-    """Counters and histograms of the operator; gauges are computed from the cache at every scrape."""
-
     def __init__(self) -> None:
         super().__init__("operator")
         counter, gauge, histogram = self._counter, self._gauge, self._histogram

@@ -38,8 +38,6 @@ class PodDeviceMemory:
 
 
 class PodDevicesApi(Requests):
-    """Writes PodDevices. instance: as in the settings."""
-
     def __init__(self, client: Client, instance: str = "") -> None:
         super().__init__(client)
         self._instance = instance

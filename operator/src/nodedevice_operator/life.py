@@ -69,7 +69,6 @@ class Process:
         log.info("stopped")
 
     async def _start(self) -> None:
-        """Serves probes and metrics."""
         host, port = self._health.serve(self._settings.http_endpoint, self._metrics.registry, self._protection())
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
 
@@ -119,7 +118,6 @@ class Process:
             raise TaskEnded(ended(task.get_name(), "it returned"))
 
     async def _release(self) -> None:
-        """Another process waits for the lead."""
         if self._election is not None:
             await self._election.end(self._settle)
 

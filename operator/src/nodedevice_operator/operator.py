@@ -39,7 +39,6 @@ from nodedevice_operator.workqueue import WorkQueue
 
 class Operator(Process):
     def __init__(self, settings: OperatorSettings) -> None:
-        """Starts nothing. Raises CredentialsError without credentials."""
         metrics = Metrics()
         self._cache = cache = Cache()
         chain = settings.tls_certificate, settings.tls_key

@@ -43,7 +43,6 @@ def is_kept(left: Leftover, scope: CleanupScope) -> bool:
 
 
 async def survey(client: Client, objects: "Objects", scope: CleanupScope, progress: Progress) -> Survey:
-    """Read everything that the cleanup would remove. Raises ApiError."""
     progress.step = "reading the objects to remove"
     cluster, leftovers = Cluster(client), LeftoversApi(client)
     policies, namespace = RequiredPluginsApi(client), scope.namespace

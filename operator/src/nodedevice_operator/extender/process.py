@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 class Extender(Process):
     def __init__(self, settings: ExtenderSettings) -> None:
-        """Starts nothing. Raises CredentialsError without credentials."""
         metrics = ExtenderMetrics()
         chain = settings.metrics_tls_certificate, settings.metrics_tls_key
         super().__init__(settings, chain, metrics, self._waits_for, "nodedevice-extender")

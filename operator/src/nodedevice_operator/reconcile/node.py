@@ -42,8 +42,6 @@ class NodeMemory:
 
 @dataclass(eq=False, slots=True)
 class NodeReconciler:
-    """The work queue calls `reconcile` with the name of a node."""
-
     cache: Cache
     agents: AgentMonitor
     capacity: CapacityReconciler

@@ -60,8 +60,8 @@ class Extender(Process):
 
     async def _start(self) -> None:
         host, port = await self._server.start()
-        await super()._start()
         log.info("serving kube-scheduler", extra={"address": f"{host}:{port}", "tls": self._is_tls})
+        await super()._start()
 
     def _tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         return self._work

@@ -55,7 +55,7 @@ def kinds(folder: Path) -> Iterator[str]:
         for found in parsed(path).body:
             name = getattr(found, "name", "") or ast.unparse(getattr(found, "target", ast.Constant("")))
             calls = [each for each in ast.walk(found) if isinstance(each, ast.Call)]
-            if name != "kind_of" and any(ast.unparse(call.func) == "kind_of" for call in calls):
+            if any(ast.unparse(call.func) == "Kind" for call in calls):
                 yield f"{path.relative_to(OPERATOR).as_posix()} {name}"
 
 

@@ -1,8 +1,4 @@
-"""Decides how often to restore a field that others keep changing: at once, then with growing pauses. Pure.
-
-Two changes within a minute may be accidents; the third is on purpose. For a Node's resources, capacity/ownership.py counts by
-writer in the Node's history.
-"""
+"""Decides how often to restore a field that others keep changing: the third change within a minute is on purpose. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,10 +15,7 @@ LONGEST_BACKOFF_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """The contention about one object. Times are monotonic seconds.
-
-    repairs: when it was written again, lately. pauses: how many in a row. paused_until: when it may be written again.
-    """
+    """Monotonic seconds. repairs: recent writes. pauses: how many in a row. paused_until: when it may be written again."""
 
     repairs: tuple[float, ...] = ()
     pauses: int = 0
@@ -32,13 +25,15 @@ class Contention:
         """Notes a foreign change; starts a pause if the object was restored twice within the last minute."""
         if now < self.paused_until or len(self._lately(now)) + 1 < CONTENTION_CHANGES:
             return self
+        return self.paused(now)
+
+    def paused(self, now: float) -> "Contention":
         # quiet for as long as the longest pause: the next contention is another one
         pauses = self.pauses + 1 if now - self.paused_until < LONGEST_BACKOFF_SECONDS else 1
         seconds = exponential_seconds(pauses - 1, FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS)
         return Contention((), pauses, now + seconds)
 
     def repaired(self, now: float) -> "Contention":
-        """Notes that the object was restored."""
         return replace(self, repairs=(*self._lately(now), now))
 
     def _lately(self, now: float) -> tuple[float, ...]:

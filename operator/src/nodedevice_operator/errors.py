@@ -38,9 +38,6 @@ class StaleWatch(OperatorError):
             f"the watch is stale: it has not delivered {kind} {name} at resource version {version} for {seconds:.0f} s; "
             "exiting for a restart"
         )
-        self.kind = kind
-        self.name = name
-        self.version = version
 
 
 class TaskEnded(OperatorError):

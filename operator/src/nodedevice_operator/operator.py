@@ -1,36 +1,24 @@
-"""The operator put together: its parts, how they are connected, and its tasks. At its end it releases the lead first.
-
-kopf serves NodeDeviceConfigs, in one of the tasks (configs/kopf_run.py); for other kinds see docs/decisions/0009.
-"""
+"""The operator put together. kopf serves NodeDeviceConfigs in one of its tasks; for other kinds see docs/decisions/0009."""
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from nodedevice_api import names
-from nodedevice_common.http_server import Protection, protection
 from nodedevice_common.tasks import retried
 
 from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
 from nodedevice_operator.configs.controller import LEASES, ConfigController, ConfigsApi, refusing_leases
 from nodedevice_operator.configs.kopf_run import KopfRun
-from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache, Store, Stores
-from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
-from nodedevice_operator.kube.credentials import Credentials
-from nodedevice_operator.kube.health import ApiHealth, Health
+from nodedevice_operator.kube.client import CONCURRENT_REQUESTS
 from nodedevice_operator.kube.lists import KINDS, Cluster
-from nodedevice_operator.kube.reviews import Reviews
-from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_monitor import AgentMonitor, AgentsApi
-from nodedevice_operator.leases.elector import LEASE_REQUESTS, Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import Timing
-from nodedevice_operator.life import begin, run_tasks
+from nodedevice_operator.life import Process, vital
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder, EventsApi
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi, ConditionsReconciler
@@ -46,33 +34,19 @@ from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 from nodedevice_operator.settings import OperatorSettings
 from nodedevice_operator.shared_slices import SharedSlices
-from nodedevice_operator.vital import vital
 from nodedevice_operator.workqueue import WorkQueue
 
-log = logging.getLogger(__name__)
 
-_BEAT_SECONDS: Final = 1.0
-# Longer than nearly every write takes; the next leader need not wait for longer ones.
-_SETTLE_SECONDS: Final = 0.3
-
-
-class Operator:
-    """All parts of one process, and how they are connected."""
-
+class Operator(Process):
     def __init__(self, settings: OperatorSettings) -> None:
-        """Starts nothing. Raises CredentialsError without credentials."""
-        self._settings = settings
-        self._login = login = credentials.load(settings.kubeconfig)
-        self._metrics = metrics = Metrics()
+        metrics = Metrics()
         self._cache = cache = Cache()
+        chain = settings.tls_certificate, settings.tls_key
+        super().__init__(settings, chain, metrics, cache.waits_for, "nodedevice-operator")
+        client, fence = self._client, self._fence
         metrics.watch(cache)
-        self._api_health = ApiHealth(login.server)
-        self._health = Health(self._api_health, cache.waits_for)
-        self._fence = fence = WriteFence()
         metrics.leader.set_function(lambda: float(fence.is_open))
-        self._client = client = Client(login, self._api_health, metrics.writes, fence)
-        self._clients = [client]
-        self._election = self._candidacy(login)
+        self._election = self._candidacy(names.OPERATOR_LEASE, Timing(settings.leader_lease_seconds), self._lead)
         self._recorder = recorder = EventRecorder(EventsApi(client), metrics, fence)
         self._queue = queue = WorkQueue(metrics, fence, cache.node_devices.count)
         self._agents = AgentMonitor(
@@ -89,7 +63,7 @@ class Operator:
         self._configs = ConfigController(configs, fence, refusing.stores[LEASES])
         refusing.on_list = self._configs.refusals_changed
         metrics.registry.register(self._configs)
-        self._kopf = KopfRun(configs, self._configs, login, self._api_health, fence)
+        self._kopf = KopfRun(configs, self._configs, self._login, self._api_health, fence)
         self._agents.on_poll = self._configs.leases_are
         annotator = PodAnnotator(UnboundPodsApi(client), is_on=settings.mark_waiting_pods)
         self._required_plugins = RequiredPluginsController(
@@ -107,7 +81,19 @@ class Operator:
         pod_devices = PodDeviceReconciler(cache, PodDevicesApi(client, settings.instance), recorder)
         conditions = ConditionsReconciler(cache, ConditionsApi(client), self._agents, self._required_plugins, recorder)
         cordons = CordonReconciler(cache, CordonsApi(client), recorder)
-        self._evictions, self._node_labels, self._gone = self._remediation(client)
+        self._evictions = EvictionController(
+            cache,
+            EvictionsApi(client),
+            recorder,
+            settings.held_device_policy,
+            fence,
+            delay_seconds=settings.eviction_delay_seconds,
+            per_minute=settings.evictions_per_minute,
+        )
+        self._node_labels = NodeLabelController(
+            cache, NodeLabelsApi(client), fence, taint=settings.node_taint, labels=settings.node_labels
+        )
+        self._gone = GoneNodeDevices(cache, NodeDevicesApi(client), fence)
         self._nodes = NodeReconciler(
             cache,
             self._agents,
@@ -126,79 +112,21 @@ class Operator:
         self._shared_slices = SharedSlices(client, fence)
         metrics.registry.register(self._shared_slices)
         self._watchdog = Watchdog(cache, cluster, self._api_health, settings.watchdog_seconds)
+        self._is_dra_observed = settings.observe_dra
         self._subscribe()
-        self._stop = asyncio.Event()
 
-    def _remediation(self, client: Client) -> tuple[EvictionController, NodeLabelController, GoneNodeDevices]:
-        settings, cache, fence = self._settings, self._cache, self._fence
-        evictions = EvictionController(
-            cache,
-            EvictionsApi(client),
-            self._recorder,
-            settings.held_device_policy,
-            fence,
-            delay_seconds=settings.eviction_delay_seconds,
-            per_minute=settings.evictions_per_minute,
-        )
-        node_labels = NodeLabelController(
-            cache, NodeLabelsApi(client), fence, taint=settings.node_taint, labels=settings.node_labels
-        )
-        return evictions, node_labels, GoneNodeDevices(cache, NodeDevicesApi(client), fence)
-
-    async def run(self) -> None:
-        """Work until SIGTERM or SIGINT.
-
-        Raises OperatorSettingsError when the HTTP address cannot be had, StaleWatch for a watch that
-        does not deliver what the API server has, and TaskEnded for what can only be a bug.
-        """
-        begin(self._stop)
+    async def _start(self) -> None:
         # also reported by kopf's requests, in another thread
         call = asyncio.get_running_loop().call_soon_threadsafe
         self._api_health.on_recovery = lambda: call(self._queue.retry_now)
-        host, port = self._health.serve(self._settings.http_endpoint, self._metrics.registry, self._protection())
-        log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
-        try:
-            await run_tasks(self._tasks(), self._stop, self._release)
-        finally:
-            for client in self._clients:
-                await client.close()
-        log.info("stopped")
-
-    async def _release(self) -> None:
-        """Release the lead: another operator waits for it."""
-        if self._election is not None:
-            await self._election.end(lambda: self._client.settle(_SETTLE_SECONDS))
-
-    def _protection(self) -> Protection:
-        settings = self._settings
-        # opens no connection before it is asked
-        client = Client(self._login, self._api_health, self._metrics.writes, concurrent=2)
-        self._clients.append(client)
-        try:
-            return protection(
-                settings.metrics_authentication, settings.tls_certificate, settings.tls_key, Reviews(client).create
-            )
-        except ValueError as exc:
-            raise OperatorSettingsError("metricsAuthentication", str(exc)) from exc
-
-    def _candidacy(self, login: Credentials) -> Election | None:
-        """The operator's election, with connections of its own: other requests must not delay it."""
-        if not self._settings.leader_elect:
-            self._fence.open_for_good()
-            return None
-        timing = Timing(self._settings.leader_lease_seconds)
-        client = Client(login, self._api_health, self._metrics.writes, concurrent=LEASE_REQUESTS)
-        self._clients.append(client)
-        namespace = self._settings.namespace or login.settings.namespace or names.SYSTEM_NAMESPACE
-        leases = LeaderLeases(client, namespace, instance=self._settings.instance)
-        return Election(leases, self._fence, timing, identity(), self._lead)
+        await super()._start()
 
     def _tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         """The tasks by name. A failed task for single objects, or for display, does not end the others."""
         election = {} if self._election is None else {"election": vital("election", self._election.work)}
         vital_kinds = {kind.name for kind in KINDS}
-        is_dra_observed = self._settings.observe_dra
-        shared_slices = {"shared-slices": retried("shared-slices", self._shared_slices.work)} if is_dra_observed else {}
+        is_on = self._is_dra_observed
+        shared_slices = {"shared-slices": retried("shared-slices", self._shared_slices.work)} if is_on else {}
         return {
             "beat": vital("beat", self._beat),
             **election,
@@ -244,14 +172,8 @@ class Operator:
         self._nodes.changed(node)
 
     def _lead(self, another_wrote: bool, nobody_since: float) -> None:
-        """Begin to write, for the first time or again."""
         self._recorder.take_over(nobody_since)
         if another_wrote:
             self._capacity.forget_changes()
         self._required_plugins.wake()
         self._nodes.take_over(another_wrote, nobody_since)
-
-    async def _beat(self) -> None:
-        while True:
-            self._health.heartbeat.beat()
-            await asyncio.sleep(_BEAT_SECONDS)

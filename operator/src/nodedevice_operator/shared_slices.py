@@ -17,19 +17,17 @@ from prometheus_client.registry import Collector
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Store, Stores
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.health import SLICES
-from nodedevice_operator.kube.lists import Cluster, Kind, kind_of
+from nodedevice_operator.kube.lists import Cluster, Kind
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.objects.meta import ResourceList
 from nodedevice_operator.objects.shared_slice import SharedSlice, SharedSliceSchema, by_driver, shared_slice
 
 log = logging.getLogger(__name__)
 
 _ROOT: Final = "/apis/resource.k8s.io/v1"
 # `spec.nodeName=` is that of slices without a node
-SHARED_SLICES: Final[Kind[SharedSlice]] = kind_of(
+SHARED_SLICES: Final[Kind[SharedSlice]] = Kind(
     SLICES, _ROOT, SharedSliceSchema, shared_slice, selector="spec.nodeName="
 )
 
@@ -43,11 +41,10 @@ class SlicesApi(Requests):
     async def is_served(self) -> bool:
         """Whether the API server has the kind, and allows listing it. Raises ApiError if that is unknown."""
         try:
-            data = await self._client.request("GET", "apis", _ROOT)
+            # everybody may read that: an API server that forbids it has just started, and has not read the roles yet
+            if SLICES not in await self._served(_ROOT):
+                return False
         except NotFound:
-            return False
-        # everybody may read that: an API server that forbids it has just started, and has not read the roles yet
-        if all(found.name != SLICES for found in decode("GET", "apis", data, ResourceList).resources):
             return False
         # a role of before this release; a list of the informer would be tried, and refused, four times a minute
         query: dict[str, str | int] = {"limit": 1, **SHARED_SLICES.query}

@@ -1,10 +1,9 @@
 """The work queue of nodes to reconcile: order, parallelism, and retries with backoff.
 
-It does not know the contents of a reconcile. Each node is reconciled by one worker at a time: enqueued during a reconcile, it is
-reconciled again afterwards; enqueued several times, once. Nodes that changed go first. All nodes together, which a new leader
-reconciles, come after them. Deferred work comes last, so that it delays nothing when the API server is slow. A node with dozens
-of objects rests after each reconcile, which takes as many times as long: a node whose token writes without end does not delay
-others. While this operator does not lead, the queue stops and keeps its order: a short lapse of the Lease costs only its own time.
+Each node is reconciled by one worker at a time: enqueued during a reconcile, it is reconciled again afterwards; enqueued several
+times, once. Changed nodes go first, then all nodes, which a new leader reconciles, then deferred work. A node with dozens of
+objects rests after each reconcile, many times as long: a node whose token writes without end does not delay others. While this
+operator does not lead, the queue stops and keeps its order: a short lapse of the Lease costs only its own time.
 """
 
 import asyncio
@@ -47,11 +46,7 @@ Reconcile = Callable[[str], Awaitable[float | None]]
 
 
 class WorkQueue:
-    """Three queues of nodes: changed, resync (all nodes, one time), and deferred.
-
-    fence: the queue stops while it is closed; the election calls `resume` or `restart` after opening it. None: always open.
-    weight: how many objects a node has.
-    """
+    """fence: the queue stops while it is closed; None: always open. weight: how many objects a node has."""
 
     def __init__(
         self, metrics: Metrics, fence: WriteFence | None = None, weight: Callable[[str], int] = lambda node: 0
@@ -87,7 +82,6 @@ class WorkQueue:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether more than one urgent reconcile is queued or running."""
         return self._is_urgent_queued or self._urgent_running > 1
 
     @property
@@ -115,18 +109,14 @@ class WorkQueue:
             self._wake.set()
 
     def discard(self, node: str) -> None:
-        """Forgets a node without objects."""
         for queue in (self._changed, self._resync, self._deferred, self._rests_until):
             queue.pop(node, None)
 
     def resume(self) -> None:
-        """Go on where the fence closed."""
         self._wake.set()
 
     def restart(self, nodes: Collection[str], since: float) -> None:
-        """Queues exactly these nodes: first the ones that changed at `since` or later, by the clock of the fence. A node that
-        changes meanwhile goes before the rest.
-        """
+        """Queues exactly these nodes: first the ones that changed at `since`, by the fence's clock, or later."""
         self._changed = {node: at for node, at in self._changed.items() if at >= since and node in nodes}
         self._deferred.clear()
         self._resync = {node: None for node in nodes if node not in self._changed and node not in self._running}
@@ -144,7 +134,6 @@ class WorkQueue:
         self._timers[node] = loop.call_later(max(seconds, 0.0), self._timer_fired, node)
 
     def retry_now(self) -> None:
-        """Retry every failed reconcile at once: the cause is over."""
         for node in self._failures:
             timer = self._timers.pop(node, None)
             if timer is not None:

@@ -187,11 +187,11 @@ ACTS: Final[dict[str, tuple[Callable[[NodeDeviceRecord], bool], ...]]] = {
     "objects/node_parts": (places_pods,),
     "observability/transitions": (reports_cordons,),
     "reconcile/conditions": (is_unready_by_cordons,),
-    "reconcile/cordon_reconciler": (sets_cordons_again,),
+    "reconcile/cordon_restorer": (sets_cordons_again,),
     "remediation/eviction_controller": (evicts,),
     "remediation/eviction_policy": (evicts,),
-    "remediation/node_label_controller": (taints_or_labels,),
-    "remediation/node_labels": (taints_or_labels,),
+    "remediation/node_taint_and_label_controller": (taints_or_labels,),
+    "remediation/node_taint_and_labels": (taints_or_labels,),
     "requiredplugins/controller": (makes_pods_wait,),
     "requiredplugins/pending_pods": (counts_as_guarded,),
     "requiredplugins/policy": (makes_pods_wait,),
@@ -204,7 +204,7 @@ SHOWS: Final = frozenset(
         "cli/cleanup",
         "cli/cleanup_plan",
         "cli/cleanup_survey",
-        "extender/fleet",
+        "extender/filter_score",
         "extender/node_state",
         "extender/stores",
         "informers/memory_bounds",
@@ -221,7 +221,7 @@ SHOWS: Final = frozenset(
         "reconcile/poddevice_reconciler",
         "reconcile/poddevices",
         # deletes what is gone and unused, whoever served it
-        "remediation/gone_nodedevices",
+        "remediation/unused_nodedevices",
     }
 )
 _CASES: Final = sorted({case for cases in ACTS.values() for case in cases}, key=lambda case: case.__name__)

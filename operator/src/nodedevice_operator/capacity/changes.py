@@ -1,8 +1,4 @@
-"""Chooses which changes of the advertised numbers become routine Events: only the changes that the operator's own write made.
-
-Compares the Node before the write with the desired numbers, so an operator that starts on a correct Node reports nothing. A
-repaired drift and the end of a conflict have Events of their own.
-"""
+"""Chooses which changes of the advertised numbers become routine Events: only those that the operator's own write made."""
 
 from collections.abc import Iterator, Mapping, Set
 

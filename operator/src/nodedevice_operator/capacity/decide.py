@@ -1,26 +1,19 @@
 """Decides which extended resources a Node should show, and which apply brings it there.
 
-The agent's report in a NodeDevice decides whether the resource should be advertised, and with how many devices. The module
-ownership decides who owns the name on that Node, and so whether it is advertised.
+The agent's report in a NodeDevice decides whether and with how many devices a resource is advertised: allocated + reserved +
+available. The module ownership decides who owns the name on that Node: a name that another writer set first, or keeps changing, is
+not written. Source: server-side apply's ownership rules, measured on nodes/status of Kubernetes 1.37.
 
-advertised = allocated + reserved + available, in capacity and allocatable alike. All names that the operator owns on a Node go into
-one server-side apply under its own field manager. A name missing from the apply is removed from the Node, so every NodeDevice of
-the Node must be known first. If an agent has been silent for too long, its free devices are withdrawn; the name stays with the
-number of allocated devices. The same applies while the agent reports that devices cannot reach containers; the name is removed
-after the last pod.
+All names that the operator owns on a Node go into one apply under its own field manager. A name missing from it is removed from the
+Node, so every NodeDevice of the Node must be known first. The free devices of an agent that has been silent for too long, or that
+cannot bring devices into containers, are withdrawn. A name whose NodeDevice was deleted keeps its number for some seconds: its
+agent recreates the object.
 
-The operator owns a name on a Node if it advertised it for this Node (same uid) before; foreign changes to it are undone. A name
-that another writer set first, or keeps changing, is not written. A name whose NodeDevice was deleted keeps its number for some
-seconds: its agent recreates the object, and the number must not fall below the devices in use. Source: server-side apply's
-ownership rules, measured on nodes/status of Kubernetes 1.37.
+While the API server rejects the write of a Node, the status of its resources shows it. The stored status must keep the ownership of
+a name: a later operator restores only names that it owned.
 
-While the API server rejects the write of a Node, the status of its resources shows it: UpdateRefused for a name that was advertised
-there before, WriteRefused for one that never was. The stored status must keep the ownership of a name: a later operator restores
-only names that it owned.
-
-A NodeDevice's numbers may contradict its own lists. The API rejects what it can count (see crds/); the rest is reported. A
-truncated list proves nothing about the devices missing from it. The larger count of devices in use wins: capacity must not fall
-below the devices in use.
+A NodeDevice's numbers may contradict its own lists, and a truncated list proves nothing about missing devices. The larger count of
+devices in use wins: capacity must not fall below it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,12 +34,12 @@ from nodedevice_operator.capacity.ownership import (
     history_of,
     hold,
     leave_out,
-    next_backoff,
     ownership_events,
     with_conflict,
     with_repair,
     without_conflict,
 )
+from nodedevice_operator.contention import Contention
 from nodedevice_operator.leases.agent_liveness import ALIVE, AgentState
 from nodedevice_operator.objects.node import NO_RESOURCE, NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition, is_real
@@ -83,9 +76,7 @@ def _why_left_out(record: NodeDeviceRecord) -> str | None:
 
 
 def desired_count(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
-    """The number of devices that the scheduler may count on: allocated, reserved and free ones.
-
-    Without the reserved ones it would be below the devices of bound pods, and the kubelet would then fail a pod for good.
+    """The number of devices that the scheduler may count on. Without the reserved ones the kubelet would fail a bound pod for good.
 
     is_withdrawn: the agent that would allocate the free ones is gone, as far as can be known.
     """
@@ -95,8 +86,7 @@ def desired_count(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> in
 
 def is_withdrawn(record: NodeDeviceRecord, agent: AgentState) -> bool:
     """Whether its free devices are not offered because its agent is silent: now, or since any operator found it so."""
-    stored = record.conditions.get(names.Condition.ADVERTISED)
-    was_withdrawn = stored is not None and stored.reason == names.Reason.FREE_WITHDRAWN
+    was_withdrawn = record.reason_of(names.Condition.ADVERTISED) == names.Reason.FREE_WITHDRAWN
     # only the agent's return ends that
     return agent.is_withdrawn or (was_withdrawn and agent.status != "True")
 
@@ -115,7 +105,6 @@ def plausible_available(record: NodeDeviceRecord) -> int:
 
 
 def contradictions(record: NodeDeviceRecord) -> tuple[str, ...]:
-    """The contradictions in a NodeDevice, as sentences."""
     return tuple(islice(_contradictions(record), _MOST_CONTRADICTIONS))
 
 
@@ -161,18 +150,14 @@ class Apply:
 
 
 def is_loss(node: NodeRecord, apply: Apply) -> bool:
-    """Whether the Node shows fewer devices after it. Such a write comes first: otherwise a pod could be bound to a missing
-    device."""
+    """Whether the Node shows fewer devices after it. Such a write comes first: a pod could be bound to a missing device."""
     ours = {name: seen.capacity or 0 for name, seen in node.resources.items() if seen.is_ours}
     return any(apply.numbers.get(name, 0) < number for name, number in ours.items())
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceStatus:
-    """The status of one resource on its Node, for its conditions. `conflict_with` names the other writer.
-
-    not_before: when the Node that this is about was created, in the API's own form.
-    """
+    """`conflict_with` names the other writer. not_before: when the Node was created, in the API's own form."""
 
     is_advertised: bool
     reason: str
@@ -183,11 +168,9 @@ class ResourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class CapacityDecision:
-    """What to do for a Node. `history`, `events`, `changes` and `repairs` (their causes) count only once `apply` succeeded.
+    """`history`, `events`, `changes` and `repairs` (their causes) count only once `apply` succeeded. changes: routine Events.
 
-    changes: Events of ordinary operation, about the numbers that `apply` changes.
-
-    `due_at` is when a conflict is to be retried or a lost name to be given up, in monotonic seconds.
+    due_at: when a conflict is retried, or a lost name given up, in monotonic seconds.
     """
 
     apply: Apply | None
@@ -330,8 +313,8 @@ def _remember(history: NodeHistory, decision: OwnershipDecision, now: float) -> 
         return history
     if not decision.is_contention:
         return with_conflict(history, decision.resource, decision.conflict, None)
-    backoff = next_backoff(history, decision.resource, now)
-    conflict = replace(decision.conflict, retry_at=backoff.retry_at)
+    backoff = history.backoffs.get(decision.resource, Contention()).paused(now)
+    conflict = replace(decision.conflict, retry_at=backoff.paused_until)
     return with_conflict(history, decision.resource, conflict, backoff)
 
 
@@ -361,8 +344,7 @@ def statuses_when_rejected(
 
 
 def as_before_rejection(record: NodeDeviceRecord) -> NodeDeviceRecord:
-    """`record` as input of the decision: the operator still owns an advertised name while its write is rejected or it is
-    contended."""
+    """Input of the decision: the operator still owns an advertised name while its write is rejected or it is contended."""
     stored = record.conditions.get(names.Condition.ADVERTISED)
     if stored is None or stored.reason not in _STILL_OURS:
         return record
@@ -374,17 +356,11 @@ def _rejected_status(
 ) -> ResourceStatus | None:
     if status.conflict_with is not None or not _differs(node, record.resource, status, decision):
         return status
-    stored = record.conditions.get(names.Condition.ADVERTISED)
-    if (
-        status.reason == names.Reason.FREE_WITHDRAWN
-        and stored is not None
-        and stored.reason == names.Reason.FREE_WITHDRAWN
-    ):
+    if status.reason == names.Reason.FREE_WITHDRAWN == record.reason_of(names.Condition.ADVERTISED):
         # only by this condition a later operator knows that the free devices were withdrawn
         return None
-    was_ours = (
-        was_advertised(node, as_before_rejection(record)) or node.resources.get(record.resource, NO_RESOURCE).is_ours
-    )
+    seen = node.resources.get(record.resource, NO_RESOURCE)
+    was_ours = seen.is_ours or was_advertised(node, as_before_rejection(record))
     reason = names.Reason.UPDATE_REFUSED if was_ours else names.Reason.WRITE_REFUSED
     return replace(status, is_advertised=False, reason=reason)
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nodedevice_api import names
-from nodedevice_common.pacing import exponential_seconds
 
 from nodedevice_operator.contention import (
     CONTENTION_CHANGES,
     CONTENTION_WINDOW_SECONDS,
     FIRST_BACKOFF_SECONDS,
-    LONGEST_BACKOFF_SECONDS,
+    Contention,
 )
 from nodedevice_operator.objects.node import UNKNOWN_WRITER, ExtendedResource, NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -55,19 +54,6 @@ class OwnershipConflict:
 
 
 @dataclass(frozen=True, slots=True)
-class ContentionBackoff:
-    """How many times in a row the operator backed off from a name, and until when that counts (monotonic seconds)."""
-
-    times: int
-    counts_until: float
-
-    @property
-    def retry_at(self) -> float:
-        """When the name is tried again, in monotonic seconds."""
-        return self.counts_until - LONGEST_BACKOFF_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
 class NodeHistory:
     """History of one Node, that is of one uid.
 
@@ -83,38 +69,26 @@ class NodeHistory:
     ended: frozenset[str] = frozenset()
     repairs: Mapping[str, tuple[Repair, ...]] = field(default_factory=dict)
     conflicts: Mapping[str, OwnershipConflict] = field(default_factory=dict)
-    backoffs: Mapping[str, ContentionBackoff] = field(default_factory=dict)
+    backoffs: Mapping[str, Contention] = field(default_factory=dict)
     lost: Mapping[str, float] = field(default_factory=dict)
 
     def recent_repairs(self, resource: str, now: float) -> tuple[Repair, ...]:
-        """Repairs of that name that still count."""
         return tuple(r for r in self.repairs.get(resource, ()) if now - r.at < CONTENTION_WINDOW_SECONDS)
 
 
 def history_of(node_uid: str, before: NodeHistory | None) -> NodeHistory:
-    """Returns `before` if it belongs to the same Node, else an empty history."""
     if before is not None and before.uid == node_uid:
         return before
     return NodeHistory(node_uid, trusts_conditions=before is None)
 
 
 def given_up_at(history: NodeHistory, resource: str) -> float:
-    """When a lost name is given up, in monotonic seconds."""
     return history.lost[resource] + LOST_GRACE_SECONDS
 
 
-def next_backoff(history: NodeHistory, resource: str, now: float) -> ContentionBackoff:
-    """The backoff from a contended name that starts now; longer when the last one ended not long ago."""
-    last = history.backoffs.get(resource)
-    times = last.times + 1 if last is not None and now < last.counts_until else 1
-    seconds = exponential_seconds(times - 1, FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS)
-    return ContentionBackoff(times, now + seconds + LONGEST_BACKOFF_SECONDS)
-
-
 def with_conflict(
-    history: NodeHistory, resource: str, conflict: OwnershipConflict, backoff: ContentionBackoff | None
+    history: NodeHistory, resource: str, conflict: OwnershipConflict, backoff: Contention | None
 ) -> NodeHistory:
-    """`history` after `resource` was left to another field manager."""
     return replace(
         history,
         applied=history.applied - {resource},
@@ -132,23 +106,18 @@ def with_conflicts(history: NodeHistory, decided: NodeHistory) -> NodeHistory:
 
 
 def without_conflict(history: NodeHistory, resource: str) -> NodeHistory:
-    """`history` after the conflict about `resource` ended and that was reported."""
     rest = {name: conflict for name, conflict in history.conflicts.items() if name != resource}
     return replace(history, conflicts=rest, ended=history.ended | {resource})
 
 
 def with_repair(history: NodeHistory, resource: str, writer: str, now: float) -> NodeHistory:
-    """Returns `history` after a change of `resource` by `writer` was undone; drops expired entries."""
     recent = (*history.recent_repairs(resource, now), Repair(writer, now))
     return replace(history, repairs={**history.repairs, resource: recent})
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredResource:
-    """One resource to advertise: the number, the Node's value, and the stored condition.
-
-    `stored_conflict` is the reason of the stored Conflict condition if its status is True.
-    """
+    """`seen`: the Node's value. `stored_conflict`: the reason of the stored Conflict condition if its status is True."""
 
     resource: str
     number: int
@@ -166,7 +135,6 @@ class Drift:
 
     @property
     def cause(self) -> str:
-        """How it was changed, for metrics."""
         if self.found is None:
             return REMOVED
         return ZEROED if self.found == 0 else CHANGED
@@ -174,11 +142,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipDecision:
-    """The action on one resource. `number` None: it is not in the apply.
-
-    differs: the Node does not show that number yet. needs_force: others own a part that must change. is_new: the name has no owner.
-    is_conflict_new: the conflict has not been reported yet.
-    """
+    """differs: from the Node. needs_force: others own a part. is_new: it has no owner. is_conflict_new: not reported yet."""
 
     resource: str
     number: int | None
@@ -215,10 +179,7 @@ def decide_ownership(wanted: DesiredResource, history: NodeHistory, now: float) 
 
 
 def hold(resource: str, seen: ExtendedResource, reason: str) -> OwnershipDecision:
-    """Decides on a resource without current facts: a name of the operator keeps its value in the apply.
-
-    An apply without it would remove it from the Node.
-    """
+    """Decides without current facts: a name of the operator keeps its value in the apply, which would otherwise remove it."""
     if not seen.is_capacity_ours or seen.capacity is None:
         return OwnershipDecision(resource, None, reason)
     return OwnershipDecision(resource, seen.capacity, reason, needs_force=_needs_force(seen, seen.capacity))
@@ -227,10 +188,7 @@ def hold(resource: str, seen: ExtendedResource, reason: str) -> OwnershipDecisio
 def leave_out(
     resource: str, seen: ExtendedResource, reason: str, history: NodeHistory, stored_conflict: str | None
 ) -> OwnershipDecision:
-    """Decide on a resource that is not advertised, for that reason. Another field manager that offers devices is a conflict.
-
-    stored_conflict: as in DesiredResource.
-    """
+    """Decides on a resource that is not advertised, for that reason. Another manager that offers devices is a conflict."""
     known = history.conflicts.get(resource)
     stored = None if resource in history.ended else stored_conflict
     if reason in names.NEVER_WRITTEN or seen.is_capacity_ours or not seen.capacity:

@@ -12,7 +12,7 @@ from typing import Final
 
 from nodedevice_common.pacing import TokenBucket
 from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound
-from nodedevice_kube.paths import segment
+from nodedevice_kube.paths import NODES
 
 from nodedevice_operator.capacity.decide import (
     Apply,
@@ -27,9 +27,8 @@ from nodedevice_operator.capacity.decide import (
 from nodedevice_operator.capacity.ownership import NodeHistory, history_of, with_conflicts
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import CORE
 from nodedevice_operator.kube.decode import decode_record
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.leases.agent_liveness import AgentState
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
@@ -46,10 +45,10 @@ _MOST_ROUNDS: Final = 5
 _REPORT_AFTER: Final = 3
 
 
-# Of one Node: a device plugin can change its devices as fast as it likes.
+# For one Node: a device plugin can change its devices as fast as it likes.
 NODE_WRITES_PER_SECOND: Final = 5.0
 NODE_WRITES_AT_ONCE: Final = 20
-# Of those at once, so many are for losses only: a gain never makes the loss after it wait.
+# So many of these are for losses only: a gain never makes the loss after it wait.
 _KEPT_FOR_LOSSES: Final = 1
 
 # The log line of each Event.
@@ -62,11 +61,7 @@ _LOGGED: Final = {
 
 @dataclass(slots=True)
 class CapacityMemory:
-    """The state of a Node between two reconciles.
-
-    history: the writes so far. rejections: failed reconciles in a row. contradictions: the reported ones, by NodeDevice.
-    is_excess_reported: that there are too many NodeDevices. writes: its budget, from the first write on.
-    """
+    """rejections: in a row. contradictions: the reported ones, by NodeDevice. writes: the budget, from the first write on."""
 
     history: NodeHistory | None = None
     rejections: int = 0
@@ -77,10 +72,9 @@ class CapacityMemory:
 
 @dataclass(frozen=True, slots=True)
 class CapacityOutcome:
-    """The status of each resource (None: the stored one holds), and when to reconcile again (`due_at`, monotonic seconds).
+    """statuses: None keeps the stored one; empty if the Node is gone. due_at: when to reconcile again (monotonic seconds).
 
-    No statuses if the Node is gone or was replaced. has_written: the Node was changed. is_late: it has still to be written, when
-    its budget allows it. rejection: why it could not be, in the API server's words.
+    is_late: it has still to be written, when its budget allows it. rejection: why it could not be, in the API server's words.
     """
 
     statuses: Mapping[str, ResourceStatus | None]
@@ -94,19 +88,15 @@ _NOTHING: Final = CapacityOutcome({})
 
 
 class CapacityApi(Requests):
-    """Reads and writes capacity and allocatable of Nodes."""
-
     async def read_node(self, name: str) -> NodeRecord:
         """The current Node. Raises NotFound."""
-        data = await self._client.request("GET", "nodes", f"{CORE}/nodes/{segment(name)}")
+        data = await self._client.request("GET", *at(NODES, name))
         return decode_record("GET", "nodes", data, NodeSchema, node_record)
 
     async def apply_capacity(self, node: NodeRecord, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
-        """Apply exactly these extended resources to this version of the Node; return the Node after the write.
+        """Applies exactly these extended resources, and no other of ours, to this version of the Node; returns the Node then.
 
-        Server-side apply removes the operator's resources that are not in `numbers`.
-        Raises Conflict when the Node has changed since, or when others own a field that must change and force is False;
-        Invalid when the Node has another uid.
+        Raises Conflict if the Node has changed, or if others own a field and force is False; Invalid if it has another uid.
         """
         quantities = {resource: str(number) for resource, number in sorted(numbers.items())}
         body = {
@@ -117,14 +107,12 @@ class CapacityApi(Requests):
             "metadata": {"name": node.name, "uid": node.uid, "resourceVersion": str(node.resource_version)},
             "status": {"capacity": quantities, "allocatable": quantities},
         }
-        data = await self._apply("nodes/status", f"{CORE}/nodes/{segment(node.name)}/status", body, force=force)
+        data = await self._apply(*at(NODES, node.name, subresource="status"), body, force=force)
         return decode_record("PATCH", "nodes", data, NodeSchema, node_record)
 
 
 @dataclass(eq=False, slots=True)
 class CapacityReconciler:
-    """Capacity and allocatable of one Node at a time."""
-
     cache: Cache
     api: CapacityApi
     recorder: EventRecorder
@@ -144,10 +132,9 @@ class CapacityReconciler:
         self._changed_at.clear()
 
     async def reconcile(self, node: str, memory: CapacityMemory, agent: AgentState) -> CapacityOutcome:
-        """Brings the Node to the state of its NodeDevices. agent: whether the node's agent lives.
+        """Brings the Node to the state of its NodeDevices; `memory` holds the writes, also those before an error.
 
-        Raises Conflict when the Node changes faster than it can be decided on, or another ApiError; `memory` holds the writes until
-        then.
+        Raises Conflict when the Node changes faster than it can be decided on, or another ApiError.
         """
         # a change from here on is another change
         changed_at = self._changed_at.pop(node, None)
@@ -165,10 +152,7 @@ class CapacityReconciler:
         return outcome
 
     def rejected(self, name: str, memory: CapacityMemory, agent: AgentState, error: ApiError) -> CapacityOutcome:
-        """The outcome of a reconcile that failed with `error`: at first, the stored capacity conditions hold.
-
-        After several failures a name that others own is reported as a conflict, as after a successful write.
-        """
+        """At first the stored capacity conditions hold. After several failures a name that others own is reported as a conflict."""
         memory.rejections += 1
         node = self.cache.nodes.get(name)
         if node is None:

@@ -4,13 +4,11 @@ from collections.abc import Awaitable
 from typing import Final
 
 import msgspec
-from nodedevice_api import names
 from nodedevice_kube.api_errors import NotFound
-from nodedevice_kube.paths import MERGE_PATCH, segment
+from nodedevice_kube.paths import PODS
 
-from nodedevice_operator.kube.client import CORE, OWN
 from nodedevice_operator.kube.decode import decode_list
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import NODEDEVICES, Requests, at
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 from nodedevice_operator.objects.unwatched import PodSchema
 
@@ -28,7 +26,6 @@ CRD: Final = "customresourcedefinitions"
 
 _OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator,scheduler,extender)"
 
-_NODE_DEVICES: Final = f"{OWN}/{names.NODE_DEVICES}"
 _FIELD_MANAGER: Final = "nodedevice-cleanup"
 
 
@@ -37,48 +34,33 @@ class _LeftoverSpec(Schema):
 
 
 class Leftover(Schema):
-    """A NodeDevice that remains, as far as a cleanup needs it."""
-
     metadata: ObjectMetadata
     spec: _LeftoverSpec = msgspec.field(default_factory=_LeftoverSpec)
 
     @property
     def is_cordoned(self) -> bool:
-        """Whether an administrator has cordoned devices in it."""
         return bool(self.spec.cordoned_devices)
 
 
 class LeftoversApi(Requests):
-    """Requests about the pods of the chart's workloads and the NodeDevices that remain.
-
-    A NodeDevice with an administrator's cordon can be kept without its status.
-    """
+    """A NodeDevice with an administrator's cordon can be kept without its status."""
 
     async def pods(self, namespace: str) -> dict[str, str]:
         """The node of each remaining pod of theirs, by its name."""
-        path = f"{CORE}/namespaces/{segment(namespace)}/pods"
-        data = await self._client.request("GET", POD, path, query={"labelSelector": _OURS})
+        data = await self._client.request("GET", *at(PODS, namespace=namespace), query={"labelSelector": _OURS})
         return {pod.metadata.name: pod.spec.node_name for pod in decode_list(POD, data, PodSchema).items}
 
     async def node_devices(self) -> list[Leftover]:
         """All NodeDevices. Raises NotFound if the CRD is not installed."""
-        pages = self._pages(names.NODE_DEVICES, _NODE_DEVICES, Leftover)
+        pages = self._pages(*at(NODEDEVICES), Leftover)
         return [left async for page in pages for left in page]
 
     async def delete_node_device(self, left: Leftover) -> None:
-        """Delete the object of that uid, if it still exists."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": left.metadata.uid}}
-        await existed(self._client.request("DELETE", names.NODE_DEVICES, _node_device_path(left), body=body))
+        await existed(self._delete(*at(NODEDEVICES, left.metadata.name), uid=left.metadata.uid))
 
     async def clear_status(self, left: Leftover) -> None:
         """Removes its status with a merge patch: an empty apply would leave a null that the API rejects."""
-        query = {"fieldManager": _FIELD_MANAGER}
-        what, path = f"{names.NODE_DEVICES}/status", f"{_node_device_path(left)}/status"
-        await self._client.request("PATCH", what, path, query=query, body={"status": None}, content_type=MERGE_PATCH)
-
-
-def _node_device_path(left: Leftover) -> str:
-    return f"{_NODE_DEVICES}/{segment(left.metadata.name)}"
+        await self._merge(*at(NODEDEVICES, left.metadata.name, subresource="status"), {"status": None}, _FIELD_MANAGER)
 
 
 async def existed(request: Awaitable[object]) -> bool:

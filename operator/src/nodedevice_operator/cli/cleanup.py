@@ -1,10 +1,8 @@
 """`nodedevice-operator cleanup`: removes everything that agents and operators have written. The chart runs it before an uninstall.
 
-It removes only the operator's own fields of a Node.
-
 It prints its plan and the cluster first, and asks on a terminal. It deletes the chart's workloads, then holds the operators' leader
 Lease, so that an operator elsewhere waits; every write passes the same fence as an operator's. Each step reads the current state,
-so a second run continues an interrupted one.
+so a second run continues an interrupted one. It removes only the operator's own fields of a Node.
 """
 
 import asyncio
@@ -79,10 +77,7 @@ class _Leases(LeaderLeases):
 
 @dataclass(eq=False)
 class Cleanup:
-    """One run, which prints each step when it begins, and each thing that was done, in a line.
-
-    free: for the requests that open the fence and that delete the workloads. fenced: for all others.
-    """
+    """free: for the requests that open the fence and that delete the workloads. fenced: for all others."""
 
     free: Client
     fenced: Client
@@ -134,7 +129,6 @@ class Cleanup:
             self._goes_on(f"pods are {self.progress.missing}: the Lease keeps operators from writing")
 
     def _goes_on(self, although: str) -> None:
-        """Prints that the command continues after a timed-out wait, and why."""
         click.echo(f"going on although {although if self.progress.missing else self.progress.trouble}")
 
     async def _lead(self) -> None:
@@ -156,7 +150,7 @@ class Cleanup:
 
     async def _nodes(self) -> None:
         self.progress.begin("removing capacity, taint and labels from Nodes")
-        nodes = (await self.progress.retrying(partial(self._cluster.list_all, NODES))).records
+        nodes = await self.progress.retrying(partial(self._cluster.list_all, NODES))
         wanted = withdrawals(nodes)
         await self._all(partial(self._node, node, found) for node, found in wanted)
         click.echo(f"Nodes: {len(wanted)} of {len(nodes)} had capacity, taint or labels of ours")
@@ -200,7 +194,7 @@ class Cleanup:
     async def _pod_devices(self) -> None:
         self.progress.begin("deleting PodDevices")
         try:
-            found = (await self.progress.retrying(partial(self._cluster.list_all, POD_DEVICES))).records
+            found = await self.progress.retrying(partial(self._cluster.list_all, POD_DEVICES))
         except NotFound:
             return
         api = PodDevicesApi(self.fenced)
@@ -259,7 +253,6 @@ class Cleanup:
 
 
 async def _unless_gone(action: Callable[[], Awaitable[None]]) -> None:
-    """Do it; an object that is deleted, or replaced by another, is fine."""
     try:
         await action()
     except (NotFound, Conflict):
@@ -345,7 +338,7 @@ async def _survey(login: Credentials, scope: CleanupScope, seconds: float) -> tu
     """The objects to remove, and the seconds that the survey took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with command.connected(login) as client, command.within(seconds, command.report_wait) as progress:
+    async with command.connected(login) as client, command.within(seconds) as progress:
         found = await survey(client, _objects(login), scope, progress)
     return found, loop.time() - began
 
@@ -355,7 +348,7 @@ async def _run(login: Credentials, scope: CleanupScope, seconds: float, spent: f
     async with (
         command.connected(login) as free,
         command.connected(login, fence) as fenced,
-        command.within(seconds, command.report_wait, spent) as progress,
+        command.within(seconds, spent) as progress,
     ):
         await Cleanup(free, fenced, _objects(login), _objects(login, fence), fence, scope, progress).run()
     click.echo("nodedevice is removed, except for the objects reported above")

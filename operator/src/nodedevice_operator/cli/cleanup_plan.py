@@ -12,10 +12,7 @@ _NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class CleanupScope:
-    """What to clean up. namespace: of the release, with the operator's Lease.
-
-    delete_leases_namespace: delete that namespace as a whole; else only the Leases in it.
-    """
+    """namespace: of the release. delete_leases_namespace: delete that namespace as a whole; else only the Leases in it."""
 
     namespace: str
     leases_namespace: str
@@ -41,11 +38,7 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The objects to remove. workloads: kind and name; pods: their running pods.
-
-    marked: Nodes with fields of the operator. kept: NodeDevices that stay for their cordons. Objects that may not be read count as
-    existing.
-    """
+    """marked: Nodes with fields of the operator. kept: for their cordons. Objects that may not be read count as existing."""
 
     workloads: tuple[tuple[str, str], ...]
     pods: int
@@ -60,14 +53,12 @@ class Survey:
 
 
 def withdrawal(node: NodeRecord) -> Withdrawal:
-    """What the Node has of ours."""
     ours = (name for name, seen in node.resources.items() if seen.is_ours)
     owned = node.taint_and_labels
     return Withdrawal(node.name, tuple(sorted(ours)), owned.is_tainted, tuple(sorted(owned.labels)))
 
 
 def withdrawals(nodes: Iterable[NodeRecord]) -> list[tuple[NodeRecord, Withdrawal]]:
-    """The Nodes that have anything of ours."""
     return [(node, found) for node in nodes if not (found := withdrawal(node)).is_nothing]
 
 

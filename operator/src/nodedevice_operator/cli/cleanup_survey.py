@@ -39,17 +39,15 @@ def workloads_of(scope: CleanupScope) -> list[tuple[str, str]]:
 
 
 def is_kept(left: Leftover, scope: CleanupScope) -> bool:
-    """Whether the NodeDevice stays, for what an administrator wrote."""
     return left.is_cordoned and not scope.delete_crds
 
 
 async def survey(client: Client, objects: "Objects", scope: CleanupScope, progress: Progress) -> Survey:
-    """Read everything that the cleanup would remove. Raises ApiError."""
     progress.step = "reading the objects to remove"
     cluster, leftovers = Cluster(client), LeftoversApi(client)
     policies, namespace = RequiredPluginsApi(client), scope.namespace
     found = [each for each in workloads_of(scope) if await _exists(progress, partial(objects.exists, *each, namespace))]
-    nodes = (await progress.retrying(partial(cluster.list_all, NODES))).records
+    nodes = await progress.retrying(partial(cluster.list_all, NODES))
     node_devices = await _listed(progress, leftovers.node_devices)
     kept = [left.metadata.name for left in node_devices if is_kept(left, scope)]
     kinds = [kind for kind in (BINDINGS, POLICIES) if await _exists(progress, partial(policies.exists, kind))]
@@ -60,16 +58,12 @@ async def survey(client: Client, objects: "Objects", scope: CleanupScope, progre
         nodes=len(nodes),
         marked=tuple(wanted.node for _, wanted in withdrawals(nodes)),
         policies=tuple(f"{kind} {NAME}" for kind in kinds),
-        pod_devices=len(await _listed(progress, partial(_pod_devices, cluster))),
+        pod_devices=len(await _listed(progress, partial(cluster.list_all, POD_DEVICES))),
         node_devices=len(node_devices) - len(kept),
         kept=tuple(kept),
         has_leases_namespace=await _exists(progress, partial(objects.exists, NAMESPACE, scope.leases_namespace)),
         crds=tuple([name for name in wanted if await _exists(progress, partial(objects.exists, CRD, name))]),
     )
-
-
-async def _pod_devices(cluster: Cluster) -> Sequence[object]:
-    return (await cluster.list_all(POD_DEVICES)).records
 
 
 async def _listed(progress: Progress, read: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:

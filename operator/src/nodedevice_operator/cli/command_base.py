@@ -1,7 +1,4 @@
-"""What the commands share: their options, a client that logs nothing, retries, and one deadline.
-
-A command reports a failure itself; the log of a long-running program would report it a second time.
-"""
+"""Shared by the commands that run once: a client that logs nothing, as they report failures; retries; one deadline."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,6 +10,7 @@ from nodedevice_api import names
 from nodedevice_kube.api_errors import ApiError, Unavailable, Unreachable
 from nodedevice_kube.retries import Retries
 
+from nodedevice_operator.cli.program_options import SETTINGS as SETTINGS
 from nodedevice_operator.errors import REPORTED, Overdue
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
@@ -27,7 +25,6 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.25
 
-SETTINGS: Final = {"auto_envvar_prefix": "NODEDEVICE", "show_default": True}
 kubeconfig_option = click.option(
     "--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config."
 )
@@ -59,7 +56,6 @@ class _SilentHealth(ApiHealth):
 
 @asynccontextmanager
 async def connected(login: Credentials, fence: WriteFence | None = None) -> AsyncIterator[Client]:
-    """A client for one command."""
     client = Client(login, _SilentHealth(login.server), Metrics().writes, fence)
     try:
         yield client
@@ -67,22 +63,12 @@ async def connected(login: Credentials, fence: WriteFence | None = None) -> Asyn
         await client.close()
 
 
-def report_wait(trouble: str) -> None:
-    """Print why a command does not go on, for people only: programs read its output."""
-    click.echo(f"waiting for the API server: {trouble}", err=True)
-
-
 class Progress:
-    """The current step of a command, for the error when its time is over.
+    """missing: the thing that `until` waits for; trouble: the same, or the error of the API server."""
 
-    report: called when the API server does not respond at first. missing: the thing that `until` waits for while the API server
-    responds; trouble: the same, or the error of the API server.
-    """
-
-    def __init__(self, report: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self) -> None:
         self.step = "beginning"
         self.trouble = self.missing = ""
-        self._report = report
 
     def begin(self, step: str, seconds: float | None = None) -> None:
         """The next step, printed now. seconds: how long it may take."""
@@ -108,16 +94,15 @@ class Progress:
     def _remember(self, error: ApiError) -> None:
         trouble = str(error)
         if self.trouble == self.missing:
-            self._report(trouble)
+            # for people only: programs read the output
+            click.echo(f"waiting for the API server: {trouble}", err=True)
         self.trouble, self.missing = trouble, ""
 
 
 @asynccontextmanager
-async def within(
-    seconds: float, report: Callable[[str], None] = lambda _: None, spent: float = 0.0
-) -> AsyncIterator[Progress]:
-    """A time limit for the block. Raises Overdue, with the step it was at. report: as in Progress. spent: how much is over."""
-    progress = Progress(report)
+async def within(seconds: float, spent: float = 0.0) -> AsyncIterator[Progress]:
+    """A time limit for the block. Raises Overdue, with the step it was at. spent: how much is over."""
+    progress = Progress()
     try:
         async with asyncio.timeout(seconds - spent):
             yield progress

@@ -26,8 +26,6 @@ class Crd:
 
 
 class CrdApi:
-    """Requests about CustomResourceDefinitions."""
-
     def __init__(self, client: ApiClient) -> None:
         self._api = ApiextensionsV1Api(client)
 

@@ -34,7 +34,6 @@ _NO_PRE_RELEASE: Final = ((2, 0, ""),)
 
 
 def shipped() -> list[dict[str, Any]]:
-    """The definitions that this program contains, as plain values."""
     folder = files("nodedevice_operator").joinpath("definitions")
     texts = [entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")]
     return sorted((decode_yaml(text) for text in texts), key=lambda each: str(each["metadata"]["name"]))
@@ -63,7 +62,7 @@ async def _apply_all(kubeconfig: str | None, allow_downgrade: bool, seconds: flo
     before: dict[str, Crd | None] = {}
     login = credentials.load(kubeconfig)
     click.echo(f"applying the CRDs of release {__version__} to {login.cluster}")
-    async with command.within(seconds, command.report_wait) as progress:
+    async with command.within(seconds) as progress:
         api = CrdApi(typed_client(login))
         for name in bodies:
             progress.step = f"reading {name}"

@@ -1,7 +1,4 @@
-"""Reads and deletes single objects by the `kubernetes` package's dynamic client.
-
-A client of ours reads lists: the package decodes a list as a whole, and fails at one object that is too deep.
-"""
+"""Single objects by the `kubernetes` package's dynamic client, which fails at a list with one object that is too deep."""
 
 from functools import partial
 from typing import Final
@@ -32,7 +29,6 @@ class Objects:
         return await self._sent("DELETE", kind, name, namespace, propagation_policy="Background")
 
     async def delete_all(self, kind: str, namespace: str) -> None:
-        """Delete all of the namespace."""
         await self._sent("DELETE", kind, None, namespace)
 
     async def _sent(self, verb: str, kind: str, name: str | None, namespace: str, **options: str) -> bool:

@@ -20,18 +20,11 @@ from nodedevice_kube.paths import segment
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from nodedevice_operator.configs.status import (
-    STATES,
-    Reports,
-    config_status,
-    read_reports,
-    state_of,
-    to_json,
-)
+from nodedevice_operator.configs.status import STATES, Reports, config_status, read_reports, state_of, to_json
 from nodedevice_operator.informers.store import Store
-from nodedevice_operator.kube.client import OWN, now_text
-from nodedevice_operator.kube.lists import Kind, kind_of
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.client import now_text
+from nodedevice_operator.kube.lists import Kind
+from nodedevice_operator.kube.requests import CONFIGS, Requests, at
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.refusing_lease import RefusingLease, refusing_lease
 from nodedevice_operator.objects.unwatched import LeaseRecord, LeaseSchema
@@ -49,16 +42,14 @@ LEASES: Final = "leases"
 
 
 def refusing_leases(namespace: str) -> Kind[RefusingLease]:
-    """The Leases there of agents that refuse a configuration."""
     base = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}"
-    return kind_of(LEASES, base, LeaseSchema, refusing_lease, labels=names.CONFIG_REFUSED_LABEL)
+    return Kind(LEASES, base, LeaseSchema, refusing_lease, labels=names.CONFIG_REFUSED_LABEL)
 
 
 class ConfigsApi(Requests):
     async def probe(self) -> None:
         """Lists one object. Raises NotFound if the CRD is missing, Forbidden without the right to list, other ApiErrors."""
-        path = f"{OWN}/{names.NODE_DEVICE_CONFIGS}"
-        await self._client.request("GET", names.NODE_DEVICE_CONFIGS, path, query={"limit": 1})
+        await self._client.request("GET", *at(CONFIGS), query={"limit": 1})
 
     async def write_status(self, name: str, uid: str, status: Mapping[str, Any]) -> None:
         """Writes the status of exactly that object (uid). Raises ApiError."""
@@ -68,14 +59,11 @@ class ConfigsApi(Requests):
             "metadata": {"name": name, "uid": uid},
             "status": status,
         }
-        path = f"{OWN}/{names.NODE_DEVICE_CONFIGS}/{segment(name)}/status"
-        await self._apply(f"{names.NODE_DEVICE_CONFIGS}/status", path, body, force=True)
+        await self._apply(*at(CONFIGS, name, subresource="status"), body, force=True)
 
 
 @dataclass(slots=True)
 class _Known:
-    """status: the stored status, as last seen."""
-
     uid: str
     generation: int
     status: dict[str, Any]
@@ -101,7 +89,6 @@ class ConfigController(Collector):
         self.refusing.on_update(lambda node, before, now: self.refusals_changed(node))
 
     def seen(self, name: str, uid: str, generation: int, status: dict[str, Any]) -> None:
-        """A configuration that is new or changed, or whose status is."""
         found = _Known(uid, generation, status)
         # our own write comes back
         if self._known.get(name) != found:
@@ -120,7 +107,6 @@ class ConfigController(Collector):
         self._known.clear()
 
     def leases_are(self, leases: Mapping[str, LeaseRecord]) -> None:
-        """What a poll has found, by node."""
         self._polled = {node: (lease.version, lease.configs) for node, lease in leases.items() if lease.configs}
         seconds = len(leases) / _WATCHES_PER_SECOND
         self._longest_pause = min(max(_FIRST_PAUSE_SECONDS, seconds), _LONGEST_PAUSE_SECONDS)

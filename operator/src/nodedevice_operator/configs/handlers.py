@@ -1,7 +1,4 @@
-"""Handlers of NodeDeviceConfigs, which kopf runs: changes go to the controller, and a result is posted as an Event.
-
-The controller writes the status: it follows from the agents' Leases, and kopf calls handlers for changes of the object only.
-"""
+"""Handlers that kopf runs: changes go to the controller, which writes the status; a result is posted as an Event."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -70,7 +70,6 @@ class InMemoryDiffs(kopf.DiffBaseStorage):
         self._seen[str(body.metadata.uid)] = copy.deepcopy(essence)
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
         self._seen.pop(uid, None)
 
 

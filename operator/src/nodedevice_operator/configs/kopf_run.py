@@ -42,8 +42,6 @@ _REMEDY: Final = {
 
 @dataclass(eq=False)
 class KopfRun:
-    """work() until cancelled."""
-
     api: ConfigsApi
     controller: ConfigController
     login: Credentials

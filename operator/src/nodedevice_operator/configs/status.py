@@ -1,8 +1,4 @@
-"""The status of a NodeDeviceConfig, from what the agents report of it on their Leases.
-
-An agent names every configuration that selects its node, with the generation that it knows. What agents write is not trusted: it is
-counted, and its words are shown, cut to a bounded length.
-"""
+"""The status of a NodeDeviceConfig, from the agents' reports. They are not trusted: counted, and cut to a bounded length."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +50,6 @@ class ConfigStatus:
 
 
 def config_status(name: str, generation: int, by_node: Mapping[str, Reports]) -> ConfigStatus:
-    """by_node: the reports of every agent."""
     own = {node: reports[name] for node, reports in sorted(by_node.items()) if name in reports}
     current = {node: report for node, report in own.items() if report.generation == generation}
     refusing = {node: report.refusal[:_LONGEST_REFUSAL] for node, report in current.items() if report.refusal}
@@ -145,8 +140,6 @@ def _nodes(number: int) -> str:
     return "1 node" if number == 1 else f"{number} nodes"
 
 
-# -- Events ---------------------------------------------------------------------------------------------------------------
-
 # Reasons without an Event: the change is under way, or needs no attention.
 _QUIET: Final = frozenset({ConfigReason.PENDING, ConfigReason.NO_NODES, ConfigReason.RESOURCE_WON, ConfigReason.FOUND})
 _BAD: Final = frozenset({ConfigReason.REFUSED, ConfigReason.RESOURCE_TAKEN, ConfigReason.NO_MATCH})
@@ -159,9 +152,6 @@ def results(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]
         reason = each["reason"]
         if reason not in _QUIET and reason != reasons.get(each["type"], ConfigReason.NO_OTHER):
             yield "Warning" if reason in _BAD else "Normal", reason, each["message"]
-
-
-# -- in the API -----------------------------------------------------------------------------------------------------------
 
 
 def to_json(wanted: ConfigStatus, stored: Mapping[str, Any], now: str) -> dict[str, Any]:

@@ -41,7 +41,6 @@ class Activity:
         return ""
 
     async def work(self) -> None:
-        """Lists all pods and NodeDevices whenever a term begins."""
         while True:
             await self._begins.wait()
             self._begins.clear()

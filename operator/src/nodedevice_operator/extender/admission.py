@@ -47,10 +47,7 @@ class Admission(Generic[Connection]):
         return self._ready.add(connection, peer) if peer is not None else None
 
     def next(self, now: float) -> tuple[Connection, str] | None:
-        """Takes the next connection from the queue, with its address. Call `begin` next, unless it is closed.
-
-        None if no connection waits, or the next handshake would be too early.
-        """
+        """Takes the next connection and its address; then call `begin`, unless it is closed. None: none waits, or too early."""
         if not self._ready or self._pace.wait_seconds(now) > 0.0:
             return None
         is_turn_of_known = self._is_turn_of_known
@@ -77,6 +74,5 @@ class Admission(Generic[Connection]):
                 del self._known[next(iter(self._known))]
 
     def end(self, connection: Connection) -> None:
-        """It is closed."""
         for places in (self._silent, self._ready, self._handshakes):
             places.remove(connection)

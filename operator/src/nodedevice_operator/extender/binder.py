@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
 
 from nodedevice_common.tasks import apart
@@ -31,14 +30,6 @@ _BUSY: Final = 429
 _MOST_REMEMBERED: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class _Unseen:
-    """A bind that was sent and that no watch has shown yet. due: when the pod is read (by the clock)."""
-
-    pod: BindRequest
-    due: float
-
-
 class Binder:
     """Binds several pods side by side, and each of them by one request at a time."""
 
@@ -51,7 +42,8 @@ class Binder:
         self._clock = clock
         self._needs: dict[str, PodNeeds] = {}
         self._under_way: set[str] = set()
-        self._unseen: dict[str, _Unseen] = {}
+        # by UID: binds that no watch has shown yet, and when the pod is read (by the clock)
+        self._unseen: dict[str, tuple[BindRequest, float]] = {}
         metrics.unseen.set_function(lambda: len(self._unseen))
 
     def remember(self, uid: str, needs: PodNeeds) -> None:
@@ -83,16 +75,15 @@ class Binder:
             await self.resolve_due()
 
     async def resolve_due(self) -> None:
-        """Decide the binds that no watch has shown in time."""
         for uid in list(self._unseen):
-            unseen = self._unseen.get(uid)
             # each at its turn: while the one before was read, this one may have been seen, or bound again
-            if unseen is None or unseen.due > self._clock() or uid in self._under_way:
+            pod, due = self._unseen.get(uid, (None, 0.0))
+            if pod is None or due > self._clock() or uid in self._under_way:
                 continue
             self._under_way.add(uid)
             try:
-                with apart("binds of unknown outcome", pod=unseen.pod.key):
-                    await self._resolve(unseen.pod, is_decided=True)
+                with apart("binds of unknown outcome", pod=pod.key):
+                    await self._resolve(pod, is_decided=True)
             finally:
                 self._under_way.discard(uid)
 
@@ -111,7 +102,7 @@ class Binder:
         self._fleet.promise(pod.uid, needs, pod.node, assigned, now)
         # the watch may show the bind before its response arrives
         is_repeated = pod.uid in self._unseen
-        self._unseen[pod.uid] = _Unseen(pod, now + UNSEEN_SECONDS)
+        self._unseen[pod.uid] = pod, now + UNSEEN_SECONDS
         try:
             await self._pods.bind(pod, assigned)
         except ApiError as error:
@@ -142,7 +133,7 @@ class Binder:
         if uid == pod.uid and node == pod.node:
             self._fleet.confirm(pod.uid)
             if pod.uid in self._unseen:
-                self._unseen[pod.uid] = replace(self._unseen[pod.uid], due=self._clock() + UNSEEN_SECONDS)
+                self._unseen[pod.uid] = pod, self._clock() + UNSEEN_SECONDS
             return ""
         if uid == pod.uid and not node and not is_decided:
             return "the outcome of the bind of this pod is still unknown"

@@ -50,8 +50,6 @@ class Port(Protocol):
 
 
 class Connections:
-    """The connections of one listening socket."""
-
     def __init__(self, listening: socket.socket, port: Port, metrics: ExtenderMetrics, most: int = MOST) -> None:
         self._listening = listening
         self._port = port
@@ -70,7 +68,6 @@ class Connections:
         self._due = self._late = 0.0
 
     async def work(self) -> None:
-        """Take them, until cancelled."""
         loop = asyncio.get_running_loop()
         self._listening.setblocking(False)
         try:

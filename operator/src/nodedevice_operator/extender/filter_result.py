@@ -8,11 +8,7 @@ from nodedevice_operator.extender.promises import Promise
 
 @dataclass(slots=True)
 class Verdicts:
-    """Nodes that fit, and by node why others do not.
-
-    unresolvable: preemption there would not help. soon: if none fits, a node that fits once its ending pods, and pods with
-    tentative parts, have left; else "".
-    """
+    """unresolvable: preemption would not help. soon: if none fits, a node that fits once its ending and tentative pods left."""
 
     fitting: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -33,7 +29,6 @@ def only(promise: Promise, nodes: Sequence[str]) -> Verdicts:
 
 
 def bound_elsewhere(promise: Promise) -> str:
-    """Why the pod may only go to the node of its promise."""
     if promise.is_unresolved:
         return f"the outcome of the pod's bind to node {promise.node} is still unknown"
     return f"the pod is bound to node {promise.node}"

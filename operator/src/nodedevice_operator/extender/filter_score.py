@@ -52,8 +52,6 @@ class Fleet:
         self._tentative = Tentatives()
         self._leaving = Leaving()
 
-    # -- the API --------------------------------------------------------------------------------------------------------
-
     def node_changed(self, record: NodeParts, now: float) -> None:
         """A NodeDevice, new or changed. One under a name that is not its own is ignored."""
         node, resource = record.node, record.resource
@@ -73,7 +71,6 @@ class Fleet:
         views[node] = self._view(record)
 
     def node_gone(self, key: str, now: float) -> None:
-        """The NodeDevice of that name is gone."""
         if (place := self._names.pop(key, None)) is None:
             return
         resource, node = place
@@ -88,7 +85,6 @@ class Fleet:
             del self._resources[node]
 
     def pod_changed(self, pod: BoundPod, now: float) -> None:
-        """A bound pod that has not ended, new or changed."""
         if not pod.needs.of:
             return
         if pod.is_ending:
@@ -112,20 +108,14 @@ class Fleet:
             self._refresh(before.node)
 
     def pod_gone(self, uid: str, now: float) -> None:
-        """A pod is deleted, or has ended."""
         self._drop(uid)
         found = self._promises.gone(uid, now)
         if found is not None:
             self._leaving.add(uid, found.node, now)
             self._refresh(found.node)
 
-    # -- what kube-scheduler asks --------------------------------------------------------------------------------------
-
     def filter(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Steps[Verdicts]:
-        """Returns which of the nodes have parts for the pod. If only one fits, its parts are held for the pod for a while.
-
-        Other requests run at each `yield`, even for the same pod. The bind detects changes made in between.
-        """
+        """Fitting nodes; a single one holds the parts for a while. Others run at each `yield`; the bind detects their changes."""
         self.expire(now)
         self._drop(uid)
         if (promise := self._promised(uid)) is not None:
@@ -162,8 +152,7 @@ class Fleet:
         return [(node, _MOST_SCORE if node == best else scores[ranks[node]]) for node in nodes]
 
     def assign(self, uid: str, needs: PodNeeds, node: str, now: float) -> Assigned | NotFitting:
-        """The parts for the pod on that node, without parts promised to other pods. Repeats the choice of a bind with unknown
-        outcome."""
+        """The parts for the pod on that node, unless promised to others. Repeats the choice of a bind with unknown outcome."""
         self.expire(now)
         if (promise := self._promised(uid)) is not None:
             return promise.assigned if promise.node == node else NotFitting(bound_elsewhere(promise))
@@ -171,10 +160,7 @@ class Fleet:
             return NotFitting(problem)
         return self._plan(needs, node, with_tentative=False)
 
-    # -- promises -------------------------------------------------------------------------------------------------------
-
     def promise(self, uid: str, needs: PodNeeds, node: str, assigned: Assigned, now: float) -> None:
-        """Promises these parts to the pod until its bind fails."""
         held = self._tentative.remove(uid)
         if (before := self._promises.by_uid.get(uid)) is None or before.is_gone:
             self._promises.remove(uid)
@@ -187,13 +173,11 @@ class Fleet:
             self._refresh(held)
 
     def confirm(self, uid: str) -> None:
-        """Notes that the API has the binding."""
         if (promise := self._promises.by_uid.get(uid)) is not None:
             promise.is_confirmed = True
 
     def withdraw(self, uid: str) -> None:
-        """Withdraws the promise of a bind that the API does not have and will not get. Keeps a pod that the API showed on a
-        node."""
+        """Withdraws the promise of a bind that the API does not get. Keeps a pod that the API showed on a node."""
         promise = self._promises.by_uid.get(uid)
         if promise is not None and promise.pod is None and not promise.is_gone:
             self._promises.remove(uid)
@@ -204,10 +188,7 @@ class Fleet:
         return {name: units for name, units in self._promises.units().items() if self._with_parts[name] > 0}
 
     def view(self, resource: str, node: str) -> View | None:
-        """The parts of a resource on a node that a pod could get."""
         return self._views.get(resource, {}).get(node)
-
-    # -- preemption -----------------------------------------------------------------------------------------------------
 
     def fits_without(self, needs: PodNeeds, node: str, gone: frozenset[str]) -> bool:
         """Whether the node would have parts for the pod once these pods (UIDs) are gone; all parts that they hold are free then."""
@@ -245,8 +226,6 @@ class Fleet:
             elif resource in pod.assigned:
                 found |= {(resource, of): count for of, count in taken(containers, pod.assigned[resource]).items()}
         return found
-
-    # -- inside ---------------------------------------------------------------------------------------------------------
 
     def _fitting(
         self, resource: str, containers: tuple[Need, ...], needs: PodNeeds, found: Verdicts
@@ -371,12 +350,10 @@ class Fleet:
         self._refresh(node)
 
     def _drop(self, uid: str) -> None:
-        """Drops the parts held for the pod."""
         if node := self._tentative.remove(uid):
             self._refresh(node)
 
     def expire(self, now: float) -> None:
-        """Drops expired promises, holds and departures."""
         self._leaving.expire(now)
         while self._parts_gone and self._parts_gone[0][0] <= now:
             self._count_parts(self._parts_gone.popleft()[1], -1)

@@ -30,7 +30,6 @@ class LeaseFollower:
         self._holder: str | None = None
 
     async def work(self) -> None:
-        """Follow, for ever."""
         while True:
             await self.round()
             await asyncio.sleep(_POLL_SECONDS)

@@ -1,46 +1,33 @@
 """The extender's Prometheus metrics. Labels are bounded: verbs, outcomes, kinds, resource names of promised parts."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Final
 
-import prometheus_client
-from nodedevice_common.tasks import TaskFailures
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from nodedevice_operator import __version__
 from nodedevice_operator.informers.store import Stores
+from nodedevice_operator.observability.metrics import ProgramMetrics
 
 # A fleet has a handful of resources with parts; any writer of NodeDevices could invent more.
 _MOST_RESOURCES: Final = 100
 
 
-class ExtenderMetrics:
-    """Counters and histograms of the extender; gauges are computed at every scrape."""
-
+class ExtenderMetrics(ProgramMetrics):
     def __init__(self) -> None:
-        self.registry = prometheus_client.CollectorRegistry()
-        counter = partial(prometheus_client.Counter, registry=self.registry)
-        gauge = partial(prometheus_client.Gauge, registry=self.registry)
-        # memory and CPU of this process, which have budgets
-        prometheus_client.ProcessCollector(registry=self.registry)
-        self.registry.register(TaskFailures("nodedevice_extender"))
-        gauge("nodedevice_extender_info", "1; the release of this extender.", ["version"]).labels(
-            version=__version__
-        ).set(1)
+        super().__init__("extender")
+        counter, gauge = self._counter, self._gauge
         self.requests = counter(
             "nodedevice_extender_requests_total",
             "Requests of kube-scheduler by outcome: ok, no_fit (no node fits, or a bind was refused), later (pods that end are "
             "about to make room), bad (not a valid request), standby (not active), failed.",
             ["verb", "outcome"],
         )
-        self.seconds = prometheus_client.Histogram(
+        self.seconds = self._histogram(
             "nodedevice_extender_request_seconds",
             "Time from the head of a request to its response; for bind including the API server's part.",
             ["verb"],
             buckets=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 5.0),
-            registry=self.registry,
         )
         self.rejected = counter(
             "nodedevice_extender_rejected_connections_total",
@@ -52,11 +39,6 @@ class ExtenderMetrics:
         self.bind_conflicts = counter(
             "nodedevice_extender_bind_conflicts_total",
             "Binds that were refused because the parts that filter saw were promised to another pod since, or are gone.",
-        )
-        self.writes = counter(
-            "nodedevice_extender_api_writes_total",
-            "Write requests sent to the API server, by kind and outcome: ok, or the kind of error.",
-            ["kind", "verb", "outcome"],
         )
         self.active = gauge("nodedevice_extender_active", "1 while this process serves kube-scheduler; 0 on a standby.")
         self.unseen = gauge("nodedevice_extender_unseen_binds", "Binds that were sent and that no watch has shown yet.")
@@ -87,6 +69,3 @@ class _FleetCollector(Collector):
         for resource, units in sorted(dict(self._promised()).items())[:_MOST_RESOURCES]:
             parts.add_metric([resource], units)
         yield parts
-
-    def describe(self) -> Iterator[GaugeMetricFamily]:
-        yield from ()

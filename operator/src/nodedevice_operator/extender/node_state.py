@@ -20,7 +20,7 @@ from nodedevice_operator.objects.node_parts import NodeParts
 
 _NO_RULES: Final = PartRules()
 _PLENTY: Final = 1 << 62
-# Of one resource, by container and parent: how many parts.
+# By container and parent, for one resource: how many parts.
 Assigned = Mapping[str, Mapping[str, int]]
 # verdicts of one state of a node
 _MOST_VERDICTS: Final = 64

@@ -1,17 +1,14 @@
 """The extender's requests about one pod: its binding, with the parts that were chosen, and a consistent read of it."""
 
-from typing import Final
-
 from nodedevice_api import assigned_parts, names
 from nodedevice_kube.api_errors import NotFound
-from nodedevice_kube.paths import segment
+from nodedevice_kube.paths import PODS
 
 from nodedevice_operator.extender.wire import BindRequest
-from nodedevice_operator.kube.client import CORE, Client
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import decode
+from nodedevice_operator.kube.requests import at
 from nodedevice_operator.objects.bound_pod import BoundPodSchema, PodNeeds, pod_needs
-
-_BINDING: Final = "pods/binding"
 
 
 class PodsApi:
@@ -28,7 +25,8 @@ class PodsApi:
             metadata["annotations"] = {names.ASSIGNED_PARTS_ANNOTATION: assigned_parts.encode(pod.uid, assigned)}
         target = {"apiVersion": "v1", "kind": "Node", "name": pod.node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        await self._client.request("POST", _BINDING, f"{_path(pod)}/binding", query=self._query, body=body)
+        where = at(PODS, pod.name, pod.namespace, "binding")
+        await self._client.request("POST", *where, query=self._query, body=body)
 
     async def read(self, pod: BindRequest) -> tuple[str, str]:
         """Uid and node ("" for none) of the pod that has that name now. Raises NotFound, or another ApiError."""
@@ -43,8 +41,5 @@ class PodsApi:
         return pod_needs(found)
 
     async def _get(self, pod: BindRequest) -> BoundPodSchema:
-        return decode("GET", "pods", await self._client.request("GET", "pods", _path(pod)), BoundPodSchema)
-
-
-def _path(pod: BindRequest) -> str:
-    return f"{CORE}/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
+        data = await self._client.request("GET", *at(PODS, pod.name, pod.namespace))
+        return decode("GET", "pods", data, BoundPodSchema)

@@ -20,8 +20,6 @@ MOST_PLANS: Final = 1000
 
 @dataclass(slots=True)
 class _Search:
-    """The search for victims. plans: how many it may still try."""
-
     fleet: Fleet
     uid: str
     needs: PodNeeds

@@ -1,7 +1,7 @@
 """Parts that pods are promised: by a bind that is under way, or by one that the API has."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,11 +17,7 @@ GONE_SECONDS: Final = 10.0
 
 @dataclass(slots=True)
 class Promise:
-    """made: the promised parts. pod: the pod in the API; None while no watch has shown it.
-
-    is_confirmed: the API server has confirmed the bind. listed: resources whose status has listed the pod.
-    is_gone: its pod is gone from the API.
-    """
+    """made: the promised parts. pod: None while no watch has shown it. listed: resources whose status has listed the pod."""
 
     uid: str
     node: str
@@ -39,7 +35,6 @@ class Promise:
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether the outcome of the bind is unknown."""
         return self.pod is None and not self.is_confirmed and not self.is_gone
 
     @property
@@ -56,10 +51,8 @@ class Promise:
         return self.pod.parts == pod.parts
 
 
-@shared
-def _shared(resources: tuple[str, ...]) -> tuple[str, ...]:
-    """One object for all pods."""
-    return resources
+# one object for all pods
+_shared: Callable[[tuple[str, ...]], tuple[str, ...]] = shared(lambda resources: resources)
 
 
 class Promises:
@@ -71,7 +64,6 @@ class Promises:
         self._gone: deque[tuple[float, str]] = deque()
 
     def open_on(self, node: str) -> Iterator[Promise]:
-        """Promises that statuses do not yet count for every resource."""
         return (self.by_uid[uid] for uid in self._open.get(node, ()))
 
     def put(self, promise: Promise) -> None:
@@ -119,7 +111,6 @@ class Promises:
         return found
 
     def units(self) -> dict[str, int]:
-        """By resource name: the parts of all promises that no status counts."""
         found: dict[str, int] = {}
         for node in list(self._open):
             for uid in list(self._open.get(node, ())):

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 # 5,000 nodes by name are 0.2 MB; 5,000 whole Nodes, for a scheduler that is not nodeCacheCapable, some 40 times as much
 MOST_REQUEST_BYTES: Final = 16 * 1024 * 1024
+_TOO_LONG: Final = (
+    f"the request is longer than {MOST_REQUEST_BYTES} bytes; set nodeCacheCapable: true for this extender\n".encode()
+)
 _BODY_SECONDS: Final = 10.0
 # of a connection without a request; longer than the 90 s after which kube-scheduler closes it itself
 _IDLE_SECONDS: Final = 120.0
@@ -51,10 +54,6 @@ _http_log: Final = logging.getLogger(f"{__name__}.http")
 _http_log.addFilter(_is_ours)
 
 
-class _TooLong(Exception):
-    """More bytes than a request may have."""
-
-
 class NotActive(Exception):
     """This process does not serve requests now; the text says why."""
 
@@ -74,8 +73,6 @@ class Tls:
 
 
 class Server:
-    """The HTTP server, between `start` and `close`."""
-
     def __init__(
         self, address: tuple[str, int], tls: Tls | None, verbs: Mapping[str, Verb], metrics: ExtenderMetrics
     ) -> None:
@@ -97,10 +94,7 @@ class Server:
         self._busy: set[asyncio.BaseTransport] = set()
 
     async def start(self) -> tuple[str, int]:
-        """Listens; returns the address in use. `work` serves the requests.
-
-        Raises OperatorSettingsError when the address or a certificate cannot be used.
-        """
+        """Listens; returns the address in use. Raises OperatorSettingsError when it or a certificate cannot be used."""
         host, port = self._address
         try:
             self._socket = _listening(host, port)
@@ -126,7 +120,6 @@ class Server:
         await Connections(self._socket, self, self._metrics).work()
 
     async def close(self) -> None:
-        """Stops, after a moment for requests under way."""
         await self._runner.cleanup()
         if self._socket is not None:
             self._socket.close()
@@ -190,8 +183,8 @@ class Server:
                 body = await _body(request)
         except TimeoutError:
             return 408, f"the request did not arrive within {_BODY_SECONDS:g} s\n".encode(), "bad"
-        except _TooLong as bad:
-            return 413, f"{bad}\n".encode(), "bad"
+        if body is None:
+            return 413, _TOO_LONG, "bad"
         try:
             answer, outcome = await self._verbs[verb](body)
         except BadRequest as bad:
@@ -204,19 +197,16 @@ class Server:
         return 200, answer, outcome
 
 
-async def _body(request: web.BaseRequest) -> bytes:
-    """Reads the body. Raises _TooLong as soon as it exceeds the limit."""
+async def _body(request: web.BaseRequest) -> bytes | None:
+    """Reads the body; None as soon as it exceeds the limit."""
     data = bytearray()
-    if (request.content_length or 0) <= MOST_REQUEST_BYTES:
-        async for chunk in request.content.iter_any():
-            data += chunk
-            if len(data) > MOST_REQUEST_BYTES:
-                break
-        else:
-            return bytes(data)
-    raise _TooLong(
-        f"the request is longer than {MOST_REQUEST_BYTES} bytes; set nodeCacheCapable: true for this extender"
-    )
+    if (request.content_length or 0) > MOST_REQUEST_BYTES:
+        return None
+    async for chunk in request.content.iter_any():
+        data += chunk
+        if len(data) > MOST_REQUEST_BYTES:
+            return None
+    return bytes(data)
 
 
 def _listening(host: str, port: int) -> socket.socket:

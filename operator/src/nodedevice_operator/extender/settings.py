@@ -4,16 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 from msgspec import Meta
 from nodedevice_common import settings_loader
-from nodedevice_common.http_server import Authentication, parse_address
-from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender.server import Tls
 from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS
-from nodedevice_operator.settings import NAMESPACE, check_instance
+from nodedevice_operator.settings import NAMESPACE, ProgramSettings, check_instance, check_namespace, parsed
 
 Policy = Literal["binpack", "spread"]
 
@@ -21,33 +18,23 @@ Policy = Literal["binpack", "spread"]
 SHORTEST_LEASE_SECONDS: Final = 4
 
 
-class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Everything that can be set.
+class ExtenderSettings(ProgramSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Everything else that can be set.
 
-    kubeconfig: kubeconfig file; unset: the files of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount.
-    address: address for kube-scheduler's requests; loopback, as they need no certificate there.
-    http_address: address of /healthz, /readyz and /metrics; port 0: the system chooses one.
+    address: HOST:PORT for kube-scheduler's requests; loopback, as they need no certificate there.
     policy: what prioritize prefers: binpack, the fullest GPU on which the pod fits, so that others stay whole; or spread.
     tls_certificate: PEM file with the certificate chain of `address`, read again when it changes; set all three files or none.
     tls_key: PEM file with the key for `address`.
     client_ca: PEM file of the authority that signed kube-scheduler's certificate.
     client_names: common or alternative names; kube-scheduler's certificate must have one of them. Empty: any.
-    metrics_authentication: who may read /metrics. token: bearers of a token whose account may get that path. Probes stay open.
     metrics_tls_certificate: PEM file with the certificate chain of http_address, read again when it changes; empty: plain HTTP.
     metrics_tls_key: PEM file with its key.
-    leader_elect: only the holder of the program's Lease works; off only if no other replica can run.
-    namespace: namespace of that Lease; unset: the pod's, else that of the kubeconfig's context, else nodedevice-system.
-    instance: name of the Helm release, for the label app.kubernetes.io/instance of created objects; empty: no label.
     leader_lease_seconds: duration of that Lease; after a crash another extender takes over when it has expired. The holder
         binds nothing after three quarters of it without a renewal; a bind has the last quarter to arrive.
     follow_lease: NAMESPACE/NAME of kube-scheduler's Lease: be active only while the kube-scheduler of the same pod holds it.
         Empty: always, for an extender behind a Service.
-    watchdog_seconds: how often watches are compared with what the API server has, by the metadata of every object; 0: never.
-    log_level: least serious level that is logged.
-    log_format: text for people, json for log collectors.
     """
 
-    kubeconfig: str | None = None
     address: str = "127.0.0.1:8888"
     http_address: str = ":8081"
     policy: Policy = "binpack"
@@ -55,47 +42,30 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     tls_key: str = ""
     client_ca: str = ""
     client_names: tuple[str, ...] = ()
-    metrics_authentication: Authentication = "none"
     metrics_tls_certificate: str = ""
     metrics_tls_key: str = ""
-    leader_elect: bool = True
-    namespace: str | None = None
-    instance: str = ""
     leader_lease_seconds: Annotated[int, Meta(ge=SHORTEST_LEASE_SECONDS, le=LONGEST_LEASE_SECONDS)] = 8
     follow_lease: str = ""
-    watchdog_seconds: Annotated[float, Meta(ge=0)] = 120.0
-    log_level: LogLevel = "info"
-    log_format: LogFormat = "text"
 
     @property
     def endpoint(self) -> tuple[str, int]:
         """Host and port of address. Raises OperatorSettingsError if it is not host:port."""
-        return _parsed("address", self.address)
-
-    @property
-    def http_endpoint(self) -> tuple[str, int]:
-        """Host and port of http_address. Raises OperatorSettingsError if it is not host:port."""
-        return _parsed("httpAddress", self.http_address)
+        return parsed("address", self.address)
 
     @property
     def tls(self) -> Tls | None:
-        """How kube-scheduler's requests are protected; None for plain HTTP."""
         if not self.tls_certificate:
             return None
         return Tls(self.tls_certificate, self.tls_key, self.client_ca, frozenset(self.client_names))
 
     @property
     def followed(self) -> tuple[str, str] | None:
-        """Namespace and name of follow_lease; None if it is empty."""
         namespace, _, name = self.follow_lease.partition("/")
         return (namespace, name) if name else None
 
 
 def load(file: Path | None, given: Mapping[str, Any]) -> ExtenderSettings:
-    """Settings from the file, with `given` (flags and environment by field name; None: not given) on top.
-
-    Raises OperatorSettingsError where the file cannot be read, has an unknown key or a value of the wrong kind.
-    """
+    """Settings from the file, with `given` on top (flags and environment; None: not given). Raises OperatorSettingsError."""
     try:
         settings = settings_loader.load(ExtenderSettings, file, given)
     except settings_loader.SettingProblem as exc:
@@ -105,17 +75,9 @@ def load(file: Path | None, given: Mapping[str, Any]) -> ExtenderSettings:
 
 
 def _reason(problem: settings_loader.SettingProblem) -> str:
-    """Why a value has that bound."""
     if "leaderLeaseSeconds" in problem.problem or "leader-lease-seconds" in problem.source:
         return "; a bind has the last quarter of it to arrive, and no less than a second"
     return ""
-
-
-def _parsed(key: str, address: str) -> tuple[str, int]:
-    try:
-        return parse_address(address)
-    except ValueError as exc:
-        raise OperatorSettingsError(key, f"{address!r} is not host:port, such as :8080 or 127.0.0.1:8080") from exc
 
 
 def _check(settings: ExtenderSettings) -> None:
@@ -135,9 +97,7 @@ def _check(settings: ExtenderSettings) -> None:
             f"{settings.address!r} can be reached from other machines, and any client there can bind pods: "
             "set tlsCertificate, tlsKey and clientCa, or use 127.0.0.1",
         )
-    if settings.namespace is not None and not NAMESPACE.fullmatch(settings.namespace):
-        problem = f"{settings.namespace!r} is not a namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
-        raise OperatorSettingsError("namespace", problem)
+    check_namespace("namespace", settings.namespace)
     check_instance(settings.instance)
     _check_followed(settings)
 

@@ -10,7 +10,7 @@ from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE, Bounds
 from nodedevice_operator.informers.store import Record, Store, Stores
 from nodedevice_operator.kube.client import CORE, OWN
-from nodedevice_operator.kube.lists import Kind, kind_of
+from nodedevice_operator.kube.lists import Kind
 from nodedevice_operator.objects.bound_pod import BoundPod, BoundPodSchema, bound_pod
 from nodedevice_operator.objects.node_parts import NodeParts, node_parts
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
@@ -19,10 +19,10 @@ K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Record)
 
 _BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-BOUND_PODS: Final[Kind[BoundPod]] = kind_of("pods", CORE, BoundPodSchema, bound_pod, selector=_BOUND)
-NODE_PARTS: Final[Kind[NodeParts]] = kind_of(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_parts)
+BOUND_PODS: Final[Kind[BoundPod]] = Kind("pods", CORE, BoundPodSchema, bound_pod, selector=_BOUND)
+NODE_PARTS: Final[Kind[NodeParts]] = Kind(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_parts)
 KINDS: Final = (BOUND_PODS, NODE_PARTS)
-# Of one node: each change of a pod there goes through all its NodeDevices.
+# For one node: each change of a pod there goes through all its NodeDevices.
 _BOUNDS: Final[Bounds[NodeParts]] = Bounds(NodeParts.without_lists, most_bytes=MOST_BYTES_OF_NODE // 4)
 
 
@@ -58,8 +58,6 @@ class _Observed(Store[K, R]):
 
 
 class FleetStores(Stores):
-    """The two kinds that the extender watches."""
-
     def __init__(self, fleet: Fleet, seen: Callable[[str], None]) -> None:
         """seen: called with the UID of each pod that is shown on a node, or gone from there."""
         self._fleet = fleet

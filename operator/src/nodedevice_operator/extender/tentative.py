@@ -1,8 +1,8 @@
 """Provisional reservations of parts, from the filter of a pod to its bind."""
 
-from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from nodedevice_api.assigned_parts import Assigned
@@ -15,8 +15,6 @@ TENTATIVE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Tentative:
-    """The provisional parts of one pod on one node."""
-
     uid: str
     node: str
     needs: PodNeeds
@@ -27,23 +25,20 @@ class Tentatives:
     """At most one reservation for each pod UID. Times are monotonic seconds."""
 
     def __init__(self) -> None:
+        # with its end; the first one ends first
         self._by_uid: dict[str, tuple[Tentative, float]] = {}
         self._on: dict[str, dict[str, Tentative]] = {}
-        self._due: deque[tuple[float, str]] = deque()
 
     def on(self, node: str) -> Collection[Tentative]:
         return self._on.get(node, {}).values()
 
     def nodes(self) -> Iterator[str]:
-        """Nodes with a reservation."""
         return iter(self._on)
 
     def put(self, tentative: Tentative, now: float) -> None:
         """Adds a reservation for a while. The pod must not have another one."""
-        due = now + TENTATIVE_SECONDS
-        self._by_uid[tentative.uid] = tentative, due
+        self._by_uid[tentative.uid] = tentative, now + TENTATIVE_SECONDS
         self._on.setdefault(tentative.node, {})[tentative.uid] = tentative
-        self._due.append((due, tentative.uid))
 
     def remove(self, uid: str) -> str:
         """Removes the pod's reservation. Returns its node, or ""."""
@@ -58,12 +53,7 @@ class Tentatives:
 
     def expired(self, now: float) -> list[Tentative]:
         """Removes the expired reservations."""
-        found = []
-        while self._due and self._due[0][0] <= now:
-            uid = self._due.popleft()[1]
-            known = self._by_uid.get(uid)
-            # put again since: it has another due time
-            if known is not None and known[1] <= now:
-                found.append(known[0])
-                self.remove(uid)
-        return found
+        expired = [tentative for tentative, _ in takewhile(lambda pair: pair[1] <= now, self._by_uid.values())]
+        for tentative in expired:
+            self.remove(tentative.uid)
+        return expired

@@ -16,19 +16,16 @@ class Leaving:
         self._due: deque[tuple[float, str, str]] = deque()
 
     def add(self, uid: str, node: str, now: float) -> None:
-        """The pod of that UID ends, or is gone."""
         self._since.setdefault(node, {})[uid] = now
         self._due.append((now + LEAVING_SECONDS, node, uid))
 
     def on(self, node: str) -> frozenset[str]:
-        """UIDs of the leaving pods on the node."""
         return frozenset(self._since.get(node, ()))
 
     def nodes(self) -> Iterator[str]:
         return iter(self._since)
 
     def expire(self, now: float) -> None:
-        """Forget those whose time is over."""
         while self._due and self._due[0][0] <= now:
             due, node, uid = self._due.popleft()
             on_node = self._since.get(node, {})

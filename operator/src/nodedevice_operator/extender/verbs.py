@@ -4,6 +4,8 @@ import asyncio
 import time
 from typing import Final, TypeVar
 
+import msgspec
+
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
 from nodedevice_operator.extender.filter_score import Fleet
@@ -23,7 +25,6 @@ from nodedevice_operator.extender.wire import (
     PreemptAnswer,
     PreemptRequest,
     decode,
-    encode,
     filter_answer,
 )
 from nodedevice_operator.objects.bound_pod import BoundPodSchema, PodNeeds, pod_needs
@@ -50,7 +51,6 @@ class Verbs:
         return {"filter": self.filter, "prioritize": self.prioritize, "bind": self.bind, "preempt": self.preempt}
 
     async def filter(self, body: bytes) -> tuple[bytes, str]:
-        """Returns the nodes that have parts for the pod, and why others do not."""
         self._check()
         request = decode(body, FilterRequest)
         uid, needs = _pod(request)
@@ -58,29 +58,26 @@ class Verbs:
         self._binder.remember(uid, needs)
         found = await in_turns(self._fleet.filter(uid, needs, list(named), time.monotonic()))
         if found.soon:
-            return encode(NotYet(_NOT_YET.format(found.failed[found.soon], found.soon))), LATER
+            return msgspec.json.encode(NotYet(_NOT_YET.format(found.failed[found.soon], found.soon))), LATER
         answer = filter_answer(named, found.fitting, found.failed, found.unresolvable)
-        return encode(answer), OK if found.fitting else NO_FIT
+        return msgspec.json.encode(answer), OK if found.fitting else NO_FIT
 
     async def prioritize(self, body: bytes) -> tuple[bytes, str]:
-        """Scores how well the pod fits on each of the nodes that passed filter."""
         self._check()
         request = decode(body, FilterRequest)
         uid, needs = _pod(request)
         scores = self._fleet.score(uid, needs, list(request.named()), self._policy, time.monotonic())
-        return encode([HostPriority(node, score) for node, score in scores]), OK
+        return msgspec.json.encode([HostPriority(node, score) for node, score in scores]), OK
 
     async def bind(self, body: bytes) -> tuple[bytes, str]:
-        """Bind the pod with its parts, or say why not."""
         self._check()
         request = decode(body, BindRequest)
         if not (request.name and request.namespace and request.uid and request.node):
             raise BadRequest("PodName, PodNamespace, PodUID and Node must not be empty")
         problem = await self._binder.bind(request)
-        return encode(BindAnswer(problem)), NO_FIT if problem else OK
+        return msgspec.json.encode(BindAnswer(problem)), NO_FIT if problem else OK
 
     async def preempt(self, body: bytes) -> tuple[bytes, str]:
-        """On which of the nodes a preemption gives the pod its parts, and which pods have to end there."""
         self._check()
         request = decode(body, PreemptRequest)
         pod, given = decode(request.pod, BoundPodSchema), request.victims()
@@ -90,7 +87,7 @@ class Verbs:
             node: MetaVictims([MetaPod(uid) for uid in victims], given[node].violations)
             for node, victims in found.items()
         }
-        return encode(PreemptAnswer(answer)), OK if answer else NO_FIT
+        return msgspec.json.encode(PreemptAnswer(answer)), OK if answer else NO_FIT
 
     def _check(self) -> None:
         problem = self._activity.problem()

@@ -4,7 +4,7 @@ Source: k8s.io/kube-scheduler/extender/v1 types.go @ v1.37.1. Unneeded fields ar
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -30,11 +30,7 @@ class _NodeList(Struct, gc=False):
 
 
 class FilterRequest(Struct, rename="pascal", gc=False):
-    """The request of filter and prioritize. kube-scheduler sends nodes by name if the extender is nodeCacheCapable, else as
-    objects.
-
-    pod: the API object, decoded on demand.
-    """
+    """kube-scheduler sends nodes by name if the extender is nodeCacheCapable, else as objects. pod: decoded on demand."""
 
     pod: Raw
     nodes: _NodeList | None = None
@@ -50,8 +46,6 @@ class FilterRequest(Struct, rename="pascal", gc=False):
 
 
 class BindRequest(Struct, rename="pascal", gc=False):
-    """The request of bind: the pod and its node."""
-
     name: str = msgspec.field(name="PodName")
     namespace: str = msgspec.field(name="PodNamespace")
     uid: str = msgspec.field(name="PodUID")
@@ -161,7 +155,3 @@ def filter_answer(
     if objects:
         return FilterAnswer(failed, unresolvable, nodes={"items": objects})
     return FilterAnswer(failed, unresolvable, node_names=fits)
-
-
-def encode(answer: Any) -> bytes:
-    return msgspec.json.encode(answer)

@@ -43,8 +43,6 @@ _POLICY: Final = Policy(
 
 
 class Informer:
-    """Lists one kind into its store, follows it, and notifies the handlers of the store."""
-
     def __init__(self, kind: Kind[Any], cache: Stores, cluster: Cluster, client: Client) -> None:
         self._kind = kind
         self._cache = cache
@@ -57,7 +55,6 @@ class Informer:
         self._is_failure_logged = False
 
     async def work(self) -> None:
-        """List and follow, for ever."""
         while True:
             pause = await self._step()
             await asyncio.sleep(pause)
@@ -201,15 +198,13 @@ class Informer:
             return version
         if event.type == "DELETED":
             self._delete(metadata)
-        elif self._kind.needs_status:
-            try:
-                self._store_object(decoding.decode(event.object, self._kind.schema), is_end=False)
-            except Undecodable as exc:
-                self._mark_invalid(metadata, exc)
-        else:
-            form = decode_object(self._kind.name, event.object, self._kind.schema, needs_status=False)
-            if form is not None:
-                self._store_object(form, is_end=False)
+            return version
+        needs_status = self._kind.needs_status
+        form = decode_object(self._kind.name, event.object, self._kind.schema, needs_status=needs_status)
+        if form is not None:
+            self._store_object(form, is_end=False)
+        elif needs_status:
+            self._store.mark_invalid(key_of(metadata.name, metadata.namespace))
         return version
 
     def _checked_version(self, event_type: str, version: str) -> int:

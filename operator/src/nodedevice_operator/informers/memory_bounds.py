@@ -1,8 +1,4 @@
-"""Limits the memory for the NodeDevices of one node. Decides; stores nothing.
-
-The token of one node can write objects of any size and number. Each object has a record of a few hundred bytes. The lists of all
-records, and the number of objects that count, are limited.
-"""
+"""Limits the memory for the NodeDevices of one node, whose token can write objects of any size and number."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -41,19 +37,12 @@ class Bounds(Generic[W]):
     most_bytes: int = MOST_BYTES_OF_NODE
     most_objects: int = MOST_OF_NODE
 
-    def is_older(self, record: W, than: W) -> bool:
-        return record.age < than.age
-
     def oldest(self, of_node: Iterable[W]) -> list[W]:
-        """The records that count."""
         return nsmallest(self.most_objects, of_node, key=_AGE)
 
 
 class Newest:
-    """Ages of one node's records that have lists, to find the newest without a walk over all.
-
-    Created when the lists exceed the limit, and kept, as each later record exceeds it again.
-    """
+    """Finds the newest of one node's records with lists without a walk over all. Kept once the lists exceed the limit."""
 
     def __init__(self, of_node: Iterable[Weighed]) -> None:
         self._ages = sorted(record.age for record in of_node if record.weight)

@@ -1,8 +1,7 @@
 """Ends the process when a watch is stale: open, and not delivering what the API server has.
 
 From time to time the metadata of every object is listed, page by page, and compared with the stores. An object that the list shows
-at a newer version, and that is still not stored at that version some seconds later, was not delivered. A fleet in which nothing
-happens has nothing to deliver, however long it is silent. Writes nothing, and repairs nothing: a restart does.
+at a newer version, and that is still not stored at that version some seconds later, was not delivered. A restart repairs that.
 """
 
 import asyncio
@@ -28,8 +27,6 @@ _RECOVERY_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Undelivered:
-    """An object that was listed at a version that no watch had delivered then."""
-
     kind: Kind[Any]
     key: Hashable
     uid: str

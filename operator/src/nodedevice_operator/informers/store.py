@@ -98,7 +98,6 @@ class Store(Generic[K, R]):
         return self.by_key.get(key)
 
     def values(self) -> list[R]:
-        """All records as of now."""
         return list(self.by_key.values())
 
     def same(self, record: R) -> R | None:
@@ -108,7 +107,6 @@ class Store(Generic[K, R]):
         return held if is_same else None
 
     def of_uids(self, uids: Container[str]) -> list[R]:
-        """Records with one of these UIDs."""
         return [record for record in self.by_key.values() if record.uid in uids]
 
     def of_node(self, node: str) -> list[R]:
@@ -121,7 +119,6 @@ class Store(Generic[K, R]):
         return [self.by_key[key] for key in self._oldest[node]]
 
     def counting(self) -> list[R]:
-        """Records that count, of all nodes."""
         return [record for node in self._by_node for record in self.of_node(node)]
 
     async def counting_in_steps(self) -> AsyncIterator[list[R]]:
@@ -135,11 +132,11 @@ class Store(Generic[K, R]):
         """Whether a record that is held counts."""
         if self.left_out(record.node) == 0:
             return True
-        found, bounds = self.of_node(record.node), self._bounds
-        return bounds is None or not bounds.is_older(found[-1], record)
+        last: Any = self.of_node(record.node)[-1]
+        weighed: Any = record
+        return bool(weighed.age <= last.age)
 
     def count(self, node: str) -> int:
-        """How many records there are about that node."""
         return len(self._by_node.get(node, ()))
 
     def left_out(self, node: str) -> int:
@@ -150,11 +147,9 @@ class Store(Generic[K, R]):
         return [self.by_key[key] for key in self._by_node.get(node, ())]
 
     def is_about(self, node: str) -> bool:
-        """Whether any record is about that node."""
         return node in self._by_node
 
     def nodes(self) -> frozenset[str]:
-        """Nodes that any record is about."""
         return frozenset(self._by_node)
 
     def put(self, record: R) -> bool:
@@ -243,8 +238,7 @@ class Store(Generic[K, R]):
         return frozenset(changed)
 
     def expire(self) -> None:
-        """Accepts older versions after a restore: the next list counts as newer than all records, and removed UIDs may exist
-        again."""
+        """After a restore the next list counts as newer than all records, and removed UIDs may exist again."""
         self._gone.clear()
         for key in self.by_key:
             held: Any = self.by_key[key]
@@ -283,8 +277,9 @@ class Store(Generic[K, R]):
         """A record lost its lists, as its node has too much."""
 
     def _link(self, key: K, node: str) -> None:
-        oldest: Any = self._oldest.get(node)
-        if oldest and self._bounds is not None and self._bounds.is_older(self.by_key[key], self.by_key[oldest[-1]]):
+        records: Any = self.by_key
+        oldest = self._oldest.get(node)
+        if oldest and records[key].age < records[oldest[-1]].age:
             del self._oldest[node]
         keys = self._by_node.get(node, ())
         if isinstance(keys, dict):
@@ -335,7 +330,6 @@ class Stores:
         self.newest = max(self.newest, version)
 
     def waits_for(self) -> tuple[str, ...]:
-        """Which lists are not complete yet, in words."""
         kinds = zip(self._labels, self.stores.values(), strict=True)
         return tuple(f"the list of {kind} is not complete" for kind, store in kinds if not store.is_complete)
 
@@ -345,17 +339,13 @@ class Stores:
         return all(store.is_complete for store in self.stores.values())
 
     def knows(self, node: str) -> bool:
-        """Whether anything is known about that node."""
         return any(store.is_about(node) for store in self.stores.values())
 
     def names_of_nodes(self) -> frozenset[str]:
-        """Every node that anything is known about."""
         return frozenset().union(*(store.nodes() for store in self.stores.values()))
 
 
 class Cache(Stores):
-    """The three kinds that the operator watches."""
-
     def __init__(self) -> None:
         self.nodes: Store[str, NodeRecord] = Store()
         self.node_devices: Store[str, NodeDeviceRecord] = Store(NODE_DEVICE_BOUNDS)

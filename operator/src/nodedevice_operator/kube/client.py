@@ -1,7 +1,4 @@
-"""Requests to the API server: fenced, counted, and reported to ApiHealth.
-
-Each feature owns its requests, in a subclass of Requests.
-"""
+"""Requests to the API server: fenced, counted, and reported to ApiHealth. Each feature owns its requests, by Requests."""
 
 import asyncio
 import datetime
@@ -39,11 +36,7 @@ _WATCH: Final = {"watch": "true", "allowWatchBookmarks": "true"}
 
 
 class Client:
-    """Requests and watches of one API server. `close` does not wait for responses that are still missing.
-
-    writes: counts write requests by kind, verb and outcome. read_seconds: how long the API server may be silent in a response.
-    fence: what every write must pass just before it is sent; None lets all pass.
-    """
+    """writes: by kind, verb and outcome. read_seconds: of silence in a response. fence: passed just before a write is sent."""
 
     def __init__(
         self,
@@ -88,12 +81,9 @@ class Client:
         most_bytes: float = math.inf,
         seconds: float | None = None,
     ) -> bytes:
-        """Send one request and return the body of the response.
+        """Returns the body of the response. what: the kind, or kind/subresource. accept: another form, such as metadata only.
 
-        what: the kind, or kind/subresource, for errors and metrics.
-        body: anything JSON can hold. accept: another form of the response, such as metadata only. most_bytes: of the response.
-        seconds: for how long to wait for the whole response; None: by `read_seconds`.
-        Raises ApiError, or the kind of it that fits.
+        most_bytes: of the response. seconds: for the whole response; None: by `read_seconds`. Raises ApiError.
         """
         before_write = None
         if verb != "GET" and self._fence is not None:
@@ -123,10 +113,7 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, kind: str, path: str, query: Mapping[str, str | int]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Opens a watch of that kind and yields its lines.
-
-        Raises ApiError if it cannot be opened, and WatchInterrupted if it breaks, as by a load balancer.
-        """
+        """Opens a watch and yields its lines. Raises ApiError if it cannot be opened, WatchInterrupted if it breaks."""
         request = Request("GET", target(path, {**query, **_WATCH}), (("Accept", JSON),))
         try:
             stream = await self._transport.open("watch", kind, request, is_watch=True, seconds=_SILENCE_SECONDS)

@@ -20,7 +20,6 @@ class Credentials(credentials.Credentials):
 
     @property
     def cluster(self) -> str:
-        """The API server, and where its settings come from, for messages."""
         return f"{self.server} ({self.settings.origin})"
 
     async def access(self) -> Access:
@@ -45,10 +44,7 @@ class Credentials(credentials.Credentials):
 
 
 def load(file: str | None) -> Credentials:
-    """Credentials of that kubeconfig; without one of $KUBECONFIG or ~/.kube/config, else of the pod's service account.
-
-    Raises CredentialsError.
-    """
+    """Credentials of that kubeconfig, else of $KUBECONFIG, ~/.kube/config or the service account. Raises CredentialsError."""
 
     def settings() -> Settings:
         return kubeconfig.load(file or "", "", os.environ)

@@ -14,7 +14,7 @@ from nodedevice_common.decoding import Undecodable
 from nodedevice_common.undecodable_objects import log_skipped
 from nodedevice_kube.api_errors import InvalidResponse
 
-from nodedevice_operator.objects.meta import ListMetadata, ListSchema, Schema
+from nodedevice_operator.objects.meta import ListSchema, Schema
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,6 @@ class _Named(Schema):
     metadata: _Names
 
 
-class _AnyList(Schema):
-    metadata: ListMetadata
-    items: list[msgspec.Raw] = []
-
-
 def decode(verb: str, what: str, data: bytes | msgspec.Raw, form: type[T]) -> T:
     """`data` in that schema. Raises InvalidResponse."""
     try:
@@ -57,7 +52,6 @@ def decode(verb: str, what: str, data: bytes | msgspec.Raw, form: type[T]) -> T:
 
 
 def decode_record(verb: str, what: str, data: bytes, form: type[T], make: Callable[[T], R]) -> R:
-    """The record of the object in a response. Raises InvalidResponse."""
     try:
         return make(decode(verb, what, data, form))
     except VALUE_ERRORS as exc:
@@ -67,14 +61,11 @@ def decode_record(verb: str, what: str, data: bytes, form: type[T], make: Callab
 def decode_page(
     what: str, data: bytes, page: Any, schema: type[Any], *, needs_status: bool
 ) -> tuple[Any, frozenset[Key]]:
-    """A page of a list of objects of that schema, and the keys of the undecodable ones; each is logged.
-
-    needs_status: an object is of no use without its status. Raises InvalidResponse if it is not a page.
-    """
+    """A page of objects, and the keys of undecodable ones, each logged. Raises InvalidResponse if it is not a page."""
     try:
         return decoding.decode(data, page), frozenset()
     except Undecodable:
-        whole = decode("GET", what, data, _AnyList)
+        whole = decode("GET", what, data, ListSchema[msgspec.Raw])
     found = [(raw, decode_object(what, raw, schema, needs_status=needs_status)) for raw in whole.items]
     items = [item for _, item in found if item is not None]
     return page(metadata=whole.metadata, items=items), frozenset(_key(raw) for raw, item in found if item is None)
@@ -118,5 +109,4 @@ def _key(raw: msgspec.Raw) -> Key:
 
 
 def key_of(name: str, namespace: str = "") -> Key:
-    """The key of the object within its kind."""
     return (namespace, name) if namespace else name or None

@@ -1,7 +1,4 @@
-"""Health of the connection to the API server and of the process: changes in the log, the state at /healthz and /readyz.
-
-Every request and every watch reports here. A line is logged when the state changes, not for each failure.
-"""
+"""Health of the API server and of the process: changes are logged, once; the state is at /healthz and /readyz."""
 
 import logging
 import math
@@ -29,6 +26,8 @@ _BUSY_LOG_SECONDS: Final = 60.0
 _REFUSAL_SECONDS: Final = 90.0
 
 _Request = tuple[str, str]
+# the subject of a slow response, whatever was asked
+_SLOW: Final = ("", "")
 # Requests for display only: the program is ready without them.
 SLICES: Final = "resourceslices"
 _ONLY_SHOWN: Final = frozenset({SLICES})
@@ -36,10 +35,7 @@ _ONLY_SHOWN: Final = frozenset({SLICES})
 
 @dataclass(eq=False)
 class ApiHealth:
-    """Whether the API server is reachable and grants access. Thread-safe enough: single assignments only.
-
-    on_recovery: called when an outage ends, by any thread. role: of the chart, which has the rights that this program needs.
-    """
+    """Thread-safe: single assignments only. on_recovery: called by any thread. role: of the chart, with the needed rights."""
 
     server: str
     clock: Callable[[], float] = time.monotonic
@@ -48,13 +44,12 @@ class ApiHealth:
     _outage: str | None = field(default=None, init=False)
     _outage_seen_at: float = field(default=-math.inf, init=False)
     _answered_at: float = field(default=-math.inf, init=False)
-    _slow_logged_at: float = field(default=-math.inf, init=False)
     # when it last rejected the credentials; None once it accepts them again
     _rejected_at: float | None = field(default=None, init=False)
     # by verb and kind, when it was last refused
     _forbidden: Mapping[_Request, float] = field(default_factory=dict, init=False)
     _busy: Mapping[_Request, float] = field(default_factory=dict, init=False)
-    _busy_logged: dict[_Request, float] = field(default_factory=dict, init=False)
+    _logged: dict[_Request, float] = field(default_factory=dict, init=False)
 
     def succeeded(self, verb: str, what: str) -> None:
         """Report a success. Ends an outage, a rejection of the credentials, and a refusal of this very request."""
@@ -68,12 +63,10 @@ class ApiHealth:
             self._forbidden = _without(self._forbidden, (verb, what))
 
     def failed(self, error: ApiError) -> None:
-        """Report a failure. An error response about the object itself shows that the API server is reachable.
-
-        So does a response to another request while this one timed out: the API server is slow.
-        """
+        """A response about the object shows a reachable API server; so does one to another request meanwhile: it is slow."""
         if isinstance(error, NoAnswer) and self.clock() - self._answered_at < error.seconds:
-            self._log_slow(error)
+            self._outage_seen_at = self.clock()
+            self._log_seldom(_SLOW, "API server responds slowly; retrying", error)
             return
         if isinstance(error, Unreachable) or error.status in _UNSERVED:
             if self._outage is None:
@@ -83,7 +76,10 @@ class ApiHealth:
             return
         self._answered()
         if error.status == _BUSY and not isinstance(error, OverBudget):
-            self._log_busy(error)
+            request = (error.verb, error.what)
+            self._outage_seen_at = self.clock()
+            self._busy = {**self._busy, request: self._outage_seen_at}
+            self._log_seldom(request, "API server is too busy; retrying after the delay it asks for", error)
         if isinstance(error, Unauthorized):
             # once for all requests: each is refused like this, before any role is considered
             if self._rejected_at is None:
@@ -92,13 +88,6 @@ class ApiHealth:
         # a refusal by a policy is about that object: the feature that wanted to write it reports it
         elif isinstance(error, Forbidden) and not isinstance(error, Denied):
             self._log_forbidden(error)
-
-    def _log_slow(self, error: ApiError) -> None:
-        now = self._outage_seen_at = self.clock()
-        if now - self._slow_logged_at >= _BUSY_LOG_SECONDS:
-            self._slow_logged_at = now
-            fields = {"verb": error.verb, "what": error.what, "error": error.problem}
-            log.warning("API server responds slowly; retrying", extra=fields)
 
     def _log_forbidden(self, error: ApiError) -> None:
         request = (error.verb, error.what)
@@ -109,15 +98,11 @@ class ApiHealth:
             )
         self._forbidden = {**self._forbidden, request: self.clock()}
 
-    def _log_busy(self, error: ApiError) -> None:
-        request = (error.verb, error.what)
+    def _log_seldom(self, subject: _Request, event: str, error: ApiError) -> None:
         now = self.clock()
-        self._outage_seen_at = now
-        self._busy = {**self._busy, request: now}
-        if now - self._busy_logged.get(request, -math.inf) >= _BUSY_LOG_SECONDS:
-            self._busy_logged[request] = now
-            fields = {"verb": error.verb, "what": error.what, "error": error.problem}
-            log.warning("API server is too busy; retrying after the delay it asks for", extra=fields)
+        if now - self._logged.get(subject, -math.inf) >= _BUSY_LOG_SECONDS:
+            self._logged[subject] = now
+            log.warning(event, extra={"verb": error.verb, "what": error.what, "error": error.problem})
 
     def seconds_since_outage(self) -> float:
         """Seconds since a request last had no response, or was refused by a busy API server."""
@@ -135,15 +120,11 @@ class ApiHealth:
         found = [f"API server {self.server} is unreachable: {self._outage}"] if self._outage is not None else []
         if self._rejected_at is not None and self.clock() - self._rejected_at <= _REFUSAL_SECONDS:
             found.append(unauthorized.problem(self.server))
+        earliest = self.clock() - _REFUSAL_SECONDS
         for sentence, refused in (("is too busy for", self._busy), ("forbids", self._forbidden)):
-            requests = self._lately(refused)
+            requests = sorted(request for request, at in refused.items() if at >= earliest)
             found += [f"API server {sentence} {verb} {what}" for verb, what in requests if what not in but]
         return tuple(found)
-
-    def _lately(self, refused: Mapping[_Request, float]) -> list[_Request]:
-        """Requests that were refused so recently that it still counts."""
-        earliest = self.clock() - _REFUSAL_SECONDS
-        return sorted(request for request, at in refused.items() if at >= earliest)
 
 
 def _without(refused: Mapping[_Request, float], request: _Request) -> Mapping[_Request, float]:
@@ -163,10 +144,7 @@ class Health:
     def serve(
         self, address: tuple[str, int], registry: CollectorRegistry, protection: Protection = OPEN
     ) -> tuple[str, int]:
-        """Serves /healthz and /readyz until the process ends; returns the address in use.
-
-        Raises OperatorSettingsError when the address cannot be used.
-        """
+        """Serves probes and /metrics until the process ends; returns the address in use. Raises OperatorSettingsError."""
         try:
             server = serve(address, {"/healthz": self._live, "/readyz": self._ready}, registry, protection)
         except OSError as exc:

@@ -1,24 +1,17 @@
 """The kinds that the operator watches, and their lists. Objects become records; failures are the errors of errors.py."""
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from nodedevice_api import names
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 from nodedevice_kube.api_errors import InvalidResponse
-from nodedevice_kube.paths import JSON, segment
+from nodedevice_kube.paths import METADATA_LIST, segment
 
 from nodedevice_operator.kube.client import CORE, OWN
-from nodedevice_operator.kube.decode import (
-    VALUE_ERRORS,
-    Key,
-    decode,
-    decode_page,
-    key_of,
-    log_undecodable,
-)
+from nodedevice_operator.kube.decode import VALUE_ERRORS, Key, decode, decode_page, key_of, log_undecodable
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ListSchema, PartialObject, PartialObjectList, WatchEvent
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
@@ -26,60 +19,34 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSchema, pod_device_record
 
-# Any list, with the metadata of its objects and nothing else.
-_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Kind(Generic[R]):
-    """A kind that is watched. `name` is its plural, `base` the path of its group and version.
+    """selector, labels: of the watch. needs_status: a Node without its status would seem to have lost all its capacity."""
 
-    needs_status: an object with an undecodable status is not stored. A Node without its status would seem to have lost all its
-    capacity; its last record stays instead. selector, labels: field and label selectors of the watch.
-    """
-
-    name: str
-    base: str
-    schema: Any
-    page: Any
-    event: Any
-    record: Callable[[Any], R]
-    needs_status: bool = False
-    selector: str = ""
-    labels: str = ""
-
-    @property
-    def query(self) -> dict[str, str]:
-        """The query parameters of each list and watch."""
-        selectors = {"fieldSelector": self.selector, "labelSelector": self.labels}
-        return {key: value for key, value in selectors.items() if value}
-
-    @property
-    def path(self) -> str:
-        """Where all its objects are."""
-        return f"{self.base}/{self.name}"
+    def __init__(
+        self,
+        name: str,
+        base: str,
+        schema: Any,
+        record: Callable[[Any], R],
+        *,
+        needs_status: bool = False,
+        selector: str = "",
+        labels: str = "",
+    ) -> None:
+        self.name, self.path = name, f"{base}/{name}"
+        self.base, self.selector = base, selector
+        self.schema, self.record, self.needs_status = schema, record, needs_status
+        self.page, self.event = ListSchema[schema], WatchEvent[schema]
+        selectors = {"fieldSelector": selector, "labelSelector": labels}
+        self.query = {key: value for key, value in selectors.items() if value}
 
 
-def kind_of(
-    name: str,
-    base: str,
-    schema: Any,
-    record: Callable[[Any], R],
-    *,
-    needs_status: bool = False,
-    selector: str = "",
-    labels: str = "",
-) -> Kind[R]:
-    """A kind whose objects decode as `schema`, which `record` makes a record of."""
-    page, event = ListSchema[schema], WatchEvent[schema]
-    return Kind(name, base, schema, page, event, record, needs_status, selector, labels)
-
-
-NODES: Final[Kind[NodeRecord]] = kind_of("nodes", CORE, NodeSchema, node_record, needs_status=True)
-NODE_DEVICES: Final[Kind[NodeDeviceRecord]] = kind_of(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_device_record)
-POD_DEVICES: Final[Kind[PodDeviceRecord]] = kind_of(names.POD_DEVICES, OWN, PodDeviceSchema, pod_device_record)
+NODES: Final[Kind[NodeRecord]] = Kind("nodes", CORE, NodeSchema, node_record, needs_status=True)
+NODE_DEVICES: Final[Kind[NodeDeviceRecord]] = Kind(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_device_record)
+POD_DEVICES: Final[Kind[PodDeviceRecord]] = Kind(names.POD_DEVICES, OWN, PodDeviceSchema, pod_device_record)
 KINDS: Final[tuple[Kind[Any], ...]] = (NODES, NODE_DEVICES, POD_DEVICES)
 
 
@@ -93,13 +60,8 @@ class Listed(Generic[R]):
 
 
 class Cluster(Requests):
-    """Lists of the kinds that the operator watches."""
-
-    async def list_all(self, kind: Kind[R]) -> Listed[R]:
-        """All objects of a kind, in all namespaces."""
-        pages = [page async for page in self.pages(kind)]
-        undecoded = frozenset[Any]().union(*(page.undecoded for page in pages))
-        return Listed([record for page in pages for record in page.records], pages[-1].version, undecoded)
+    async def list_all(self, kind: Kind[R]) -> list[R]:
+        return [record async for page in self.pages(kind) for record in page.records]
 
     async def pages(self, kind: Kind[R]) -> AsyncIterator[Listed[R]]:
         """The same page by page. An object that cannot be decoded is logged, and delays no other."""
@@ -128,13 +90,17 @@ class Cluster(Requests):
     async def store_version(self, kind: Kind[Any]) -> int:
         """The version of the API server's store now, by a consistent read of one object."""
         query: dict[str, str | int] = {"limit": 1, **kind.query}
-        data = await self._client.request("GET", kind.name, kind.path, query=query, accept=_METADATA_ONLY)
+        data = await self._client.request("GET", kind.name, kind.path, query=query, accept=METADATA_LIST)
         return _checked(kind, decode("GET", kind.name, data, PartialObjectList).metadata.resource_version)
 
     async def list_versions(self, kind: Kind[Any]) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
         """Uid and resource version of every object of that kind, by its key in the cache, page by page."""
-        kind = replace(kind, schema=PartialObject, page=PartialObjectList, needs_status=True)
-        async for page, _ in self._kind_pages(kind, _METADATA_ONLY):
+
+        def read(data: bytes) -> tuple[Any, str]:
+            page, _ = decode_page(kind.name, data, PartialObjectList, PartialObject, needs_status=True)
+            return page, page.metadata.continue_
+
+        async for page in self._read_pages(kind.name, kind.path, read, kind.query, METADATA_LIST):
             # an object without a valid version is skipped
             metadata = [item.metadata for item in page.items or () if item.metadata.resource_version.isdecimal()]
             yield {(m.namespace, m.name) if m.namespace else m.name: (m.uid, int(m.resource_version)) for m in metadata}
@@ -148,16 +114,6 @@ class Cluster(Requests):
             return frozenset(kind.record(item).uid for item in decoding.decode(data, kind.page).items)
         except (Undecodable, *VALUE_ERRORS):
             return frozenset()
-
-    async def _kind_pages(self, kind: Kind[Any], accept: str = JSON) -> AsyncIterator[tuple[Any, frozenset[Key]]]:
-        """A list page by page, all as of one moment: that of the first; with the keys of each that cannot be decoded."""
-
-        def read(data: bytes) -> tuple[tuple[Any, frozenset[Key]], str]:
-            page = decode_page(kind.name, data, kind.page, kind.schema, needs_status=kind.needs_status)
-            return page, page[0].metadata.continue_
-
-        async for page in self._read_pages(kind.name, kind.path, read, kind.query, accept):
-            yield page
 
 
 def _checked(kind: Kind[Any], version: str) -> int:

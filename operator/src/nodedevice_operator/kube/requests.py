@@ -10,13 +10,18 @@ from typing import Any, Final, TypeVar
 from nodedevice_api import names
 from nodedevice_common.threads import in_thread_if
 from nodedevice_kube.api_errors import NotFound, TooBig
-from nodedevice_kube.paths import APPLY, JSON
+from nodedevice_kube.paths import APPLY, JSON, MERGE_PATCH, PODS, Resource
 
-from nodedevice_operator.kube.client import CORE, Client
-from nodedevice_operator.kube.decode import decode_list, decode_record
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.decode import decode, decode_list, decode_record
+from nodedevice_operator.objects.meta import ResourceList
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
 
 T = TypeVar("T")
+
+NODEDEVICES: Final = Resource(names.API_VERSION, names.NODE_DEVICES)
+PODDEVICES: Final = Resource(names.API_VERSION, names.POD_DEVICES, is_namespaced=True)
+CONFIGS: Final = Resource(names.API_VERSION, names.NODE_DEVICE_CONFIGS)
 
 PAGE: Final = 250  # objects, at most
 # A page of 250 Nodes is some 2 MB of JSON. Decoded it takes several times as much.
@@ -31,9 +36,13 @@ _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _POD_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-class Requests:
-    """What the requests of several features share: server-side apply, lists in pages, and reading one pod."""
+def at(resource: Resource, name: str = "", namespace: str = "", subresource: str = "") -> tuple[str, str]:
+    """What a request is about, for errors and metrics, and its path."""
+    what = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    return what, resource.path(name, namespace, subresource)
 
+
+class Requests:
     def __init__(self, client: Client) -> None:
         self._client = client
 
@@ -42,8 +51,13 @@ class Requests:
         if not (_LABEL.fullmatch(namespace) and _POD_NAME.fullmatch(name)):
             # not even asked for: to a path a dot or two are more than a name
             raise NotFound("GET", "pods", "no pod can have that name", 404)
-        data = await self._client.request("GET", "pods", f"{CORE}/namespaces/{namespace}/pods/{name}")
+        data = await self._client.request("GET", *at(PODS, name, namespace))
         return decode_record("GET", "pods", data, PodSchema, pod_record)
+
+    async def _served(self, root: str) -> frozenset[str]:
+        """Plurals that the API server serves in that group and version. Raises NotFound if it does not have it."""
+        data = await self._client.request("GET", "apis", root)
+        return frozenset(resource.name for resource in decode("GET", "apis", data, ResourceList).resources)
 
     async def _pages(
         self, what: str, path: str, schema: type[T], query: Mapping[str, str] | None = None
@@ -103,3 +117,12 @@ class Requests:
     ) -> bytes:
         query = {"fieldManager": manager, "force": "true" if force else "false"}
         return await self._client.request("PATCH", what, path, query=query, body=body, content_type=APPLY)
+
+    async def _merge(self, what: str, path: str, patch: Any, manager: str = names.OPERATOR_FIELD_MANAGER) -> bytes:
+        query = {"fieldManager": manager}
+        return await self._client.request("PATCH", what, path, query=query, body=patch, content_type=MERGE_PATCH)
+
+    async def _delete(self, what: str, path: str, **preconditions: str) -> None:
+        """Deletes exactly that object. Raises NotFound when it is gone, Conflict when another or a changed one has its name."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        await self._client.request("DELETE", what, path, body=body)

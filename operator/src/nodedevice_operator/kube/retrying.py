@@ -19,10 +19,7 @@ async def retrying(
     most: float = float("inf"),
     failed: Callable[[ApiError], None] = lambda _: None,
 ) -> T:
-    """Call it until it succeeds; at most so many times. failed: called before each pause.
-
-    Raises the last of the errors that are retried, and any other at once.
-    """
+    """Calls it until it succeeds, at most so many times. Raises the last of the retried errors, and any other at once."""
     while True:
         try:
             return await send()

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import decode
+from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import Schema
 
 _PLURALS: Final = {"TokenReview": "tokenreviews", "SubjectAccessReview": "subjectaccessreviews"}
@@ -13,11 +13,8 @@ class _ReviewSchema(Schema):
     status: dict[str, Any] = {}
 
 
-class Reviews:
+class Reviews(Requests):
     """Its client has no fence: a standby serves metrics as well."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
     async def create(self, group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         """The status that the API server gives it. Raises ApiError."""

@@ -80,7 +80,6 @@ class _Connections:
 
 
 def _manager(login: Credentials) -> urllib3.PoolManager:
-    """Connections as the settings ask for them."""
     options = login.transport_options()
     tls = options.get("ssl")
     common: dict[str, Any] = {"retries": False}

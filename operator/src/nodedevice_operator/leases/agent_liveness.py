@@ -7,14 +7,7 @@ is one that is not renewed: a user may have deleted it, and its agent recreates 
 One agent that falls silent has a problem of its own. Many within a minute are an outage: an API server that takes no renewals, a
 network partition. Then it is reported, and nothing is withdrawn. Within a minute, as a Lease lasts one: agents that are cut off at
 the same moment expire up to 22 s apart, as each renewed at its own time, and we poll every 10 s. Many are more than a fifth of the
-agents that are not withdrawn yet, and at least two: in a cluster of up to four nodes one agent is more than a fifth, and still one.
-
-| agents | silent together, and still single failures | an outage from |
-|---|---|---|
-| 1 to 9 | 1 | 2 |
-| 10 | 2 | 3 |
-| 100 | 20 | 21 |
-| 5,000 | 1,000 | 1,001 |
+agents that are not withdrawn yet, and at least two: 2 of 1 to 9 agents, 3 of 10, 21 of 100, 1,001 of 5,000.
 """
 
 from bisect import bisect_left, bisect_right
@@ -40,10 +33,7 @@ _SMALLEST_OUTAGE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """The AgentReady condition of an agent: `status` True or Unknown, and why.
-
-    is_withdrawn: its free devices are withdrawn, only allocated ones count.
-    """
+    """`status`: True or Unknown. is_withdrawn: its free devices are withdrawn, only allocated ones count."""
 
     status: str
     reason: str
@@ -57,10 +47,7 @@ MISSING: Final = AgentState("Unknown", Reason.LEASE_MISSING, f"the agent has no 
 
 
 def expired(seconds: int, *, together: bool = False, is_gone: bool = False) -> AgentState:
-    """State of an agent whose Lease was not renewed for longer than its `seconds`.
-
-    together: many others expired at that time. is_gone: the Lease does not exist any more.
-    """
+    """Not renewed for longer than its `seconds`. together: nor are many others. is_gone: the Lease does not exist any more."""
     if together:
         message = (
             f"the agent has not renewed its Lease for more than {seconds} s, and neither have many others: "
@@ -82,9 +69,7 @@ class StoredAgent:
 
 @dataclass(frozen=True, slots=True)
 class _SeenLease:
-    """A Lease. silent_since: when it was found expired. grace_from: when its grace began (monotonic seconds). version: its resource
-    version.
-    """
+    """silent_since: when it was found expired. grace_from: when its grace began (monotonic seconds)."""
 
     renewed: str
     duration_seconds: int
@@ -106,10 +91,7 @@ class LeaseTable:
     outage: frozenset[str] = frozenset()
 
     def is_newer_than(self, found: Mapping[str, LeaseRecord]) -> bool:
-        """Whether a list shows a Lease at an older version than was known: its API server lags behind, or was restored.
-
-        Then its renewals prove nothing: two servers of different age in turn would show a new one each time.
-        """
+        """Whether a list has an older Lease: from a server that lags or was restored. Its renewals prove nothing."""
         return any(lease.version < self.leases[node].version for node, lease in found.items() if node in self.leases)
 
     def updated(
@@ -137,12 +119,7 @@ class LeaseTable:
             seen[name] = replace(seen[name], silent_since=None, is_withdrawn=False)
         return self._judged(seen, now, nodes)
 
-    def knows(self, node: str) -> bool:
-        """Whether that node's agent has a Lease, or had one."""
-        return node in self.leases
-
     def state(self, node: str) -> AgentState:
-        """State of that node's agent as of the last list."""
         seen = self.leases.get(node)
         if seen is None or self.listed_at is None:
             return MISSING
@@ -152,7 +129,6 @@ class LeaseTable:
         return replace(state, is_withdrawn=seen.is_withdrawn)
 
     def changes_since(self, before: "LeaseTable") -> frozenset[str]:
-        """Nodes whose agent's state differs from that in `before`."""
         return frozenset(n for n in self.leases.keys() | before.leases.keys() if self.state(n) != before.state(n))
 
     def _judged(self, seen: dict[str, _SeenLease], now: float, nodes: frozenset[str]) -> "LeaseTable":
@@ -174,10 +150,7 @@ class LeaseTable:
 
 
 def silent_together(silent_since: Mapping[str, float], agents: int) -> frozenset[str]:
-    """Nodes whose agents fell silent within a minute of too many others.
-
-    silent_since: by node, in monotonic seconds. agents: how many there are, these included.
-    """
+    """Nodes whose agents fell silent (monotonic seconds) within a minute of too many others. agents: how many there are."""
     moments = sorted(silent_since.values())
 
     def is_outage(moment: float) -> bool:
@@ -225,10 +198,7 @@ _EXPIRED: Final = frozenset({Reason.LEASE_EXPIRED, Reason.LEASES_EXPIRED_TOGETHE
 
 
 def stored_state(records: Iterable[NodeDeviceRecord]) -> AgentState | None:
-    """The state of a node's agent in its NodeDevices' conditions; a silent one wins.
-
-    None without conditions. It lacks whether free devices are withdrawn: each resource stores that itself.
-    """
+    """The agent's state in its NodeDevices' conditions; a silent one wins. Each resource itself stores whether it is withdrawn."""
     found: AgentState | None = None
     for record in records:
         stored = record.conditions.get(Condition.AGENT_READY)
@@ -241,13 +211,13 @@ def stored_agents(records: Iterable[NodeDeviceRecord]) -> dict[str, StoredAgent]
     """The stored state of agents that have, or had, a Lease, by node; silence wins."""
     found: dict[str, StoredAgent] = {}
     for record in records:
-        stored, advertised = record.conditions.get(Condition.AGENT_READY), record.conditions.get(Condition.ADVERTISED)
+        stored = record.conditions.get(Condition.AGENT_READY)
         if stored is None:
             continue
         if stored.status == "True":
             found.setdefault(record.node, StoredAgent(is_alive=True))
         elif stored.reason in _EXPIRED:
-            is_withdrawn = advertised is not None and advertised.reason == Reason.FREE_WITHDRAWN
+            is_withdrawn = record.reason_of(Condition.ADVERTISED) == Reason.FREE_WITHDRAWN
             before = found.get(record.node)
             found[record.node] = StoredAgent(False, is_withdrawn or (before is not None and before.is_withdrawn))
     return found

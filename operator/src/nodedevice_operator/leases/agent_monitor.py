@@ -1,9 +1,8 @@
 """Polls the agents' Leases, enqueues each node whose agent came or went, and reports the agents' annotations.
 
 Each poll is a whole list from the API server's watch cache: a watch would deliver every renewal of every agent. If the list is
-older than the last, a consistent list decides: it is older only after a restore. The first list waits for all NodeDevices, as their
-stored conditions about agents survive a restart of the operator. These hold until a list succeeds: a failed request proves nothing
-about the agents.
+older than the last, as after a restore, a consistent list decides. The first list waits for all NodeDevices, whose stored
+conditions about agents hold until a list succeeds: a failed request proves nothing about the agents.
 """
 
 import asyncio
@@ -19,11 +18,11 @@ from nodedevice_api.names import Condition, Reason
 from nodedevice_common.pacing import TokenBucket
 from nodedevice_common.tasks import apart
 from nodedevice_kube.api_errors import ApiError
-from nodedevice_kube.paths import segment
+from nodedevice_kube.paths import LEASES
 
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.leases.agent_liveness import (
     ALIVE,
     GRACE_SECONDS,
@@ -59,20 +58,14 @@ class AgentsApi(Requests):
         self.leases_namespace = leases_namespace
 
     async def list_leases(self, *, is_consistent: bool = False) -> dict[str, LeaseRecord]:
-        """The agents' Leases by node, from the API server's watch cache: seconds old does no harm, and costs it nothing.
-
-        is_consistent: as of now, from its store.
-        """
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(self.leases_namespace)}/leases"
+        """The agents' Leases by node, from the API server's watch cache, which costs it nothing; is_consistent: from its store."""
         query = {} if is_consistent else {"resourceVersion": "0"}
-        pages = self._pages("leases", path, LeaseSchema, query)
+        pages = self._pages(*at(LEASES, namespace=self.leases_namespace), LeaseSchema, query)
         return {lease.metadata.name: lease_record(lease) async for page in pages for lease in page}
 
 
 @dataclass(eq=False)
 class AgentMonitor:
-    """The table of Leases, and the task that keeps it current."""
-
     api: AgentsApi
     cache: Cache
     queue: WorkQueue
@@ -108,9 +101,7 @@ class AgentMonitor:
         return self._state(record.node, own)
 
     def on_update(self, node: str, _: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
-        """Polls soon when a NodeDevice of a silent agent changed, at most once per interval: the token of one node could change
-        NodeDevices without end, and renew nothing.
-        """
+        """Polls soon if the agent is silent, at most once per interval: one node's token could change NodeDevices without end."""
         if now is None or self._table.state(node).status == "True":
             return
         moment = self.clock()
@@ -119,7 +110,6 @@ class AgentMonitor:
             self._poll_soon.set()
 
     async def work(self) -> None:
-        """Poll, wait, and so on, for ever."""
         await self.cache.synced.wait()
         while True:
             try:
@@ -139,7 +129,7 @@ class AgentMonitor:
             found = await self.api.list_leases(is_consistent=True)
         nodes = self.cache.node_devices.nodes()
         before = self._table
-        never_seen = [node for node in nodes if not before.knows(node)]
+        never_seen = [node for node in nodes if node not in before.leases]
         stored = stored_agents(record for node in never_seen for record in self.cache.node_devices.of_node(node))
         self._table = before.updated(found, self.clock(), nodes, stored)
         with apart("reports of agents"):
@@ -161,7 +151,6 @@ class AgentMonitor:
             self.queue.enqueue(node)
 
     def _interval(self) -> float:
-        """How long to wait for the next poll, in seconds."""
         is_close = self._table.listed_at is None or any(polls < _CLOSE_POLLS for polls in self._missing.values())
         return min(_CLOSE_INTERVAL_SECONDS, self.interval_seconds) if is_close else self.interval_seconds
 
@@ -169,7 +158,7 @@ class AgentMonitor:
         return max(self._interval(), error.retry_after_seconds)
 
     def _state(self, node: str, records: Iterable[NodeDeviceRecord]) -> AgentState:
-        if self._table.knows(node):
+        if node in self._table.leases:
             return self._table.state(node)
         stored = stored_state(records)
         if self._table.listed_at is None:

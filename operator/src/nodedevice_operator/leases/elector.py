@@ -1,10 +1,8 @@
 """Takes part in the election: acquires and renews the Lease, and keeps the write fence open while the Lease is held.
 
 Works in rounds: a standby reads the Lease, the leader renews it. A round that fails changes nothing; only the deadline comes
-nearer. Losing the Lease ends no process: caches stay warm, and only writes wait.
-
-A renewal without a response for a while is sent once more, on another connection: both replace the same version, so at most one of
-them succeeds.
+nearer. Losing the Lease ends no process: caches stay warm, and only writes wait. A renewal without a response for a while is sent
+once more, on another connection: both replace the same version, so at most one of them succeeds.
 """
 
 import asyncio
@@ -21,7 +19,7 @@ from nodedevice_api import names
 from nodedevice_common.text import clean
 from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound, Unreachable
 from nodedevice_kube.leases import Lease, lease_of, spec_of
-from nodedevice_kube.paths import segment
+from nodedevice_kube.paths import LEASES
 
 from nodedevice_operator.kube.client import Client, now_text
 from nodedevice_operator.kube.decode import decode
@@ -49,19 +47,14 @@ def identity() -> str:
 
 
 class LeaderLeases:
-    """The one Lease that names the leader of several processes: read, and written under the resource version that was read.
-
-    It is created by PUT too: a role can allow that for this one name, which it cannot for POST. Its client has no fence: these
-    requests are what opens it.
-    """
+    """Its client has no fence, which it opens. The Lease is created by PUT: a role can allow that for this one name."""
 
     def __init__(self, client: Client, namespace: str, name: str = names.OPERATOR_LEASE, instance: str = "") -> None:
-        """instance: as in the settings."""
         self._client = client
         self._namespace = namespace
         self._name = name
         self._instance = instance
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
+        self._path = LEASES.path(name, namespace)
 
     async def read(self, seconds: float | None = None) -> Lease:
         """Reads the Lease; without a version if it does not exist. seconds: the request's timeout. Raises ApiError."""
@@ -72,10 +65,7 @@ class LeaderLeases:
         return _from_wire("GET", data)
 
     async def write(self, lease: Lease, seconds: float | None = None) -> Lease:
-        """Replaces exactly the version of `lease`, or creates it; returns the stored Lease. seconds: the request's timeout.
-
-        Raises Conflict, Invalid or NotFound if the version changed, or another ApiError.
-        """
+        """Replaces that version, or creates it; returns the stored Lease. Raises Conflict, Invalid or NotFound if changed."""
         data = await self._client.request("PUT", _WHAT, self._path, body=self._to_wire(lease), seconds=seconds)
         return _from_wire("PUT", data)
 
@@ -93,11 +83,7 @@ def _from_wire(verb: str, data: bytes) -> Lease:
 
 @dataclass(eq=False)
 class Election:
-    """One candidate of the election.
-
-    timing: from the setting. on_lead: called whenever this process begins to write, with whether another process may have written
-    before, and since when probably none has (by the clock). is_candidate: whether it takes part from the start.
-    """
+    """on_lead: called when this process begins to write: whether another may have written, and since when none has."""
 
     leases: LeaderLeases
     fence: WriteFence
@@ -119,7 +105,6 @@ class Election:
             self._may_lead.set()
 
     async def work(self) -> None:
-        """Take part until cancelled, or until `end`."""
         while not self._has_ended:
             await self._may_lead.wait()
             async with self._round_lock:
@@ -127,7 +112,6 @@ class Election:
             await asyncio.sleep(pause)
 
     def take_part(self) -> None:
-        """Takes part from now on."""
         self._may_lead.set()
 
     async def stand_aside(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
@@ -136,10 +120,7 @@ class Election:
         await self._release(until_quiet)
 
     async def end(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
-        """Stop writing, and release the Lease when no write is pending; if one still is, the Lease expires by itself.
-
-        until_quiet: waits a moment for pending writes; returns whether all have ended.
-        """
+        """Stops writing, and releases the Lease if `until_quiet` reports that no write is pending; else it expires by itself."""
         self._has_ended = True
         await self._release(until_quiet)
 
@@ -202,11 +183,7 @@ class Election:
         self.fence.open_until(candidate.may_write_until)
 
     async def _write(self, lease: Lease, timing: Timing) -> tuple[Lease, float]:
-        """Writes the Lease, with a second try if the first has no response; returns the stored Lease, and when the successful try
-        was sent.
-
-        Raises ApiError if both fail; an error with a response goes first.
-        """
+        """Writes the Lease, once more without a response; returns it, and when the successful try was sent. Raises ApiError."""
 
         async def send() -> tuple[Lease, float]:
             sent_at = self.clock()
@@ -232,7 +209,6 @@ class Election:
             self._pace = self._pace.answered(self.clock() - began)
 
     def _stand_by(self) -> None:
-        """Stands by, as another candidate holds the Lease."""
         self._become(self._candidate.stopped())
         self._led = False
         assert self._candidate.seen is not None

@@ -71,7 +71,6 @@ class Pace:
 
     @property
     def timing(self) -> Timing:
-        """For the next renewal."""
         asked = math.ceil(max(self.answers, default=0.0) * _LEASES_IN_ANSWERS)
         return Timing(max(self.base.lease_seconds, min(asked, _LONGEST_WHEN_SLOW_SECONDS)))
 
@@ -82,11 +81,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One operator, the Lease that it last saw, and since when that is unchanged. Times are monotonic seconds.
-
-    timing: of its last claim. may_write_until: when its write fence closes. is_current: whether `seen` is the stored Lease, as far
-    as it knows.
-    """
+    """Monotonic seconds. timing: of its last claim. may_write_until: for the fence. is_current: whether `seen` is stored."""
 
     identity: str
     timing: Timing

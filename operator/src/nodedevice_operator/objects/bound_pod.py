@@ -15,7 +15,7 @@ from nodedevice_operator.objects.meta import ObjectMetadata, Schema, shared
 
 # Source: pkg/kubelet/types/pod_update.go, ConfigHashAnnotationKey and ConfigMirrorAnnotationKey
 _CONFIG_HASH: Final = "kubernetes.io/config.hash"
-_CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 _NOTHING: Final[Assigned] = {}
 _SIDECAR: Final = "Always"
 _ALL_PERCENT: Final = 100
@@ -53,17 +53,13 @@ class BoundPodSchema(Schema):
 
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
-    """By resource name: the containers that request it, in the kubelet's order.
-
-    sm_percent: the value of the pod's annotation, None without one. problem: why that annotation is invalid, as a sentence.
-    """
+    """By resource name: the containers that request it, in the kubelet's order. problem: why the annotation is invalid."""
 
     of: tuple[tuple[str, tuple[Need, ...]], ...] = ()
     sm_percent: int | None = None
     problem: str = ""
 
     def containers(self, resource: str) -> tuple[Need, ...]:
-        """The containers that request the resource."""
         return next((containers for name, containers in self.of if name == resource), ())
 
 
@@ -144,7 +140,7 @@ def bound_pod(obj: BoundPodSchema) -> BoundPod:
     """Its record. An assignment that does not decode counts as none: anybody who may write the pod can write it."""
     meta, needs = obj.metadata, pod_needs(obj)
     annotations = meta.annotations or {}
-    is_mirror = _CONFIG_MIRROR in annotations
+    is_mirror = CONFIG_MIRROR in annotations
     return BoundPod(
         intern(meta.namespace),
         meta.name,

@@ -1,7 +1,4 @@
-"""What all kinds share: metadata, lists, watch events, the API server's Status; and our name as a field manager.
-
-Decoding skips all other fields. Absent fields have the API's own defaults.
-"""
+"""Schemas that all kinds share. Decoding skips all other fields; absent ones have the API's own defaults."""
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
@@ -81,8 +78,6 @@ class Versioned(Schema):
 
 
 class WatchEvent(Schema, Generic[T]):
-    """A line of a watch, decoded with its object."""
-
     type: str
     object: T
 
@@ -97,15 +92,11 @@ class ListMetadata(Schema):
 
 
 class ListSchema(Schema, Generic[T]):
-    """A list, or a page of one."""
-
     metadata: ListMetadata
     items: list[T] = []
 
 
 class PartialObject(Schema):
-    """Any object, asked for by its metadata alone."""
-
     metadata: ObjectMetadata
 
 
@@ -121,6 +112,4 @@ class ServedResource(Schema):
 
 
 class ResourceList(Schema):
-    """The kinds of one group and version."""
-
     resources: list[ServedResource] = []

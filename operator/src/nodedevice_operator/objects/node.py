@@ -126,10 +126,7 @@ UNLABELED: Final = TaintAndLabels()
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A Node: its identity, its extended resources, and the operator's taint and labels.
-
-    made: when it was created, in the API's own form to the second. Texts of that form sort as their times do.
-    """
+    """made: when it was created, in the API's own form to the second. Texts of that form sort as their times do."""
 
     name: str
     uid: str
@@ -184,7 +181,6 @@ def node_record(obj: NodeSchema) -> NodeRecord:
 
 
 def is_our_label(label: str) -> bool:
-    """Whether the operator writes that label of a Node."""
     return label.startswith(LABEL_PREFIX) and label.endswith((TOTAL, HEALTHY))
 
 
@@ -195,7 +191,6 @@ def _taint_and_labels(obj: NodeSchema) -> TaintAndLabels:
 
 
 def _extended(quantities: Mapping[str, str]) -> dict[str, int]:
-    """Counts of the extended resources among them."""
     return {intern(name): count(value) or 0 for name, value in quantities.items() if is_extended_resource(name)}
 
 

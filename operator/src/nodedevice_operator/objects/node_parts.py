@@ -29,11 +29,7 @@ class ParentParts:
 
 @dataclass(frozen=True, slots=True)
 class PodHolding:
-    """The parts of one parent that a pod holds.
-
-    index: of the parent. shared: the parts of each of several containers, which may overlap, as containers reuse parts of init
-    containers; empty for one container.
-    """
+    """index: of the parent. shared: the parts of each of several containers, which may overlap; empty for one container."""
 
     index: int
     parts: int
@@ -41,7 +37,6 @@ class PodHolding:
 
     @property
     def by_container(self) -> tuple[int, ...]:
-        """The parts of each container."""
         return self.shared or (self.parts,)
 
 
@@ -75,7 +70,6 @@ class NodeParts:
 
     @property
     def age(self) -> tuple[str, str]:
-        """Sorts NodeDevices, the oldest first."""
         return self.created, self.name
 
     def without_lists(self) -> "NodeParts":

@@ -1,7 +1,4 @@
-"""NodeDevice: the record of the fields that the operator uses.
-
-Two records with equal fields are equal even if their resource versions differ.
-"""
+"""NodeDevice: the record of the fields that the operator uses. Records are equal whatever their resource versions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -59,11 +56,7 @@ class DeviceRecord:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its pod has lost it: reported unhealthy, or unplugged while its plugin lists other devices or none.
-
-        A plugin without any list since its registration may still be scanning. A device whose driver was released on request has
-        not failed.
-        """
+        """Whether its pod has lost it. A plugin without a list may still scan; a driver released on request has not failed."""
         return self.health == "Unhealthy" and self.reason not in _NOT_FAILED
 
 
@@ -78,11 +71,7 @@ class ClaimedShare:
 
 @dataclass(frozen=True, slots=True)
 class AllocationRecord:
-    """The devices of the resource that one container holds; with DRA, through one claim. not_injected: it runs without these
-    devices.
-
-    device_ids: whole devices, not parts. claim: its name; shares: details of shared devices.
-    """
+    """device_ids: whole devices, not parts. not_injected: it runs without these. claim, shares: with DRA."""
 
     namespace: str
     name: str
@@ -103,7 +92,6 @@ class AllocationRecord:
 
     @property
     def count(self) -> int:
-        """How many devices or parts."""
         return len(self.device_ids) + sum(held.parts for held in self.parts) + self.omitted
 
 
@@ -177,7 +165,6 @@ class NodeDeviceRecord:
 
     @property
     def knows_cordons(self) -> bool:
-        """Whether it has the IDs of all cordons."""
         return len(self.cordoned_ids) == self.cordons
 
     @property
@@ -186,7 +173,6 @@ class NodeDeviceRecord:
 
     @property
     def age(self) -> tuple[str, str]:
-        """Sorts NodeDevices, the oldest first."""
         return self.created, self.name
 
     @property
@@ -205,25 +191,28 @@ class NodeDeviceRecord:
     @property
     def ended(self) -> str:
         """Why its agent has ended it at once, such as a removed configuration; "" otherwise. Pods keep their devices of it."""
-        registered = self.conditions.get(names.Condition.REGISTERED)
-        return registered.reason if registered is not None and registered.reason in _ENDED else ""
+        reason = self.reason_of(names.Condition.REGISTERED)
+        return reason if reason in _ENDED else ""
 
     @property
     def is_over(self) -> bool:
         """Whether to delete it at once: it was ended, is unused, and the operator no longer advertises it."""
-        advertised = self.conditions.get(names.Condition.ADVERTISED)
-        is_withdrawn = self.is_only_shown or (advertised is not None and advertised.reason in _ENDED)
+        is_withdrawn = self.is_only_shown or self.reason_of(names.Condition.ADVERTISED) in _ENDED
         return is_withdrawn and bool(self.ended) and self.is_unused
 
     @property
     def is_unready_by_intent(self) -> bool:
         """Whether it is not Ready and nothing is wrong: no hardware; no plugin, nor a held device; not configured; all cordoned."""
-        ready = self.conditions.get(names.Condition.READY)
-        reason = ready.reason if ready is not None and ready.status != "True" else ""
-        return reason in _INTENDED or (reason == names.Reason.ENDPOINT_GONE and self.is_gone)
+        reason = self.reason_of(names.Condition.READY)
+        is_intended = reason in _INTENDED or (reason == names.Reason.ENDPOINT_GONE and self.is_gone)
+        return is_intended and not self.is_condition(names.Condition.READY, "True")
+
+    def reason_of(self, kind: str) -> str:
+        """The reason of the stored condition of that type; "" without one."""
+        stored = self.conditions.get(kind)
+        return stored.reason if stored is not None else ""
 
     def is_condition(self, kind: str, status: str) -> bool:
-        """Whether the condition of that type is stored with that status."""
         stored = self.conditions.get(kind)
         return stored is not None and stored.status == status
 
@@ -257,7 +246,6 @@ _same_ids: Callable[..., tuple[str, ...]] = shared(lambda *ids: ids)
 
 
 def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
-    """The record of a NodeDevice, with its allocated or unhealthy devices only."""
     meta, status = obj.metadata, obj.status
     held = {device_id for allocation in status.allocations for device_id in allocation.device_ids}
     held |= {parts.parent for allocation in status.allocations for parts in allocation.parts}

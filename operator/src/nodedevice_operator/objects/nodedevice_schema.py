@@ -22,6 +22,7 @@ class StatusWriter(Schema):
     """The fields of one field manager. They are as long as the object, and decoded only for unexpected managers."""
 
     manager: str = ""
+    operation: str = ""
     subresource: str = ""
     fields: msgspec.Raw = msgspec.field(name="fieldsV1", default_factory=lambda: msgspec.Raw(b"{}"))
 
@@ -38,10 +39,7 @@ class NodeDeviceSchema(Schema):
 
 
 def is_only_shown(served_by: str, resource: str) -> bool:
-    """Whether the operator only shows it: no capacity, policy, eviction, taint, label, assigned part, or cordon.
-
-    Others allocate its devices, or a Node cannot have a resource of that name.
-    """
+    """No capacity, eviction, taint, label, part or cordon: others allocate, or a Node cannot have a resource of that name."""
     return served_by in names.ONLY_SHOWN or not _may_be_capacity(resource)
 
 

@@ -51,7 +51,6 @@ class PodDeviceRecord:
 
 
 def pod_device_record(obj: PodDeviceSchema) -> PodDeviceRecord:
-    """Record of a PodDevice, with its content as a fingerprint."""
     meta = obj.metadata
     content = Content(
         node=obj.spec.node_name,

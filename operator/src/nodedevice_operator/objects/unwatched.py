@@ -8,55 +8,28 @@ import msgspec
 from nodedevice_api import names
 from nodedevice_common.interning import intern
 
+from nodedevice_operator.objects.bound_pod import CONFIG_MIRROR, BoundPodSchema
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 
-# Source: k8s.io/api/core/v1 annotation_key_constants.go, MirrorPodAnnotationKey
-_MIRROR: Final = "kubernetes.io/config.mirror"
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 # An agent writes fewer refusals, and shorter ones.
 _MOST_REFUSALS: Final = 16
 _LONGEST_REFUSAL: Final = 900
-# a limit as it stands in JSON
-_NOTHING: Final = (b'"0"', b"0")
 # of what an agent reports of configurations; a policy holds it to 2048
 _LONGEST_CONFIGS: Final = 4096
-
-
-class _Resources(Schema):
-    limits: dict[str, msgspec.Raw] = {}
-
-
-class _Container(Schema):
-    resources: _Resources = msgspec.field(default_factory=_Resources)
-
-
-class _PodSpec(Schema):
-    node_name: str = ""
-    containers: list[_Container] = []
-    init_containers: list[_Container] = []
 
 
 class _PodPhase(Schema):
     phase: str = ""
 
 
-class _PodMetadata(ObjectMetadata):
-    annotations: dict[str, str] = {}
-    deletion_timestamp: str | None = None
-
-
-class PodSchema(Schema):
-    metadata: _PodMetadata
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+class PodSchema(BoundPodSchema):
     status: _PodPhase = msgspec.field(default_factory=_PodPhase)
 
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """A pod: its uid, its node ("" while it is not bound), and whether it is ending.
-
-    asks_for: resource names in its containers' limits above 0.
-    """
+    """node: "" while it is not bound. asks_for: resource names in its containers' limits above 0."""
 
     uid: str
     node: str
@@ -69,20 +42,21 @@ class PodRecord:
     @property
     def is_mirror(self) -> bool:
         """Whether it mirrors a static pod: a file on its node, which the API cannot end."""
-        return _MIRROR in self.annotations
+        return CONFIG_MIRROR in self.annotations
 
 
 def pod_record(obj: PodSchema) -> PodRecord:
     meta = obj.metadata
-    limits = (each.resources.limits for each in (*obj.spec.containers, *obj.spec.init_containers))
+    containers = (*(obj.spec.containers or ()), *(obj.spec.init_containers or ()))
+    limits = [limit for container in containers for limit in (container.resources.limits or {}).items()]
     return PodRecord(
         meta.uid,
         obj.spec.node_name,
         bool(meta.deletion_timestamp) or obj.status.phase in _OVER,
         meta.namespace,
         meta.name,
-        frozenset(name for each in limits for name, limit in each.items() if bytes(limit) not in _NOTHING),
-        meta.annotations,
+        frozenset(name for name, limit in limits if str(limit) != "0"),
+        meta.annotations or {},
     )
 
 
@@ -102,11 +76,7 @@ class LeaseSchema(Schema):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """An agent's Lease. `renewed` is the API's own text; only its changes matter. version: its resource version.
-
-    refusals: recently refused registrations of device plugins, one sentence each. configs: the agent's report about the
-    NodeDeviceConfigs that select its node, undecoded.
-    """
+    """`renewed`: the API's own text. refusals: recent ones of plugins, as sentences. configs: the agent's report, undecoded."""
 
     renewed: str
     duration_seconds: int

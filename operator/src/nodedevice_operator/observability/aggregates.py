@@ -1,7 +1,7 @@
 """What several Events about one resource on one node are merged by, so that many devices, or many changes, are one Event."""
 
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, Self
+from typing import Final, Self, TypeAlias
 
 from nodedevice_api import names
 
@@ -12,37 +12,15 @@ UNCORDONED: Final = "uncordoned"
 
 # How many device IDs a sentence names; the rest is a number.
 _NAMED_DEVICES: Final = 5
-# Of an Event that waits: an agent may report thousands of devices at once, each for a reason of its own.
+# For an Event that waits: an agent may report thousands of devices at once, each for a reason of its own.
 _MOST_DEVICES: Final = 64
 _MOST_REASONS: Final = 8
 _EVERY_DEVICE: Final = frozenset({names.ALL_DEVICES, names.ALL_DEVICES_WORD})
 
 
-class Aggregate(Protocol):
-    """What an Event counts."""
-
-    @property
-    def resource(self) -> str:
-        """The resource that it is about."""
-
-    @property
-    def node(self) -> str:
-        """The node that it is about."""
-
-    def sentence(self) -> str:
-        """The message of the Event; "" if the changes cancelled out."""
-
-    def bounded(self) -> Self:
-        """A copy small enough that thousands can wait."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceAggregate:
-    """Devices of one resource on one node with the same transition; `reasons` are those of the unhealthy ones.
-
-    of_pod: the Event is for the pod that holds all of them. unnamed: how many more the NodeDevice only counts.
-    became: the transition, for the end of the sentence. by: who cordoned them, if noted.
-    """
+    """Devices with the same transition, `became`. unnamed: only counted ones. by: who cordoned them. of_pod: the pod has all."""
 
     resource: str
     node: str
@@ -80,7 +58,6 @@ class DeviceAggregate:
         )
 
     def with_more(self, other: "DeviceAggregate") -> "DeviceAggregate":
-        """Merges both."""
         return replace(
             self,
             device_ids=self.device_ids | other.device_ids,
@@ -96,9 +73,7 @@ class DeviceAggregate:
 
 @dataclass(frozen=True, slots=True)
 class NumberAggregate:
-    """How many devices of one resource the Node advertised before, and advertises now; None: the Node lacked, or lacks, the name.
-    why: the reason in one word, if the number differs from the agent's report.
-    """
+    """None: the Node lacks the name. why: the reason in one word, if the number differs from the agent's report."""
 
     resource: str
     node: str
@@ -118,12 +93,14 @@ class NumberAggregate:
         return f"{self.resource} on {self.node}: {self.after} {noun} advertised{before}{why}"
 
     def bounded(self) -> Self:
-        """Returns itself: it is small."""
         return self
 
     def with_later(self, other: "NumberAggregate") -> "NumberAggregate":
         """Merges both: the number before this one and after `other`."""
         return replace(self, after=other.after, why=other.why)
+
+
+Aggregate: TypeAlias = DeviceAggregate | NumberAggregate
 
 
 def some(device_ids: list[str], unnamed: int = 0) -> str:

@@ -135,11 +135,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One Event to post. on_node: its pod must run on that node, and is read first to verify that.
-
-    aggregate: its count, so that a similar Event a moment later is merged with it. is_ongoing: it reports a lasting state that a
-    new process finds again; it is not repeated while such an Event exists.
-    """
+    """on_node: where its pod must run, which is verified. aggregate: merges similar ones. is_ongoing: posted once."""
 
     about: About
     type: str
@@ -199,7 +195,6 @@ def may_reverse(first: Event, second: Event) -> bool:
 
 
 def advertised(about: About, aggregate: NumberAggregate) -> Event:
-    """The Node advertises another number of devices."""
     reason = EventReason.CAPACITY_ADVERTISED if aggregate.before is None else EventReason.CAPACITY_CHANGED
     return Event(about, NORMAL, reason, aggregate.sentence(), aggregate=aggregate)
 

@@ -9,10 +9,7 @@ _NOBODY: Final = ""
 
 
 class FairQueue(Generic[T]):
-    """Items of each origin keep their order, and the origins take turns.
-
-    most: how many may wait in all. Beyond that, the oldest item of the origin with the most items is dropped.
-    """
+    """The origins take turns. most: may wait in all; then the oldest item of the origin with the most items is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -26,14 +23,11 @@ class FairQueue(Generic[T]):
         self._waiting.setdefault(origin, deque()).append(item)
         self._count += 1
         self._has_any.set()
-        return self._take(max(self._waiting, key=lambda each: len(self._waiting[each]))) if self._is_over else None
-
-    @property
-    def _is_over(self) -> bool:
-        return self._count > self._most
+        if self._count <= self._most:
+            return None
+        return self._take(max(self._waiting, key=lambda each: len(self._waiting[each])))
 
     async def get(self) -> T:
-        """The next one; waits until there is one."""
         await self._has_any.wait()
         origin = next(iter(self._waiting))
         item = self._take(origin)

@@ -24,121 +24,90 @@ MOST_WITH_PROBLEMS: Final = 500
 OTHER: Final = "(other)"
 Series: TypeAlias = Counter[tuple[str, ...]]
 STATES: Final = ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available")
-
-
 _STATES_OF_SERVED: Final = ("total", "healthy", "allocated", "available")
 _SERVED_BY: Final = names.ONLY_SHOWN | {names.SERVED_BY_NODEDEVICE}
 
 
-class InventoryCollector:
-    """Called by the registry at every scrape."""
+# Name after nodedevice_operator_; help and labels.
+_FAMILIES: Final = {
+    "nodedevices": ("NodeDevices by resource and whether they are ready.", ("resource_name", "ready")),
+    "devices": ("Devices of all nodes by resource and state.", ("resource_name", "state")),
+    "served_devices": (
+        "Devices of all nodes by who gives them out, resource and state: nodedevice, kubelet or dra, as agents say.",
+        ("served_by", "resource_name", "state"),
+    ),
+    "allocated_devices": (
+        "Devices allocated to pods, by the pods' namespace; devices that an over-long NodeDevice omits are not counted.",
+        ("namespace", "resource_name"),
+    ),
+    "conflicts": ("NodeDevices whose name another field manager owns on the Node.", ()),
+    "conflicts_by_node": (
+        "The same, on each node that has any. Bounded: see omitted_series.",
+        ("node", "resource_name"),
+    ),
+    "cordons": (
+        "Entries in spec.cordonedDevices, on each node that has any. Bounded: see omitted_series.",
+        ("node", "resource_name"),
+    ),
+    "not_ready": (
+        "1 for each NodeDevice that is not Ready and should be; reason is the first problem. Bounded: see omitted_series.",
+        ("node", "resource_name", "reason"),
+    ),
+    "unhealthy_devices": (
+        "Devices that are not healthy, on each node that has any. Bounded: see omitted_series.",
+        ("node", "resource_name"),
+    ),
+}
+_BY_NODE: Final = tuple(suffix for suffix, (_, labels) in _FAMILIES.items() if "node" in labels)
 
+
+class InventoryCollector:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        counts = _Counts(self._cache.node_devices.values())
-        yield _family(
-            "nodedevice_operator_nodedevices",
-            "NodeDevices by resource and whether they are ready.",
-            ("resource_name", "ready"),
-            counts.node_devices,
-        )
-        yield _family(
-            "nodedevice_operator_devices",
-            "Devices of all nodes by resource and state.",
-            ("resource_name", "state"),
-            counts.devices,
-        )
-        yield _family(
-            "nodedevice_operator_served_devices",
-            "Devices of all nodes by who gives them out, resource and state: nodedevice, kubelet or dra, as agents say.",
-            ("served_by", "resource_name", "state"),
-            counts.served,
-        )
-        yield _family(
-            "nodedevice_operator_allocated_devices",
-            "Devices allocated to pods, by the pods' namespace; devices that an over-long NodeDevice omits are not counted.",
-            ("namespace", "resource_name"),
-            _largest(counts.held),
-        )
-        yield GaugeMetricFamily(
-            "nodedevice_operator_conflicts",
-            "NodeDevices whose name another field manager owns on the Node.",
-            value=sum(counts.conflicts.values()),
-        )
-        yield _family(
-            "nodedevice_operator_conflicts_by_node",
-            "The same, on each node that has any. Bounded: see omitted_series.",
-            ("node", "resource_name"),
-            _first(counts.conflicts),
-        )
-        yield _family(
-            "nodedevice_operator_cordons",
-            "Entries in spec.cordonedDevices, on each node that has any. Bounded: see omitted_series.",
-            ("node", "resource_name"),
-            _first(counts.cordons),
-        )
-        yield _family(
-            "nodedevice_operator_not_ready",
-            "1 for each NodeDevice that is not Ready and should be; reason is the first problem. Bounded: see omitted_series.",
-            ("node", "resource_name", "reason"),
-            _first(counts.not_ready),
-        )
-        yield _family(
-            "nodedevice_operator_unhealthy_devices",
-            "Devices that are not healthy, on each node that has any. Bounded: see omitted_series.",
-            ("node", "resource_name"),
-            _first(counts.unhealthy),
-        )
-        by_node = (counts.not_ready, counts.unhealthy, counts.conflicts, counts.cordons)
-        omitted = sum(max(0, len(series) - MOST_WITH_PROBLEMS) for series in by_node)
+        counts = _counts(self._cache.node_devices.values())
+        for suffix, (sentence, labels) in _FAMILIES.items():
+            yield _family(f"nodedevice_operator_{suffix}", sentence, labels, _limited(suffix, counts[suffix]))
+        omitted = sum(max(0, len(counts[suffix]) - MOST_WITH_PROBLEMS) for suffix in _BY_NODE)
         yield GaugeMetricFamily(
             "nodedevice_operator_omitted_series", "Series by node that were omitted as too many.", value=omitted
         )
 
 
-class _Counts:
-    """Counts over all NodeDevices, by labels; not_ready and unhealthy have one series for each node with a problem."""
-
-    def __init__(self, records: list[NodeDeviceRecord]) -> None:
-        self.node_devices: Series = Counter()
-        self.devices: Series = Counter()
-        self.held: Series = Counter()
-        self.not_ready: Series = Counter()
-        self.unhealthy: Series = Counter()
-        self.served: Series = Counter()
-        self.conflicts: Series = Counter()
-        self.cordons: Series = Counter()
-        # a driver may have many pools of any name: resources that pods name come first
-        of_dra = {record.resource for record in records if record.served_by == names.SERVED_BY_DRA}
-        resources = [*sorted({record.resource for record in records} - of_dra), *sorted(of_dra)]
-        names_of = {name: name if place < MOST_RESOURCES else OTHER for place, name in enumerate(resources)}
-        for record in records:
-            self._add(record, names_of[record.resource])
-
-    def _add(self, record: NodeDeviceRecord, name: str) -> None:
-        ready = record.conditions.get(names.Condition.READY)
-        self.node_devices[name, ready.status if ready else "Unknown"] += 1
-        if ready is not None and ready.status != "True" and not record.is_unready_by_intent:
-            self.not_ready[record.node, name, ready.reason] = 1
-        if record.broken:
-            self.unhealthy[record.node, name] += record.broken
-        for state in STATES:
-            self.devices[name, state] += getattr(record, state)
-        for namespace, number in _held(record):
-            self.held[namespace, name] += number
-        for state in _STATES_OF_SERVED:
-            self.served[_served_by(record), name, state] += getattr(record, state)
-        if record.is_condition(names.Condition.CONFLICT, "True"):
-            self.conflicts[record.node, name] += 1
-        if record.cordons and not record.is_only_shown:
-            self.cordons[record.node, name] += record.cordons
+def _counts(records: list[NodeDeviceRecord]) -> dict[str, Series]:
+    """By family and labels."""
+    counts: dict[str, Series] = {suffix: Counter() for suffix in _FAMILIES}
+    counts["conflicts"][()] = 0
+    # a driver may have many pools of any name: resources that pods name come first
+    of_dra = {record.resource for record in records if record.served_by == names.SERVED_BY_DRA}
+    resources = [*sorted({record.resource for record in records} - of_dra), *sorted(of_dra)]
+    names_of = {name: name if place < MOST_RESOURCES else OTHER for place, name in enumerate(resources)}
+    for record in records:
+        _add(counts, record, names_of[record.resource])
+    return counts
 
 
-def _served_by(record: NodeDeviceRecord) -> str:
-    """A known word: an agent could report any."""
-    return record.served_by if record.served_by in _SERVED_BY else OTHER
+def _add(counts: dict[str, Series], record: NodeDeviceRecord, name: str) -> None:
+    ready = record.conditions.get(names.Condition.READY)
+    counts["nodedevices"][name, ready.status if ready else "Unknown"] += 1
+    if ready is not None and ready.status != "True" and not record.is_unready_by_intent:
+        counts["not_ready"][record.node, name, ready.reason] = 1
+    if record.broken:
+        counts["unhealthy_devices"][record.node, name] += record.broken
+    for state in STATES:
+        counts["devices"][name, state] += getattr(record, state)
+    for namespace, number in _held(record):
+        counts["allocated_devices"][namespace, name] += number
+    # an agent could report any word
+    served_by = record.served_by if record.served_by in _SERVED_BY else OTHER
+    for state in _STATES_OF_SERVED:
+        counts["served_devices"][served_by, name, state] += getattr(record, state)
+    if record.is_condition(names.Condition.CONFLICT, "True"):
+        counts["conflicts"][()] += 1
+        counts["conflicts_by_node"][record.node, name] += 1
+    if record.cordons and not record.is_only_shown:
+        counts["cordons"][record.node, name] += record.cordons
 
 
 def _held(record: NodeDeviceRecord) -> Iterator[tuple[str, int]]:
@@ -166,6 +135,12 @@ def _largest(held: Series) -> Series:
 def _first(series: Series) -> Series:
     """As many as allowed, by name, so that a node with a lasting problem does not come and go with the others."""
     return Counter(dict(sorted(series.items())[:MOST_WITH_PROBLEMS]))
+
+
+def _limited(suffix: str, series: Series) -> Series:
+    if suffix == "allocated_devices":
+        return _largest(series)
+    return _first(series) if suffix in _BY_NODE else series
 
 
 def _family(name: str, sentence: str, labels: tuple[str, ...], counts: Series) -> GaugeMetricFamily:

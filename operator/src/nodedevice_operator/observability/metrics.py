@@ -10,20 +10,30 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.observability.inventory import InventoryCollector
 
 
-class Metrics:
-    """Counters and histograms of the operator; gauges are computed from the cache at every scrape."""
+class ProgramMetrics:
+    """Metrics that operator and extender have alike. program: the word in their names."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str) -> None:
         self.registry = prometheus_client.CollectorRegistry()
-        counter = partial(prometheus_client.Counter, registry=self.registry)
-        gauge = partial(prometheus_client.Gauge, registry=self.registry)
-        histogram = partial(prometheus_client.Histogram, registry=self.registry)
+        self._counter = partial(prometheus_client.Counter, registry=self.registry)
+        self._gauge = partial(prometheus_client.Gauge, registry=self.registry)
+        self._histogram = partial(prometheus_client.Histogram, registry=self.registry)
         # memory and CPU of this process, which have budgets
         prometheus_client.ProcessCollector(registry=self.registry)
-        self.registry.register(TaskFailures("nodedevice_operator"))
-        gauge("nodedevice_operator_info", "1; the release of this operator.", ["version"]).labels(
-            version=__version__
-        ).set(1)
+        self.registry.register(TaskFailures(f"nodedevice_{program}"))
+        info = self._gauge(f"nodedevice_{program}_info", f"1; the release of this {program}.", ["version"])
+        info.labels(version=__version__).set(1)
+        self.writes = self._counter(
+            f"nodedevice_{program}_api_writes_total",
+            "Write requests sent to the API server, by kind and outcome: ok, or the kind of error.",
+            ["kind", "verb", "outcome"],
+        )
+
+
+class Metrics(ProgramMetrics):
+    def __init__(self) -> None:
+        super().__init__("operator")
+        counter, gauge, histogram = self._counter, self._gauge, self._histogram
         self.reconcile_seconds = histogram(
             "nodedevice_operator_reconcile_duration_seconds",
             "Duration of one reconcile of one node, writes included.",
@@ -41,11 +51,6 @@ class Metrics:
         )
         self.reconcile_failures = counter(
             "nodedevice_operator_reconcile_failures_total", "Reconciles of a node that failed and are retried."
-        )
-        self.writes = counter(
-            "nodedevice_operator_api_writes_total",
-            "Write requests sent to the API server, by kind and outcome: ok, or the kind of error.",
-            ["kind", "verb", "outcome"],
         )
         self.drift_repairs = counter(
             "nodedevice_operator_drift_repairs_total",
@@ -73,5 +78,4 @@ class Metrics:
         self.leader = gauge("nodedevice_operator_leader", "1 while this process may write.")
 
     def watch(self, cache: Cache) -> None:
-        """Count the objects in `cache` at every scrape."""
         self.registry.register(InventoryCollector(cache))

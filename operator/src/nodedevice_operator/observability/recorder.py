@@ -1,16 +1,12 @@
 """Posts Kubernetes Events in the background. A failed Event is dropped and counted, and delays nothing.
 
 Equal transitions of a node's devices within a second become one Event with their number. The same Event some minutes later raises
-the count of the first. A flood is posted at a bounded rate, and gathers meanwhile. The last Event about a device shows its last
-state: a reversal posts the gathering Event first.
+the count of the first. The last Event about a device shows its last state: a reversal posts the gathering Event first. An ongoing
+state is named after its content: the API server keeps it for an hour, and until then rejects a second one of that name.
 
-An ongoing state may have been reported by an earlier process. Such an Event is named after its content: the API server keeps it
-for an hour, and until then rejects a second one of that name.
-
-Routine Events, such as that a number changed, gather for longer and have a rate of their own. Beyond that rate, as when a whole
-fleet is installed or loses its agents, they are counted by resource, and posted once a minute as one Event for all nodes. If too
-many other Events wait, the oldest are counted by reason. Nodes take turns, so the Events of one agent never delay another node's.
-For one node a few hundred are posted one by one, and then one a second; the rest is counted as well.
+Floods are posted at a bounded rate. Routine Events, such as that a number changed, gather for longer and have a rate of their own;
+beyond it they are counted by resource, and posted once a minute as one Event for all nodes. If too many other Events wait, the
+oldest are counted by reason. Nodes take turns, and each has a rate of its own, so one agent never delays another node's Events.
 
 While another operator leads, it posts the same Events. A standby keeps the newest, for the gap without a leader.
 """
@@ -27,11 +23,11 @@ from typing import Any, Final
 from nodedevice_api import names
 from nodedevice_common.pacing import TokenBucket
 from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
-from nodedevice_kube.paths import MERGE_PATCH, segment
+from nodedevice_kube.paths import MERGE_PATCH, Resource
 from nodedevice_kube.retries import Retries
 
-from nodedevice_operator.kube.client import CORE, now_text
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.client import now_text
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.kube.retrying import retrying
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -88,6 +84,7 @@ _Key = tuple[About, str, str]
 # an Event that more may be merged into, until its timer fires
 _Gathering = tuple[Event, asyncio.TimerHandle]
 _SeriesKey = tuple[str, str, str]
+_EVENTS: Final = Resource("v1", "events", is_namespaced=True)
 
 
 class EventsApi(Requests):
@@ -95,21 +92,18 @@ class EventsApi(Requests):
 
     async def post_event(self, event: Event, suffix: str) -> None:
         """Create an Event. suffix: makes its name unique. Raises Conflict when there is one of that name."""
-        await self._client.request("POST", "events", _path(event), body=_encode(event, suffix))
+        where = at(_EVENTS, namespace=_namespace(event))
+        await self._client.request("POST", *where, body=_encode(event, suffix))
 
     async def repeat_event(self, event: Event, suffix: str, count: int) -> None:
         """Raises the count of an Event that was posted with that suffix. Raises NotFound."""
-        path = f"{_path(event)}/{segment(_name(event, suffix))}"
+        where = at(_EVENTS, _name(event, suffix), _namespace(event))
         body = {"count": count, "lastTimestamp": now_text()}
-        await self._client.request("PATCH", "events", path, body=body, content_type=MERGE_PATCH)
+        await self._client.request("PATCH", *where, body=body, content_type=MERGE_PATCH)
 
 
 def _namespace(event: Event) -> str:
     return event.about.namespace or "default"
-
-
-def _path(event: Event) -> str:
-    return f"{CORE}/namespaces/{segment(_namespace(event))}/events"
 
 
 def _name(event: Event, suffix: str) -> str:
@@ -141,8 +135,6 @@ def _encode(event: Event, suffix: str) -> dict[str, Any]:
 
 
 class EventRecorder:
-    """A queue of Events and the task that posts them."""
-
     def __init__(
         self, api: EventsApi, metrics: Metrics, fence: WriteFence, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -168,7 +160,6 @@ class EventRecorder:
         self._too_late: deque[tuple[float, Event]] = deque(maxlen=_MOST_STANDBY)
 
     def on_update(self, _: str, before: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
-        """A NodeDevice changed: report its transitions."""
         for event in transitions(before, now) if now is not None else ():
             self.post(event)
 
@@ -194,7 +185,6 @@ class EventRecorder:
             self.post(event)
 
     async def work(self) -> None:
-        """Post one Event after the other, for ever."""
         while True:
             event = await self._queue.get()
             try:
@@ -334,7 +324,6 @@ def _named_by(event: Event) -> str:
 
 
 async def _retrying(send: Callable[[], Awaitable[None]]) -> None:
-    """Send it, and retry while the API server is unreachable or busy."""
     # forbidden as well: an API server that has just started has not read the roles yet
     transient = (Unreachable, Unavailable, Forbidden)
     await retrying(send, transient, Retries(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS), most=_ATTEMPTS)

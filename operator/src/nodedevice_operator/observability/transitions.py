@@ -12,13 +12,7 @@ from nodedevice_api import names
 from nodedevice_api.nodedevice import Waiting
 
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
-from nodedevice_operator.observability.aggregates import (
-    CORDONED,
-    HEALTHY_AGAIN,
-    UNCORDONED,
-    UNHEALTHY,
-    DeviceAggregate,
-)
+from nodedevice_operator.observability.aggregates import CORDONED, HEALTHY_AGAIN, UNCORDONED, UNHEALTHY, DeviceAggregate
 from nodedevice_operator.observability.events import (
     NEEDS_ATTENTION,
     NORMAL,
@@ -79,8 +73,8 @@ def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
 
 def _needs_attention(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     """A problem of a plugin that serves, or of the agent itself, that an administrator has to fix."""
-    before, now = (record.conditions.get(names.Condition.REGISTERED) for record in (old, new))
-    if now is None or now.reason not in NEEDS_ATTENTION or (before is not None and before.reason == now.reason):
+    now = new.conditions.get(names.Condition.REGISTERED)
+    if now is None or now.reason not in NEEDS_ATTENTION or now.reason == old.reason_of(names.Condition.REGISTERED):
         return
     yield Event(about_node_device(new), WARNING, now.reason, f"{new.resource} on {new.node}: {now.message}")
 
@@ -165,10 +159,7 @@ def _recovered(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
 
 
 def _unnamed(old: NodeDeviceRecord, new: NodeDeviceRecord, failed: int, recovered: int) -> tuple[int, int]:
-    """How many more must have failed, and recovered, by the totals, which count all devices, listed or not.
-
-    failed, recovered: how many are known by their IDs.
-    """
+    """How many more must have failed, and recovered, by the totals. failed, recovered: how many are known by their IDs."""
     if not (old.devices_omitted or new.devices_omitted):
         return 0, 0
     more = new.broken - old.broken - (failed - recovered)

@@ -9,21 +9,15 @@ from nodedevice_api import names
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import ConditionStatus
 from nodedevice_kube.api_errors import ApiError, NotFound
-from nodedevice_kube.paths import segment
 
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.capacity.reconciler import CapacityOutcome
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, now_text
+from nodedevice_operator.kube.client import now_text
 from nodedevice_operator.kube.decode import decode_record
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import NODEDEVICES, Requests, at
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
-from nodedevice_operator.objects.nodedevice import (
-    NodeDeviceRecord,
-    StoredCondition,
-    is_real,
-    node_device_record,
-)
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition, is_real, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.reconcile import conditions
@@ -45,16 +39,10 @@ class ConditionsMemory:
 
 
 class ConditionsApi(Requests):
-    """Writes conditions of NodeDevices."""
-
     async def apply_conditions(
         self, record: NodeDeviceRecord, conditions: Mapping[str, StoredCondition]
     ) -> NodeDeviceRecord:
-        """Write all the operator's conditions of this NodeDevice; return the object after the write. Only the operator owns these
-        types.
-
-        Raises NotFound when it is gone, also when another object has its name by now.
-        """
+        """Writes all the operator's conditions; returns the object then. Raises NotFound also if another object has the name."""
         written = await self._apply_by_name(record.name, conditions)
         if written.uid != record.uid:
             # The API server ignores a uid in the status of a custom resource (1.37). Conditions decided for the deleted object
@@ -64,7 +52,6 @@ class ConditionsApi(Requests):
         return written
 
     async def _apply_by_name(self, name: str, conditions: Mapping[str, StoredCondition]) -> NodeDeviceRecord:
-        path = f"{OWN}/{names.NODE_DEVICES}/{segment(name)}/status"
         encoded = [
             ConditionStatus(
                 type=kind,
@@ -82,14 +69,12 @@ class ConditionsApi(Requests):
             "metadata": {"name": name},
             "status": {"conditions": encoded},
         }
-        data = await self._apply(f"{names.NODE_DEVICES}/status", path, body, force=True)
+        data = await self._apply(*at(NODEDEVICES, name, subresource="status"), body, force=True)
         return decode_record("PATCH", names.NODE_DEVICES, data, NodeDeviceSchema, node_device_record)
 
 
 @dataclass(eq=False)
 class ConditionsReconciler:
-    """Conditions of one node's NodeDevices at a time."""
-
     cache: Cache
     api: ConditionsApi
     agents: AgentMonitor

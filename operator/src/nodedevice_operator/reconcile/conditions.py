@@ -129,10 +129,7 @@ def can_stay(record: NodeDeviceRecord) -> bool:
 
 
 def changed(record: NodeDeviceRecord, wanted: Mapping[str, DesiredCondition], now: str) -> dict[str, StoredCondition]:
-    """All the operator's conditions by type if any differs from the stored one, else {}.
-
-    now: the API's timestamp, for conditions whose status changes.
-    """
+    """All the operator's conditions by type if any differs from the stored one, else {}. now: the API's timestamp."""
     values = {kind: _value(record, kind, wanted[kind], now) for kind in names.OPERATOR_CONDITIONS}
     return {} if values.items() <= record.conditions.items() else values
 
@@ -263,8 +260,10 @@ def _ready(
     attention = unhealthy or (registered if registered.reason in NEEDS_ATTENTION else None)
     if attention is not None:
         return _like(attention, "True")
-    uninjected = _uninjected(record)
-    message = uninjected.message if uninjected is not None else "pods can use this resource on this node"
+    message = "pods can use this resource on this node"
+    if record.reason_of(Condition.INJECTABLE) == Reason.RUNTIME_NONE:
+        # without injection at an administrator's request
+        message = record.conditions[Condition.INJECTABLE].message
     return DesiredCondition("True", Reason.READY, message)
 
 
@@ -274,14 +273,7 @@ def _all_cordoned(record: NodeDeviceRecord) -> DesiredCondition:
     return DesiredCondition("False", Reason.ALL_CORDONED, f"{cordoned}, so no more pods get one")
 
 
-def _uninjected(record: NodeDeviceRecord) -> StoredCondition | None:
-    """The condition Injectable, if devices are advertised without injection at an administrator's request."""
-    injectable = record.conditions.get(Condition.INJECTABLE)
-    return injectable if injectable is not None and injectable.reason == Reason.RUNTIME_NONE else None
-
-
 def _failed(record: NodeDeviceRecord, kind: str) -> StoredCondition | None:
-    """The agent's condition of that type, if it is False."""
     return record.conditions[kind] if record.is_condition(kind, "False") else None
 
 

@@ -15,14 +15,13 @@ from nodedevice_api import names
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 from nodedevice_kube.api_errors import ApiError, NotFound
-from nodedevice_kube.paths import segment
 
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN
 from nodedevice_operator.kube.decode import decode
-from nodedevice_operator.kube.requests import Requests
-from nodedevice_operator.objects.meta import ObjectMetadata, Schema
+from nodedevice_operator.kube.requests import NODEDEVICES, Requests, at
+from nodedevice_operator.objects.meta import Schema
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceMetadata, StatusWriter
 from nodedevice_operator.observability.aggregates import some
 from nodedevice_operator.observability.events import NORMAL, Event, EventReason, about_node_device
 from nodedevice_operator.observability.recorder import EventRecorder
@@ -49,16 +48,6 @@ class _Key(Schema):
     id: str
 
 
-class _Fields(Schema):
-    manager: str = ""
-    operation: str = ""
-    fields: msgspec.Raw = msgspec.field(name="fieldsV1", default_factory=lambda: msgspec.Raw(b"{}"))
-
-
-class _Metadata(ObjectMetadata):
-    managed_fields: list[_Fields] = []
-
-
 class _Spec(Schema):
     cordoned_devices: list[Cordon] = []
 
@@ -68,9 +57,7 @@ class _Status(Schema):
 
 
 class CordonsSchema(Schema):
-    """The fields of a NodeDevice about cordons."""
-
-    metadata: _Metadata
+    metadata: NodeDeviceMetadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
@@ -83,11 +70,11 @@ class CordonsMemory:
 
 
 class CordonsApi(Requests):
-    """Reads and writes spec.cordonedDevices."""
-
     async def read_cordons(self, record: NodeDeviceRecord) -> CordonsSchema:
         """Raises NotFound when it is gone, also when another object has its name by now."""
-        found = decode("GET", names.NODE_DEVICES, await self._client.request("GET", *_path(record)), CordonsSchema)
+        found = decode(
+            "GET", names.NODE_DEVICES, await self._client.request("GET", *at(NODEDEVICES, record.name)), CordonsSchema
+        )
         if found.metadata.uid != record.uid:
             raise NotFound("GET", names.NODE_DEVICES, f"{record.name} is another object by now")
         return found
@@ -101,17 +88,11 @@ class CordonsApi(Requests):
             "metadata": {"name": record.name, "uid": meta.uid, "resourceVersion": meta.resource_version},
             "spec": {"cordonedDevices": cordons},
         }
-        await self._apply(*_path(record), body, force=False, manager=names.CORDONS_FIELD_MANAGER)
-
-
-def _path(record: NodeDeviceRecord) -> tuple[str, str]:
-    return names.NODE_DEVICES, f"{OWN}/{names.NODE_DEVICES}/{segment(record.name)}"
+        await self._apply(*at(NODEDEVICES, record.name), body, force=False, manager=names.CORDONS_FIELD_MANAGER)
 
 
 @dataclass(eq=False)
 class CordonReconciler:
-    """Cordons of one node's NodeDevices at a time."""
-
     cache: Cache
     api: CordonsApi
     recorder: EventRecorder
@@ -175,7 +156,7 @@ def _named(cordon: Cordon) -> str:
     return f"{cordon['id']} (by {cordon['by']})" if cordon.get("by") else cordon["id"]
 
 
-def _owned_ids(entry: _Fields) -> list[str]:
+def _owned_ids(entry: StatusWriter) -> list[str]:
     """Device IDs of the cordons that our manager owns, as managedFields names the entries of a list."""
     if (entry.manager, entry.operation) != (names.CORDONS_FIELD_MANAGER, "Apply"):
         return []

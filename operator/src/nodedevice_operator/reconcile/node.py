@@ -1,10 +1,8 @@
 """Reconciles one node: its capacity first, as pods wait for it, then its PodDevices and the conditions of its NodeDevices.
 
 Does nothing before every list is complete, that of the agents' Leases among them: server-side apply removes from a Node what
-an apply leaves out, and a PodDevice that no known NodeDevice calls for would be deleted.
-
-A rejected write stops nothing else: a Node that cannot be written has pods and conditions all the same, and a NodeDevice whose
-conditions are rejected has neighbours. The first failure is raised at the end, so that all of it is retried.
+an apply leaves out, and a PodDevice that no known NodeDevice calls for would be deleted. A rejected write stops nothing else: the
+first failure is raised at the end, so that all of it is retried.
 """
 
 import time
@@ -44,8 +42,6 @@ class NodeMemory:
 
 @dataclass(eq=False, slots=True)
 class NodeReconciler:
-    """The work queue calls `reconcile` with the name of a node."""
-
     cache: Cache
     agents: AgentMonitor
     capacity: CapacityReconciler
@@ -60,7 +56,6 @@ class NodeReconciler:
     _memories: dict[str, NodeMemory] = field(default_factory=dict, init=False)
 
     def changed(self, node: str) -> None:
-        """Something about that node changed."""
         if self.fence.is_open or self.cache.knows(node):
             self.queue.enqueue(node)
         else:
@@ -69,11 +64,7 @@ class NodeReconciler:
             self._memories.pop(node, None)
 
     def take_over(self, another_wrote: bool, nobody_since: float) -> None:
-        """Begin to lead, for the first time or again.
-
-        another_wrote: another operator wrote to the API meanwhile. Then it starts as after a restart, with every node: first the
-        nodes that changed since `nobody_since`, by the fence's clock. Otherwise it continues with the queue.
-        """
+        """another_wrote: starts as after a restart, first with nodes that changed since `nobody_since`; otherwise continues."""
         if another_wrote:
             self._memories.clear()
             self.queue.restart(self.cache.names_of_nodes(), nobody_since)
@@ -81,10 +72,7 @@ class NodeReconciler:
             self.queue.resume()
 
     async def reconcile(self, node: str) -> float | None:
-        """Brings one node to the state of its NodeDevices; returns in how many seconds to reconcile it again, if needed.
-
-        Raises ApiError if a step fails; earlier steps stay done, and later ones are enqueued.
-        """
+        """Returns in how many seconds to reconcile it again, if needed. Raises ApiError if a step fails."""
         is_ready = self.cache.is_complete and self.agents.has_listed
         if not is_ready or self.cache.nodes.is_invalid(node):
             return None

@@ -1,23 +1,20 @@
-"""Creates, updates and deletes the PodDevices of one node, as planned.
-
-A pod is read once, before its PodDevice is created: it must be that pod, on that node. Pods are never listed or watched.
-"""
+"""Writes the PodDevices of one node, as planned. A pod is read once before: it must be that pod, on that node."""
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from nodedevice_api import names
 from nodedevice_api.poddevice import PodDeviceSpec, PodDeviceStatus
 from nodedevice_kube.api_errors import ApiError, Conflict, NotFound
-from nodedevice_kube.paths import segment
 
 from nodedevice_operator.capacity.decide import is_reported
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, Client
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import decode_record
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import PODDEVICES, Requests, at
 from nodedevice_operator.objects.instance import owned
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSchema, pod_device_record
@@ -32,11 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class PodDeviceMemory:
-    """The state of the pods of one node between two reconciles.
-
-    gone: pod UIDs that get no PodDevice: deleted, or on another node. refused: pod UIDs whose allocation was reported as refused.
-    announced: pod UIDs and resources whose allocation was reported on the pod.
-    """
+    """Pod UIDs. gone: deleted, or on another node. refused, announced: reported on the NodeDevice, or on the pod by resource."""
 
     has_reconciled: bool = False
     gone: set[str] = field(default_factory=set)
@@ -45,30 +38,21 @@ class PodDeviceMemory:
 
 
 class PodDevicesApi(Requests):
-    """Writes PodDevices. instance: as in the settings."""
-
     def __init__(self, client: Client, instance: str = "") -> None:
         super().__init__(client)
         self._instance = instance
 
     async def apply_pod_device(self, wanted: DesiredPodDevice, uid: str | None) -> PodDeviceRecord:
-        """Create or update a PodDevice; return the object after the write.
-
-        uid: of the object to update; None creates one. Raises Conflict when the object of that uid is gone.
-        """
-        path = _path(wanted.namespace, wanted.name)
-        data = await self._apply(names.POD_DEVICES, path, encode(wanted, uid, self._instance), force=True)
+        """Creates it, or updates that of `uid`; returns the object then. Raises Conflict when the object of that uid is gone."""
+        where = at(PODDEVICES, wanted.name, wanted.namespace)
+        data = await self._apply(*where, encode(wanted, uid, self._instance), force=True)
         return decode_record("PATCH", names.POD_DEVICES, data, PodDeviceSchema, pod_device_record)
 
     async def delete_pod_device(self, record: PodDeviceRecord) -> None:
-        """Delete this PodDevice. Raises NotFound when it is gone, Conflict when another object has its name."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": record.uid}}
-        path = _path(record.namespace, record.name)
-        await self._client.request("DELETE", names.POD_DEVICES, path, body=body)
+        await self._delete(*at(PODDEVICES, record.name, record.namespace), uid=record.uid)
 
 
 def encode(wanted: DesiredPodDevice, uid: str | None, instance: str = "") -> dict[str, Any]:
-    """The body of an apply. uid: the object's; None to create it."""
     content = wanted.content
     return {
         "apiVersion": names.API_VERSION,
@@ -85,14 +69,8 @@ def encode(wanted: DesiredPodDevice, uid: str | None, instance: str = "") -> dic
     }
 
 
-def _path(namespace: str, name: str) -> str:
-    return f"{OWN}/namespaces/{segment(namespace)}/{names.POD_DEVICES}/{segment(name)}"
-
-
 @dataclass(eq=False)
 class PodDeviceReconciler:
-    """PodDevices of one node at a time."""
-
     cache: Cache
     api: PodDevicesApi
     recorder: EventRecorder
@@ -104,23 +82,24 @@ class PodDeviceReconciler:
         self._prepare(wanted, memory)
         store = self.cache.pod_devices
         plan = pod_devices.plan(wanted, store.by_key, store.of_node(node), may_delete=may_delete)
-        steps = [
-            *(self._delete(record) for record in plan.delete),
-            *(self._update(each, stored, memory) for each, stored in plan.update),
+        steps: list[Callable[[], Awaitable[None]]] = [
+            *(partial(self._delete, record) for record in plan.delete),
+            *(partial(self._update, pod, stored, memory) for pod, stored in plan.update),
             *(
-                self._create(each, replaced, usable, memory)
-                for each, replaced in plan.create
-                if each.pod_uid not in memory.gone
+                partial(self._create, pod, replaced, usable, memory)
+                for pod, replaced in plan.create
+                if pod.pod_uid not in memory.gone
             ),
         ]
         failures: list[ApiError] = []
         for step in steps:
             if turn.is_over():
-                step.close()
-                continue
+                break
             turn.spend()
-            if failure := await _attempt(step):
-                failures.append(failure)
+            try:
+                await step()
+            except ApiError as error:
+                failures.append(error)
         memory.has_reconciled = True
         if failures:
             # every pod was tried: a rejected one delays no other
@@ -222,11 +201,3 @@ class PodDeviceReconciler:
         about = about_pod(wanted.namespace, wanted.name, wanted.pod_uid, wanted.content.node)
         message = pod_devices.sentence(wanted, new)
         self.recorder.post(Event(about, NORMAL, EventReason.DEVICES_ALLOCATED, message))
-
-
-async def _attempt(step: Awaitable[None]) -> ApiError | None:
-    try:
-        await step
-    except ApiError as error:
-        return error
-    return None

@@ -77,11 +77,7 @@ def plan(
     *,
     may_delete: bool,
 ) -> Plan:
-    """Compare the desired PodDevices with the existing ones.
-
-    existing: PodDevices by key, of all nodes. of_node: the ones that name this node.
-    may_delete: False while some NodeDevice of the node has no status yet.
-    """
+    """existing: by key, of all nodes. of_node: of this one. may_delete: False while some NodeDevice of it has no status yet."""
     create: list[tuple[DesiredPodDevice, PodDeviceRecord | None]] = []
     update: list[tuple[DesiredPodDevice, PodDeviceRecord]] = []
     desired_keys: set[tuple[Key, str]] = set()
@@ -196,7 +192,6 @@ def _distinct(entries: list[HeldParts]) -> int:
 
 
 def _health(containers: tuple[HoldingContainer, ...], held: list[tuple[NodeDeviceRecord, AllocationRecord]]) -> str:
-    """Which devices are not healthy."""
     broken: dict[str, set[str]] = defaultdict(set)
     for container in containers:
         for resource in container.resources:

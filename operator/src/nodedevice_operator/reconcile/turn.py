@@ -1,8 +1,4 @@
-"""How much of a node's conditions, PodDevices and cordons is written in one reconcile, and in all.
-
-An agent's token may write objects of its node without end, and each may call for a write, or for a read of a pod. A node has as
-many requests at once as its objects can need, and few a second beyond.
-"""
+"""How much of a node is written in one reconcile: an agent's token may write objects of its node without end."""
 
 import time
 from collections.abc import Callable
@@ -55,7 +51,6 @@ class Turn:
         return self._is_cut or self.must_end()
 
     def spend(self) -> None:
-        """A request is about to be sent."""
         self.budget.spend()
 
     def wait_seconds(self) -> float | None:

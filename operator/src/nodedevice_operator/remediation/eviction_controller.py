@@ -13,11 +13,10 @@ from typing import Final
 
 from nodedevice_common.tasks import apart
 from nodedevice_kube.api_errors import ApiError, Conflict, NotFound, NotLeading
-from nodedevice_kube.paths import segment
+from nodedevice_kube.paths import PODS
 
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import CORE
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import is_real
 from nodedevice_operator.observability.events import WARNING, Event, EventReason, about_pod
@@ -30,21 +29,15 @@ _POLL_SECONDS: Final = 2.0
 
 
 class EvictionsApi(Requests):
-    """Evicts pods by the Eviction API."""
-
     async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
-        """Evict the pod of that uid, if its PodDisruptionBudgets allow it.
-
-        Raises Unavailable while they do not, NotFound when it is gone, Conflict when another pod has its name.
-        """
-        path = f"{CORE}/namespaces/{segment(namespace)}/pods/{segment(name)}/eviction"
+        """Raises Unavailable while a PodDisruptionBudget forbids it, NotFound when it is gone, Conflict for another pod."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        await self._client.request("POST", "pods/eviction", path, body=body)
+        await self._client.request("POST", *at(PODS, name, namespace, "eviction"), body=body)
 
 
 @dataclass(eq=False)
@@ -65,7 +58,6 @@ class EvictionController:
         self._pending = PendingEvictions(self.delay_seconds, self.per_minute, self.clock())
 
     async def work(self) -> None:
-        """Reconcile, wait, and so on, for ever."""
         while True:
             if self.fence.is_open and self.cache.is_complete and "evict" in self.policies.values():
                 await self.reconcile()
@@ -75,7 +67,6 @@ class EvictionController:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def reconcile(self) -> None:
-        """Check every NodeDevice once, and send the evictions that are due."""
         found = candidates(filter(is_real, self.cache.node_devices.counting()), self.policies)
         self._pending.update(found, self.clock())
         for uid in self._pending.due(self.clock()):

@@ -25,8 +25,6 @@ BURST: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidate:
-    """A pod, and the problem of its devices in one sentence."""
-
     namespace: str
     name: str
     uid: str
@@ -44,10 +42,7 @@ class PendingEviction:
 
 
 class PendingEvictions:
-    """All pending evictions by pod UID, at a bounded rate. Times are monotonic seconds.
-
-    delay_seconds: how long a new candidate waits. per_minute: how many at most are sent, after the first BURST.
-    """
+    """By pod UID; monotonic seconds. delay_seconds: of a new candidate. per_minute: how many are sent after the first BURST."""
 
     def __init__(self, delay_seconds: float, per_minute: float, now: float) -> None:
         self._delay_seconds = delay_seconds

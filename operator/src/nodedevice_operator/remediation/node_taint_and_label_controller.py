@@ -12,15 +12,13 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 import msgspec
-from nodedevice_api import names
 from nodedevice_common.tasks import apart
 from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading, Unauthorized
-from nodedevice_kube.paths import MERGE_PATCH, segment
+from nodedevice_kube.paths import NODES
 
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import CORE
 from nodedevice_operator.kube.decode import decode, decode_record
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.node import (
     TAINT,
@@ -42,23 +40,14 @@ _FORBIDDEN_SECONDS: Final = 300.0
 
 
 class NodeLabelsApi(Requests):
-    """Writes the taint and the labels of Nodes."""
-
     async def label_node(self, node: NodeRecord, labels: Mapping[str, str | None]) -> NodeRecord:
-        """Sets these labels of this version of the Node, and removes labels with None; returns the Node after the write.
-
-        Raises Conflict when another client has written the Node since, and NotFound.
-        """
+        """Sets labels of this version of the Node, and removes those with None; returns it then. Raises Conflict and NotFound."""
         metadata = {"uid": node.uid, "resourceVersion": str(node.resource_version), "labels": dict(labels)}
         return await self._merge_node(node.name, {"metadata": metadata})
 
     async def taint_node(self, name: str, uid: str, *, is_tainted: bool) -> NodeRecord:
-        """Add our taint to the Node of that uid, or remove it; return the Node after the write.
-
-        Raises Conflict when another client writes the Node in between, and NotFound.
-        """
-        path = f"{CORE}/nodes/{segment(name)}"
-        node = decode("GET", "nodes", await self._client.request("GET", "nodes", path), NodeSchema)
+        """Adds or removes our taint; returns the Node. Raises Conflict if another client writes it meanwhile, and NotFound."""
+        node = decode("GET", "nodes", await self._client.request("GET", *at(NODES, name)), NodeSchema)
         # the API treats the list as one value: all of it is written, and only onto the version that was read
         taints = [msgspec.to_builtins(taint) for taint in node.spec.taints if taint.key != TAINT]
         taints += [{"key": TAINT, "effect": TAINT_EFFECT}] if is_tainted else []
@@ -66,16 +55,11 @@ class NodeLabelsApi(Requests):
         return await self._merge_node(name, {"metadata": metadata, "spec": {"taints": taints}})
 
     async def _merge_node(self, name: str, patch: Any) -> NodeRecord:
-        query = {"fieldManager": names.OPERATOR_FIELD_MANAGER}
-        path = f"{CORE}/nodes/{segment(name)}"
-        data = await self._client.request("PATCH", "nodes", path, query=query, body=patch, content_type=MERGE_PATCH)
-        return decode_record("PATCH", "nodes", data, NodeSchema, node_record)
+        return decode_record("PATCH", "nodes", await self._merge(*at(NODES, name), patch), NodeSchema, node_record)
 
 
 @dataclass(eq=False)
 class NodeLabelController:
-    """The task."""
-
     cache: Cache
     api: NodeLabelsApi
     fence: WriteFence
@@ -87,7 +71,6 @@ class NodeLabelController:
     _denied: dict[str, tuple[TaintAndLabels, float]] = field(default_factory=dict, init=False)
 
     async def work(self) -> None:
-        """Reconcile every Node, wait, and so on, for ever."""
         while True:
             pause = _POLL_SECONDS
             if self.fence.is_open and self.cache.is_complete:

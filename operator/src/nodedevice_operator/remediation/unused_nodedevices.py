@@ -15,12 +15,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from nodedevice_api import names
+from nodedevice_common.log_once import LogOnce
 from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading
-from nodedevice_kube.paths import segment
 
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import NODEDEVICES, Requests, at
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
@@ -30,6 +29,7 @@ GONE_SECONDS: Final = 3600.0
 # What an agent has ended, where the kubelet counts it: it does so for five minutes more, and the agent would show that.
 BY_KUBELET_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 30.0
+_CANNOT_DELETE: Final = "NodeDevice cannot be deleted; retrying"
 _NO_SLICES: Final = "its DRA driver has no ResourceSlice of the node any more"
 _WHY: Final = {
     names.Reason.NOT_CONFIGURED: "nothing configures it any more",
@@ -38,14 +38,10 @@ _WHY: Final = {
 
 
 class NodeDevicesApi(Requests):
-    """Deletes NodeDevices."""
-
     async def delete_node_device(self, record: NodeDeviceRecord) -> None:
         """Delete this version of the NodeDevice. Raises Conflict when it has changed since, and NotFound."""
-        path = f"{OWN}/{names.NODE_DEVICES}/{segment(record.name)}"
-        exactly = {"uid": record.uid, "resourceVersion": str(record.resource_version)}
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": exactly}
-        await self._client.request("DELETE", names.NODE_DEVICES, path, body=body)
+        version = str(record.resource_version)
+        await self._delete(*at(NODEDEVICES, record.name), uid=record.uid, resourceVersion=version)
 
 
 @dataclass(eq=False, slots=True)
@@ -56,7 +52,7 @@ class GoneNodeDevices:
     api: NodeDevicesApi
     fence: WriteFence
     clock: Callable[[], float] = time.time
-    _is_failure_logged: bool = False
+    _log_once: LogOnce = field(default_factory=lambda: LogOnce(log))
     # names of NodeDevices that were over after a reconcile of their node
     _over: dict[str, None] = field(default_factory=dict)
     _found: asyncio.Event = field(default_factory=asyncio.Event)
@@ -69,11 +65,10 @@ class GoneNodeDevices:
             self._found.set()
 
     async def work(self) -> None:
-        """Deletes due NodeDevices, in rounds."""
         loop = asyncio.get_running_loop()
         while True:
             if await self._try(self.cache.node_devices.values()):
-                self._is_failure_logged = False
+                self._log_once.report(_CANNOT_DELETE, "")
             next_round = loop.time() + _POLL_SECONDS
             while loop.time() < next_round:
                 with suppress(TimeoutError):
@@ -97,7 +92,7 @@ class GoneNodeDevices:
             log.debug("lost the lead; NodeDevices are left to the next leader")
             return False
         except ApiError as error:
-            self._log(error)
+            self._log_once.report(_CANNOT_DELETE, str(error))
             return False
         return True
 
@@ -130,11 +125,6 @@ class GoneNodeDevices:
                 log.info("unused NodeDevice deleted", extra=extra)
         if problem is not None:
             raise problem
-
-    def _log(self, error: ApiError) -> None:
-        if not self._is_failure_logged:
-            self._is_failure_logged = True
-            log.warning("NodeDevice cannot be deleted; retrying", extra={"error": str(error)})
 
 
 def _text(seconds: float) -> str:

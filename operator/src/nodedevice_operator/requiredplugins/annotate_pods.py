@@ -1,11 +1,10 @@
 """Annotates the pods that were created before their resource name was in the policy, before the name's capacity is advertised.
 
-Done once for a name that is new to the policy, not again for one that is advertised already. A rejection is logged once, with the
-remedy, and delays no capacity; a transient failure delays it for a few tries, and an unreachable API server for as long as it
-lasts.
+Done once for a name that is new to the policy. A rejection is logged once, with the remedy, and delays no capacity; a transient
+failure delays it for a few tries, and an unreachable API server for as long as it lasts.
 
-Only pods without a node are listed, page by page, so what runs in the cluster is never listed. They are patched with nothing: an
-empty patch is still an update, so admission policies apply and make the only change.
+Only pods without a node are listed, page by page. They are patched with nothing: an empty patch is still an update, so admission
+policies apply and make the only change.
 """
 
 import asyncio
@@ -15,13 +14,11 @@ from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
-from nodedevice_api import names
 from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
-from nodedevice_kube.paths import MERGE_PATCH, segment
+from nodedevice_kube.paths import PODS
 
-from nodedevice_operator.kube.client import CORE
 from nodedevice_operator.kube.decode import decode
-from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.requests import Requests, at
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
 from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure, Tries, next_tries, to_annotate
 from nodedevice_operator.requiredplugins.policy import is_annotated
@@ -34,31 +31,20 @@ _UNTRIED: Final = Tries()
 
 
 class UnboundPodsApi(Requests):
-    """Requests about pods that are bound to no node."""
-
     async def pages(self) -> AsyncIterator[list[PodRecord]]:
-        """All of them, page by page."""
         query = {"fieldSelector": "spec.nodeName="}
-        async for page in self._pages("pods", f"{CORE}/pods", PodSchema, query):
+        async for page in self._pages(*at(PODS), PodSchema, query):
             yield [pod_record(pod) for pod in page]
 
     async def admit_again(self, pod: PodRecord) -> bool:
-        """Pass that pod through admission once more; return whether it has the annotation then.
-
-        Raises NotFound when it is gone, Conflict when another has its name.
-        """
-        path = f"{CORE}/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
-        query = {"fieldManager": names.OPERATOR_FIELD_MANAGER}
+        """Whether the pod has the annotation after another admission. Raises NotFound when it is gone, Conflict for another pod."""
         # the uid changes nothing: it makes sure that it is that pod
-        patch = {"metadata": {"uid": pod.uid}}
-        data = await self._client.request("PATCH", "pods", path, query=query, body=patch, content_type=MERGE_PATCH)
-        return is_annotated(decode("PATCH", "pods", data, PodSchema).metadata.annotations)
+        data = await self._merge(*at(PODS, pod.name, pod.namespace), {"metadata": {"uid": pod.uid}})
+        return is_annotated(decode("PATCH", "pods", data, PodSchema).metadata.annotations or {})
 
 
 @dataclass(eq=False)
 class PodAnnotator:
-    """Tracks the names whose pods are annotated, and annotates the pods of all others."""
-
     api: UnboundPodsApi
     _: KW_ONLY
     is_on: bool
@@ -82,11 +68,7 @@ class PodAnnotator:
         self._tries = {name: tries for name, tries in self._tries.items() if name in names}
 
     async def annotate(self, in_force: Collection[str], advertised: Collection[str]) -> float | None:
-        """Annotate pods that wait for a name in force; return in how many seconds to retry, None where all is done.
-
-        advertised: names whose pods were annotated before they came onto a Node, unless they were added to the policy since.
-        Raises NotLeading.
-        """
+        """Returns in how many seconds to retry; None if all is done. advertised: names that are done before. Raises NotLeading."""
         due = frozenset(filter(self.lacks, in_force))
         known = (due & frozenset(advertised)) - self._added
         self._done |= known

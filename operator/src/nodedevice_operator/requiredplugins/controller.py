@@ -2,8 +2,7 @@
 
 Before that, pods that already wait for it are annotated too (annotate_pods). It watches foreign changes and deletions, and undoes
 them; the third within a minute is reported, and stays for a while. If the API server has no such policies, or the policy is
-switched off, capacity does not wait for it, and the log names the alternative. Without such policies the condition Advertised names
-it as well.
+switched off, capacity does not wait for it; the log names the alternative, and in the first case the condition Advertised too.
 """
 
 import asyncio
@@ -34,7 +33,9 @@ from nodedevice_operator.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 # Reasons of Advertised of a resource that is not on its Node because of the policy.
-_NOT_GUARDED: Final = frozenset({names.Reason.POLICY_PENDING, names.Reason.TOO_MANY_NAMES, names.Reason.NAME_EXCLUDED})
+_NOT_GUARDED: Final = frozenset(
+    {"", names.Reason.POLICY_PENDING, names.Reason.TOO_MANY_NAMES, names.Reason.NAME_EXCLUDED}
+)
 # A name that no NodeDevice has any more is found by polling: its end is not urgent.
 _POLL_SECONDS: Final = 10.0
 _SOON_SECONDS: Final = 0.25
@@ -96,11 +97,9 @@ class RequiredPluginsController:
             self._wake.set()
 
     def wake(self) -> None:
-        """Reconcile now: this operator has begun to lead."""
         self._wake.set()
 
     async def work(self) -> None:
-        """Keeps the policy equal to the needs of the NodeDevices."""
         if self._watch.state is PolicyState.OFF:
             log.info(
                 "required-plugins policy is off: pods wait for their node's agent only where the runtime requires it",
@@ -119,7 +118,6 @@ class RequiredPluginsController:
             self._wake.clear()
 
     async def watch(self, kind: str) -> None:
-        """Keep the stored state of that object (its plural) current, for ever."""
         await self._watch.watch(kind)
 
     async def _reconcile(self) -> float:
@@ -156,7 +154,9 @@ class RequiredPluginsController:
         """Writes the selected names; returns in how many seconds to reconcile again. Raises NotLeading."""
         stored = self._stored()
         steps = policy.plan(self._selection.names, stored) if self.fence.is_open else {}
-        paused = {kind: self._paused_seconds(kind) for kind, spec in steps.items() if self._is_repair(kind, spec)}
+        # exactly these specs were written before
+        repairs = [kind for kind, spec in steps.items() if kind in self._accepted and self._accepted[kind][0] == spec]
+        paused = {kind: self._paused_seconds(kind) for kind in repairs}
         try:
             for kind, spec in steps.items():
                 if paused.get(kind):
@@ -175,10 +175,6 @@ class RequiredPluginsController:
         self._backoff.reset()
         self._is_failure_logged = False
         return min([_POLL_SECONDS, *filter(None, paused.values())])
-
-    def _is_repair(self, kind: str, spec: Spec | None) -> bool:
-        """Whether exactly that spec was written before."""
-        return kind in self._accepted and self._accepted[kind][0] == spec
 
     def _paused_seconds(self, kind: str) -> float:
         """How long a foreign change of that object stays, as others keep repeating it."""
@@ -236,8 +232,7 @@ class RequiredPluginsController:
         return since is not None and self.clock() - since >= policy.SETTLE_SECONDS
 
     def _stored(self) -> Stored:
-        """The stored specs. A spec unchanged since the operator's write counts as the sent one, so that defaults of the API server
-        stay."""
+        """The stored specs. One unchanged since the operator's write counts as the sent one, so that the API's defaults stay."""
         sent = {kind: ours for kind, (ours, made) in self._accepted.items() if self._watch.specs.get(kind) == made}
         return {**self._watch.specs, **sent}
 
@@ -250,7 +245,6 @@ class RequiredPluginsController:
         return self._backoff.next()
 
     async def _enqueue_pending(self) -> None:
-        """Enqueue the nodes with a NodeDevice that waited for the policy."""
         nodes: dict[str, None] = {}
         async for step in self.cache.node_devices.counting_in_steps():
             nodes.update(dict.fromkeys(record.node for record in step if _is_pending(record)))
@@ -264,8 +258,7 @@ class RequiredPluginsController:
 
 
 def _is_pending(record: NodeDeviceRecord) -> bool:
-    stored = record.conditions.get(names.Condition.ADVERTISED)
-    return record.delivery == names.DELIVERY_NRI and (stored is None or stored.reason in _NOT_GUARDED)
+    return record.delivery == names.DELIVERY_NRI and record.reason_of(names.Condition.ADVERTISED) in _NOT_GUARDED
 
 
 def _contended(kind: str, seconds: int) -> Event:

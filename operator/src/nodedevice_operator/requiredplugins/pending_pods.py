@@ -1,8 +1,4 @@
-"""Which pods a new resource name comes too late for: they were created before it was in the policy.
-
-Such a pod is admitted, asks for the name, waits for capacity, and has no annotation; binding it to a node does not add one.
-Decides also how often and when to retry to have them annotated. Pure.
-"""
+"""Which pods were created before a resource name was in the policy, and when to retry to annotate them. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -28,12 +24,9 @@ _MOST_FAILURES: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class AnnotationFailure:
-    """Why a pod is not annotated; without a pod, why the list failed.
+    """pod: None if the list failed. resources: the affected ones, and maybe others. is_transient: whether a retry may work.
 
-    resources: the affected ones, and maybe others. is_transient: whether a retry may work. is_unreachable: whether the API server
-    does not respond, possibly for long.
-
-    retry_after_seconds: how long the API server asks to wait.
+    is_unreachable: the API server does not respond, possibly for long. retry_after_seconds: how long it asks to wait.
     """
 
     problem: str
@@ -62,10 +55,7 @@ def to_annotate(pods: Iterable[PodRecord], resources: frozenset[str]) -> tuple[P
 
 
 def next_tries(tried: Mapping[str, Tries], troubles: Iterable[AnnotationFailure], now: float) -> dict[str, Tries]:
-    """The resources to retry; the others are done, or were tried often enough.
-
-    tried: resources whose pods have just been tried, with the tries before that. now: monotonic seconds.
-    """
+    """The resources to retry; the others are done, or were tried often enough. tried: just tried. now: monotonic seconds."""
     transient: dict[str, list[AnnotationFailure]] = defaultdict(list)
     for trouble in troubles:
         for resource in trouble.resources & tried.keys() if trouble.is_transient else ():

@@ -89,10 +89,7 @@ def select(
     before: PolicyNames = PolicyNames(),
     now: float = 0.0,
 ) -> PolicyNames:
-    """Select the names of these NodeDevices. One node cannot fill the policy, nor one domain the places of a node.
-
-    patterns: names that an administrator allows. before: the last selection; after a start the stored names. now: seconds.
-    """
+    """One node cannot fill the policy, nor one domain a node's places. patterns: allowed names. before: the last selection."""
     allowed = re.compile("|".join(".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns))
     by_node: dict[str, list[NodeDeviceRecord]] = defaultdict(list)
     for record in candidates:
@@ -150,10 +147,7 @@ def _is_needed(record: NodeDeviceRecord) -> bool:
 
 
 def plan(names: tuple[str, ...], stored: Stored) -> dict[str, Spec | None]:
-    """The writes after which the policy holds exactly these names, in order: the wanted spec by kind, None to delete the object.
-
-    The binding comes last and goes first: without its policy it does nothing.
-    """
+    """The writes that leave exactly these names, in order; None deletes. The binding does nothing without its policy."""
     if not names:
         return {kind: None for kind in (BINDINGS, POLICIES) if stored.get(kind) is not None}
     wanted = {POLICIES: policy_spec(names), BINDINGS: binding_spec()}
@@ -171,10 +165,7 @@ def guarded_by(stored: Stored) -> frozenset[str]:
 
 
 def is_annotated(annotations: Mapping[str, str], longest: float = math.inf) -> bool:
-    """Whether a pod with these annotations names our plugin to the runtime, as the policy makes it: in every key of the annotation.
-
-    longest: values with more characters in all are not read, and the result is False.
-    """
+    """Whether every key of the annotation names our plugin, as the policy makes it. longest: longer values are not read."""
     keys = (ANNOTATION, *(key for key in annotations if key.startswith(f"{ANNOTATION}/")))
     values = [annotations.get(key, "") for key in keys]
     return sum(map(len, values)) <= longest and all(map(_names_us, values))

@@ -1,8 +1,7 @@
 """The stored state of the policy and its binding: whether the API server has such objects at all, and their specs.
 
-Each is read and then watched by its name, the only one that RBAC allows (creation cannot be limited so), so that a foreign change
-or deletion shows at once. The controller stores its own writes here. Discovery is repeated on an API server without such policies:
-it may be upgraded.
+Each is read and then watched by its name, the only one that RBAC allows, so that a foreign change or deletion shows at once. The
+controller stores its own writes here. Discovery is repeated on an API server without such policies: it may be upgraded.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.retrying import retrying
-from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, ResourceList, Schema
+from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, Schema
 from nodedevice_operator.requiredplugins.policy import API_VERSION, BINDINGS, NAME, POLICIES, Spec, body
 
 log = logging.getLogger(__name__)
@@ -54,8 +53,7 @@ class RequiredPluginsApi(Requests):
 
     async def served(self) -> frozenset[str]:
         """Plurals that the API server serves in the group and version of these objects. Raises NotFound if it serves neither."""
-        data = await self._client.request("GET", "apis", _ROOT)
-        return frozenset(found.name for found in decode("GET", "apis", data, ResourceList).resources)
+        return await self._served(_ROOT)
 
     async def read(self, kind: str) -> tuple[Spec | None, str]:
         """The object's spec (None if it does not exist), and the version to watch from."""
@@ -64,10 +62,7 @@ class RequiredPluginsApi(Requests):
         return (page.items[0].spec if page.items else None), page.metadata.resource_version
 
     async def apply(self, kind: str, spec: Spec) -> Spec:
-        """Create or update the object by server-side apply; return its spec after the write.
-
-        Entries of others in its lists stay.
-        """
+        """Creates or updates it by server-side apply, which keeps others' list entries; returns its spec after the write."""
         return await self._patch(kind, body(kind, spec, self._instance), APPLY, force="true")
 
     async def replace(self, kind: str, spec: Spec) -> Spec:
@@ -86,7 +81,6 @@ class RequiredPluginsApi(Requests):
         return decode("PATCH", kind, data, _PolicyObject).spec
 
     async def exists(self, kind: str) -> bool:
-        """Whether the object exists."""
         try:
             await self._client.request("GET", kind, f"{_ROOT}/{kind}/{NAME}")
         except NotFound:
@@ -98,10 +92,7 @@ class RequiredPluginsApi(Requests):
         await self._client.request("DELETE", kind, f"{_ROOT}/{kind}/{NAME}")
 
     async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
-        """Its spec at each change from that version on, None when it is deleted. Ends now and then.
-
-        Raises ApiError when the watch fails; after that or an end, read again.
-        """
+        """Its spec at each change, None when it is deleted. Ends now and then, or raises ApiError; then read again."""
         query: dict[str, str | int] = {"fieldSelector": _BY_NAME, "resourceVersion": version}
         query["timeoutSeconds"] = _WATCH_SECONDS
         async with self._client.watch(kind, f"{_ROOT}/{kind}", query) as lines:
@@ -116,8 +107,6 @@ class RequiredPluginsApi(Requests):
 
 
 class PolicyState(Enum):
-    """Whether the policy is kept."""
-
     UNKNOWN = "unknown"
     KEPT = "kept"
     NOT_SERVED = "not served"
@@ -125,10 +114,7 @@ class PolicyState(Enum):
 
 
 class PolicyWatch:
-    """The stored state. `watch` runs once for each of the two objects.
-
-    changed: called when one of them was read. upgraded: called when discovery finds no such policies, and when it finds them later.
-    """
+    """changed: called when an object was read. upgraded: when discovery finds no such policies, and when it does later."""
 
     def __init__(
         self, api: RequiredPluginsApi, changed: Callable[[], None], upgraded: Callable[[], None], *, is_on: bool
@@ -143,7 +129,6 @@ class PolicyWatch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether both objects were read."""
         return self.specs.keys() == {POLICIES, BINDINGS}
 
     async def watch(self, kind: str) -> None:
@@ -213,11 +198,7 @@ class PolicyWatch:
             return frozenset()
 
     def _read_failed(self, kind: str, error: ApiError, *, was_read: bool) -> None:
-        """Log a failed read, once.
-
-        was_read: an earlier read worked, so the stored spec still counts. ApiHealth logs an unreachable or busy API server, and
-        rejected credentials.
-        """
+        """Logs it once. was_read: the stored spec still counts. ApiHealth logs other causes, such as rejected credentials."""
         # a 500 is about this one request
         is_away = isinstance(error, Unreachable) or (isinstance(error, Unavailable) and error.status != 500)
         if is_away or isinstance(error, Unauthorized) or kind in self._failing:

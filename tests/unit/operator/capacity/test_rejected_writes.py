@@ -8,13 +8,13 @@ from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
 from nodedevice_operator.capacity.decide import ResourceStatus, as_before_rejection, decide, statuses_when_rejected
 from nodedevice_operator.capacity.ownership import (
-    ContentionBackoff,
     NodeHistory,
     OwnershipConflict,
     with_conflict,
     with_conflicts,
     with_repair,
 )
+from nodedevice_operator.contention import Contention
 from nodedevice_operator.leases.agent_liveness import ALIVE, expired
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.reconcile import conditions
@@ -88,7 +88,7 @@ def test_what_others_count_was_not_to_be_written(model: OperatorModel, fields: d
 
 def test_of_what_was_decided_in_vain_only_conflicts_stand() -> None:
     foreign, contested = OwnershipConflict("kubelet"), OwnershipConflict("rogue", retry_at=160)
-    pause = ContentionBackoff(1, 760)
+    pause = Contention((), 1, 160)
     decided = with_conflict(NodeHistory("uid-1", withdrawn=frozenset({"example.com/old"})), NIC, foreign, None)
     decided = with_conflict(with_repair(decided, NIC, "kubelet", 100), GPU, contested, pause)
     before = NodeHistory("uid-1", applied=frozenset({GPU, "example.com/old"}))

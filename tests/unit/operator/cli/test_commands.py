@@ -15,7 +15,7 @@ from charts import copy_crds
 from tests.fakes.virtual_time import VirtualTimeLoop
 from tests.unit.operator.kube.api_server import kubeconfig
 
-COMMANDS = (("crds", "apply"), ("cleanup",), ("check",))
+COMMANDS = (("crds", "apply"), ("cleanup",))
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, ("crds",)])
@@ -30,7 +30,6 @@ def test_help(command: tuple[str, ...]) -> None:
     [
         (("crds", "apply", "--timeout-seconds", "0"), "is not in the range 1<=x<=3600"),
         (("cleanup", "--timeout-seconds", "-1"), "is not in the range 1<=x<=3600"),
-        (("check", "--wait-seconds", "0"), "kubectl nodedevice check, or in this image kubectl-nodedevice check"),
         (("cleanup", "--delete"), "No such option"),
     ],
 )
@@ -40,7 +39,7 @@ def test_wrong_options_are_refused(command: tuple[str, ...], sentence: str) -> N
     assert sentence in done.output
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command != ("check",)])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_kubeconfig_that_is_not_there(command: tuple[str, ...], tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [*command, "--kubeconfig", str(tmp_path / "none")])
     assert done.exit_code == 1

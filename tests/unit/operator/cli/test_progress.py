@@ -44,27 +44,28 @@ async def test_waits_for_an_api_server_that_is_away() -> None:
         assert clock() - began <= 0.2
 
 
-async def test_what_is_waited_for_is_reported_once_for_each_outage() -> None:
-    reported: list[str] = []
+WAITING = "waiting for the API server: GET nodes"
+
+
+async def test_what_is_waited_for_is_reported_once_for_each_outage(capsys: pytest.CaptureFixture[str]) -> None:
     busy = Unavailable("GET", "nodes", "busy", 429)
-    async with within(60, reported.append) as progress:
+    async with within(60) as progress:
         await progress.retrying(Server(away(), busy).ask)
         await progress.retrying(Server().ask)
-        assert reported == ["GET nodes: connection refused"]
+        assert capsys.readouterr() == ("", f"{WAITING}: connection refused\n")
         await progress.retrying(Server(busy).ask)
-    assert reported == ["GET nodes: connection refused", "GET nodes: busy"]
+    assert capsys.readouterr() == ("", f"{WAITING}: busy\n")
 
 
-async def test_what_is_missing_is_not_mistaken_for_an_outage() -> None:
+async def test_what_is_missing_is_not_mistaken_for_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever stops waiting blames the one or the other."""
-    reported: list[str] = []
     server = Server()
 
     async def missing() -> str:
         await server.ask()
         return "a pod is still there"
 
-    async with within(60, reported.append) as progress:
+    async with within(60) as progress:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
                 await progress.until(missing)
@@ -76,7 +77,7 @@ async def test_what_is_missing_is_not_mistaken_for_an_outage() -> None:
         assert (progress.missing, progress.trouble) == ("", "GET nodes: connection refused")
         progress.begin("the next step")
         assert (progress.missing, progress.trouble) == ("", "")
-    assert reported == ["GET nodes: connection refused"]
+    assert capsys.readouterr().err == f"{WAITING}: connection refused\n"
 
 
 async def test_the_time_that_is_over_is_a_part_of_the_limit() -> None:

@@ -2,12 +2,12 @@
 
 import json
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from nodedevice_kube.api_errors import InvalidResponse
-from nodedevice_operator.kube.lists import NODES, POD_DEVICES
+from nodedevice_operator.kube.client import CORE
+from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Kind
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 
 from tests.unit.operator.informers.watched import LAST, Watched, a_line, event, informer_of
@@ -114,7 +114,7 @@ async def test_a_long_object_is_decoded_in_a_thread(watched: Watched) -> None:
         made.append(threading.current_thread() is threading.main_thread())
         return node_record(obj)
 
-    informer = informer_of(watched, replace(NODES, record=noted))
+    informer = informer_of(watched, Kind("nodes", CORE, NodeSchema, noted, needs_status=True))
     capacity = {f"example.com/r{number}": "1" for number in range(4000)}
     metadata = {"name": "node-a", "uid": "u", "resourceVersion": "1"}
     await informer._take(a_line("ADDED", {"metadata": metadata, "status": {"capacity": capacity}}))

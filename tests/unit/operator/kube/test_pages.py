@@ -54,7 +54,7 @@ class BigObjects(Client):
 
 
 async def _records(kind: Any, client: Client) -> list[Any]:
-    return (await Cluster(client).list_all(kind)).records
+    return await Cluster(client).list_all(kind)
 
 
 async def _versions(kind: Any, client: Client) -> list[Any]:

@@ -46,11 +46,9 @@ class Bench:
             conditions = {**record.conditions, **(stored.conditions if stored else {})}
             published = replace(record, resource_version=version, conditions=conditions)
             self.cluster.node_devices[record.name] = published
-        nodes, node_devices = await self.cluster.list_all(NODES), await self.cluster.list_all(NODE_DEVICES)
-        pod_devices = await self.cluster.list_all(POD_DEVICES)
-        self.cache.nodes.replace(nodes.records, nodes.version)
-        self.cache.node_devices.replace(node_devices.records, node_devices.version)
-        self.cache.pod_devices.replace(pod_devices.records, pod_devices.version)
+        self.cache.nodes.replace(await self.cluster.list_all(NODES), self.cluster.version)
+        self.cache.node_devices.replace(await self.cluster.list_all(NODE_DEVICES), self.cluster.version)
+        self.cache.pod_devices.replace(await self.cluster.list_all(POD_DEVICES), self.cluster.version)
 
     async def settle(self, *records: NodeDeviceRecord) -> None:
         """The same, and reconcile once."""

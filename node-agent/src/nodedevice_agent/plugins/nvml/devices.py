@@ -27,10 +27,10 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 )
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES, VOID
-from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice, Pair, pair
 from nodedevice_agent.plugins.nvml.health import addressed
-from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost, gpu_file
-from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_nodes
+from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost, device_files, is_numbered
+from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS
 
 ENV, DEVICE_NODES, CDI, AUTO = "env", "deviceNodes", "cdi", "auto"
 
@@ -74,7 +74,7 @@ def device_of(gpu: Gpu, trouble: Trouble | None, host: OnHost = UNKNOWN) -> Plug
         attributes=tuple(sorted(attributes.items())),
         parent=gpu.uuid,
         identity=host.identity(gpu),
-        files=host.files(gpu),
+        files=host.files(GpuDevice(gpu)),
     )
 
 
@@ -106,16 +106,11 @@ def chosen_ways(
     return (ENV, DEVICE_NODES) if have_files and not delivery.by_kubelet else (ENV,)
 
 
-def allocation(
-    resource_name: str, gpus: Iterable[Gpu], hand_over: HandOver, instances: Iterable[tuple[Gpu, MigInstance]] = ()
-) -> ContainerAllocation:
-    """Additions to a container with these whole GPUs and MIG instances. Raises AllocationRefused."""
-    wholes, parts = list(gpus), list(instances)
-    ids = sorted([*(gpu.uuid for gpu in wholes), *(instance.uuid for _, instance in parts)])
-    nodes: list[str] = []
-    if DEVICE_NODES in hand_over.ways:
-        nodes = [*_gpu_nodes(resource_name, [*wholes, *(gpu for gpu, _ in parts)]), *hand_over.control_nodes]
-        nodes += _capability_nodes(resource_name, parts, hand_over.capabilities)
+def allocation(resource_name: str, devices: Collection[GpuDevice], hand_over: HandOver) -> ContainerAllocation:
+    """Additions to a container with these GPUs and MIG instances. Raises AllocationRefused."""
+    ids = sorted(device.uuid for device in devices)
+    by_files = DEVICE_NODES in hand_over.ways
+    nodes = _device_nodes(resource_name, devices, hand_over) if by_files else []
     return ContainerAllocation(
         device_nodes=tuple(DeviceNode(path, path, "rw") for path in nodes),
         env=_env(ids, hand_over),
@@ -129,32 +124,24 @@ def _env(ids: Sequence[str], hand_over: HandOver) -> dict[str, str]:
     return {VISIBLE_DEVICES: VOID} if hand_over.are_void and CDI in hand_over.ways else {}
 
 
-def _gpu_nodes(resource_name: str, gpus: Iterable[Gpu]) -> list[str]:
-    wanted = {gpu.uuid: gpu.minor for gpu in sorted(gpus, key=lambda gpu: gpu.uuid)}
-    unnumbered = [uuid for uuid, minor in wanted.items() if minor is None]
+def _device_nodes(resource_name: str, devices: Iterable[GpuDevice], hand_over: HandOver) -> list[str]:
+    """Each file once: the instances of a GPU share some."""
+    ordered = sorted(devices, key=lambda device: device.uuid)
+    unnumbered = {device.gpu.uuid: None for device in ordered if device.gpu.minor is None}
     if unnumbered:
         raise AllocationRefused(
             resource_name,
             f"the driver does not report the device file of {', '.join(unnumbered)}: if the GPU is missing, delete the pod; "
             "else set handOver to env or cdi",
         )
-    return [gpu_file(minor) for minor in wanted.values() if minor is not None]
-
-
-def _capability_nodes(
-    resource_name: str, instances: Iterable[tuple[Gpu, MigInstance]], capabilities: Mapping[str, int]
-) -> list[str]:
-    nodes: list[str] = []
-    for gpu, instance in sorted(instances, key=lambda held: held[1].uuid):
-        both = capability_nodes(capabilities, gpu.minor, instance)
-        if both is None:
+    for device in ordered:
+        if not is_numbered(device, hand_over.capabilities):
             raise AllocationRefused(
                 resource_name,
-                f"{CAPABILITY_MINORS} has no device files for instance {instance.uuid}; set handOver to env or cdi",
+                f"{CAPABILITY_MINORS} has no device files for instance {device.uuid}; set handOver to env or cdi",
             )
-        nodes += both
-    # instances of one GPU instance share the first file
-    return list(dict.fromkeys(nodes))
+    files = [path for device in ordered for path in device_files(device, hand_over.capabilities)]
+    return list(dict.fromkeys([*files, *hand_over.control_nodes]))
 
 
 class _Board:

@@ -79,6 +79,17 @@ class Gpu(Struct, frozen=True):
         return {key: value for key, value in known.items() if value}
 
 
+class GpuDevice(Struct, frozen=True):
+    """A whole GPU, or one of its MIG instances."""
+
+    gpu: Gpu
+    instance: MigInstance | None = None
+
+    @property
+    def uuid(self) -> str:
+        return self.gpu.uuid if self.instance is None else self.instance.uuid
+
+
 def is_uuid(text: str) -> bool:
     """Whether this can identify a GPU."""
     return _UUID.fullmatch(text) is not None

@@ -12,15 +12,17 @@ alone (env) is valid for any numbers. The control nodes belong to no GPU.
 Source: Linux kernel, Documentation/admin-guide/devices.txt (char 195), and NVIDIA's open kernel modules: nv-chardev-numbers.h.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.mig import MigInstance, capability_nodes
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
+from nodedevice_agent.plugins.nvml.mig import capability_nodes
 
 # of /dev/nvidiaN; /dev/nvidia-caps has a different one after each boot
 _MAJOR = 195
+# its GPU's, and those of its GPU instance and its compute instance
+_FILES_OF_INSTANCE = 3
 
 Files = tuple[tuple[str, str], ...]
 
@@ -52,22 +54,27 @@ class OnHost(Struct, frozen=True):
             return (gpu.uuid, *graphics)
         return (gpu.uuid, self.numbers.get(gpu_file(gpu.minor), f"c{_MAJOR}:{gpu.minor}"), *graphics)
 
-    def files(self, gpu: Gpu, instance: MigInstance | None = None) -> Files:
-        """Files of the whole GPU, a part of it, or an instance; number by path, UUID by CDI name, sorted."""
-        uuid = gpu.uuid if instance is None else instance.uuid
+    def files(self, device: GpuDevice) -> Files:
+        """Files of a GPU, a part of it, or an instance: number by path, UUID by CDI name, sorted."""
+        uuid = device.uuid
         named = [(self.cdi_names[uuid], uuid)] if uuid in self.cdi_names else []
-        paths = self.paths(gpu, instance) if self.hands_over_files else ()
+        paths = device_files(device, self.capabilities) if self.hands_over_files else ()
         return tuple(sorted([*named, *((path, self.numbers[path]) for path in paths if path in self.numbers)]))
-
-    def paths(self, gpu: Gpu, instance: MigInstance | None = None) -> Iterable[str]:
-        """The device files of a GPU, or of an instance, as far as the driver reports them."""
-        own = () if gpu.minor is None else (gpu_file(gpu.minor),)
-        if instance is None:
-            return own
-        return (*own, *(capability_nodes(self.capabilities, gpu.minor, instance) or ()))
 
 
 UNKNOWN = OnHost()
+
+
+def device_files(device: GpuDevice, capabilities: Mapping[str, int]) -> tuple[str, ...]:
+    """The device files of a GPU or an instance, as far as the driver numbers them. capabilities: see mig."""
+    gpu, instance = device.gpu, device.instance
+    own = () if gpu.minor is None else (gpu_file(gpu.minor),)
+    return own if instance is None else (*own, *capability_nodes(capabilities, gpu.minor, instance))
+
+
+def is_numbered(device: GpuDevice, capabilities: Mapping[str, int]) -> bool:
+    """Whether the driver numbers all of its device files."""
+    return len(device_files(device, capabilities)) == (1 if device.instance is None else _FILES_OF_INSTANCE)
 
 
 def gpu_file(minor: int) -> str:

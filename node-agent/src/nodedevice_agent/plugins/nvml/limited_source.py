@@ -98,7 +98,7 @@ class LimitedSource(NvmlSource):
 
     def _node_troubles(self) -> list[Trouble]:
         needed = (self._limits.library, self._limits.preload) if self._limits.library else ()
-        missing = [path for path in needed if path and not is_regular(self._host_root, path)]
+        missing = [path for path in needed if path and not is_regular(self._host.root, path)]
         message = (
             f"{' and '.join(missing)} not found, to enforce limits of {self.resource_name}: install it on the node, and let "
             "the agent see it (chart: agents.extraVolumes); or change limits.library and limits.preload"

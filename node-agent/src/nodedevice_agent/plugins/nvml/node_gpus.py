@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nodedevice_agent.plugins.nvml import health as rules
 from nodedevice_agent.plugins.nvml.driver_troubles import NO_RECOVERY, Trouble
-from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, scores
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice, Pair, scores
 from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, InstanceMark, Place, Reading, RecentXid
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
@@ -191,9 +191,10 @@ class Fleet:
         wanted = {uuid: its.energy_seconds(self.gpus[uuid].not_supported) for uuid, its in self._health.items()}
         return {uuid: seconds for uuid, seconds in sorted(wanted.items()) if seconds is not None}
 
-    def instances(self) -> dict[str, tuple[Gpu, MigInstance]]:
-        """All MIG instances by UUID, and their GPUs."""
-        return {each.uuid: (gpu, each) for gpu in self.gpus.values() for each in gpu.instances or ()}
+    def devices(self) -> dict[str, GpuDevice]:
+        """All GPUs and MIG instances by UUID."""
+        every = (GpuDevice(gpu, one) for gpu in self.gpus.values() for one in (None, *(gpu.instances or ())))
+        return {device.uuid: device for device in every}
 
     def remembered(self) -> tuple[Remembered, ...]:
         """Sorted, so that equal state gives an equal file."""

@@ -16,7 +16,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, P
 from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import GPUSHARE_PREFIX
-from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
 from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
@@ -33,6 +33,10 @@ class Use(Struct, frozen=True):
     parts: PartsOf | None = None
     instances: tuple[MigInstance, ...] | None = None
     trouble: Trouble | None = None
+
+    def devices(self, gpu: Gpu) -> list[GpuDevice]:
+        """The whole GPU, or the instances of this resource."""
+        return [GpuDevice(gpu)] if self.instances is None else [GpuDevice(gpu, each) for each in self.instances]
 
 
 def uses_of(gpu: Gpu, settings: NvmlSettings) -> list[Use]:
@@ -180,7 +184,7 @@ def _instance(whole: PluginDevice, instance: MigInstance, host: OnHost, gpu: Gpu
         id=instance.uuid,
         attributes=tuple(sorted(attributes.items())),
         identity=(*whole.identity, instance.uuid),
-        files=host.files(gpu, instance),
+        files=host.files(GpuDevice(gpu, instance)),
         is_shared=True,
     )
 

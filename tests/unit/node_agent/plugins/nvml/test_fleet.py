@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
-from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, GpuDevice, Ports
 from nodedevice_agent.plugins.nvml.health import HealthRules, Place, Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.node_gpus import Change, Fleet, Remembered
@@ -166,7 +166,7 @@ def test_instances_come_and_go_and_are_remembered() -> None:
     one = MigInstance("MIG-1", "1g.10gb", 1, 0, 9728)
     (changed,) = known.divided({"GPU-a": (one,), "GPU-b": None, "GPU-unknown": ()})
     assert changed.instances == (one,)
-    assert known.instances() == {"MIG-1": (changed, one)}
+    assert known.devices()["MIG-1"] == GpuDevice(changed, one)
     assert Fleet(HealthRules(), known.remembered()).gpus["GPU-a"].instances == (one,)
     # an inventory without instances: MIG mode has ended
     known.found(inventory(A, B))

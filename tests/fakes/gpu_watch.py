@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found, Orders, Problem, ReaderOptions, Readings
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings

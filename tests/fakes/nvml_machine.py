@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu
-from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader import __main__ as program
 from nodedevice_agent.plugins.nvml.reader.__main__ import CallHangs, Job, Reader

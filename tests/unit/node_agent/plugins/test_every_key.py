@@ -17,9 +17,8 @@ from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, C
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.nvml.driver_troubles import Fabric, Trouble
+from nodedevice_agent.plugins.nvml.driver_troubles import Fabric, Reading, Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_of
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.node_gpus import Fleet

@@ -25,8 +25,7 @@ from nodedevice_agent.plugins.nvml.driver_troubles import (
     NO_RECOVERY,
     RESETS,
     Effect,
-    Fabric,
-    Reported,
+    Reading,
     Trouble,
     recovery_words,
 )
@@ -72,28 +71,6 @@ class InstanceMark(Struct, frozen=True):
 
     place: Place
     trouble: Trouble
-
-
-class Reading(Struct, frozen=True):
-    """One reading of a GPU. None: not supported, or not asked.
-
-    hung_call: the NVML function that hangs; failure: why the UUID cannot be read; with either, nothing else is known.
-    energy_mj: consumed since the driver was loaded, millijoules. ecc_uncorrected: since the driver was loaded.
-    recovery_action: what the driver requests, see driver_troubles.RECOVERY_ACTIONS. unsettled: Xids that are less than a second
-    older than this reading, which says nothing about these; None: nor about any from before.
-    """
-
-    hung_call: str = ""
-    failure: str = ""
-    is_lost: bool = False
-    energy_mj: int | None = None
-    ecc_uncorrected: int | None = None
-    recovery_action: int | None = None
-    row_remap_failed: bool = False
-    row_remap_pending: bool = False
-    page_retirement_pending: bool = False
-    fabric: Fabric | None = None
-    unsettled: tuple[int, ...] | None = ()
 
 
 class GpuHealth(Struct, frozen=True):
@@ -336,15 +313,8 @@ def _settled(health: GpuHealth, reading: Reading) -> GpuHealth:
 
 
 def _with_conditions(health: GpuHealth, reading: Reading, rules: HealthRules) -> GpuHealth:
-    now = Reported(
-        NO_RECOVERY if health.requested == health.excused else health.requested,
-        reading.row_remap_failed,
-        reading.row_remap_pending,
-        reading.page_retirement_pending,
-        reading.fabric,
-        health.cause,
-    )
-    every = list(driver_troubles.found(now, rules.effects))
+    action = NO_RECOVERY if health.requested == health.excused else health.requested
+    every = list(driver_troubles.found(replace(reading, recovery_action=action), rules.effects, health.cause))
     passing = next((trouble for trouble, effect in every if effect == "unhealthy"), None)
     notes = tuple(trouble for trouble, effect in every if effect == "report")
     return replace(health, passing=passing, notes=notes)

@@ -11,9 +11,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nodedevice_agent.plugins.nvml import health as rules
-from nodedevice_agent.plugins.nvml.driver_troubles import NO_RECOVERY, Trouble
+from nodedevice_agent.plugins.nvml.driver_troubles import NO_RECOVERY, Reading, Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice, Pair, scores
-from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, InstanceMark, Place, Reading, RecentXid
+from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, InstanceMark, Place, RecentXid
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.reasons import GpuReason

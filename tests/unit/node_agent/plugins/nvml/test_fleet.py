@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading, Trouble
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, GpuDevice, Ports
-from nodedevice_agent.plugins.nvml.health import HealthRules, Place, Reading
+from nodedevice_agent.plugins.nvml.health import HealthRules, Place
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.node_gpus import Change, Fleet, Remembered
 from nodedevice_agent.plugins.nvml.reader.messages import Found

@@ -2,8 +2,8 @@
 
 import pytest
 from nodedevice_agent.plugins.nvml import health as h
-from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
-from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Place, Reading
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading, Trouble
+from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Place
 
 from tests.unit.node_agent.plugins.nvml.health_events import MUTE, RULES, WELL, Xid, lived, read
 

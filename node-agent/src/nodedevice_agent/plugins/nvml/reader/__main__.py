@@ -27,8 +27,8 @@ import msgspec
 from msgspec.structs import replace
 from nodedevice_common.decoding import Undecodable, decode
 
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
-from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader import driver, messages
 from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch

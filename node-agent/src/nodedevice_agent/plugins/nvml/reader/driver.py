@@ -14,9 +14,8 @@ import pynvml
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodedevice_agent.plugins.nvml.driver_troubles import RESET, Fabric
+from nodedevice_agent.plugins.nvml.driver_troubles import RESET, Fabric, Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, is_uuid, sysfs_bus_id
-from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.pci_bus import has_nvidia_device
 from nodedevice_agent.plugins.nvml.reader.access import DriverFiles
 from nodedevice_agent.plugins.nvml.reader.fabric import ASK_FABRIC

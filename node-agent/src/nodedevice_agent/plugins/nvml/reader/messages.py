@@ -3,8 +3,9 @@
 from msgspec import Struct, field
 from nodedevice_common.decoding import decode
 
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
-from nodedevice_agent.plugins.nvml.health import Place, Reading
+from nodedevice_agent.plugins.nvml.health import Place
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 
 

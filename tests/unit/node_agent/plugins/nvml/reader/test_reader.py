@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
-from nodedevice_agent.plugins.nvml.health import Place, Reading
+from nodedevice_agent.plugins.nvml.health import Place
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.__main__ import Reader
 from nodedevice_agent.plugins.nvml.reader.driver import MAX_LINKS, SWITCH, GpuLost, GpuUnidentified

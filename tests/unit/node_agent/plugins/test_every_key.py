@@ -128,7 +128,6 @@ async def of_nvml(folder: Path, raw: Json, lacking: str) -> list[str]:
         gpus = [msgspec.structs.replace(gpu, memory_bytes=None) for gpu in gpus]
     fleet = Fleet(settings.health_rules())
     fleet.found(Found("580", gpus))
-    fleet.divided({gpu.uuid: gpu.instances for gpu in gpus})
     lines = [f"reads {settings.poll_seconds} {settings.call_seconds} {settings.rescan_seconds} {settings.library_dir}"]
     lines += [f"excepts {settings.exempt} and takes Xids as {sorted(map(str, _xids(settings)))}"]
     lines += [line for reading in READINGS for line in await _published(folder, settings, fleet, reading)]

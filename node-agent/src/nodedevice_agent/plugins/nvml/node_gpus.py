@@ -100,22 +100,18 @@ class Fleet:
         self.driver_version = inventory.driver_version
         return changes
 
-    def lacking(self, not_supported: Mapping[str, tuple[str, ...]]) -> bool:
-        """Record features that each GPU does not support. Returns whether that changed anything."""
-        before = dict(self.gpus)
-        for uuid in not_supported.keys() & self.gpus.keys():
-            self.gpus[uuid] = replace(self.gpus[uuid], not_supported=not_supported[uuid])
-        return self.gpus != before
-
-    def divided(self, instances: Mapping[str, tuple[MigInstance, ...] | None]) -> list[Gpu]:
-        """The MIG instances of each GPU. Returns the GPUs whose instances have changed, with the new instances."""
+    def described(self, gpus: Iterable[Gpu]) -> list[tuple[Gpu, Gpu]]:
+        """The GPUs with their MIG instances, and with features that they lack. Returns the changed ones, before and after."""
         changed = []
-        for uuid, its in instances.items():
-            if uuid in self.gpus and self.gpus[uuid].instances != its:
-                self.gpus[uuid] = replace(self.gpus[uuid], instances=its)
-                places = {(each.gpu_instance, each.compute_instance) for each in its or ()}
-                self._health[uuid] = rules.with_instances(self._health[uuid], places)
-                changed.append(self.gpus[uuid])
+        for gpu in gpus:
+            uuid, before = gpu.uuid, self.gpus.get(gpu.uuid)
+            if before is None:
+                continue
+            self.gpus[uuid] = replace(before, instances=gpu.instances, not_supported=gpu.not_supported)
+            places = {(each.gpu_instance, each.compute_instance) for each in gpu.instances or ()}
+            self._health[uuid] = rules.with_instances(self._health[uuid], places)
+            if self.gpus[uuid] != before:
+                changed.append((before, self.gpus[uuid]))
         return changed
 
     def read(self, readings: Mapping[str, Reading]) -> list[Change]:

@@ -6,7 +6,7 @@ when no reader has reported for a few seconds, and a mark (why a GPU needs a res
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import aclosing, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -241,12 +241,8 @@ class GpuWatch:
                 self._log_changes(self._fleet.ecc(message.uuid))
             case messages.Changed():
                 self._dev_changed.set()
-            case messages.Divided():
-                for gpu in self._fleet.divided(message.instances):
-                    self._log_instances(gpu)
-            case messages.Lacking():
-                if self._fleet.lacking(message.not_supported):
-                    self._log_lacking(message)
+            case messages.Described():
+                self._log_described(self._fleet.described(message.gpus))
             case messages.Alive():
                 return
         self._publish()
@@ -322,8 +318,13 @@ class GpuWatch:
                 extra |= {"reason": change.trouble.reason, "error": change.trouble.message}
                 log.error("GPU is unhealthy", extra=extra)
 
-    def _log_lacking(self, message: messages.Lacking) -> None:
-        lacking = {uuid: features for uuid, features in message.not_supported.items() if features}
+    def _log_described(self, changed: Sequence[tuple[Gpu, Gpu]]) -> None:
+        for before, gpu in changed:
+            if gpu.instances != before.instances:
+                self._log_instances(gpu)
+        if all(gpu.not_supported == before.not_supported for before, gpu in changed):
+            return
+        lacking = {gpu.uuid: gpu.not_supported for gpu in self._fleet.gpus.values() if gpu.not_supported}
         log.info("GPUs lack some features", extra={"not_supported": lacking})
         without_events = sorted(uuid for uuid, features in lacking.items() if "events" in features)
         if without_events:

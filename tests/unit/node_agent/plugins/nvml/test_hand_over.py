@@ -223,7 +223,6 @@ def source(root: Path, *gpus: Gpu, delivery: Delivery | None = None, **more: Any
     settings = msgspec.convert({"cdiKind": KIND, **more}, NvmlSettings)
     fleet = Fleet(settings.health_rules())
     fleet.found(Found("580", list(gpus)))
-    fleet.divided({gpu.uuid: gpu.instances for gpu in gpus})
     made = NvmlSource("nvidia.com/gpu", settings, HostOfGpus.seen_at(str(root), settings, delivery), fleet)
     made.publish([(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)])
     return made

@@ -168,7 +168,6 @@ def test_instances_are_published_with_the_files_that_a_container_gets(tmp_path: 
         device_file(tmp_path, path)
     nvml, fleet, gpu = settings(handOver=[way], mig="single"), Fleet(HealthRules()), divided(3)
     fleet.found(Found("580", [gpu]))
-    fleet.divided({gpu.uuid: gpu.instances})
     source = NvmlSource("nvidia.com/gpu", nvml, HostOfGpus.seen_at(str(tmp_path), nvml), fleet)
     source.publish([(each, use) for each in fleet.gpus.values() for use in uses_of(each, nvml)])
     one, other = source.devices.latest

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.plugins.nvml.health import Place
-from nodedevice_agent.plugins.nvml.reader.messages import Divided, Found, Xid
+from nodedevice_agent.plugins.nvml.reader.messages import Described, Found, Xid
 
 from tests.fakes.gpu_watch import ABSENT, BOTH, BROKEN, END, FINE, MIG, OLD, ONE, TWO, Play
 from tests.fakes.log_lines import log_lines
@@ -17,8 +17,8 @@ class TestLog:
     @virtual_time
     async def test_of_changes(self, play: Play, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("DEBUG", "nodedevice_agent.plugins.nvml.watch")
-        divided = Divided({"GPU-1": None, "GPU-2": MIG})
-        messages = [OLD, Xid("GPU-1", 79, 2), divided, Divided({"GPU-1": None, "GPU-2": None}), BOTH]
+        divided = Described([ONE, msgspec.structs.replace(TWO, instances=MIG)])
+        messages = [OLD, Xid("GPU-1", 79, 2), divided, Described([ONE, TWO]), BOTH]
         node = await play([BOTH, *messages], mig="mixed")
         node.clear("GPU-1")
         node.files[0].see()

@@ -6,7 +6,6 @@ from nodedevice_common.decoding import decode
 from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
 from nodedevice_agent.plugins.nvml.health import Place
-from nodedevice_agent.plugins.nvml.mig import MigInstance
 
 
 class ReaderOptions(Struct):
@@ -80,23 +79,17 @@ class Changed(Struct, tag="changed"):
     """The GPUs differ from the inventory; only a new NVML session shows how."""
 
 
-class Divided(Struct, tag="divided"):
-    """The MIG instances of each GPU have changed; by UUID, None for a GPU that is not in MIG mode."""
+class Described(Struct, tag="described"):
+    """The MIG instances of a GPU, or the features that it lacks, have changed, or are first known. gpus: all of them."""
 
-    instances: dict[str, tuple[MigInstance, ...] | None]
-
-
-class Lacking(Struct, tag="lacking"):
-    """Features that each GPU does not support, by UUID; see gpu.Gpu."""
-
-    not_supported: dict[str, tuple[str, ...]]
+    gpus: list[Gpu]
 
 
 class Alive(Struct, tag="alive"):
     """A heartbeat: there are no changes, and the reader does not hang."""
 
 
-Message = Found | Problem | Readings | Xid | EccError | Changed | Divided | Lacking | Alive
+Message = Found | Problem | Readings | Xid | EccError | Changed | Described | Alive
 
 
 def decode_message(line: bytes) -> Message:

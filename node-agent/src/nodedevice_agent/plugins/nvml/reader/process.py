@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 from nodedevice_common.decoding import Undecodable
 
-from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, Orders, ReaderOptions, decode_message
+from nodedevice_agent.plugins.nvml.reader.messages import Found, Message, Orders, Problem, ReaderOptions, decode_message
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,13 @@ class ReaderProcess:
             return decode_message(line)
         except Undecodable as error:
             raise ReaderFailed(f"invalid message: {error}") from None
+
+    async def inventory(self) -> Found | Problem | None:
+        """The inventory, or why there is none; None if it exits first. Raises ReaderFailed."""
+        message = await self.next_message()
+        while message is not None and not isinstance(message, Found | Problem):
+            message = await self.next_message()
+        return message
 
     def order(self, orders: Orders) -> None:
         """Send new orders. Does nothing after the process has exited; next_message() reports that."""
@@ -197,9 +204,7 @@ class Succession:
         """None if it cannot read the driver. Raises OSError."""
         reader = await self._new()
         try:
-            message = await reader.next_message()
-            while isinstance(message, Alive):
-                message = await reader.next_message()
+            message = await reader.inventory()
         except ReaderFailed as error:
             log.warning("cannot rescan GPUs; keeping the current reader", extra={"error": str(error)})
             message = None

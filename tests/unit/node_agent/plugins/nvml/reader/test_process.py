@@ -206,7 +206,6 @@ class TestSuccession:
         ("messages", "status"),
         [
             ([Problem("DriverFailed", "broken")], None),
-            ([Alive(), Readings({})], None),
             ([b"nonsense\n"], None),
             ([], 0),
             ([], 1),

@@ -96,6 +96,7 @@ class Readers:
     def __init__(self, node: Node, options: ReaderOptions) -> None:
         self.options = options
         self.orders: list[Orders] = []
+        self._ordered = Orders()
         self.rescans: list[float] = []
         self.may_rescan = True
         self.has_ended = True
@@ -123,7 +124,9 @@ class Readers:
         await asyncio.Event().wait()
 
     def order(self, orders: Orders) -> None:
-        self.orders.append(orders)
+        if orders != self._ordered:
+            self.orders.append(orders)
+        self._ordered = orders
 
     def rescan(self) -> None:
         self.rescans.append(asyncio.get_running_loop().time() - 1000.0)
@@ -154,6 +157,9 @@ class Subscription:
 
     def see(self, *paths: Path) -> None:
         self._events.put_nowait(set(paths))
+
+    def wake(self) -> None:
+        self.see()
 
     def close(self) -> None:
         self.is_closed = True

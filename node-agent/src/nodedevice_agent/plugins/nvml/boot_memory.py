@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 from nodedevice_common.decoding import Undecodable, decode
+from nodedevice_common.log_once import LogOnce
 
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.contract import CommandFailed
@@ -20,6 +21,8 @@ from nodedevice_agent.plugins.nvml.node_gpus import Remembered
 log = logging.getLogger(__name__)
 
 _MAX_BYTES = 1024 * 1024
+_UNSAVED = "cannot save which GPUs need a reset"
+_UNREMOVED = "cannot remove the clear request; remove the file by hand"
 
 
 class MemoryUnreadable(CommandFailed):
@@ -72,22 +75,20 @@ class Memory:
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
         self._written: tuple[Remembered, ...] | None = None
-        self._logged = ""
+        self._problems = LogOnce(log)
         self.clear_dir = clear_dir(state_dir)
-        # clear requests that could not be removed; logged once each
-        self._refused: set[str] = set()
 
     def read(self) -> tuple[Remembered, ...]:
         """The content of the file, or nothing when it cannot be read; a corrupt file is renamed and kept."""
         try:
             self._written = read(self._state_dir)
         except MemoryCorrupt as error:
-            self._log("GPU state file is corrupt; forgetting which GPUs need a reset", str(error))
+            log.error("GPU state file is corrupt; forgetting which GPUs need a reset", extra={"error": str(error)})
             with suppress(OSError):
                 error.path.replace(error.path.with_name(f"{error.path.name}.unreadable"))
             return ()
         except MemoryUnreadable as error:
-            self._log("GPU state file is unreadable; forgetting which GPUs need a reset", str(error))
+            log.error("GPU state file is unreadable; forgetting which GPUs need a reset", extra={"error": str(error)})
             return ()
         return self._written
 
@@ -102,9 +103,10 @@ class Memory:
             temporary.write_bytes(msgspec.json.encode(_RememberedFile(filesystem.boot_id(), list(remembered))))
             temporary.replace(folder / "remembered.json")
         except OSError as error:
-            self._log("cannot save which GPUs need a reset", str(error))
+            self._problems.report(_UNSAVED, str(error), logging.ERROR)
             return
-        self._written, self._logged = remembered, ""
+        self._problems.report(_UNSAVED, "")
+        self._written = remembered
 
     def take_clears(self) -> list[str]:
         """The UUIDs of GPUs that an administrator marked as healthy, each once.
@@ -115,19 +117,12 @@ class Memory:
             left = sorted(path for path in self.clear_dir.iterdir() if not path.name.startswith("."))
         except OSError:
             return []
-        taken, logged, self._refused = [], self._refused, set()
+        taken, problem = [], ""
         for path in left:
             try:
                 path.unlink(missing_ok=True)
                 taken.append(path.name)
             except OSError as error:
-                self._refused.add(path.name)
-                if path.name not in logged:
-                    extra = {"path": str(path), "error": str(error)}
-                    log.error("cannot remove the clear request; remove the file by hand", extra=extra)
+                problem = problem or str(error)
+        self._problems.report(_UNREMOVED, problem, logging.ERROR)
         return taken
-
-    def _log(self, event: str, error: str) -> None:
-        if error != self._logged:
-            log.error(event, extra={"error": error})
-        self._logged = error

@@ -3,7 +3,6 @@
 They are read in a thread, within bounds: the files are on a disk. So are the files of the host that a specification names.
 """
 
-import asyncio
 import logging
 import os
 import stat
@@ -11,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from nodedevice_common.threads import in_thread
+from nodedevice_common.threads import Shared
 
 from nodedevice_agent.lib.cdi_files import (
     CdiFiles,
@@ -49,7 +48,7 @@ class CdiSpecs:
         self._read: CdiFiles = {}
         self._problems: frozenset[str] = frozenset()
         # one at a time: a disk that hangs costs one thread
-        self._reading: asyncio.Task[None] | None = None
+        self._reading = Shared(lambda: with_deadlines(partial(_all, self._root, self._kind, self._read)))
 
     @property
     def names(self) -> Mapping[str, Specified]:
@@ -58,17 +57,11 @@ class CdiSpecs:
     async def refresh(self) -> bool:
         """Read changed files. Returns whether a container would get different edits than before."""
         before = self.specs
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._refresh())
-        await asyncio.shield(self._reading)
-        return self.specs != before
-
-    async def _refresh(self) -> None:
-        read = partial(_all, self._root, self._kind, self._read)
-        self.specs, self._read, problems = await in_thread(lambda: with_deadlines(read))
+        self.specs, self._read, problems = await self._reading.result()
         for problem in sorted(problems - self._problems):
             log.warning("CDI specification cannot be read", extra={"error": problem})
         self._problems = problems
+        return self.specs != before
 
 
 def _all(root: str, kind: str, known: CdiFiles) -> tuple[Specs, CdiFiles, frozenset[str]]:

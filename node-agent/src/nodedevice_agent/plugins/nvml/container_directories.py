@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count, islice
@@ -152,12 +152,7 @@ def _remove_tree(path: Path) -> None:
     numbers = count()
     top = os.open(path, _DIRECTORY)
     try:
-        while entries := _some(top):
-            for name, is_inner in entries:
-                if is_inner:
-                    _remove_directory(name, top, numbers)
-                else:
-                    os.unlink(name, dir_fd=top)
+        _empty(top, lambda name: _remove_directory(name, top, numbers))
     finally:
         os.close(top)
     os.rmdir(path)
@@ -166,15 +161,24 @@ def _remove_tree(path: Path) -> None:
 def _remove_directory(name: str, top: int, numbers: Iterator[int]) -> None:
     directory = os.open(name, _DIRECTORY, dir_fd=top)
     try:
-        while entries := _some(directory):
-            for below, is_inner in entries:
-                if is_inner:
-                    _move_up(below, directory, top, numbers)
-                else:
-                    os.unlink(below, dir_fd=directory)
+        _empty(directory, lambda below: _move_up(below, directory, top, numbers))
     finally:
         os.close(directory)
     os.rmdir(name, dir_fd=top)
+
+
+def _empty(directory: int, take: Callable[[str], None]) -> None:
+    """take: called for each directory in it."""
+    while True:
+        with os.scandir(directory) as scan:
+            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(scan, _ENTRIES)]
+        if not entries:
+            return
+        for name, is_directory in entries:
+            if is_directory:
+                take(name)
+            else:
+                os.unlink(name, dir_fd=directory)
 
 
 def _move_up(name: str, directory: int, top: int, numbers: Iterator[int]) -> None:
@@ -187,9 +191,3 @@ def _move_up(name: str, directory: int, top: int, numbers: Iterator[int]) -> Non
                 raise
         else:
             return
-
-
-def _some(directory: int) -> list[tuple[str, bool]]:
-    """Names of entries, and which are directories; none when it is empty."""
-    with os.scandir(directory) as entries:
-        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _ENTRIES)]

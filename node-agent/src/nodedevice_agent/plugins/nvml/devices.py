@@ -6,8 +6,7 @@ CUDA and the container toolkits take.
 Together go the GPUs whose pairs have the highest total score. Of sets with equal scores, the one with the lowest score between it
 and the GPUs that stay free: it leaves the best rest. Then the one on fewer NUMA nodes, then the lowest IDs in natural order; so the
 choice is deterministic.
-Exact if all sets can be tried in some tens of milliseconds, as with 16 GPUs; beyond that (hundreds of shares of GPUs) a greedy
-choice, improved by exchanges.
+Exact if all sets can be tried in some tens of milliseconds, as with 16 GPUs; beyond that one device after the other.
 Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
 """
 
@@ -59,7 +58,7 @@ def preferred(
     if comb(len(others), wanted) <= MOST_SETS:
         chosen = min(combinations(range(len(others)), wanted), key=board.rank)
     else:
-        chosen = _improved(board, _grown(board, wanted))
+        chosen = _grown(board, wanted)
     return (*must, *(others[index] for index in chosen))
 
 
@@ -178,15 +177,4 @@ def _grown(board: _Board, wanted: int) -> tuple[int, ...]:
     for _ in range(wanted):
         rest = (index for index in range(board.free_count) if index not in chosen)
         chosen = min((tuple(sorted((*chosen, index))) for index in rest), key=board.rank)
-    return chosen
-
-
-def _improved(board: _Board, chosen: tuple[int, ...]) -> tuple[int, ...]:
-    """Exchange one for another while that is better."""
-    for place in range(len(chosen)):
-        others = (index for index in range(board.free_count) if index not in chosen)
-        candidates = (tuple(sorted((*chosen[:place], index, *chosen[place + 1 :]))) for index in others)
-        best = min(candidates, key=board.rank, default=chosen)
-        if board.rank(best) < board.rank(chosen):
-            chosen = best
     return chosen

@@ -16,9 +16,11 @@ pkg/gpu/nvidia/allocate.go; NVIDIA MPS, appendix on environment variables.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
+
+T = TypeVar("T")
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
@@ -270,21 +272,39 @@ def joined(answers: Sequence[Answer]) -> dict[str, str]:
     """The variables of the table for a container with all these resources, sorted by name. Raises CannotJoin."""
     if len(answers) == 1:
         return {name: value for name, value in answers[0].env.items() if unset_value(name) is not None}
-    pipe = _mps_pipe(answers)
-    found = {
-        **_lists(answers),
-        **_numbered(answers),
-        **_sm_limits(answers),
-        **(_of_mps(answers, pipe) if pipe is not None else {}),
-        **_same(answers, OVERSUBSCRIBE, "limits.oversubscribe"),
-    }
-    # one resource has them
-    found |= {
-        name: value for answer in answers for name, value in answer.env.items() if name.startswith(GPUSHARE_PREFIX)
-    }
-    # one file of the library's own for all of its GPUs, in whichever directory
-    caches = [answer.env[CACHE] for answer in answers if CACHE in answer.env]
-    return found | ({CACHE: caches[0]} if caches else {})
+    pipe = _agreed(
+        {answer.env.get(MPS_PIPE): answer.resource_name for answer in reversed(answers)},
+        "are not of one MPS daemon, and a program has one for all of its GPUs: request them in different containers, or give "
+        "the shares of both the same mps.pipeDirectory",
+    )
+    oversubscribe = _agreed(
+        {
+            answer.env[OVERSUBSCRIBE]: answer.resource_name
+            for answer in reversed(answers)
+            if OVERSUBSCRIBE in answer.env
+        },
+        "have different limits.oversubscribe, and a program has one for all of its GPUs: set both alike, or request them in "
+        "different containers",
+    )
+    found = _lists(answers) | _numbered(answers) | _sm_limits(answers)
+    if pipe is not None:
+        found |= _of_mps(answers, pipe)
+    if oversubscribe is not None:
+        found[OVERSUBSCRIBE] = oversubscribe
+    for answer in reversed(answers):
+        # one resource has gpushare's; the cache is one file for all of the GPUs, in whichever directory
+        found |= {
+            name: value for name, value in answer.env.items() if name == CACHE or name.startswith(GPUSHARE_PREFIX)
+        }
+    return found
+
+
+def _agreed(by_value: Mapping[T, str], problem: str) -> T | None:
+    """The only value; None without one. by_value: names of resources. Raises CannotJoin."""
+    if len(by_value) > 1:
+        one, other = sorted(by_value.values())[:2]
+        raise CannotJoin(f"{one} and {other} {problem}")
+    return next(iter(by_value), None)
 
 
 def _lists(answers: Sequence[Answer]) -> dict[str, str]:
@@ -313,18 +333,6 @@ def _sm_limits(answers: Sequence[Answer]) -> dict[str, str]:
     return {f"{SM_LIMIT}_{place}": answer.env[SM_LIMIT] for answer in limited for place in answer.places}
 
 
-def _mps_pipe(answers: Sequence[Answer]) -> str | None:
-    """The pipe of the daemon that serves all GPUs of the container; None without a daemon. Raises CannotJoin."""
-    pipes = {answer.env.get(MPS_PIPE): answer.resource_name for answer in reversed(answers)}
-    if len(pipes) > 1:
-        one, other = sorted(pipes.values())[:2]
-        raise CannotJoin(
-            f"{one} and {other} are not of one MPS daemon, and a program has one for all of its GPUs: request them in different "
-            "containers, or give the shares of both the same mps.pipeDirectory"
-        )
-    return next(iter(pipes))
-
-
 def _of_mps(answers: Sequence[Answer], pipe: str) -> dict[str, str]:
     limits = sorted(
         (place, limit)
@@ -343,14 +351,3 @@ def _of_mps(answers: Sequence[Answer], pipe: str) -> dict[str, str]:
 def _limits(text: str, number: int) -> list[str]:
     """Limits of one GPU, in a text such as 0=3840M,1=3840M."""
     return [item.partition("=")[2] for item in text.split(",") if item.partition("=")[0] == str(number)]
-
-
-def _same(answers: Sequence[Answer], name: str, setting: str) -> dict[str, str]:
-    by_value = {answer.env[name]: answer.resource_name for answer in reversed(answers) if name in answer.env}
-    if len(by_value) > 1:
-        one, other = sorted(by_value.values())[:2]
-        raise CannotJoin(
-            f"{one} and {other} have different {setting}, and a program has one for all of its GPUs: set both alike, or request "
-            "them in different containers"
-        )
-    return dict.fromkeys([name], *by_value) if by_value else {}

@@ -275,23 +275,21 @@ def preferred_parts(rules: PartRules, free: Collection[str], must_include: Colle
     For a device manager that does not know parts: ours chooses them itself.
     """
     held, by_parent = parents(must_include), _by_parent(free)
+    is_single, is_apart = (rules.placement is each for each in (Placement.SAME_PARENT, Placement.DISTINCT_PARENTS))
     sign = 1 if rules.choice is Choice.BINPACK else -1
     wanted = size - len(must_include)
 
     def rank(parent: str) -> tuple[bool, bool, int, tuple[tuple[str, int], ...]]:
-        fits = rules.placement is not Placement.SAME_PARENT or len(by_parent[parent]) >= wanted
-        is_new = (parent not in held) is (rules.placement is Placement.SAME_PARENT)
-        return is_new, not fits, sign * len(by_parent[parent]), natural_key(parent)
+        count = len(by_parent[parent])
+        is_new = (parent not in held) is is_single
+        return is_new, is_single and count < wanted, sign * count, natural_key(parent)
 
-    order = sorted(by_parent, key=rank)
-    if rules.placement is Placement.DISTINCT_PARENTS:
-        turns = max(map(len, by_parent.values()), default=0)
-        candidates = [
-            by_parent[parent][turn] for turn in range(turns) for parent in order if turn < len(by_parent[parent])
-        ]
-    else:
-        candidates = [part for parent in order for part in by_parent[parent]]
-    return [*sorted(must_include, key=natural_key), *candidates[:wanted]]
+    ranked = sorted(
+        (turn if is_apart else 0, rank(parent), turn, part)
+        for parent, parts in by_parent.items()
+        for turn, part in enumerate(parts)
+    )
+    return [*sorted(must_include, key=natural_key), *(part for *_, part in ranked[:wanted])]
 
 
 def _by_parent(device_ids: Iterable[str]) -> Mapping[str, list[str]]:

@@ -6,18 +6,19 @@ when no reader has reported for a few seconds, and a mark (why a GPU needs a res
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nodedevice_api.names import Reason
+from nodedevice_common.paced_log import PacedLog
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
-from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.patient_reads import with_deadlines
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.driver_release import DriverRelease
@@ -32,7 +33,7 @@ from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Successio
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
-from nodedevice_agent.plugins.nvml.xids import XidLogLimiter, meaning
+from nodedevice_agent.plugins.nvml.xids import meaning
 
 log = logging.getLogger(__name__)
 
@@ -79,15 +80,15 @@ class GpuWatch:
         self._fleet = Fleet(settings.health_rules(), self._memory.read())
         self._dev = Path(host_root) / "dev"
         self._watcher = watcher
-        self._xid_log = XidLogLimiter()
+        self._xid_log = PacedLog(log)
         self._logged = ""
         self._grace: asyncio.TimerHandle | None = None
         # an event in /dev that may mean other GPUs
         self._dev_changed = asyncio.Event()
         self.wanted: asyncio.Queue[NvmlSource] = asyncio.Queue()
         self._sources: dict[str, NvmlSource] = {}
-        # the driver has been loaded again, maybe as another version: specifications may name files that are gone
-        self._specs_due = asyncio.Event()
+        # of the directories with specifications
+        self._specs_changed: Subscription | None = None
         # start of the last inventory, in event loop seconds; set by _note_scan()
         self._scanned_at: float
 
@@ -101,12 +102,12 @@ class GpuWatch:
                 group.create_task(self._watch_files())
                 if uses_cdi:
                     group.create_task(self._watch_specs())
-                    group.create_task(self._check_specs())
                 group.create_task(self._keep_reading())
                 group.create_task(self._release.follow())
                 group.create_task(self._keep_remembered())
         finally:
             self._end_grace()
+            self._xid_log.flush()
             # changes of the last moment
             self._memory.write(self._fleet.remembered())
 
@@ -138,7 +139,7 @@ class GpuWatch:
                 pause = backoff.next()
             elif problem.is_absent and not self._is_expected():
                 pause = _IDLE_SECONDS
-            await self._unless_released(self._pause(pause))
+            await self._unless_released(_happens(self._dev_changed.wait(), pause))
 
     async def _stay_closed(self) -> None:
         """Return when NVML may be open."""
@@ -146,17 +147,9 @@ class GpuWatch:
             self._end_grace()
             self._driver_failed(Trouble(Reason.DRIVER_RELEASED, f"NVML is closed: {self._release.message}"))
             self._release.closed()
-            while not await self._is_changed_soon():
+            while not await _happens(self._release.changed(), _CLOSED_SECONDS):
                 # the driver may be loaded again meanwhile, with other numbers of device files
                 self._publish()
-
-    async def _is_changed_soon(self) -> bool:
-        """Whether the requests to close NVML have changed within a moment."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSED_SECONDS):
-                await self._release.changed()
-                return True
-        return False
 
     async def _unless_released(self, doing: Coroutine[Any, Any, T]) -> T | None:
         """The result; None when the driver is to be released first, and then it has been cancelled."""
@@ -190,7 +183,6 @@ class GpuWatch:
         readers = Succession(options)
         self._note_scan()
         problem = None
-        ordered = messages.Orders()
         try:
             await readers.start()
             async with aclosing(readers.messages()) as received:
@@ -198,12 +190,7 @@ class GpuWatch:
                     self._take(message)
                     if isinstance(message, messages.Problem | messages.Found):
                         problem = message if isinstance(message, messages.Problem) else None
-                        # a reader that takes over has none yet
-                        ordered = messages.Orders()
-                    orders = messages.Orders(self._fleet.energy_seconds())
-                    if orders != ordered:
-                        ordered = orders
-                        readers.order(orders)
+                    readers.order(messages.Orders(self._fleet.energy_seconds()))
                     if isinstance(message, messages.Readings) and readers.may_rescan and self._is_rescan_due():
                         self._note_scan()
                         readers.rescan()
@@ -256,7 +243,9 @@ class GpuWatch:
         found = str(sorted(gpu.uuid for gpu in message.gpus)) + str(extra)
         log.log(logging.DEBUG if found == self._logged else logging.INFO, "GPUs found", extra=extra)
         self._logged = found
-        self._specs_due.set()
+        if self._specs_changed is not None:
+            # the driver may have another version now: specifications may name files that are gone
+            self._specs_changed.wake()
 
     # -- consequences ----------------------------------------------------------------------------------------------
 
@@ -339,13 +328,10 @@ class GpuWatch:
             log.info("GPU in MIG mode", extra={"uuid": gpu.uuid, "profiles": profiles, "mig": self._settings.mig})
 
     def _log_xid(self, message: messages.Xid) -> None:
-        now = asyncio.get_running_loop().time()
-        count = self._xid_log.seen(message.uuid, message.xid, message.count, now)
-        if count:
-            extra = {"uuid": message.uuid, "xid": message.xid, "meaning": meaning(message.xid), "count": count}
-            if message.place is not None:
-                extra["gpu_instance"] = message.place.gpu_instance
-            log.warning("GPU reported Xid", extra=extra)
+        fields = {"uuid": message.uuid, "xid": message.xid, "meaning": meaning(message.xid), "count": message.count}
+        if message.place is not None:
+            fields["gpu_instance"] = message.place.gpu_instance
+        self._xid_log.log(logging.WARNING, "GPU reported Xid", f"{message.uuid} {message.xid}", **fields)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -365,19 +351,12 @@ class GpuWatch:
     async def _watch_specs(self) -> None:
         """Publish the way in which containers would get their GPUs; Allocate reads the specifications itself."""
         with closing(self._watcher.subscribe()) as subscription:
+            self._specs_changed = subscription
             while True:
                 subscription.follow(self._host.specs.directories, contents=True)
                 if await self._host.specs.refresh():
                     self._publish()
                 await subscription.wait(_IDLE_SECONDS)
-
-    async def _check_specs(self) -> None:
-        """Read the specifications after each inventory of the driver, whose files they name."""
-        while True:
-            await self._specs_due.wait()
-            self._specs_due.clear()
-            if await self._host.specs.refresh():
-                self._publish()
 
     def _take_clears(self) -> None:
         uuids = self._memory.take_clears()
@@ -386,11 +365,14 @@ class GpuWatch:
         if uuids:
             self._publish()
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but at most until an event in /dev."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._dev_changed.wait()
+
+async def _happens(event: Awaitable[object], seconds: float) -> bool:
+    """Wait for an event. Returns whether it came in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event
+            return True
+    return False
 
 
 def has_gpu(host_root: str) -> bool:

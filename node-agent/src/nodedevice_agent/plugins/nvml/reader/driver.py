@@ -106,7 +106,7 @@ class Driver:
             raise problem_of_start(error, self.files) from error
         self.calling = "nvmlSystemGetDriverVersion"
         try:
-            return _text(pynvml.nvmlSystemGetDriverVersion())
+            return str(pynvml.nvmlSystemGetDriverVersion())
         except (pynvml.NVMLError, UnicodeDecodeError):
             return ""
 
@@ -146,7 +146,7 @@ class Driver:
         minor = self._ask_or_none(handle, pynvml.nvmlDeviceGetMinorNumber)
         handle.gpu = Gpu(
             uuid,
-            model=_text(self._ask_or_none(handle, pynvml.nvmlDeviceGetName) or ""),
+            model=self._ask_or_none(handle, pynvml.nvmlDeviceGetName) or "",
             memory_bytes=memory_bytes,
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
@@ -344,7 +344,7 @@ def _raise_fatal(error: pynvml.NVMLError) -> None:
 def _uuid_of(nvml: Any) -> str:
     """Raises GpuUnidentified for an unusable UUID, and NVMLError."""
     try:
-        uuid = _text(pynvml.nvmlDeviceGetUUID(nvml))
+        uuid = str(pynvml.nvmlDeviceGetUUID(nvml))
     except UnicodeDecodeError as error:
         raise GpuUnidentified("its UUID is not text") from error
     if not is_uuid(uuid):
@@ -352,16 +352,11 @@ def _uuid_of(nvml: Any) -> str:
     return uuid
 
 
-def _text(value: Any) -> str:
-    """Older bindings return bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
 def _bus_id(pci_info: Any) -> str:
     """The bus ID as in sysfs; empty if unknown. pci_info: None if the call failed."""
     try:
         # the binding decodes the attribute on access
-        return sysfs_bus_id(_text(pci_info.busId)) if pci_info is not None else ""
+        return sysfs_bus_id(pci_info.busId) if pci_info is not None else ""
     except UnicodeDecodeError:
         return ""
 

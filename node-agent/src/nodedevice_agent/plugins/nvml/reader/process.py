@@ -35,6 +35,7 @@ class ReaderProcess:
     def __init__(self, process: asyncio.subprocess.Process, silence_seconds: float) -> None:
         self._process = process
         self._silence_seconds = silence_seconds
+        self._ordered = Orders()
         self._stderr = b""
         self._listening = asyncio.create_task(self._listen())
 
@@ -80,7 +81,8 @@ class ReaderProcess:
     def order(self, orders: Orders) -> None:
         """Send new orders. Does nothing after the process has exited; next_message() reports that."""
         to_it = self._process.stdin
-        if to_it is not None and not to_it.is_closing():
+        if orders != self._ordered and to_it is not None and not to_it.is_closing():
+            self._ordered = orders
             to_it.write(msgspec.json.encode(orders) + b"\n")
 
     async def _check_end(self) -> None:

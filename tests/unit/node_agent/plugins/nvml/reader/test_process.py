@@ -89,11 +89,13 @@ class TestProcess:
         assert round(loop.time()) == 1061
 
     @virtual_time
-    async def test_takes_orders_until_it_has_exited(self, reader: ReaderProcess, children: list[Child]) -> None:
-        reader.order(Orders({"GPU-a": 1.0}))
+    async def test_takes_new_orders_until_it_has_exited(self, reader: ReaderProcess, children: list[Child]) -> None:
+        reader.order(Orders())
+        for _ in range(2):
+            reader.order(Orders({"GPU-a": 1.0}))
         reader.order(Orders())
         children[0].stdin.closing = True
-        reader.order(Orders())
+        reader.order(Orders({"GPU-a": 2.0}))
         assert children[0].stdin.written == b'{"energy":{"GPU-a":1.0}}\n{"energy":{}}\n'
 
     @pytest.mark.parametrize("has_exited", [True, False])

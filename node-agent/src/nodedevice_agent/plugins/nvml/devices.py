@@ -17,7 +17,6 @@ from math import comb
 from msgspec import Struct, field
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
-    AllocationRefused,
     ContainerAllocation,
     Delivery,
     DeviceNode,
@@ -77,6 +76,10 @@ def device_of(gpu: Gpu, trouble: Trouble | None, host: OnHost = UNKNOWN) -> Plug
     )
 
 
+class Refused(Exception):
+    """A container cannot have these devices; the text names the reason and the remedy."""
+
+
 class HandOver(Struct, frozen=True):
     """How containers of this node get GPUs.
 
@@ -105,11 +108,11 @@ def chosen_ways(
     return (ENV, DEVICE_NODES) if have_files and not delivery.by_kubelet else (ENV,)
 
 
-def allocation(resource_name: str, devices: Collection[GpuDevice], hand_over: HandOver) -> ContainerAllocation:
-    """Additions to a container with these GPUs and MIG instances. Raises AllocationRefused."""
+def allocation(devices: Collection[GpuDevice], hand_over: HandOver) -> ContainerAllocation:
+    """Additions to a container with these GPUs and MIG instances. Raises Refused."""
     ids = sorted(device.uuid for device in devices)
     by_files = DEVICE_NODES in hand_over.ways
-    nodes = _device_nodes(resource_name, devices, hand_over) if by_files else []
+    nodes = _device_nodes(devices, hand_over) if by_files else []
     return ContainerAllocation(
         device_nodes=tuple(DeviceNode(path, path, "rw") for path in nodes),
         env=_env(ids, hand_over),
@@ -123,20 +126,18 @@ def _env(ids: Sequence[str], hand_over: HandOver) -> dict[str, str]:
     return {VISIBLE_DEVICES: VOID} if hand_over.are_void and CDI in hand_over.ways else {}
 
 
-def _device_nodes(resource_name: str, devices: Iterable[GpuDevice], hand_over: HandOver) -> list[str]:
+def _device_nodes(devices: Iterable[GpuDevice], hand_over: HandOver) -> list[str]:
     """Each file once: the instances of a GPU share some."""
     ordered = sorted(devices, key=lambda device: device.uuid)
     unnumbered = {device.gpu.uuid: None for device in ordered if device.gpu.minor is None}
     if unnumbered:
-        raise AllocationRefused(
-            resource_name,
+        raise Refused(
             f"the driver does not report the device file of {', '.join(unnumbered)}: if the GPU is missing, delete the pod; "
             "else set handOver to env or cdi",
         )
     for device in ordered:
         if not is_numbered(device, hand_over.capabilities):
-            raise AllocationRefused(
-                resource_name,
+            raise Refused(
                 f"{CAPABILITY_MINORS} has no device files for instance {device.uuid}; set handOver to env or cdi",
             )
     files = [path for device in ordered for path in device_files(device, hand_over.capabilities)]

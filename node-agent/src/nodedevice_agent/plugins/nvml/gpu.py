@@ -25,8 +25,7 @@ _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # far more than any machine has
 _MOST_NUMA_NODES = 1 << 16
 _LINK = 100
-_SAME_NUMA_NODE = 20
-_APART = 10
+_ONE_BOARD = 60
 
 
 class Gpu(Struct, frozen=True):
@@ -114,15 +113,6 @@ class Ancestor(IntEnum):
     SYSTEM = 50
 
 
-_PROXIMITY = {
-    Ancestor.BOARD: 60,
-    Ancestor.SWITCH: 50,
-    Ancestor.SWITCHES: 40,
-    Ancestor.HOST_BRIDGE: 30,
-    Ancestor.NUMA_NODE: _SAME_NUMA_NODE,
-    Ancestor.SYSTEM: _APART,
-}
-
 # two UUIDs in order
 Pair = tuple[str, str]
 
@@ -157,11 +147,8 @@ def nvlinks(one: Gpu, other: Gpu, ports: Mapping[str, Ports]) -> int:
 
 def score(links: int, ancestor: Ancestor | None, one: Gpu, other: Gpu) -> int:
     """The score of one pair; see the docstring of the module."""
-    if ancestor is not None:
-        proximity = _PROXIMITY[ancestor]
-    elif one.numa_node is not None and one.numa_node == other.numa_node:
+    if ancestor is None:
         # virtual machines hide the PCI tree but report NUMA nodes
-        proximity = _SAME_NUMA_NODE
-    else:
-        proximity = _APART
-    return _LINK * links + proximity
+        is_near = one.numa_node is not None and one.numa_node == other.numa_node
+        ancestor = Ancestor.NUMA_NODE if is_near else Ancestor.SYSTEM
+    return _LINK * links + _ONE_BOARD - ancestor

@@ -13,7 +13,7 @@ restart with the driver, has decreased; the driver requested a reset or a reboot
 Source: NVML API reference, and the practice of NVIDIA's own device plugin and DRA driver.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from msgspec import Struct, field
@@ -29,6 +29,7 @@ from nodedevice_agent.plugins.nvml.driver_troubles import (
     Trouble,
     recovery_words,
 )
+from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS, ECC_XIDS, named
 
@@ -50,8 +51,8 @@ class Place(Struct, frozen=True):
     gpu_instance: int
     compute_instance: int | None = None
 
-    def covers(self, gpu_instance: int, compute_instance: int) -> bool:
-        return self.gpu_instance == gpu_instance and self.compute_instance in (None, compute_instance)
+    def covers(self, instance: MigInstance) -> bool:
+        return self.gpu_instance == instance.gpu_instance and self.compute_instance in (None, instance.compute_instance)
 
 
 class RecentXid(Struct, frozen=True):
@@ -104,11 +105,11 @@ class GpuHealth(Struct, frozen=True):
         """The first critical Xid of the whole GPU that the driver has not spoken about."""
         return next((_by_xid(one.xid) for one in self.recent if one.is_critical and one.place is None), None)
 
-    def trouble_of_instance(self, gpu_instance: int, compute_instance: int) -> Trouble | None:
+    def trouble_of_instance(self, instance: MigInstance) -> Trouble | None:
         """Why this MIG instance alone is unhealthy."""
         suspected = [InstanceMark(one.place, _by_xid(one.xid)) for one in self.recent if one.place and one.is_critical]
         every = (*self.instance_marks, *suspected)
-        return next((one.trouble for one in every if one.place.covers(gpu_instance, compute_instance)), None)
+        return next((one.trouble for one in every if one.place.covers(instance)), None)
 
     @property
     def is_unreachable(self) -> bool:
@@ -209,9 +210,9 @@ def cleared(health: GpuHealth) -> GpuHealth:
     return replace(health, mark=None, marked_at=Reading(), recent=(), instance_marks=())
 
 
-def with_instances(health: GpuHealth, instances: set[tuple[int, int]]) -> GpuHealth:
-    """Its current MIG instances, by their numbers: drops the marks of removed instances."""
-    kept = tuple(one for one in health.instance_marks if any(one.place.covers(*each) for each in instances))
+def with_instances(health: GpuHealth, instances: Collection[MigInstance]) -> GpuHealth:
+    """Its current MIG instances: drops the marks of removed instances."""
+    kept = tuple(one for one in health.instance_marks if any(map(one.place.covers, instances)))
     return health if kept == health.instance_marks else replace(health, instance_marks=kept)
 
 

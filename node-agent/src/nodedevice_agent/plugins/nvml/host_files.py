@@ -46,10 +46,10 @@ def on_host(root: str, devices: Collection[GpuDevice], minors: Mapping[str, int]
 
 def number_of(root: str, path: str) -> str:
     """The number of a device file, such as c195:0; its path if it links to /dev/null; "" for any other file."""
-    device = _devices.of(root + path)
-    if device < 0:
+    status = _statuses.of(root + path)
+    if status is None or not stat.S_ISCHR(status.st_mode):
         return ""
-    major, minor = os.major(device), os.minor(device)
+    major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
     return path_token(path) if major == _MEMORY_MAJOR else f"c{major}:{minor}"
 
 
@@ -74,11 +74,12 @@ def _may_have_number(gpu: Gpu, owners: Mapping[int, str]) -> bool:
 
 
 def is_there(root: str, path: str) -> bool:
-    return _kinds.of(root + path) != 0
+    return _statuses.of(root + path) is not None
 
 
 def is_regular(root: str, path: str) -> bool:
-    return _kinds.of(root + path) == stat.S_IFREG
+    status = _statuses.of(root + path)
+    return status is not None and stat.S_ISREG(status.st_mode)
 
 
 def graphics_of(root: str, gpus: Iterable[Gpu]) -> dict[str, tuple[str, ...]]:
@@ -126,14 +127,8 @@ def capabilities(root: str) -> dict[str, int]:
     return capability_minors(_texts.of(root + CAPABILITY_MINORS))
 
 
-def _device(path: str) -> int:
-    """The number of a character device; negative for anything else."""
-    status = os.stat(path)
-    return status.st_rdev if stat.S_ISCHR(status.st_mode) else -1
-
-
-def _kind(path: str) -> int:
-    return stat.S_IFMT(os.stat(path).st_mode)
+def _status(path: str) -> os.stat_result:
+    return os.stat(path)
 
 
 def _text(path: str) -> str:
@@ -141,7 +136,6 @@ def _text(path: str) -> str:
 
 
 # A file that cannot be read now is the one that it was: its GPU does not lack it, and has no other identity.
-_devices = LastKnown(_device, -1)
-_kinds = LastKnown(_kind, 0)
+_statuses: LastKnown[os.stat_result | None] = LastKnown(_status, None)
 _texts = LastKnown(_text, "")
 _names: LastKnown[list[str]] = LastKnown(lambda directory: sorted(os.listdir(directory)), [])

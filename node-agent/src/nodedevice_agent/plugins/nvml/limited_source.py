@@ -13,14 +13,15 @@ from msgspec.structs import replace
 from nodedevice_api.names import SM_PERCENT_ANNOTATION
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
-    AllocationRefused,
     ContainerAllocation,
     ContainerIdentity,
     HeldDevices,
     file_slug,
 )
 from nodedevice_agent.lib.patient_reads import with_deadlines
+from nodedevice_agent.plugins.nvml.boot_memory import gpu_dir
 from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
+from nodedevice_agent.plugins.nvml.devices import Refused
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import CACHE
 from nodedevice_agent.plugins.nvml.host_files import is_regular
@@ -43,19 +44,13 @@ class LimitedSource(NvmlSource):
     """The source of parts whose settings have limits."""
 
     def __init__(
-        self,
-        resource_name: str,
-        settings: NvmlSettings,
-        host: HostOfGpus,
-        fleet: Fleet,
-        state_dir: Path,
-        limits: LimitSettings,
+        self, name: str, settings: NvmlSettings, host: HostOfGpus, fleet: Fleet, folder: Path, limits: LimitSettings
     ) -> None:
-        super().__init__(resource_name, settings, host, fleet)
+        """folder: of the agent's, for the plugin's own files."""
+        super().__init__(name, settings, host, fleet)
         self._limits = limits
         self._sm = SmUse()
-        records = state_dir / "gpus" / "container-directories" / file_slug(resource_name)
-        self._directories = ContainerDirectories(records, host.root)
+        self._directories = ContainerDirectories(folder / "container-directories" / file_slug(name), host.root)
         self._is_of_kubelet = False
 
     async def holdings(self, held: Sequence[HeldDevices]) -> None:
@@ -67,19 +62,19 @@ class LimitedSource(NvmlSource):
         self, held: Sequence[HeldParts], device_ids: Sequence[str], container: ContainerIdentity | None
     ) -> ContainerAllocation:
         given = super()._of_parts(held, device_ids, container)
-        percent = sm_percent(self.resource_name, held, self._limits, container)
-        env = environment(self.resource_name, held, self._limits, percent)
+        percent = sm_percent(held, self._limits, container)
+        env = environment(held, self._limits, percent)
         if container is None:
             self._kubelet_allocates()
         else:
-            self._sm.take(self.resource_name, container, device_ids, percent)
+            self._sm.take(container, device_ids, percent)
         directory = with_deadlines(partial(self._make_directories, container))
         if directory:
             env[CACHE] = f"{self._limits.mount_path.rstrip('/')}/{uuid.uuid4()}.cache"
         return replace(given, env={**given.env, **env}, mounts=(*given.mounts, *mounts(self._limits, directory)))
 
     def _make_directories(self, container: ContainerIdentity | None) -> str:
-        """Create the directories of the mounts. Returns the container's own path, or "". Raises AllocationRefused."""
+        """Create the directories of the mounts. Returns the container's own path, or "". Raises Refused."""
         limits = self._limits
         if not limits.library:
             return ""
@@ -89,8 +84,7 @@ class LimitedSource(NvmlSource):
             if container is not None and limits.directory:
                 return self._directories.make(limits.directory, container.pod_uid, container.container)
         except (OSError, ValueError) as error:
-            raise AllocationRefused(
-                self.resource_name,
+            raise Refused(
                 f"cannot make the container's directory: {error}; the agent needs {limits.directory} and {limits.lock} of the "
                 "host, writable, at the same paths (chart: agents.extraVolumes)",
             ) from error
@@ -124,4 +118,4 @@ def source_of(
     parts = settings.parts_of(resource_name)
     if parts is None or parts.limits is None:
         return NvmlSource(resource_name, settings, host, fleet)
-    return LimitedSource(resource_name, settings, host, fleet, state_dir, parts.limits)
+    return LimitedSource(resource_name, settings, host, fleet, gpu_dir(state_dir), parts.limits)

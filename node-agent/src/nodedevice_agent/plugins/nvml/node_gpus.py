@@ -108,8 +108,7 @@ class Fleet:
             if before is None:
                 continue
             self.gpus[uuid] = replace(before, instances=gpu.instances, not_supported=gpu.not_supported)
-            places = {(each.gpu_instance, each.compute_instance) for each in gpu.instances or ()}
-            self._health[uuid] = rules.with_instances(self._health[uuid], places)
+            self._health[uuid] = rules.with_instances(self._health[uuid], gpu.instances or ())
             if self.gpus[uuid] != before:
                 changed.append((before, self.gpus[uuid]))
         return changed
@@ -176,7 +175,7 @@ class Fleet:
 
     def trouble_of_instance(self, uuid: str, instance: MigInstance) -> Trouble | None:
         """Why this MIG instance of a GPU is unhealthy, besides what its GPU has."""
-        return self._health[uuid].trouble_of_instance(instance.gpu_instance, instance.compute_instance)
+        return self._health[uuid].trouble_of_instance(instance)
 
     def notes_of(self, uuid: str) -> tuple[Trouble, ...]:
         """Troubles of a GPU that is offered nevertheless."""
@@ -236,9 +235,8 @@ class Fleet:
         before, self._health[uuid] = self._health[uuid], health
         changes = [Change(uuid, health.trouble, how)] if health.trouble != before.trouble else []
         for one in self.gpus[uuid].instances or ():
-            place = (one.gpu_instance, one.compute_instance)
-            trouble = health.trouble_of_instance(*place)
-            if trouble != before.trouble_of_instance(*place):
+            trouble = health.trouble_of_instance(one)
+            if trouble != before.trouble_of_instance(one):
                 changes.append(Change(one.uuid, trouble, how))
         return changes
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
 
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice, natural_key, old_form
-from nodedevice_agent.plugins.nvml.devices import device_of
+from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, natural_key, old_form
+from nodedevice_agent.plugins.nvml.devices import Refused, device_of
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import GPUSHARE_PREFIX
 from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
@@ -212,22 +212,19 @@ class HeldParts(Struct, frozen=True):
     count: int
 
 
-def memory_mib(resource_name: str, held: HeldParts, remedy: str) -> int:
+def memory_mib(held: HeldParts, remedy: str) -> int:
     """Units times their size; of a share, its part of the GPU's memory without the reserve.
 
-    remedy: for a driver that does not report how much that is. Raises AllocationRefused.
+    remedy: for a driver that does not report how much that is. Raises Refused.
     """
     parts = held.parts
     if isinstance(parts, MemorySettings):
         return held.count * parts.unit_bytes >> 20
     if held.gpu.memory_bytes is None:
-        raise AllocationRefused(
-            resource_name, f"the driver does not report how much memory GPU {held.gpu.uuid} has; {remedy}"
-        )
+        raise Refused(f"the driver does not report how much memory GPU {held.gpu.uuid} has; {remedy}")
     limit = held.count * ((held.gpu.memory_bytes - parts.reserve_bytes) // parts.replicas >> 20)
     if limit < 1:
-        raise AllocationRefused(
-            resource_name,
+        raise Refused(
             f"GPU {held.gpu.uuid} has {held.gpu.memory_bytes >> 20} MiB, nothing for a share after the reserve of "
             f"{parts.reserve}; set a smaller reserve",
         )
@@ -253,20 +250,17 @@ def gpushare_variables(held: HeldParts) -> dict[str, str]:
     return {f"{GPUSHARE_PREFIX}{name}": str(value) for name, value in sorted({**index, **units}.items())}
 
 
-def check_request(resource_name: str, device_ids: Collection[str], parts: PartsOf) -> None:
-    """Raises AllocationRefused if one container cannot have these parts."""
+def check_request(device_ids: Collection[str], parts: PartsOf) -> None:
+    """Raises Refused if one container cannot have these parts."""
     if isinstance(parts, SharesSettings):
         if parts.fail_requests_greater_than_one and len(device_ids) > 1:
-            raise AllocationRefused(
-                resource_name,
+            raise Refused(
                 f"request for {len(device_ids)} is too large: maximum request size for shared resources is 1; "
                 f"found {len(device_ids)}",
             )
     elif len(parents(device_ids)) > 1:
         of = ", ".join(f"{count} of {uuid}" for uuid, count in sorted(parents(device_ids).items()))
-        raise AllocationRefused(
-            resource_name, f"the units of one container have to be of one GPU, and these are {of}; delete the pod"
-        )
+        raise Refused(f"the units of one container have to be of one GPU, and these are {of}; delete the pod")
 
 
 def preferred_parts(rules: PartRules, free: Collection[str], must_include: Collection[str], size: int) -> list[str]:

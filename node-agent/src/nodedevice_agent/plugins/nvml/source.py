@@ -15,6 +15,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     Delivery,
 )
 from nodedevice_agent.lib.patient_reads import with_deadlines
+from nodedevice_agent.plugins.nvml import host_files
 from nodedevice_agent.plugins.nvml.cdi_choice import fault, now_on_host
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
 from nodedevice_agent.plugins.nvml.devices import (
@@ -23,22 +24,13 @@ from nodedevice_agent.plugins.nvml.devices import (
     DEVICE_NODES,
     ENV,
     HandOver,
+    Refused,
     allocation,
     chosen_ways,
     preferred,
 )
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
-from nodedevice_agent.plugins.nvml.host_files import (
-    capabilities,
-    control_nodes,
-    graphics_of,
-    have_files,
-    is_there,
-    missing_files,
-    on_host,
-    with_known_numbers,
-)
 from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
 from nodedevice_agent.plugins.nvml.node_gpus import Fleet
@@ -114,8 +106,14 @@ class NvmlSource(DeviceSource):
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         """Raises AllocationRefused. Unhealthy GPUs are allocated too: the device manager decides which ones to request."""
+        try:
+            return self._allocation(device_ids, container)
+        except Refused as refused:
+            raise AllocationRefused(self.resource_name, str(refused)) from refused
+
+    def _allocation(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         if self._parts is not None:
-            check_request(self.resource_name, device_ids, self._parts)
+            check_request(device_ids, self._parts)
             held = sorted(parents(device_ids).items())
             return self._of_parts(
                 [HeldParts(*self._listed[uuid], count) for uuid, count in held], device_ids, container
@@ -132,11 +130,14 @@ class NvmlSource(DeviceSource):
     def _gpus(self) -> Mapping[str, Gpu]:
         """GPUs of the node by UUID, with the numbers of device files as far as known."""
         gpus = self._fleet.gpus
-        return gpus if self._fleet.driver_trouble is None else with_known_numbers(self._host.root, gpus.values())
+        if self._fleet.driver_trouble is None:
+            return gpus
+        return host_files.with_known_numbers(self._host.root, gpus.values())
 
     def _minors(self) -> Mapping[str, int]:
         """Of capabilities, if the node has MIG instances; see mig.capability_minors()."""
-        return capabilities(self._host.root) if any(gpu.instances for gpu in self._fleet.gpus.values()) else {}
+        has_instances = any(gpu.instances for gpu in self._fleet.gpus.values())
+        return host_files.capabilities(self._host.root) if has_instances else {}
 
     def _of_devices(self, container: ContainerIdentity | None, devices: Sequence[GpuDevice]) -> ContainerAllocation:
         known, minors = self._gpus(), self._minors()
@@ -148,29 +149,28 @@ class NvmlSource(DeviceSource):
         ways = self._ways(devices, minors, delivery, faults)
         if CDI in ways and faults:
             uuid, sentence = next(iter(faults.items()))
-            raise AllocationRefused(self.resource_name, f"{uuid} cannot be handed over by CDI: {sentence}")
+            raise Refused(f"{uuid} cannot be handed over by CDI: {sentence}")
         self._check_driver(devices, ways, delivery)
         names = self._host.specs.names
         are_void = AUTO in settings.hand_over and all(
             device.uuid in names and names[device.uuid].is_void for device in devices
         )
-        hand_over = HandOver(ways, settings.cdi_kind, control_nodes(root), minors, are_void)
-        made = allocation(self.resource_name, devices, hand_over)
-        if DEVICE_NODES in ways and (missing := missing_files(root, devices, minors)):
-            raise AllocationRefused(self.resource_name, _missing(missing).message)
+        hand_over = HandOver(ways, settings.cdi_kind, host_files.control_nodes(root), minors, are_void)
+        made = allocation(devices, hand_over)
+        if DEVICE_NODES in ways and (missing := host_files.missing_files(root, devices, minors)):
+            raise Refused(_missing(missing).message)
         return made
 
     def _check_driver(self, devices: Sequence[GpuDevice], ways: Collection[str], delivery: Delivery) -> None:
-        """Raises AllocationRefused if auto has only the variable left, because the driver is not loaded (its files are missing).
+        """Raises Refused if auto has only the variable left, because the driver is not loaded (its files are missing).
 
         The container would keep that response, and most runtimes ignore the variable.
         """
         trouble = self._fleet.driver_trouble
         if trouble is None or delivery.by_kubelet or AUTO not in self._settings.hand_over or {*ways} != {ENV}:
             return
-        raise AllocationRefused(
-            self.resource_name,
-            f"how {devices[0].uuid} is handed over is decided when the driver is read again: {trouble.message}",
+        raise Refused(
+            f"how {devices[0].uuid} is handed over is decided when the driver is read again: {trouble.message}"
         )
 
     def _faults(self, devices: Sequence[GpuDevice], minors: Mapping[str, int]) -> dict[str, str]:
@@ -179,7 +179,7 @@ class NvmlSource(DeviceSource):
         if not self._settings.uses_cdi or not (specs.names or specs.refused or specs.problems):
             return {}
         gpus = self._gpus().values()
-        now = now_on_host(gpus, minors, graphics_of(self._host.root, gpus), self._fleet.driver_version)
+        now = now_on_host(gpus, minors, host_files.graphics_of(self._host.root, gpus), self._fleet.driver_version)
         return {device.uuid: found for device in devices if (found := fault(device, specs, now))}
 
     def _ways(
@@ -188,7 +188,7 @@ class NvmlSource(DeviceSource):
         """How a container gets all of these. faults: UUIDs that cannot be handed over by CDI."""
         if AUTO not in self._settings.hand_over:
             return self._settings.hand_over
-        are_there = have_files(self._host.root, devices, minors)
+        are_there = host_files.have_files(self._host.root, devices, minors)
         ids = [device.uuid for device in devices]
         return chosen_ways(ids, self._host.specs.names.keys() - faults, are_there, delivery)
 
@@ -203,7 +203,7 @@ class NvmlSource(DeviceSource):
         by_cdi = [uuid for uuid, way in ways.items() if CDI in way and uuid not in faults]
         hands_over_files = is_auto or DEVICE_NODES in self._settings.hand_over
         return replace(
-            on_host(self._host.root, devices, minors, hands_over_files=hands_over_files),
+            host_files.on_host(self._host.root, devices, minors, hands_over_files=hands_over_files),
             ways={uuid: ",".join(way) for uuid, way in ways.items()} if is_auto else {},
             cdi_names={uuid: f"{kind}={uuid}" for uuid in by_cdi},
         )
@@ -211,13 +211,13 @@ class NvmlSource(DeviceSource):
     def _of_parts(
         self, held: Sequence[HeldParts], device_ids: Sequence[str], container: ContainerIdentity | None
     ) -> ContainerAllocation:
-        """For a container with these parts of these GPUs. Raises AllocationRefused."""
+        """For a container with these parts of these GPUs. Raises Refused."""
         for trouble in with_deadlines(self._node_troubles):
-            raise AllocationRefused(self.resource_name, trouble.message)
+            raise Refused(trouble.message)
         made = with_deadlines(partial(self._of_devices, container, [GpuDevice(each.gpu) for each in held]))
         if self.resource_name == GPUSHARE_NAME:
             made = replace(made, env={**made.env, **gpushare_variables(held[0])})
-        return made if self._mps is None else with_mps(self.resource_name, made, self._mps, held)
+        return made if self._mps is None else with_mps(made, self._mps, held)
 
     @property
     def _mps(self) -> MpsSettings | None:
@@ -236,7 +236,7 @@ class NvmlSource(DeviceSource):
             for device in devices
             if DEVICE_NODES in ways[device.uuid] and self._fleet.trouble_of(device.gpu.uuid) is None
         ]
-        missing = missing_files(self._host.root, needed, minors) if needed else []
+        missing = host_files.missing_files(self._host.root, needed, minors) if needed else []
         return [_missing(missing)] if missing else []
 
     def _notes_of_specs(self, faults: Mapping[str, str]) -> list[Trouble]:
@@ -264,7 +264,7 @@ class NvmlSource(DeviceSource):
     def _node_troubles(self) -> list[Trouble]:
         """Troubles of the node apart from its GPUs: a daemon may come and go at any time."""
         mps = self._mps
-        return [not_running(mps)] if mps and not is_there(self._host.root, control_path(mps)) else []
+        return [not_running(mps)] if mps and not host_files.is_there(self._host.root, control_path(mps)) else []
 
 
 def _more(uuids: Sequence[str]) -> str:

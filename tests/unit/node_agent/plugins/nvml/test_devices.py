@@ -6,9 +6,8 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
 from nodedevice_agent.plugins.nvml import devices
-from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, HandOver, allocation, preferred
+from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, HandOver, Refused, allocation, preferred
 from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice, Pair, pair
 from nodedevice_agent.plugins.nvml.mig import MigInstance, capability_minors
 
@@ -96,19 +95,19 @@ def test_too_many_sets_still_get_a_good_choice(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_a_container_gets_by_each_way() -> None:
     gpus = [GpuDevice(Gpu("GPU-b", minor=3)), GpuDevice(Gpu("GPU-a", minor=1))]
-    by_env = allocation("a.b/c", gpus, HandOver(["env"], "nvidia.com/gpu", CONTROL_NODES))
+    by_env = allocation(gpus, HandOver(["env"], "nvidia.com/gpu", CONTROL_NODES))
     assert by_env.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
     assert not by_env.device_nodes
-    by_nodes = allocation("a.b/c", gpus, HandOver(["deviceNodes"], "nvidia.com/gpu", CONTROL_NODES[:1]))
+    by_nodes = allocation(gpus, HandOver(["deviceNodes"], "nvidia.com/gpu", CONTROL_NODES[:1]))
     assert {(node.host_path == node.container_path, node.permissions) for node in by_nodes.device_nodes} == {
         (True, "rw")
     }
     assert [node.host_path for node in by_nodes.device_nodes] == ["/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl"]
     assert not by_nodes.env
-    by_cdi = allocation("a.b/c", gpus, HandOver(["cdi"], "example.com/g"))
+    by_cdi = allocation(gpus, HandOver(["cdi"], "example.com/g"))
     assert by_cdi.cdi_devices == ("example.com/g=GPU-a", "example.com/g=GPU-b")
-    with pytest.raises(AllocationRefused, match="handOver"):
-        allocation("a.b/c", [GpuDevice(Gpu("GPU-c"))], HandOver(["deviceNodes"], "nvidia.com/gpu"))
+    with pytest.raises(Refused, match="handOver"):
+        allocation([GpuDevice(Gpu("GPU-c"))], HandOver(["deviceNodes"], "nvidia.com/gpu"))
 
 
 def test_what_a_container_gets_of_mig_instances() -> None:
@@ -118,7 +117,7 @@ def test_what_a_container_gets_of_mig_instances() -> None:
         "config 1\nmonitor 2\ngpu3/gi1/access 120\ngpu3/gi1/ci0/access 121\ngpu3/gi1/ci1/access 122\n"
     )
     everything = HandOver(["env", "deviceNodes", "cdi"], "nvidia.com/gpu", CONTROL_NODES[:1], minors)
-    made = allocation("a.b/c", held, everything)
+    made = allocation(held, everything)
     assert made.env == {"NVIDIA_VISIBLE_DEVICES": "MIG-0,MIG-1"}
     assert made.cdi_devices == ("nvidia.com/gpu=MIG-0", "nvidia.com/gpu=MIG-1")
     assert [node.host_path for node in made.device_nodes] == [
@@ -128,5 +127,5 @@ def test_what_a_container_gets_of_mig_instances() -> None:
         "/dev/nvidia-caps/nvidia-cap122",
         "/dev/nvidiactl",
     ]
-    with pytest.raises(AllocationRefused, match="mig-minors has no device files for instance MIG-0"):
-        allocation("a.b/c", held, HandOver(["deviceNodes"], "nvidia.com/gpu"))
+    with pytest.raises(Refused, match="mig-minors has no device files for instance MIG-0"):
+        allocation(held, HandOver(["deviceNodes"], "nvidia.com/gpu"))

@@ -74,13 +74,10 @@ class Inbox:
         while chunk := os.read(0, 65536):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                self.take(line)
+                # another line is ignored
+                with suppress(Undecodable):
+                    self.orders = decode(line, messages.Orders)
         os._exit(0)
-
-    def take(self, line: bytes) -> None:
-        """Ignores lines that are not orders."""
-        with suppress(Undecodable):
-            self.orders = decode(line, messages.Orders)
 
 
 def report(message: messages.Message) -> None:

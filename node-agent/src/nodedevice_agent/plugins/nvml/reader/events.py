@@ -101,12 +101,11 @@ class EventWatch:
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
                     continue
-                if error.value in _WITHOUT:
-                    self._has_failed = True
-                    self._count(READ_GPUS)
+                self._has_failed = error.value in _WITHOUT
+                self._count(READ_GPUS)
+                if self._has_failed:
                     return
                 # one lost GPU fails the wait for all GPUs, again and again
-                self._count(READ_GPUS)
                 time.sleep(_AFTER_ERROR_SECONDS)
                 continue
             uuid = self._uuids.get(_key(event.device), "")

@@ -30,8 +30,6 @@ class MemoryUnreadable(CommandFailed):
 
 
 class MemoryCorrupt(MemoryUnreadable):
-    """The content of the file is invalid."""
-
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
         self.path = path

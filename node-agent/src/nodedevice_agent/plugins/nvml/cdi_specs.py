@@ -12,15 +12,7 @@ from typing import Final
 
 from nodedevice_common.threads import Shared
 
-from nodedevice_agent.lib.cdi_files import (
-    CdiFiles,
-    CdiReading,
-    below,
-    conflicts,
-    devices_of,
-    directories_at,
-    read_files,
-)
+from nodedevice_agent.lib import cdi_files
 from nodedevice_agent.lib.cdi_specification import CdiNode
 from nodedevice_agent.lib.filesystem import is_absent
 from nodedevice_agent.lib.host_view import seen
@@ -41,11 +33,11 @@ class CdiSpecs:
     """specs: the last read specifications for one kind; empty before the first reading."""
 
     def __init__(self, host_root: str, kind: str) -> None:
-        self.directories = directories_at(host_root)
+        self.directories = cdi_files.directories_at(host_root)
         self.specs = Specs()
         self._root = host_root.rstrip("/")
         self._kind = kind
-        self._read: CdiFiles = {}
+        self._read: cdi_files.CdiFiles = {}
         self._problems: frozenset[str] = frozenset()
         # one at a time: a disk that hangs costs one thread
         self._reading = Shared(lambda: with_deadlines(partial(_all, self._root, self._kind, self._read)))
@@ -64,17 +56,17 @@ class CdiSpecs:
         return self.specs != before
 
 
-def _all(root: str, kind: str, known: CdiFiles) -> tuple[Specs, CdiFiles, frozenset[str]]:
+def _all(root: str, kind: str, known: cdi_files.CdiFiles) -> tuple[Specs, cdi_files.CdiFiles, frozenset[str]]:
     """Returns the specifications of that kind, the content of each file, and the problems."""
-    reading = read_files(root, known, [kind])
+    reading = cdi_files.read_files(root, known, [kind])
     return _specs(root, kind, reading), reading.files, reading.problems
 
 
-def _specs(root: str, kind: str, reading: CdiReading) -> Specs:
+def _specs(root: str, kind: str, reading: cdi_files.CdiReading) -> Specs:
     places = {id(file): str(path).removeprefix(root) for path, file in reading.files.items()}
     host = _HostPaths(root)
     names: dict[str, Specified] = {}
-    for (of_kind, name), (file, device) in devices_of(reading.files).items():
+    for (of_kind, name), (file, device) in cdi_files.devices_of(reading.files).items():
         if of_kind != kind:
             continue
         edits = (file.edits, device.container_edits)
@@ -89,7 +81,7 @@ def _specs(root: str, kind: str, reading: CdiReading) -> Specs:
         )
     refused = {
         name: " and ".join(str(path).removeprefix(root) for path in paths[:2])
-        for (of_kind, name), paths in conflicts(reading.files).items()
+        for (of_kind, name), paths in cdi_files.conflicts(reading.files).items()
         if of_kind == kind
     }
     return Specs(names, refused, reading.wanted, reading.unread)
@@ -140,7 +132,7 @@ class _HostPaths:
 
     def _looks_there(self, path: str) -> bool:
         try:
-            ask(os.stat, below(self._root, path))
+            ask(os.stat, cdi_files.below(self._root, path))
         except OSError as error:
             return not is_absent(error)
         except ValueError:
@@ -156,7 +148,7 @@ class _HostPaths:
     def _looked_up(self, path: str) -> tuple[str, str]:
         directory, _, name = path.rpartition("/")
         try:
-            status = ask(os.lstat, f"{below(self._root, directory or '/')}/{name}")
+            status = ask(os.lstat, f"{cdi_files.below(self._root, directory or '/')}/{name}")
         except OSError as error:
             return ("" if is_absent(error) else "unknown"), ""
         except ValueError:

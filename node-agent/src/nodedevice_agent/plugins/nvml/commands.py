@@ -91,5 +91,4 @@ def _as_error(folder: Path) -> Iterator[None]:
 
 
 def _known(state_dir: Path) -> dict[str, Remembered]:
-    """Raises MemoryUnreadable."""
     return {known.gpu.uuid: known for known in memory.read(state_dir)}

@@ -147,7 +147,6 @@ def _unallocated(pod: Sandbox, container: RunningContainer, gets: Given) -> str:
 
 
 def _cdi_devices(container: RunningContainer, gets: Given) -> set[str]:
-    """CDI devices that a container has or gets, of plugins and of claims."""
     return {*container.cdi_devices, *gets.edits.cdi_devices, *gets.of_kubelet.cdi_devices}
 
 

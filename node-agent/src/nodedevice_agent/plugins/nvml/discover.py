@@ -23,7 +23,6 @@ async def discover(configured: Sequence[NvmlSettings], host_root: str, reads: Fi
 
 
 def discovered(gpus: Sequence[Gpu], configured: Sequence[NvmlSettings] = (), problem: str = "") -> Discovered:
-    """The GPUs as the driver reports them."""
     reported = [
         Reported(
             gpu.model,

@@ -150,11 +150,11 @@ def for_foreign_holder(own: Variables, given: Mapping[str, str], kept: Collectio
     given: the variables of its allocation. kept: variables that it already has for them, from the kubelet.
     """
     known = {*given, *kept}
-    rows = {name: "" for name, value in own if value and name.startswith(_NVIDIAS) and unset_value(name) == ""}
     visible = given.get(VISIBLE_DEVICES, dict(own).get(VISIBLE_DEVICES, VOID))
     envs = {VISIBLE_DEVICES: visible} if VISIBLE_DEVICES in given else {}
     envs |= _aliases(own, known, visible) | _switches(own, known)
-    found = _overruling(own, envs | {name: "" for name in rows if name not in known})
+    rows = (name for name, value in own if value and name.startswith(_NVIDIAS) and unset_value(name) == "")
+    found = _overruling(own, envs | dict.fromkeys((name for name in rows if name not in known), ""))
     is_new = any(given.get(name) != value for name, value in found.envs.items())
     return found if found.stays or is_new else None
 

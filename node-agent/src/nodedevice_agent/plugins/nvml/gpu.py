@@ -63,11 +63,9 @@ class Gpu(Struct, frozen=True):
         return replace(self, **{name: getattr(before, name) for name in empty} | {"index": index})
 
     def numa_nodes(self) -> tuple[int, ...]:
-        """The GPU's NUMA nodes for a device list; empty if unknown."""
         return () if self.numa_node is None else (self.numa_node,)
 
     def attributes(self) -> dict[str, str]:
-        """Attributes of the device for administrators; only known ones."""
         known = {
             "model": self.model,
             "memoryBytes": "" if self.memory_bytes is None else str(self.memory_bytes),
@@ -90,7 +88,6 @@ class GpuDevice(Struct, frozen=True):
 
 
 def is_uuid(text: str) -> bool:
-    """Whether this can identify a GPU."""
     return _UUID.fullmatch(text) is not None
 
 
@@ -125,7 +122,6 @@ class Ports(Struct, frozen=True):
 
 
 def pair(one: str, other: str) -> Pair:
-    """The pair in either order."""
     return (one, other) if one <= other else (other, one)
 
 
@@ -146,7 +142,6 @@ def nvlinks(one: Gpu, other: Gpu, ports: Mapping[str, Ports]) -> int:
 
 
 def score(links: int, ancestor: Ancestor | None, one: Gpu, other: Gpu) -> int:
-    """The score of one pair; see the docstring of the module."""
     if ancestor is None:
         # virtual machines hide the PCI tree but report NUMA nodes
         is_near = one.numa_node is not None and one.numa_node == other.numa_node

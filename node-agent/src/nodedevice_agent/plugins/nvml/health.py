@@ -68,8 +68,6 @@ class RecentXid(Struct, frozen=True):
 
 
 class InstanceMark(Struct, frozen=True):
-    """A mark of a MIG instance alone."""
-
     place: Place
     trouble: Trouble
 
@@ -97,7 +95,6 @@ class GpuHealth(Struct, frozen=True):
 
     @property
     def trouble(self) -> Trouble | None:
-        """Why it is unhealthy; None when it is healthy."""
         return self.mark or self.suspicion or self.passing
 
     @property
@@ -106,7 +103,6 @@ class GpuHealth(Struct, frozen=True):
         return next((_by_xid(one.xid) for one in self.recent if one.is_critical and one.place is None), None)
 
     def trouble_of_instance(self, instance: MigInstance) -> Trouble | None:
-        """Why this MIG instance alone is unhealthy."""
         suspected = [InstanceMark(one.place, _by_xid(one.xid)) for one in self.recent if one.place and one.is_critical]
         every = (*self.instance_marks, *suspected)
         return next((one.trouble for one in every if one.place.covers(instance)), None)
@@ -174,7 +170,6 @@ def with_xid(health: GpuHealth, xid: int, rules: HealthRules, place: Place | Non
 
 
 def with_ecc_event(health: GpuHealth, rules: HealthRules) -> GpuHealth:
-    """The driver reported a double bit error."""
     return _marked(health, ECC) if _ecc_marks(health, rules, health.read.recovery_action) else health
 
 

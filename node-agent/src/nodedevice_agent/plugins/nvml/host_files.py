@@ -118,7 +118,6 @@ def missing_files(root: str, devices: Iterable[GpuDevice], minors: Mapping[str, 
 
 
 def control_nodes(root: str) -> list[str]:
-    """The existing control nodes."""
     return [path for path in CONTROL_NODES if number_of(root, path)]
 
 

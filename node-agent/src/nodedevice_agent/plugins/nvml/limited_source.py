@@ -41,8 +41,6 @@ _KUBELET = Trouble(
 
 
 class LimitedSource(NvmlSource):
-    """The source of parts whose settings have limits."""
-
     def __init__(
         self, name: str, settings: NvmlSettings, host: HostOfGpus, fleet: Fleet, folder: Path, limits: LimitSettings
     ) -> None:
@@ -114,7 +112,6 @@ class LimitedSource(NvmlSource):
 def source_of(
     resource_name: str, settings: NvmlSettings, host: HostOfGpus, fleet: Fleet, state_dir: Path
 ) -> NvmlSource:
-    """The source of a resource, with or without limits."""
     parts = settings.parts_of(resource_name)
     if parts is None or parts.limits is None:
         return NvmlSource(resource_name, settings, host, fleet)

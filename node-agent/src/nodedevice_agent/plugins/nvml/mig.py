@@ -42,7 +42,6 @@ class MigInstance(Struct, frozen=True):
 
 
 def mig_prefix(domain: str) -> str:
-    """The common prefix of all resource names of instances."""
     return f"{domain}/mig-"
 
 

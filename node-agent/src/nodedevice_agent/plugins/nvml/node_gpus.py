@@ -6,6 +6,7 @@ is forgotten when another GPU has that one: a driver that is loaded again number
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final, Self
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,6 +18,9 @@ from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Instanc
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
+
+# fields of GpuHealth that are kept as they are
+_KEPT: Final = ("mark", "is_away", "marked_at", "recent", "excused", "instance_marks")
 
 
 class Change(Struct, frozen=True):
@@ -30,7 +34,7 @@ class Change(Struct, frozen=True):
 class Remembered(Struct, frozen=True):
     """State that survives a restart of the agent within one boot.
 
-    ecc_uncorrected: as last read, so that errors while no agent ran are noticed. The others: see GpuHealth.
+    ecc_uncorrected: as last read, so that errors while no agent ran are noticed.
     """
 
     gpu: Gpu
@@ -42,22 +46,17 @@ class Remembered(Struct, frozen=True):
     excused: int = NO_RECOVERY
     instance_marks: tuple[InstanceMark, ...] = ()
 
+    @classmethod
+    def of(cls, gpu: Gpu, health: GpuHealth) -> Self:
+        return cls(gpu, ecc_uncorrected=health.read.ecc_uncorrected, **{name: getattr(health, name) for name in _KEPT})
+
     @property
     def health(self) -> GpuHealth:
-        """The initial health."""
+        action = self.excused or self.marked_at.recovery_action
         return GpuHealth(
-            self.mark,
-            rules.GONE if self.is_away else None,
-            self.is_away,
-            read=replace(
-                self.marked_at,
-                ecc_uncorrected=self.ecc_uncorrected,
-                recovery_action=self.excused or self.marked_at.recovery_action,
-            ),
-            marked_at=self.marked_at,
-            recent=self.recent,
-            excused=self.excused,
-            instance_marks=self.instance_marks,
+            passing=rules.GONE if self.is_away else None,
+            read=replace(self.marked_at, ecc_uncorrected=self.ecc_uncorrected, recovery_action=action),
+            **{name: getattr(self, name) for name in _KEPT},
         )
 
 
@@ -133,7 +132,6 @@ class Fleet:
         return self._set(uuid, rules.with_xid(self._health[uuid], xid, self._rules, own))
 
     def ecc(self, uuid: str) -> list[Change]:
-        """A double bit error was reported."""
         if uuid not in self._health:
             return []
         return self._set(uuid, rules.with_ecc_event(self._health[uuid], self._rules))
@@ -193,19 +191,7 @@ class Fleet:
 
     def remembered(self) -> tuple[Remembered, ...]:
         """Sorted, so that equal state gives an equal file."""
-        return tuple(
-            Remembered(
-                self.gpus[uuid],
-                health.mark,
-                health.is_away,
-                health.marked_at,
-                health.read.ecc_uncorrected,
-                health.recent,
-                health.excused,
-                health.instance_marks,
-            )
-            for uuid, health in sorted(self._health.items())
-        )
+        return tuple(Remembered.of(self.gpus[uuid], health) for uuid, health in sorted(self._health.items()))
 
     def _miss(self, missing: list[str], inventory: Found) -> list[Change]:
         """Known GPUs that were not found: assign the lost ones first, beginning with GPUs already known as lost."""

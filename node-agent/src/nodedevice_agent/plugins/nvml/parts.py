@@ -35,7 +35,6 @@ class Use(Struct, frozen=True):
     trouble: Trouble | None = None
 
     def devices(self, gpu: Gpu) -> list[GpuDevice]:
-        """The whole GPU, or the instances of this resource."""
         return [GpuDevice(gpu)] if self.instances is None else [GpuDevice(gpu, each) for each in self.instances]
 
 
@@ -232,7 +231,6 @@ def memory_mib(held: HeldParts, remedy: str) -> int:
 
 
 def parents(device_ids: Iterable[str]) -> Counter[str]:
-    """How many of these parts each GPU has."""
     return Counter(found[0] for found in map(parent_and_number, device_ids) if found is not None)
 
 
@@ -287,7 +285,6 @@ def preferred_parts(rules: PartRules, free: Collection[str], must_include: Colle
 
 
 def _by_parent(device_ids: Iterable[str]) -> Mapping[str, list[str]]:
-    """Parts by GPU, in natural order."""
     made: dict[str, list[str]] = {}
     for device_id in sorted(device_ids, key=natural_key):
         found = parent_and_number(device_id)

@@ -157,17 +157,14 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 
     @property
     def parts(self) -> PartsOf | None:
-        """None for whole GPUs."""
         return self.shares or self.memory
 
     def text(self) -> str:
-        """The selection, in words."""
         models = f"models {' '.join(self.models)}" if self.models else ""
         indexes = f"indexes {' '.join(map(str, self.indexes))}" if self.indexes else ""
         return ", ".join(filter(None, (models, indexes)))
 
     def matches(self, model: str, index: int | None) -> bool:
-        """Whether it selects this GPU."""
         is_model = not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
         return not self.is_for_others and is_model and (not self.indexes or index in self.indexes)
 
@@ -282,7 +279,6 @@ class NvmlSettings(Plugin, frozen=True):
         return next((parts for name, parts in self._uses() if name == resource_name), None)
 
     def resource_of(self, model: str) -> str:
-        """The resource name for GPUs of this model."""
         matching = (name for pattern, name in self.model_resource_names.items() if fnmatchcase(model, pattern))
         return next(matching, self.resource_name)
 

@@ -15,7 +15,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     Delivery,
 )
 from nodedevice_agent.lib.patient_reads import with_deadlines
-from nodedevice_agent.plugins.nvml import host_files
+from nodedevice_agent.plugins.nvml import host_files, parts
 from nodedevice_agent.plugins.nvml.cdi_choice import fault, now_on_host
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
 from nodedevice_agent.plugins.nvml.devices import (
@@ -34,16 +34,7 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
 from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
 from nodedevice_agent.plugins.nvml.node_gpus import Fleet
-from nodedevice_agent.plugins.nvml.parts import (
-    HeldParts,
-    Listing,
-    Use,
-    check_request,
-    gpushare_variables,
-    listing,
-    parents,
-    preferred_parts,
-)
+from nodedevice_agent.plugins.nvml.parts import HeldParts, Listing, Use
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.settings import GPUSHARE_NAME, MpsSettings, NvmlSettings, PartsOf, SharesSettings
 
@@ -78,21 +69,19 @@ class NvmlSource(DeviceSource):
         self.devices = DeviceList(self._parts.rules() if self._parts is not None else None)
 
     def publish(self, uses: Sequence[tuple[Gpu, Use]]) -> None:
-        """Publish the list for these GPUs, sorted by UUID."""
         self._uses = uses
         self._listed = {gpu.uuid: (gpu, use.parts) for gpu, use in uses if use.parts is not None}
         found, trouble = with_deadlines(partial(self._found, uses))
         self.devices.publish(found.devices, trouble, found.parents)
 
     def _found(self, uses: Sequence[tuple[Gpu, Use]]) -> tuple[Listing, tuple[str, str]]:
-        """The list, and its trouble."""
         known, minors = self._gpus(), self._minors()
         uses = [(known.get(gpu.uuid, gpu), use) for gpu, use in uses]
         devices = [device for gpu, use in uses for device in use.devices(gpu)]
         faults = self._faults(devices, minors)
         ways = {device.uuid: self._ways([device], minors, self._host.delivery, faults) for device in devices}
         host = self._on_host(devices, minors, ways, faults)
-        found = listing(uses, self._fleet.trouble_of, host, self._fleet.trouble_of_instance)
+        found = parts.listing(uses, self._fleet.trouble_of, host, self._fleet.trouble_of_instance)
         overall = self._fleet.trouble
         files, specs = self._missing_files(devices, minors, ways), self._notes_of_specs(faults)
         notes = [*found.troubles, *files, *self._node_troubles(), *specs, *self._notes(), *self._notes_of_gpus(uses)]
@@ -113,8 +102,8 @@ class NvmlSource(DeviceSource):
 
     def _allocation(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         if self._parts is not None:
-            check_request(device_ids, self._parts)
-            held = sorted(parents(device_ids).items())
+            parts.check_request(device_ids, self._parts)
+            held = sorted(parts.parents(device_ids).items())
             return self._of_parts(
                 [HeldParts(*self._listed[uuid], count) for uuid, count in held], device_ids, container
             )
@@ -123,7 +112,7 @@ class NvmlSource(DeviceSource):
 
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
         if self._parts is not None:
-            return tuple(preferred_parts(self._parts.rules(), free, must_include, size))
+            return tuple(parts.preferred_parts(self._parts.rules(), free, must_include, size))
         numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
         return preferred(self._fleet.scores, numa_nodes, free, must_include, size)
 
@@ -174,7 +163,6 @@ class NvmlSource(DeviceSource):
         )
 
     def _faults(self, devices: Sequence[GpuDevice], minors: Mapping[str, int]) -> dict[str, str]:
-        """Why some of these cannot be handed over by CDI, by UUID."""
         specs = self._host.specs.specs
         if not self._settings.uses_cdi or not (specs.names or specs.refused or specs.problems):
             return {}
@@ -216,7 +204,7 @@ class NvmlSource(DeviceSource):
             raise Refused(trouble.message)
         made = with_deadlines(partial(self._of_devices, container, [GpuDevice(each.gpu) for each in held]))
         if self.resource_name == GPUSHARE_NAME:
-            made = replace(made, env={**made.env, **gpushare_variables(held[0])})
+            made = replace(made, env={**made.env, **parts.gpushare_variables(held[0])})
         return made if self._mps is None else with_mps(made, self._mps, held)
 
     @property

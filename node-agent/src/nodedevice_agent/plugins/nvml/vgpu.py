@@ -41,16 +41,13 @@ def environment(held: Sequence[HeldParts], limits: LimitSettings, sm_percent: in
 
 def mounts(limits: LimitSettings, directory: str) -> tuple[Mount, ...]:
     """Empty without a library. directory: the container's own, of the host; "" if it has none."""
-    if not limits.library:
-        return ()
-    made = [Mount(limits.library, limits.library, read_only=True)]
-    if limits.preload:
-        made.append(Mount(limits.preload, PRELOAD, read_only=True))
-    if directory:
-        made.append(Mount(directory, limits.mount_path))
-    if limits.lock:
-        made.append(Mount(limits.lock, limits.lock))
-    return tuple(made)
+    every = (
+        Mount(limits.library, limits.library, read_only=True),
+        Mount(limits.preload, PRELOAD, read_only=True),
+        Mount(directory, limits.mount_path),
+        Mount(limits.lock, limits.lock),
+    )
+    return tuple(mount for mount in every if mount.host_path) if limits.library else ()
 
 
 # -- multiprocessors -----------------------------------------------------------------------------------------------------------

@@ -113,8 +113,6 @@ class Calls:
 
 
 class Reader:
-    """One NVML session."""
-
     def __init__(self, options: messages.ReaderOptions, inbox: Inbox | None = None) -> None:
         self._options = options
         self._inbox = inbox or Inbox()
@@ -252,7 +250,6 @@ class Reader:
         return any(event == READ_GPUS or event.kind == DOUBLE_BIT_ECC for event in counts)
 
     def _read_again(self, uuids: Collection[str]) -> None:
-        """Between two polls."""
         handles = [handle for handle in self._handles if handle.gpu.uuid in uuids]
         if handles:
             report(messages.Readings(self._readings(handles)))

@@ -17,16 +17,10 @@ from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.driver_troubles import RESET, Fabric, Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, is_uuid, sysfs_bus_id
 from nodedevice_agent.plugins.nvml.pci_bus import has_nvidia_device
+from nodedevice_agent.plugins.nvml.reader import problems
 from nodedevice_agent.plugins.nvml.reader.access import DriverFiles
 from nodedevice_agent.plugins.nvml.reader.fabric import ASK_FABRIC
 from nodedevice_agent.plugins.nvml.reader.instances import InstanceReader
-from nodedevice_agent.plugins.nvml.reader.problems import (
-    DriverProblem,
-    problem_of,
-    problem_of_library,
-    problem_of_start,
-    text_of,
-)
 
 _WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
 _LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND)
@@ -103,7 +97,7 @@ class Driver:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise problem_of_start(error, self.files) from error
+            raise problems.problem_of_start(error, self.files) from error
         self.calling = "nvmlSystemGetDriverVersion"
         try:
             return str(pynvml.nvmlSystemGetDriverVersion())
@@ -119,7 +113,7 @@ class Driver:
         try:
             pynvml.nvmlLib = ctypes.CDLL(path)
         except OSError as error:
-            raise DriverProblem(problem_of_library(path, error)) from error
+            raise problems.DriverProblem(problems.problem_of_library(path, error)) from error
 
     def count(self) -> int:
         """How many GPUs the driver lists. Raises DriverProblem."""
@@ -127,7 +121,7 @@ class Driver:
         try:
             return int(pynvml.nvmlDeviceGetCount())
         except pynvml.NVMLError as error:
-            raise problem_of(error) from error
+            raise problems.problem_of(error) from error
 
     def describe(self, index: int) -> Handle:
         """The GPU at this index. Raises GpuLost, or GpuUnidentified when its UUID cannot be read for another reason."""
@@ -139,7 +133,7 @@ class Driver:
         except pynvml.NVMLError as error:
             if error.value in _LOST:
                 raise GpuLost from error
-            raise GpuUnidentified(text_of(error)) from error
+            raise GpuUnidentified(problems.text_of(error)) from error
         handle = Handle(nvml, Gpu(uuid))
         bus_id = _bus_id(self._ask_or_none(handle, pynvml.nvmlDeviceGetPciInfo))
         handle.total_bytes, memory_bytes = self._memory(handle)
@@ -235,7 +229,7 @@ class Driver:
             return _uuid_of(handle.nvml)
         except pynvml.NVMLError as error:
             _raise_fatal(error)
-            raise GpuUnidentified(text_of(error)) from error
+            raise GpuUnidentified(problems.text_of(error)) from error
 
     def _recovery_action(self, handle: Handle) -> int | None:
         field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
@@ -325,7 +319,6 @@ class Driver:
             return None
 
     def _note(self, handle: Handle, name: str, *, is_supported: bool) -> None:
-        """Note whether the GPU supports this function."""
         if name in _FEATURES:
             note = self._not_supported.discard if is_supported else self._not_supported.add
             note((handle.gpu.uuid, _FEATURES[name]))
@@ -338,7 +331,7 @@ def _raise_fatal(error: pynvml.NVMLError) -> None:
     if error.value == pynvml.NVML_ERROR_RESET_REQUIRED:
         raise NeedsReset from error
     if error.value in _BROKEN:
-        raise problem_of(error) from error
+        raise problems.problem_of(error) from error
 
 
 def _uuid_of(nvml: Any) -> str:

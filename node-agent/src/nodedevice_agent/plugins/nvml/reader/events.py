@@ -78,7 +78,6 @@ class EventWatch:
         self.tried.add(uuid)
 
     def reports(self, uuid: str) -> bool:
-        """Whether this GPU reports events."""
         return uuid in self._registered and not self._has_failed
 
     def start(self) -> None:
@@ -88,7 +87,6 @@ class EventWatch:
             threading.Thread(target=self._wait, daemon=True, name="nvml events").start()
 
     def take(self) -> Counter[GpuEvent]:
-        """The events since the last time."""
         with self._lock:
             self.happened.clear()
             counts, self._counts = self._counts, Counter()

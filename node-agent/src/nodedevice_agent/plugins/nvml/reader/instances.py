@@ -11,16 +11,10 @@ from nodedevice_agent.plugins.nvml.mig import MigInstance, profile_name
 
 # profiles of one size differ by their engines
 _SUFFIXES = {
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1: "+me",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1: "+me",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_3_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_4_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_NO_ME: "-me",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_NO_ME: "-me",
+    profile: suffix
+    for ending, suffix in (("REV1", "+me"), ("ALL_ME", "+me.all"), ("GFX", "+gfx"), ("NO_ME", "-me"))
+    for name, profile in vars(pynvml).items()
+    if name.startswith("NVML_GPU_INSTANCE_PROFILE_") and name.endswith(f"_SLICE_{ending}")
 }
 _PLAIN = ""
 

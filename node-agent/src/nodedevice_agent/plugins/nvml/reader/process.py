@@ -138,7 +138,6 @@ class Succession:
         self._reader = await self._new()
 
     def order(self, orders: Orders) -> None:
-        """Send orders to the active reader."""
         if self._reader is not None:
             self._reader.order(orders)
 

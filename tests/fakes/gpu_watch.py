@@ -106,12 +106,8 @@ class Readers:
         self._script = node.scripts.pop(0) if node.scripts else []
         node.readers.append(self)
 
-    async def start(self) -> None:
-        self._node.started.append(asyncio.get_running_loop().time() - 1000.0)
-        if self._script and isinstance(self._script[0], OSError):
-            raise self._script[0]
-
     async def messages(self) -> AsyncGenerator[Any, None]:
+        self._node.started.append(asyncio.get_running_loop().time() - 1000.0)
         for each in self._script:
             if isinstance(each, int | float):
                 await later(each)

@@ -10,7 +10,7 @@ Exact if all sets can be tried in some tens of milliseconds, as with 16 GPUs; be
 Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import comb
 
@@ -53,11 +53,12 @@ def preferred(
     """
     must, others = sorted(must_include, key=natural_key), sorted(free, key=natural_key)
     wanted = size - len(must)
-    board = _Board(scores, numa_nodes, must, others)
+    rank, places = _ranking(scores, numa_nodes, must, others), range(len(others))
+    chosen: tuple[int, ...] = ()
     if comb(len(others), wanted) <= MOST_SETS:
-        chosen = min(combinations(range(len(others)), wanted), key=board.rank)
-    else:
-        chosen = _grown(board, wanted)
+        chosen = min(combinations(places, wanted), key=rank)
+    while len(chosen) < wanted:
+        chosen = min((tuple(sorted((*chosen, place))) for place in places if place not in chosen), key=rank)
     return (*must, *(others[index] for index in chosen))
 
 
@@ -144,38 +145,32 @@ def _device_nodes(devices: Iterable[GpuDevice], hand_over: HandOver) -> list[str
     return list(dict.fromkeys([*files, *hand_over.control_nodes]))
 
 
-class _Board:
-    """The scores as rows of numbers: one choice compares some ten thousand sets."""
+def _ranking(
+    scores: Mapping[Pair, int], numa_nodes: NumaNodes, must: list[str], free: list[str]
+) -> Callable[[tuple[int, ...]], Rank]:
+    """Ranks sets of positions in the list of free devices, ascending. One choice compares some ten thousand sets."""
+    rows = [[scores.get(pair(one, other), 0) if one != other else 0 for other in free] for one in free]
+    # each one's score with must_include
+    scores_anyway = [sum(scores.get(pair(one, other), 0) for other in must) for one in free]
+    degrees = [sum(row) for row in rows]
+    masks = [_mask(numa_nodes, [device_id]) for device_id in free]
+    mask_anyway = _mask(numa_nodes, must)
 
-    def __init__(self, scores: Mapping[Pair, int], numa_nodes: NumaNodes, must: list[str], free: list[str]) -> None:
-        self.free_count = len(free)
-        self._rows = [[scores.get(pair(one, other), 0) if one != other else 0 for other in free] for one in free]
-        # each one's score with must_include
-        self._anyway = [sum(scores.get(pair(one, other), 0) for other in must) for one in free]
-        self._degrees = [sum(row) for row in self._rows]
-        nodes = sorted({node for device_id in (*must, *free) for node in numa_nodes.get(device_id, ())})
-        bits = {node: 1 << index for index, node in enumerate(nodes)}
-        self._nodes = [sum(bits[node] for node in set(numa_nodes.get(device_id, ()))) for device_id in free]
-        self._nodes_anyway = sum(bits[node] for node in {node for uuid in must for node in numa_nodes.get(uuid, ())})
-
-    def rank(self, chosen: tuple[int, ...]) -> Rank:
-        """chosen: positions in the list of free devices, ascending."""
-        inside = anyway = degrees = 0
-        nodes = self._nodes_anyway
+    def rank(chosen: tuple[int, ...]) -> Rank:
+        inside = anyway = degree = 0
+        mask = mask_anyway
         for place, index in enumerate(chosen):
-            row = self._rows[index]
-            anyway += self._anyway[index]
-            degrees += self._degrees[index]
-            nodes |= self._nodes[index]
+            row = rows[index]
+            anyway += scores_anyway[index]
+            degree += degrees[index]
+            mask |= masks[index]
             for other in chosen[place + 1 :]:
                 inside += row[other]
         # degrees count pairs within the set from both ends
-        return (-inside - anyway, degrees - 2 * inside, nodes.bit_count(), chosen)
+        return (-inside - anyway, degree - 2 * inside, mask.bit_count(), chosen)
+
+    return rank
 
 
-def _grown(board: _Board, wanted: int) -> tuple[int, ...]:
-    chosen: tuple[int, ...] = ()
-    for _ in range(wanted):
-        rest = (index for index in range(board.free_count) if index not in chosen)
-        chosen = min((tuple(sorted((*chosen, index))) for index in rest), key=board.rank)
-    return chosen
+def _mask(numa_nodes: NumaNodes, device_ids: Iterable[str]) -> int:
+    return sum(1 << node for node in {node for device_id in device_ids for node in numa_nodes.get(device_id, ())})

@@ -131,9 +131,6 @@ class Overruling(Struct, frozen=True):
     stays: str = ""
 
 
-NOTHING = Overruling({})
-
-
 def for_holder(own: Variables, answer: Mapping[str, str]) -> Overruling:
     """Variables of a container with GPUs. answer: the variables of its allocation."""
     wanted = {name: value for name, value in answer.items() if unset_value(name) is not None}

@@ -184,7 +184,6 @@ class GpuWatch:
         self._note_scan()
         problem = None
         try:
-            await readers.start()
             async with aclosing(readers.messages()) as received:
                 async for message in received:
                     self._take(message)

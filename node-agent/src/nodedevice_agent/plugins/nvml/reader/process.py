@@ -123,7 +123,7 @@ Successor = tuple[ReaderProcess, Found]
 
 
 class Succession:
-    """The active reader and its successor. Begins with start(); always call end()."""
+    """The active reader and its successor. Begins with messages(); always call end()."""
 
     def __init__(self, options: ReaderOptions) -> None:
         self._options = options
@@ -132,10 +132,6 @@ class Succession:
         self._successor: asyncio.Task[Successor | None] | None = None
         # waits for a reader that cannot be killed; no further one is started meanwhile
         self._stuck: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Raises OSError."""
-        self._reader = await self._new()
 
     def order(self, orders: Orders) -> None:
         if self._reader is not None:
@@ -151,6 +147,7 @@ class Succession:
 
     async def messages(self) -> AsyncGenerator[Message, None]:
         """Messages of the active reader, until it exits normally. Raises ReaderFailed and OSError."""
+        self._reader = await self._new()
         while (reader := self._reader) is not None:
             listening = asyncio.create_task(reader.next_message())
             try:

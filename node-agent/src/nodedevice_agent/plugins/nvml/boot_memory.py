@@ -107,10 +107,7 @@ class Memory:
         self._written = remembered
 
     def take_clears(self) -> list[str]:
-        """The UUIDs of GPUs that an administrator marked as healthy, each once.
-
-        A file that cannot be removed is ignored: it would clear the GPU again and again.
-        """
+        """UUIDs of GPUs to clear, each once. Ignores a file that cannot be removed: it would clear the GPU again and again."""
         try:
             left = sorted(path for path in self.clear_dir.iterdir() if not path.name.startswith("."))
         except OSError:

@@ -55,10 +55,7 @@ class Specs(Struct, frozen=True):
 
 
 class NowOnHost(Struct, frozen=True):
-    """owners: UUIDs that a device file belongs to, by path and by number. nobodys: capability files of the node.
-
-    drawing: UUIDs of GPUs that have files in /dev/dri. driver_version: "" if unknown.
-    """
+    """owners: UUIDs of a device file, by path and by number. nobodys: capability files of the node. drawing: UUIDs in /dev/dri."""
 
     owners: Mapping[str, frozenset[str]] = field(default_factory=dict)
     nobodys: frozenset[str] = frozenset()

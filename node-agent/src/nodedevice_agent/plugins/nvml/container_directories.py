@@ -135,10 +135,7 @@ def _make_shared(path: str) -> None:
 
 
 def _remove_tree(path: Path) -> None:
-    """However deep and full it is: each directory in it is emptied by moving those below it up to the top.
-
-    Follows no symbolic links of a container. Raises OSError.
-    """
+    """However deep and full: each directory is emptied by moving its own to the top. Follows no symbolic links. Raises OSError."""
     numbers = count()
     top = os.open(path, _DIRECTORY)
     try:

@@ -46,10 +46,7 @@ class Trouble(Struct, frozen=True):
 
 
 class Fabric(Struct, frozen=True):
-    """How far a GPU on NVSwitches has joined their fabric: NVML's state, the error of a completed one, and a summary.
-
-    health: 0 if the driver reports none.
-    """
+    """NVML's state of a GPU in the fabric of its NVSwitches, the error of a completed one, and its health; 0 if not reported."""
 
     state: int
     status: int = 0
@@ -141,8 +138,5 @@ EFFECTS: Final[Mapping[str, Effect]] = MappingProxyType(
 
 
 def found(reading: Reading, effects: Mapping[str, Effect], cause: str = "") -> Iterator[tuple[Trouble, Effect]]:
-    """The troubles of a GPU and their effects, without ignored ones.
-
-    effects: of each key of EFFECTS. cause: of the requested action, in words.
-    """
+    """The troubles of a GPU and their effects, without ignored ones. cause: of the requested action, in words."""
     return ((trouble, effects[key]) for key, trouble in _troubles(reading, cause) if effects[key] != "ignore")

@@ -251,10 +251,7 @@ def names_by_mount(container_path: str) -> bool:
 
 
 class Answer(Struct, frozen=True):
-    """The environment in the plugin's response, for one resource of a container.
-
-    places: of its GPUs among all of the container's, in their order there; by PCI bus ID, as the driver numbers them.
-    """
+    """The plugin's environment for one resource of a container. places: of its GPUs among all of the container's, by PCI bus ID."""
 
     resource_name: str
     env: Mapping[str, str]

@@ -270,10 +270,7 @@ def _with_ecc(health: GpuHealth, reading: Reading, rules: HealthRules) -> GpuHea
 
 
 def _ecc_marks(health: GpuHealth, rules: HealthRules, action: int | None) -> bool:
-    """Whether a new ECC error makes the GPU unhealthy. action: None if the driver reports none.
-
-    With mode driver and no action, the Xid that came with the error decides, by our list and the settings.
-    """
+    """Whether a new ECC error makes the GPU unhealthy. Without an action in mode driver, the Xid that came with it decides."""
     if rules.ecc_errors != "driver":
         return rules.ecc_errors == "unhealthy"
     return action is None and not any(one.xid in ECC_XIDS for one in health.recent)
@@ -289,10 +286,7 @@ def _excused(health: GpuHealth, reading: Reading) -> GpuHealth:
 
 
 def _settled(health: GpuHealth, reading: Reading) -> GpuHealth:
-    """Apply the second reading of the driver's action to recent Xids, which are then no longer suspicions.
-
-    Without an Xid, a reading counts at once.
-    """
+    """Apply the second reading of the driver's action to recent Xids. Without an Xid, a reading counts at once."""
     unsettled, action = reading.unsettled, reading.recovery_action or NO_RECOVERY
     waiting = tuple(one for one in health.recent if unsettled is None or one.xid in unsettled)
     settled = [one for one in health.recent if one not in waiting]

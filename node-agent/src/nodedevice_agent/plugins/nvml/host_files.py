@@ -54,10 +54,7 @@ def number_of(root: str, path: str) -> str:
 
 
 def with_known_numbers(root: str, gpus: Collection[Gpu]) -> dict[str, Gpu]:
-    """The GPUs by UUID, without device numbers that the driver now uses for another GPU.
-
-    For GPUs that NVML does not report now: the driver numbers GPUs again when it is loaded again.
-    """
+    """The GPUs by UUID. A GPU that NVML does not report loses its number if the driver, loaded again, uses it for another one."""
     by_place = {gpu.pci_bus_id: gpu.uuid for gpu in gpus}
     owners: dict[int, str] = {}
     for place in _names.of(f"{root}{_GPUS}"):

@@ -1,13 +1,11 @@
 """Identities of GPUs' devices, in addition to their IDs, and the device files that containers get, with their numbers.
 
 A GPU is identified by its UUID, and for now also by the numbers of its /dev/nvidiaN and its files in /dev/dri: the generic plugin
-may list the same GPU as a file. The driver numbers GPUs in the order of discovery: a number may go to another GPU at a boot, at a
-re-bind, and when the driver is loaded again. The GPU's place in sysfs does not identify it: a boot numbers the buses, and another
-GPU may be in the same slot.
+may list the same GPU as a file. Such a number may go to another GPU at a boot, at a re-bind, and when the driver is loaded again.
+The GPU's place in sysfs does not identify it: a boot numbers the buses, and another GPU may be in the same slot.
 
-Files are names that a container gets; the device manager compares them with the names in a stored response. With deviceNodes in
-handOver these are the device files, and with cdi the CDI name, while a container may get the device by it. A response with UUIDs
-alone (env) is valid for any numbers. The control nodes belong to no GPU.
+Files are names that a container gets; the device manager compares them with the names in a stored response: the device files with
+deviceNodes in handOver, and the CDI name while a container may get the device by it. A response with UUIDs alone is always valid.
 
 Source: Linux kernel, Documentation/admin-guide/devices.txt (char 195), and NVIDIA's open kernel modules: nv-chardev-numbers.h.
 """

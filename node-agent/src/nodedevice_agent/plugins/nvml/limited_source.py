@@ -62,10 +62,12 @@ class LimitedSource(NvmlSource):
         given = super()._of_parts(held, device_ids, container)
         percent = sm_percent(held, self._limits, container)
         env = environment(held, self._limits, percent)
-        if container is None:
-            self._kubelet_allocates()
-        else:
+        if container is not None:
             self._sm.take(container, device_ids, percent)
+        elif not self._is_of_kubelet:
+            self._is_of_kubelet = True
+            extra = {"resource_name": self.resource_name, "error": _KUBELET.message}
+            log.warning("limits of containers are incomplete", extra=extra)
         directory = with_deadlines(partial(self._make_directories, container))
         if directory:
             env[CACHE] = f"{self._limits.mount_path.rstrip('/')}/{uuid.uuid4()}.cache"
@@ -99,14 +101,6 @@ class LimitedSource(NvmlSource):
 
     def _notes(self) -> list[Trouble]:
         return [_KUBELET] if self._is_of_kubelet else []
-
-    def _kubelet_allocates(self) -> None:
-        if not self._is_of_kubelet:
-            self._is_of_kubelet = True
-            log.warning(
-                "limits of containers are incomplete",
-                extra={"resource_name": self.resource_name, "error": _KUBELET.message},
-            )
 
 
 def source_of(

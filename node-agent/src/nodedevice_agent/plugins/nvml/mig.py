@@ -57,10 +57,7 @@ def profile_name(compute_slices: int, slices: int, memory_mib: int, gpu_bytes: i
 
 
 def capability_nodes(minors: Mapping[str, int], gpu_minor: int | None, instance: MigInstance) -> tuple[str, ...]:
-    """The device files that open the two instances; empty if the driver does not have them.
-
-    minors: see capability_minors(). gpu_minor: the GPU's number in the driver's names of capabilities.
-    """
+    """The device files that open the two instances; empty if the driver does not have them. minors: see capability_minors()."""
     gpu_instance = f"gpu{gpu_minor}/gi{instance.gpu_instance}"
     both = (f"{gpu_instance}/access", f"{gpu_instance}/ci{instance.compute_instance}/access")
     return tuple(capability_file(minors[name]) for name in both) if minors.keys() >= {*both} else ()

@@ -32,10 +32,7 @@ class Change(Struct, frozen=True):
 
 
 class Remembered(Struct, frozen=True):
-    """State that survives a restart of the agent within one boot.
-
-    ecc_uncorrected: as last read, so that errors while no agent ran are noticed.
-    """
+    """What survives a restart of the agent within one boot. ecc_uncorrected: as last read, to notice errors while no agent ran."""
 
     gpu: Gpu
     mark: Trouble | None = None
@@ -122,10 +119,7 @@ class Fleet:
         return changes
 
     def xid(self, uuid: str, xid: int, place: Place | None = None) -> list[Change]:
-        """The driver reported an Xid. uuid: "" when it did not report which GPU; then no GPU is affected.
-
-        place: the MIG instance that it names; of a GPU that is not in MIG mode it means nothing.
-        """
+        """The driver reported an Xid. uuid: "" if it named no GPU. place: the MIG instance that it named; ignored without MIG."""
         if uuid not in self._health:
             return []
         own = place if self.gpus[uuid].instances is not None else None

@@ -24,10 +24,7 @@ from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, Nv
 
 
 class Use(Struct, frozen=True):
-    """The use of one GPU by one resource; whole if neither parts nor instances is set.
-
-    instances: the MIG instances of this resource. trouble: why the GPU cannot be used so, even if it is healthy.
-    """
+    """One GPU's use by one resource; whole without parts and instances. trouble: why it cannot be used so, even if healthy."""
 
     resource_name: str
     parts: PartsOf | None = None
@@ -212,10 +209,7 @@ class HeldParts(Struct, frozen=True):
 
 
 def memory_mib(held: HeldParts, remedy: str) -> int:
-    """Units times their size; of a share, its part of the GPU's memory without the reserve.
-
-    remedy: for a driver that does not report how much that is. Raises Refused.
-    """
+    """Units times their size; of a share, its part of the GPU's memory without the reserve. Raises Refused with the remedy."""
     parts = held.parts
     if isinstance(parts, MemorySettings):
         return held.count * parts.unit_bytes >> 20
@@ -262,10 +256,7 @@ def check_request(device_ids: Collection[str], parts: PartsOf) -> None:
 
 
 def preferred_parts(rules: PartRules, free: Collection[str], must_include: Collection[str], size: int) -> list[str]:
-    """Choose `size` parts, must_include among them, that keep the rules as far as any choice does.
-
-    For a device manager that does not know parts: ours chooses them itself.
-    """
+    """Choose `size` parts, must_include among them, by the rules as far as possible. For a kubelet: our manager chooses itself."""
     held, by_parent = parents(must_include), _by_parent(free)
     is_single, is_apart = (rules.placement is each for each in (Placement.SAME_PARENT, Placement.DISTINCT_PARENTS))
     sign = 1 if rules.choice is Choice.BINPACK else -1

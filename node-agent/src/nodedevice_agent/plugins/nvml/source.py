@@ -151,10 +151,7 @@ class NvmlSource(DeviceSource):
         return made
 
     def _check_driver(self, devices: Sequence[GpuDevice], ways: Collection[str], delivery: Delivery) -> None:
-        """Raises Refused if auto has only the variable left, because the driver is not loaded (its files are missing).
-
-        The container would keep that response, and most runtimes ignore the variable.
-        """
+        """Raises Refused if auto has only the variable left because the driver is not loaded: most runtimes would ignore it."""
         trouble = self._fleet.driver_trouble
         if trouble is None or delivery.by_kubelet or AUTO not in self._settings.hand_over or {*ways} != {ENV}:
             return

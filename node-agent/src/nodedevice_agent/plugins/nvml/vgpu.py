@@ -27,10 +27,7 @@ Key = tuple[str, str]
 
 
 def environment(held: Sequence[HeldParts], limits: LimitSettings, sm_percent: int) -> dict[str, str]:
-    """The variables except the cache's. Raises Refused.
-
-    The index of a memory limit is the GPU's index in the container: the driver orders GPUs by PCI bus ID.
-    """
+    """The variables except the cache's. A memory limit has the GPU's index in the container, by PCI bus ID. Raises Refused."""
     env = {SM_LIMIT: str(sm_percent), OVERSUBSCRIBE: str(limits.oversubscribe).lower()}
     if limits.memory:
         ordered = sorted(held, key=lambda one: (one.gpu.pci_bus_id, one.gpu.uuid))

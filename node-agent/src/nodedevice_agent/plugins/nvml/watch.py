@@ -172,10 +172,7 @@ class GpuWatch:
             await hanging.ended()
 
     async def _read(self) -> messages.Problem | None:
-        """Run readers until the last one exits. Returns the driver's problem, if that was the reason.
-
-        Raises OSError.
-        """
+        """Run readers until the last one exits. Returns the driver's problem, if that was the reason. Raises OSError."""
         settings = self._settings
         options = messages.ReaderOptions(
             settings.poll_seconds, settings.call_seconds, self._host_root, settings.library_dir
@@ -335,10 +332,7 @@ class GpuWatch:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     async def _watch_files(self) -> None:
-        """Handle clear requests of administrators, and device files that come and go.
-
-        Names alone are followed: each program that ends closes the device files, which it had open for writing.
-        """
+        """Follow clear requests, and names of device files: each program that ends closes these, which it had open for writing."""
         with closing(self._watcher.subscribe()) as subscription:
             while True:
                 subscription.follow([self._dev, self._memory.clear_dir])

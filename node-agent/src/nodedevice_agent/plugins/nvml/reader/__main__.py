@@ -1,13 +1,11 @@
 """The process that reads the driver: `python -m ….nvml.reader OPTIONS`, one message per line on standard output.
 
-It reports an inventory once, then the driver's events and a reading of each GPU every few seconds. It exits when its parent is gone
-or when the driver does not work. It only reports that the GPUs have changed: NVML shows new ones to a new session alone, and that
-is another reader. It keeps no state and decides nothing.
+It reports an inventory once, then the driver's events and a reading of each GPU every few seconds, and takes messages.Orders from
+standard input. It exits when its parent is gone or when the driver does not work. It only reports that the GPUs have changed: NVML
+shows new ones to a new session alone, and that is another reader. It decides nothing.
 
-It reads its orders, messages.Orders, from standard input, line by line.
-
-The driver is called in a thread of its own, each call with a deadline, so that a hanging call blocks only its thread. Nothing can
-end it from outside: its thread is abandoned, the next call gets a new one, and whether it has returned can be checked later.
+The driver is called in a thread of its own, each call with a deadline. Nothing can end a call that hangs: its thread is abandoned,
+the next call gets a new one, and whether the call has returned can be checked later.
 """
 
 import os

@@ -105,10 +105,7 @@ class Driver:
             return ""
 
     def _load(self) -> None:
-        """Load NVIDIA's library by its path, so that no other library of its directory replaces this process's own.
-
-        Raises DriverProblem.
-        """
+        """Load the library by its path: no other library of its directory replaces this process's own. Raises DriverProblem."""
         path = f"{self._library_dir.rstrip('/')}/{_NAME}" if self._library_dir else _NAME
         try:
             pynvml.nvmlLib = ctypes.CDLL(path)

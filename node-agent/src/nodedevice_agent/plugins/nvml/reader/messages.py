@@ -18,10 +18,7 @@ class ReaderOptions(Struct):
 
 
 class Orders(Struct):
-    """The agent's orders, one line on the reader's standard input.
-
-    energy: how often the energy counter of each GPU is read, in seconds, by UUID; the others' never.
-    """
+    """A line on the reader's standard input. energy: seconds between readings of a GPU's energy counter, by UUID; others: never."""
 
     energy: dict[str, float] = field(default_factory=dict)
 
@@ -58,10 +55,7 @@ class Readings(Struct, tag="readings"):
 
 
 class Xid(Struct, tag="xid"):
-    """count: since the last such message. uuid: "" if the driver did not report the GPU. place: the MIG instance that it named.
-
-    A reading of the GPU follows at once, and another one a second later.
-    """
+    """count: since the last such message. uuid: "" if unknown. place: if named. Readings follow at once and after a second."""
 
     uuid: str
     xid: int

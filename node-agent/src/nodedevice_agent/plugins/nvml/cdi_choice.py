@@ -29,7 +29,7 @@ class Specified(Struct, frozen=True):
     """A device of a specification. file: the specification's path.
 
     is_void: whether a container with it gets no further GPUs of NVIDIA's container runtime. nvidia-ctk writes specifications so:
-    their edits come after those of NRI and replace the pod's variable.
+    their edits come after the edits by NRI and replace the pod's variable.
     nodes: device files of the host, with the number in the container, "" if unknown. fault: why a container runtime refuses a
     container with it now, or "". unseen: paths that this process cannot see.
     """
@@ -86,7 +86,7 @@ def now_on_host(
 
 
 def fault(device: GpuDevice, specs: Specs, now: NowOnHost) -> str:
-    """Why no container may get it by CDI, with the remedy. "" if it may, or if no specification names it and there is no fault."""
+    """Why no container may get it by CDI, with the remedy. "" if it may, or without a specification and a fault."""
     uuid = device.uuid
     specified = specs.names.get(uuid)
     if uuid in specs.refused:

@@ -42,10 +42,6 @@ class CdiSpecs:
         # one at a time: a disk that hangs costs one thread
         self._reading = Shared(lambda: with_deadlines(partial(_all, self._root, self._kind, self._read)))
 
-    @property
-    def names(self) -> Mapping[str, Specified]:
-        return self.specs.names
-
     async def refresh(self) -> bool:
         """Read changed files. Returns whether a container would get different edits than before."""
         before = self.specs

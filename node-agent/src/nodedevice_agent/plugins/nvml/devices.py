@@ -3,9 +3,9 @@
 A device is a whole GPU; parts.py has the parts of shared ones. Its ID is the GPU's UUID, which survives reboots, and which
 CUDA and the container toolkits take.
 
-Together go the GPUs whose pairs have the highest total score; of sets with equal scores, the one with the lowest score between it
-and the GPUs that stay free; then the one on fewer NUMA nodes, then the lowest IDs in natural order. Exact if all sets can be tried
-in some tens of milliseconds, as with 16 GPUs; beyond that one device after the other.
+Together go the GPUs whose pairs have the highest total score. Of equal sets, the one with the lowest score between it and the GPUs
+that stay free counts, then the one on fewer NUMA nodes, then the lowest IDs in natural order. The choice is exact if all sets can
+be tried in some tens of milliseconds, as with 16 GPUs. Beyond that it takes one device after the other.
 Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
 """
 

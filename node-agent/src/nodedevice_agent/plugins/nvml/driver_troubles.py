@@ -89,7 +89,7 @@ def recovery_words(action: int) -> str:
 
 
 def _troubles(reading: Reading, cause: str) -> Iterator[tuple[str, Trouble]]:
-    """By the key of its setting. The first one is shown as the reason of a GPU that is out of service."""
+    """Each with the key of its setting. The first one is shown as the reason of a GPU that is out of service."""
     action = reading.recovery_action or NO_RECOVERY
     request = f"the driver requests {recovery_words(action)}{f', after {cause}' if cause else ''}"
     if action not in (NO_RECOVERY, DRAIN_PEER_TO_PEER):

@@ -131,13 +131,13 @@ class Overruling(Struct, frozen=True):
     stays: str = ""
 
 
-def for_holder(own: Variables, answer: Mapping[str, str]) -> Overruling:
-    """Variables of a container with GPUs. answer: the variables of its allocation."""
-    wanted = {name: value for name, value in answer.items() if unset_value(name) is not None}
+def for_holder(own: Variables, given: Mapping[str, str]) -> Overruling:
+    """Variables of a container with GPUs. given: the variables of its allocation."""
+    wanted = {name: value for name, value in given.items() if unset_value(name) is not None}
     others = {name: unset for name, _ in own if name not in wanted and (unset := unset_value(name)) is not None}
     if VISIBLE_DEVICES not in wanted and _visible(own) is not None:
         others[VISIBLE_DEVICES] = VOID
-    others |= _aliases(own, answer, answer.get(VISIBLE_DEVICES, VOID)) | _switches(own, answer)
+    others |= _aliases(own, given, given.get(VISIBLE_DEVICES, VOID)) | _switches(own, given)
     return _overruling(own, {**wanted, **others})
 
 

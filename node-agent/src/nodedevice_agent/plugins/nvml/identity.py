@@ -4,8 +4,8 @@ A GPU is identified by its UUID, and for now also by the numbers of its /dev/nvi
 may list the same GPU as a file. Such a number may go to another GPU at a boot, at a re-bind, and when the driver is loaded again.
 The GPU's place in sysfs does not identify it: a boot numbers the buses, and another GPU may be in the same slot.
 
-Files are names that a container gets; the device manager compares them with the names in a stored response: the device files with
-deviceNodes in handOver, and the CDI name while a container may get the device by it. A response with UUIDs alone is always valid.
+Files are names that a container gets; the device manager compares them with the names in a stored response. They are the device
+files with deviceNodes in handOver, and the CDI name while a container may get the device by it. UUIDs alone fit any numbers.
 
 Source: Linux kernel, Documentation/admin-guide/devices.txt (char 195), and NVIDIA's open kernel modules: nv-chardev-numbers.h.
 """
@@ -19,7 +19,7 @@ from nodedevice_agent.plugins.nvml.mig import capability_nodes
 
 # of /dev/nvidiaN; /dev/nvidia-caps has a different one after each boot
 _MAJOR = 195
-# its GPU's, and those of its GPU instance and its compute instance
+# one each of its GPU, its GPU instance and its compute instance
 _FILES_OF_INSTANCE = 3
 
 Files = tuple[tuple[str, str], ...]

@@ -19,7 +19,7 @@ from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
-# fields of GpuHealth that are kept as they are
+# fields of GpuHealth
 _KEPT: Final = ("mark", "is_away", "marked_at", "recent", "excused", "instance_marks")
 
 

@@ -20,7 +20,14 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
 from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
-from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, NvmlSettings, PartsOf, SharesSettings
+from nodedevice_agent.plugins.nvml.settings import (
+    MAX_PARTS,
+    MemorySettings,
+    NvmlSettings,
+    PartsOf,
+    SharesSettings,
+    size_bytes,
+)
 
 
 class Use(Struct, frozen=True):
@@ -76,29 +83,21 @@ def _in_mig_mode(gpu: Gpu) -> Trouble:
     return Trouble(GpuReason.MIG_MODE, message)
 
 
-def count_of(gpu: Gpu, parts: PartsOf) -> int:
-    """How many parts this GPU has. Raises CannotDivide."""
+def count_of(gpu: Gpu, parts: PartsOf) -> int | Trouble:
+    """How many parts this GPU has, or why it cannot be listed in parts."""
     if isinstance(parts, SharesSettings):
         return parts.replicas
     if gpu.memory_bytes is None:
-        raise CannotDivide(GpuReason.MEMORY_UNKNOWN, f"the driver does not report how much memory GPU {gpu.uuid} has")
-    count = (gpu.memory_bytes - parts.reserve_bytes) // parts.unit_bytes
+        return Trouble(GpuReason.MEMORY_UNKNOWN, f"the driver does not report how much memory GPU {gpu.uuid} has")
+    count = (gpu.memory_bytes - size_bytes(parts.reserve)) // size_bytes(parts.unit)
     size = f"GPU {gpu.uuid} ({gpu.model}) has {gpu.memory_bytes >> 20} MiB"
     if count < 1:
         message = f"{size}, less than one unit of {parts.unit} after the reserve of {parts.reserve}; set smaller ones"
-        raise CannotDivide(GpuReason.UNIT_TOO_LARGE, message)
+        return Trouble(GpuReason.UNIT_TOO_LARGE, message)
     if count > MAX_PARTS:
         message = f"{size}, which is more than {MAX_PARTS} units of {parts.unit}; set a larger unit"
-        raise CannotDivide(GpuReason.UNIT_TOO_SMALL, message)
+        return Trouble(GpuReason.UNIT_TOO_SMALL, message)
     return count
-
-
-class CannotDivide(Exception):
-    """A GPU cannot be listed in parts as the settings want it. trouble: why, with the remedy."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.trouble = Trouble(reason, message)
 
 
 class Listing(Struct, frozen=True):
@@ -131,10 +130,9 @@ def listing(
         if use.parts is None:
             devices.append(whole)
             continue
-        try:
-            count = count_of(gpu, use.parts)
-        except CannotDivide as error:
-            troubles.append(error.trouble)
+        count = count_of(gpu, use.parts)
+        if isinstance(count, Trouble):
+            troubles.append(count)
             continue
         above.append(_parent(whole, gpu, use.parts, count))
         devices += _parts(whole, count)
@@ -188,8 +186,11 @@ def _instance(whole: PluginDevice, instance: MigInstance, host: OnHost, gpu: Gpu
 def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> PluginDevice:
     """The physical device, with attributes that describe a part."""
     if isinstance(parts, MemorySettings):
-        unused = (gpu.memory_bytes or 0) - count * parts.unit_bytes
-        more, size = {"unitBytes": str(parts.unit_bytes), "unusedBytes": str(unused)}, f"{parts.unit_bytes >> 20}Mi"
+        unused = (gpu.memory_bytes or 0) - count * size_bytes(parts.unit)
+        more, size = (
+            {"unitBytes": str(size_bytes(parts.unit)), "unusedBytes": str(unused)},
+            f"{size_bytes(parts.unit) >> 20}Mi",
+        )
     else:
         more, size = {"replicas": str(parts.replicas)}, f"1/{parts.replicas}"
     attributes = tuple(sorted({**dict(whole.attributes), **more}.items()))
@@ -212,10 +213,10 @@ def memory_mib(held: HeldParts, remedy: str) -> int:
     """Units times their size; of a share, its part of the GPU's memory without the reserve. Raises Refused with the remedy."""
     parts = held.parts
     if isinstance(parts, MemorySettings):
-        return held.count * parts.unit_bytes >> 20
+        return held.count * size_bytes(parts.unit) >> 20
     if held.gpu.memory_bytes is None:
         raise Refused(f"the driver does not report how much memory GPU {held.gpu.uuid} has; {remedy}")
-    limit = held.count * ((held.gpu.memory_bytes - parts.reserve_bytes) // parts.replicas >> 20)
+    limit = held.count * ((held.gpu.memory_bytes - size_bytes(parts.reserve)) // parts.replicas >> 20)
     if limit < 1:
         raise Refused(
             f"GPU {held.gpu.uuid} has {held.gpu.memory_bytes >> 20} MiB, nothing for a share after the reserve of "
@@ -238,7 +239,7 @@ def gpushare_variables(held: HeldParts) -> dict[str, str]:
     if not isinstance(held.parts, MemorySettings) or held.gpu.memory_bytes is None:
         return {}
     index = {} if held.gpu.index is None else {"IDX": held.gpu.index}
-    units = {"CONTAINER": held.count, "POD": held.count, "DEV": held.gpu.memory_bytes // held.parts.unit_bytes}
+    units = {"CONTAINER": held.count, "POD": held.count, "DEV": held.gpu.memory_bytes // size_bytes(held.parts.unit)}
     return {f"{GPUSHARE_PREFIX}{name}": str(value) for name, value in sorted({**index, **units}.items())}
 
 

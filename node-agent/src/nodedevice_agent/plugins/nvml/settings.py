@@ -88,10 +88,6 @@ class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
     # limits of a container, enforced by a library that you install, else advice; unset: none
     limits: LimitSettings | None = None
 
-    @property
-    def reserve_bytes(self) -> int:
-        return extended_resources.count(self.reserve) or 0
-
     def rules(self) -> PartRules:
         return _with_limits(self.part_rules(Placement.DISTINCT_PARENTS), self.limits)
 
@@ -114,19 +110,16 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     # limits of a container; null: none
     limits: LimitSettings | None = field(default_factory=LimitSettings)
 
-    @property
-    def unit_bytes(self) -> int:
-        return extended_resources.count(self.unit) or 0
-
-    @property
-    def reserve_bytes(self) -> int:
-        return extended_resources.count(self.reserve) or 0
-
     def rules(self) -> PartRules:
         return _with_limits(self.part_rules(Placement.SAME_PARENT), self.limits)
 
     def names(self, whole_names: tuple[str, ...]) -> tuple[str, ...]:
         return (self.resource_name,)
+
+
+def size_bytes(size: str) -> int:
+    """size: in Mi or Gi."""
+    return extended_resources.count(size) or 0
 
 
 def _with_limits(rules: PartRules, limits: LimitSettings | None) -> PartRules:

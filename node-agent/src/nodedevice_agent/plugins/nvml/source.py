@@ -140,7 +140,7 @@ class NvmlSource(DeviceSource):
             uuid, sentence = next(iter(faults.items()))
             raise Refused(f"{uuid} cannot be handed over by CDI: {sentence}")
         self._check_driver(devices, ways, delivery)
-        names = self._host.specs.names
+        names = self._host.specs.specs.names
         are_void = AUTO in settings.hand_over and all(
             device.uuid in names and names[device.uuid].is_void for device in devices
         )
@@ -175,7 +175,7 @@ class NvmlSource(DeviceSource):
             return self._settings.hand_over
         are_there = host_files.have_files(self._host.root, devices, minors)
         ids = [device.uuid for device in devices]
-        return chosen_ways(ids, self._host.specs.names.keys() - faults, are_there, delivery)
+        return chosen_ways(ids, self._host.specs.specs.names.keys() - faults, are_there, delivery)
 
     def _on_host(
         self,

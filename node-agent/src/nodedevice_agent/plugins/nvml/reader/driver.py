@@ -98,9 +98,8 @@ class Driver:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             raise problems.problem_of_start(error, self.files) from error
-        self.calling = "nvmlSystemGetDriverVersion"
         try:
-            return str(pynvml.nvmlSystemGetDriverVersion())
+            return str(self._call(pynvml.nvmlSystemGetDriverVersion))
         except (pynvml.NVMLError, UnicodeDecodeError):
             return ""
 
@@ -114,17 +113,15 @@ class Driver:
 
     def count(self) -> int:
         """How many GPUs the driver lists. Raises DriverProblem."""
-        self.calling = "nvmlDeviceGetCount"
         try:
-            return int(pynvml.nvmlDeviceGetCount())
+            return int(self._call(pynvml.nvmlDeviceGetCount))
         except pynvml.NVMLError as error:
             raise problems.problem_of(error) from error
 
     def describe(self, index: int) -> Handle:
         """The GPU at this index. Raises GpuLost, or GpuUnidentified when its UUID cannot be read for another reason."""
-        self.calling = "nvmlDeviceGetHandleByIndex"
         try:
-            nvml = pynvml.nvmlDeviceGetHandleByIndex(index)
+            nvml = self._call(pynvml.nvmlDeviceGetHandleByIndex, index)
             self.calling = "nvmlDeviceGetUUID"
             uuid = _uuid_of(nvml)
         except pynvml.NVMLError as error:

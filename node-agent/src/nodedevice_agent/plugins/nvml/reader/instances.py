@@ -16,18 +16,15 @@ _SUFFIXES = {
     for name, profile in vars(pynvml).items()
     if name.startswith("NVML_GPU_INSTANCE_PROFILE_") and name.endswith(f"_SLICE_{ending}")
 }
-_PLAIN = ""
 
 # slices, decoders, encoders, JPEG and optical flow engines
 _Shape = tuple[int, int, int, int, int]
-# calls a function of pynvml for a handle, whose name is noted in case it hangs
-Call = Callable[..., Any]
 
 
 class InstanceReader:
     """Asks for everything each time: a new instance may have the UUID of another one that was there before."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
         # by model and memory of the GPU
         self._suffixes: dict[tuple[str, int | None], dict[_Shape, str]] = {}
@@ -52,9 +49,7 @@ class InstanceReader:
         shape = (slices, its.sharedDecoderCount, its.sharedEncoderCount, its.sharedJpegCount, its.sharedOfaCount)
         return MigInstance(
             self._call(pynvml.nvmlDeviceGetUUID, device),
-            profile_name(
-                int(its.computeInstanceSliceCount), slices, memory_mib, gpu_bytes, suffixes.get(shape, _PLAIN)
-            ),
+            profile_name(int(its.computeInstanceSliceCount), slices, memory_mib, gpu_bytes, suffixes.get(shape, "")),
             int(self._call(pynvml.nvmlDeviceGetGpuInstanceId, device)),
             int(self._call(pynvml.nvmlDeviceGetComputeInstanceId, device)),
             memory_mib,
@@ -70,6 +65,6 @@ class InstanceReader:
                 with suppress(pynvml.NVMLError):
                     its = self._call(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, nvml, profile, 1)
                     shape = (its.sliceCount, its.decoderCount, its.encoderCount, its.jpegCount, its.ofaCount)
-                    found[shape] = _SUFFIXES.get(profile, _PLAIN)
+                    found[shape] = _SUFFIXES.get(profile, "")
             self._suffixes[key] = found
         return self._suffixes[key]

@@ -1,7 +1,6 @@
 """The reader's messages, one JSON object per line. Both processes have one version: no compatibility needed."""
 
 from msgspec import Struct, field
-from nodedevice_common.decoding import decode
 
 from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
@@ -80,13 +79,7 @@ class Described(Struct, tag="described"):
 
 
 class Alive(Struct, tag="alive"):
-    """A heartbeat: there are no changes, and the reader does not hang."""
+    """A heartbeat: nothing has changed, and the reader does not hang."""
 
 
 Message = Found | Problem | Readings | Xid | EccError | Changed | Described | Alive
-
-
-def decode_message(line: bytes) -> Message:
-    """Raises Undecodable."""
-    found: Message = decode(line, Message)
-    return found

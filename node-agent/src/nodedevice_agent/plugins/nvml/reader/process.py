@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import msgspec
-from nodedevice_common.decoding import Undecodable
+from nodedevice_common.decoding import Undecodable, decode
 
-from nodedevice_agent.plugins.nvml.reader.messages import Found, Message, Orders, Problem, ReaderOptions, decode_message
+from nodedevice_agent.plugins.nvml.reader.messages import Found, Message, Orders, Problem, ReaderOptions
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +67,13 @@ class ReaderProcess:
             await self._check_end()
             return None
         try:
-            return decode_message(line)
+            message: Message = decode(line, Message)
+            return message
         except Undecodable as error:
             raise ReaderFailed(f"invalid message: {error}") from None
 
     async def inventory(self) -> Found | Problem | None:
-        """The inventory, or why there is none; None if it exits first. Raises ReaderFailed."""
+        """The inventory, or the problem with it; None if it exits first. Raises ReaderFailed."""
         message = await self.next_message()
         while message is not None and not isinstance(message, Found | Problem):
             message = await self.next_message()

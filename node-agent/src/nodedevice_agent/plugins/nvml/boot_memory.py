@@ -54,17 +54,17 @@ def read(state_dir: Path) -> tuple[Remembered, ...]:
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES)
-        found = decode(content, _RememberedFile)
+        remembered = decode(content, _RememberedFile)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
         raise MemoryUnreadable(f"{path}: {error.strerror}") from error
     except Undecodable as error:
         raise MemoryCorrupt(path, str(error)) from error
-    odd = [known.gpu.uuid for known in found.gpus if not known.gpu.is_plausible]
-    if odd:
-        raise MemoryCorrupt(path, f"implausible GPU {odd[0][:128]!r}")
-    return tuple(found.gpus) if found.boot_id == filesystem.boot_id() else ()
+    for gpu in (each.gpu for each in remembered.gpus):
+        if not gpu.is_plausible:
+            raise MemoryCorrupt(path, f"implausible GPU {gpu.uuid[:128]!r}")
+    return tuple(remembered.gpus) if remembered.boot_id == filesystem.boot_id() else ()
 
 
 class Memory:

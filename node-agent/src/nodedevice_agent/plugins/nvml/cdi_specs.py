@@ -6,7 +6,7 @@ They are read in a thread, within bounds: the files are on a disk. So are the fi
 import logging
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -72,7 +72,7 @@ def _specs(root: str, kind: str, reading: cdi_files.CdiReading) -> Specs:
             places[id(file)],
             is_void=any(_VOID in each.env for each in edits),
             nodes=tuple((node.on_host, host.number(node)) for node in nodes),
-            fault=next(host.faults(nodes, paths), ""),
+            fault=host.fault(nodes, paths),
             unseen=tuple(path for path in paths if not host.sees(path)),
         )
     refused = {
@@ -96,17 +96,15 @@ class _HostPaths:
         """The number of the device file that a container would get; "" if unknown."""
         return node.number or self._file(node.on_host)[1]
 
-    def faults(self, nodes: list[CdiNode], paths: Mapping[str, None]) -> Iterator[str]:
-        """Why a container runtime would refuse a container that gets these."""
+    def fault(self, nodes: list[CdiNode], paths: Mapping[str, None]) -> str:
+        """Why a container runtime would refuse a container that gets these; "" if it would not."""
         gone = [path for path in paths if self.sees(path) and not self._is_there(path)]
         if gone:
             more = f" and {len(gone) - 1} more of its files" if len(gone) > 1 else ""
-            yield f"{gone[0]}{more} {'are' if more else 'is'} not on the node"
-        for node in nodes:
-            if fault := self._fault(node):
-                yield fault
+            return f"{gone[0]}{more} {'are' if more else 'is'} not on the node"
+        return next(filter(None, map(self._fault_of, nodes)), "")
 
-    def _fault(self, node: CdiNode) -> str:
+    def _fault_of(self, node: CdiNode) -> str:
         path = node.on_host
         kind, number = self._file(path)
         if not self.sees(path) or kind == "unknown":
@@ -123,10 +121,10 @@ class _HostPaths:
 
     def _is_there(self, path: str) -> bool:
         if path not in self._are_there:
-            self._are_there[path] = len(self._are_there) >= _MOST_PATHS or self._looks_there(path)
+            self._are_there[path] = len(self._are_there) >= _MOST_PATHS or self._exists(path)
         return self._are_there[path]
 
-    def _looks_there(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         try:
             ask(os.stat, cdi_files.below(self._root, path))
         except OSError as error:

@@ -91,4 +91,4 @@ def _as_error(folder: Path) -> Iterator[None]:
 
 
 def _known(state_dir: Path) -> dict[str, Remembered]:
-    return {known.gpu.uuid: known for known in memory.read(state_dir)}
+    return {remembered.gpu.uuid: remembered for remembered in memory.read(state_dir)}

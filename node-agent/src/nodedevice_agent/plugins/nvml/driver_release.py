@@ -96,9 +96,6 @@ class DriverRelease:
         return f"{by_command}; {by_label}" if by_label else by_command
 
 
-# -- the command ----------------------------------------------------------------------------------------------------------
-
-
 def request_file(state_dir: Path) -> Path:
     return gpu_dir(state_dir) / "released"
 

@@ -328,20 +328,15 @@ def _sm_limits(answers: Sequence[Answer]) -> dict[str, str]:
 
 
 def _of_mps(answers: Sequence[Answer], pipe: str) -> dict[str, str]:
-    limits = sorted(
-        (place, limit)
-        for answer in answers
-        for number, place in enumerate(answer.places)
-        for limit in _limits(answer.env.get(MPS_MEMORY, ""), number)
-    )
+    limits: list[tuple[int, str]] = []
+    for answer in answers:
+        # a text such as 0=3840M,1=3840M
+        by_number = dict(item.partition("=")[::2] for item in answer.env.get(MPS_MEMORY, "").split(","))
+        for number, place in enumerate(answer.places):
+            limits += [(place, by_number[str(number)])] if str(number) in by_number else []
     threads = [answer.env[MPS_THREADS] for answer in answers if MPS_THREADS in answer.env]
     return {
         MPS_PIPE: pipe,
         MPS_THREADS: min(threads, key=lambda percent: (len(percent), percent), default="100"),
-        MPS_MEMORY: ",".join(f"{place}={limit}" for place, limit in limits),
+        MPS_MEMORY: ",".join(f"{place}={limit}" for place, limit in sorted(limits)),
     }
-
-
-def _limits(text: str, number: int) -> list[str]:
-    """Limits of one GPU, in a text such as 0=3840M,1=3840M."""
-    return [item.partition("=")[2] for item in text.split(",") if item.partition("=")[0] == str(number)]

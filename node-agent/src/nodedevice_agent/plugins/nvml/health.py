@@ -19,7 +19,6 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nodedevice_agent.plugins.nvml import driver_troubles
 from nodedevice_agent.plugins.nvml.driver_troubles import (
     EFFECTS,
     NO_RECOVERY,
@@ -27,6 +26,7 @@ from nodedevice_agent.plugins.nvml.driver_troubles import (
     Effect,
     Reading,
     Trouble,
+    found,
     recovery_words,
 )
 from nodedevice_agent.plugins.nvml.mig import MigInstance
@@ -304,7 +304,7 @@ def _settled(health: GpuHealth, reading: Reading) -> GpuHealth:
 
 def _with_conditions(health: GpuHealth, reading: Reading, rules: HealthRules) -> GpuHealth:
     action = NO_RECOVERY if health.requested == health.excused else health.requested
-    every = list(driver_troubles.found(replace(reading, recovery_action=action), rules.effects, health.cause))
+    every = list(found(replace(reading, recovery_action=action), rules.effects, health.cause))
     passing = next((trouble for trouble, effect in every if effect == "unhealthy"), None)
     notes = tuple(trouble for trouble, effect in every if effect == "report")
     return replace(health, passing=passing, notes=notes)

@@ -132,9 +132,8 @@ class Fleet:
 
     def unread(self, trouble: Trouble | None) -> bool:
         """The driver cannot be read because of this; None: it is read again. Returns whether that changed."""
-        has_changed = trouble != self.driver_trouble
-        self.driver_trouble = trouble
-        return has_changed
+        before, self.driver_trouble = self.driver_trouble, trouble
+        return trouble != before
 
     def cleared(self, uuid: str) -> list[Change]:
         """An administrator marked this GPU as healthy, or as removed for good."""

@@ -198,9 +198,6 @@ def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> Plugin
     return replace(whole, attributes=attributes, part_size=size, identity=(), files=())
 
 
-# -- requests --------------------------------------------------------------------------------------------------------------
-
-
 class HeldParts(Struct, frozen=True):
     """The number of parts of one GPU in a container, and their kind."""
 

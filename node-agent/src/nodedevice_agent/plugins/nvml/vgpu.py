@@ -47,9 +47,6 @@ def mounts(limits: LimitSettings, directory: str) -> tuple[Mount, ...]:
     return tuple(mount for mount in every if mount.host_path) if limits.library else ()
 
 
-# -- multiprocessors -----------------------------------------------------------------------------------------------------------
-
-
 def sm_percent(held: Sequence[HeldParts], limits: LimitSettings, container: ContainerIdentity | None) -> int:
     """The container's request: its pod's annotation, otherwise the setting for each part; 0: no limit. Raises Refused."""
     asked = container.annotations.get(SM_PERCENT_ANNOTATION) if container is not None else None

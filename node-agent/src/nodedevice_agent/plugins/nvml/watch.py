@@ -166,9 +166,8 @@ class GpuWatch:
         """For a reader that cannot be killed, if there is one."""
         hanging, self._hanging = self._hanging, None
         if hanging is not None:
-            self._driver_failed(
-                Trouble(GpuReason.DRIVER_HANGS, "the NVIDIA driver blocks its reader for good: reboot the node")
-            )
+            message = "the NVIDIA driver blocks its reader for good: reboot the node"
+            self._driver_failed(Trouble(GpuReason.DRIVER_HANGS, message))
             await hanging.ended()
 
     async def _read(self) -> messages.Problem | None:

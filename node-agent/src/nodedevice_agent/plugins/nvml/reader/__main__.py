@@ -123,9 +123,8 @@ class Reader:
         self._handles: list[driver.Handle] = []
         # by UUID: the call that hangs, and its name
         self._hanging: dict[str, tuple[Future[Any], str]] = {}
-        # whether any call has hung so far
         self._has_hung = False
-        # as the session began; set by run()
+        # set by run()
         self._count: int
         # as reported since the inventory
         self._reported: list[Gpu] = []

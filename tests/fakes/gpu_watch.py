@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found, Orders, Problem, ReaderOptions, Readings
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
@@ -96,6 +96,7 @@ class Readers:
     def __init__(self, node: Node, options: ReaderOptions) -> None:
         self.options = options
         self.orders: list[Orders] = []
+        self._ordered = Orders()
         self.rescans: list[float] = []
         self.may_rescan = True
         self.has_ended = True
@@ -105,12 +106,8 @@ class Readers:
         self._script = node.scripts.pop(0) if node.scripts else []
         node.readers.append(self)
 
-    async def start(self) -> None:
-        self._node.started.append(asyncio.get_running_loop().time() - 1000.0)
-        if self._script and isinstance(self._script[0], OSError):
-            raise self._script[0]
-
     async def messages(self) -> AsyncGenerator[Any, None]:
+        self._node.started.append(asyncio.get_running_loop().time() - 1000.0)
         for each in self._script:
             if isinstance(each, int | float):
                 await later(each)
@@ -123,7 +120,9 @@ class Readers:
         await asyncio.Event().wait()
 
     def order(self, orders: Orders) -> None:
-        self.orders.append(orders)
+        if orders != self._ordered:
+            self.orders.append(orders)
+        self._ordered = orders
 
     def rescan(self) -> None:
         self.rescans.append(asyncio.get_running_loop().time() - 1000.0)
@@ -154,6 +153,9 @@ class Subscription:
 
     def see(self, *paths: Path) -> None:
         self._events.put_nowait(set(paths))
+
+    def wake(self) -> None:
+        self.see()
 
     def close(self) -> None:
         self.is_closed = True

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu
-from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader import __main__ as program
-from nodedevice_agent.plugins.nvml.reader.__main__ import CallHangs, Job, Reader
+from nodedevice_agent.plugins.nvml.reader.__main__ import CallHangs, Reader
 from nodedevice_agent.plugins.nvml.reader.driver import MAX_LINKS, Handle
 from nodedevice_agent.plugins.nvml.reader.events import EventWatch
 from nodedevice_agent.plugins.nvml.reader.messages import (
@@ -27,14 +27,18 @@ class Ended(Exception):
 
 
 class Returned:
-    """The end of a job that hangs: after so many waits, or never."""
+    """A call that hangs: it returns after so many waits, or never."""
 
     def __init__(self, machine: "Machine", waits: int | None) -> None:
         self._machine = machine
         self.waits = waits
+        self.answer: Any = None
 
-    def is_set(self) -> bool:
+    def done(self) -> bool:
         return self.waits == 0
+
+    def result(self) -> Any:
+        return self.answer
 
     def wait(self, seconds: float) -> bool:
         self._machine.now += seconds
@@ -44,15 +48,12 @@ class Returned:
 
 
 class Hangs(Exception):
-    """Raised by a driver's function: what it would return comes when the job has returned."""
+    """Raised by a driver's function: what it would return comes when the call has returned."""
 
     def __init__(self, returned: Returned, answer: Any = None) -> None:
         super().__init__()
-        self.answer = answer
-        job: Any = Job(lambda: answer)
-        job.run()
-        job.done = returned
-        self.job = job
+        self.answer = returned.answer = answer
+        self.call: Any = returned
 
 
 class Calls:
@@ -60,7 +61,7 @@ class Calls:
         try:
             return call()
         except Hangs as hang:
-            raise CallHangs(hang.job) from hang
+            raise CallHangs(hang.call) from hang
 
 
 class Machine:
@@ -197,6 +198,7 @@ class Events(EventWatch):
 
 def reader_of(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Reader:
     monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=machine.monotonic, sleep=machine.sleep))
+    monkeypatch.setattr(program, "wait", lambda calls, seconds: SimpleNamespace(done=calls[0].wait(seconds)))
     monkeypatch.setattr(program, "report", lambda message: machine.reported.append((machine.now - BEGIN, message)))
     made = Reader(ReaderOptions(poll_seconds=POLL, call_seconds=1, host_root="/host"))
     reader: Any = made

@@ -98,9 +98,9 @@ async def test_an_instance_is_handed_over_with_its_capabilities(
         capabilities = ["/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"]
         assert [d.host_path for d in answer.devices] == [
             "/dev/nvidia1",
+            *capabilities,
             "/dev/nvidiactl",
             "/dev/nvidia-uvm",
-            *capabilities,
         ]
         other = next(d.id for d in ones.devices if d.id != held)
         with pytest.raises(PluginFailed, match=f"no device files for instance {other}"):

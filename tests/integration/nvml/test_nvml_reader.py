@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from nodedevice_agent.plugins.nvml import watch
 from nodedevice_agent.plugins.nvml.reader import process
-from nodedevice_agent.plugins.nvml.reader.messages import Found, ReaderOptions, decode_message
+from nodedevice_agent.plugins.nvml.reader.messages import Found, Message, ReaderOptions
 from nodedevice_agent.plugins.nvml.reader.process import Succession
+from nodedevice_common.decoding import decode
 
 from hack.fake_nvml.library import FakeNvml, put_on_the_bus
 from tests.integration.nvml.gpu_node import Node, node
@@ -164,6 +165,6 @@ async def test_the_reader_exits_with_its_parent(tmp_path: Path) -> None:
     )
     assert reader.stdin is not None
     assert reader.stdout is not None
-    assert isinstance(decode_message(await reader.stdout.readline()), Found)
+    assert isinstance(decode(await reader.stdout.readline(), Message), Found)
     reader.stdin.close()
     assert await asyncio.wait_for(reader.wait(), 60) == 0

@@ -12,9 +12,9 @@ from nodedevice_agent.plugins.generic.devices import generic_devices
 from nodedevice_agent.plugins.generic.offers import choose
 from nodedevice_agent.plugins.nvml import boot_memory as memory
 from nodedevice_agent.plugins.nvml.devices import device_of
-from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading, Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import HealthRules, Reading
+from nodedevice_agent.plugins.nvml.health import HealthRules
 from nodedevice_agent.plugins.nvml.node_gpus import Fleet, Remembered
 from nodedevice_agent.plugins.simulated.control import (
     Listing,

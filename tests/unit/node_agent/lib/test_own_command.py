@@ -8,7 +8,7 @@ from nodedevice_agent.lib import own_command
 from nodedevice_agent.plugins.nvml import health
 from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
-from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
 from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules
 from nodedevice_agent.plugins.nvml.host_files import on_host
 
@@ -37,7 +37,7 @@ CLEARED = [XID, health.ECC, health.ECC_BEFORE, health.GONE]
 def test_in_a_pod_it_is_typed_by_kubectl(trouble: Trouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     in_pod(monkeypatch, tmp_path)
     gpu = Gpu(UUID)
-    message = device_of(gpu, trouble, on_host(str(tmp_path), [gpu], [], hands_over_files=False)).message
+    message = device_of(gpu, trouble, on_host(str(tmp_path), [GpuDevice(gpu)], {}, hands_over_files=False)).message
     assert message.endswith(IN_POD)
     assert len(message) <= 1024
 
@@ -46,7 +46,7 @@ def test_in_a_pod_it_is_typed_by_kubectl(trouble: Trouble, monkeypatch: pytest.M
 def test_elsewhere_it_is_the_programs_name(trouble: Trouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(own_command, "_NAMESPACE", tmp_path / "none")
     gpu = Gpu(UUID)
-    message = device_of(gpu, trouble, on_host(str(tmp_path), [gpu], [], hands_over_files=False)).message
+    message = device_of(gpu, trouble, on_host(str(tmp_path), [GpuDevice(gpu)], {}, hands_over_files=False)).message
     assert message.endswith(f": nodedevice-agent gpu clear {UUID}")
 
 

@@ -17,9 +17,8 @@ from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, C
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.nvml.driver_troubles import Fabric, Trouble
+from nodedevice_agent.plugins.nvml.driver_troubles import Fabric, Reading, Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_of
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.node_gpus import Fleet
@@ -129,7 +128,6 @@ async def of_nvml(folder: Path, raw: Json, lacking: str) -> list[str]:
         gpus = [msgspec.structs.replace(gpu, memory_bytes=None) for gpu in gpus]
     fleet = Fleet(settings.health_rules())
     fleet.found(Found("580", gpus))
-    fleet.divided({gpu.uuid: gpu.instances for gpu in gpus})
     lines = [f"reads {settings.poll_seconds} {settings.call_seconds} {settings.rescan_seconds} {settings.library_dir}"]
     lines += [f"excepts {settings.exempt} and takes Xids as {sorted(map(str, _xids(settings)))}"]
     lines += [line for reading in READINGS for line in await _published(folder, settings, fleet, reading)]

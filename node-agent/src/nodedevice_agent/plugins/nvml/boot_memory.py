@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 from nodedevice_common.decoding import Undecodable, decode
+from nodedevice_common.log_once import LogOnce
 
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.contract import CommandFailed
@@ -20,6 +21,8 @@ from nodedevice_agent.plugins.nvml.node_gpus import Remembered
 log = logging.getLogger(__name__)
 
 _MAX_BYTES = 1024 * 1024
+_UNSAVED = "cannot save which GPUs need a reset"
+_UNREMOVED = "cannot remove the clear request; remove the file by hand"
 
 
 class MemoryUnreadable(CommandFailed):
@@ -27,8 +30,6 @@ class MemoryUnreadable(CommandFailed):
 
 
 class MemoryCorrupt(MemoryUnreadable):
-    """The content of the file is invalid."""
-
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
         self.path = path
@@ -53,17 +54,17 @@ def read(state_dir: Path) -> tuple[Remembered, ...]:
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES)
-        found = decode(content, _RememberedFile)
+        remembered = decode(content, _RememberedFile)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
         raise MemoryUnreadable(f"{path}: {error.strerror}") from error
     except Undecodable as error:
         raise MemoryCorrupt(path, str(error)) from error
-    odd = [known.gpu.uuid for known in found.gpus if not known.gpu.is_plausible]
-    if odd:
-        raise MemoryCorrupt(path, f"implausible GPU {odd[0][:128]!r}")
-    return tuple(found.gpus) if found.boot_id == filesystem.boot_id() else ()
+    for gpu in (each.gpu for each in remembered.gpus):
+        if not gpu.is_plausible:
+            raise MemoryCorrupt(path, f"implausible GPU {gpu.uuid[:128]!r}")
+    return tuple(remembered.gpus) if remembered.boot_id == filesystem.boot_id() else ()
 
 
 class Memory:
@@ -72,22 +73,20 @@ class Memory:
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
         self._written: tuple[Remembered, ...] | None = None
-        self._logged = ""
+        self._problems = LogOnce(log)
         self.clear_dir = clear_dir(state_dir)
-        # clear requests that could not be removed; logged once each
-        self._refused: set[str] = set()
 
     def read(self) -> tuple[Remembered, ...]:
         """The content of the file, or nothing when it cannot be read; a corrupt file is renamed and kept."""
         try:
             self._written = read(self._state_dir)
         except MemoryCorrupt as error:
-            self._log("GPU state file is corrupt; forgetting which GPUs need a reset", str(error))
+            log.error("GPU state file is corrupt; forgetting which GPUs need a reset", extra={"error": str(error)})
             with suppress(OSError):
                 error.path.replace(error.path.with_name(f"{error.path.name}.unreadable"))
             return ()
         except MemoryUnreadable as error:
-            self._log("GPU state file is unreadable; forgetting which GPUs need a reset", str(error))
+            log.error("GPU state file is unreadable; forgetting which GPUs need a reset", extra={"error": str(error)})
             return ()
         return self._written
 
@@ -102,32 +101,23 @@ class Memory:
             temporary.write_bytes(msgspec.json.encode(_RememberedFile(filesystem.boot_id(), list(remembered))))
             temporary.replace(folder / "remembered.json")
         except OSError as error:
-            self._log("cannot save which GPUs need a reset", str(error))
+            self._problems.report(_UNSAVED, str(error), logging.ERROR)
             return
-        self._written, self._logged = remembered, ""
+        self._problems.report(_UNSAVED, "")
+        self._written = remembered
 
     def take_clears(self) -> list[str]:
-        """The UUIDs of GPUs that an administrator marked as healthy, each once.
-
-        A file that cannot be removed is ignored: it would clear the GPU again and again.
-        """
+        """UUIDs of GPUs to clear, each once. Ignores a file that cannot be removed: it would clear the GPU again and again."""
         try:
             left = sorted(path for path in self.clear_dir.iterdir() if not path.name.startswith("."))
         except OSError:
             return []
-        taken, logged, self._refused = [], self._refused, set()
+        taken, problem = [], ""
         for path in left:
             try:
                 path.unlink(missing_ok=True)
                 taken.append(path.name)
             except OSError as error:
-                self._refused.add(path.name)
-                if path.name not in logged:
-                    extra = {"path": str(path), "error": str(error)}
-                    log.error("cannot remove the clear request; remove the file by hand", extra=extra)
+                problem = problem or str(error)
+        self._problems.report(_UNREMOVED, problem, logging.ERROR)
         return taken
-
-    def _log(self, event: str, error: str) -> None:
-        if error != self._logged:
-            log.error(event, extra={"error": error})
-        self._logged = error

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from nodedevice_agent.identity import Sameness, compare
-from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
 from nodedevice_agent.plugins.nvml.identity import gpu_file
 from nodedevice_agent.plugins.nvml.mig import capability_file, capability_nodes
 
@@ -29,7 +29,7 @@ class Specified(Struct, frozen=True):
     """A device of a specification. file: the specification's path.
 
     is_void: whether a container with it gets no further GPUs of NVIDIA's container runtime. nvidia-ctk writes specifications so:
-    their edits come after those of NRI and replace the pod's variable.
+    their edits come after the edits by NRI and replace the pod's variable.
     nodes: device files of the host, with the number in the container, "" if unknown. fault: why a container runtime refuses a
     container with it now, or "". unseen: paths that this process cannot see.
     """
@@ -55,10 +55,7 @@ class Specs(Struct, frozen=True):
 
 
 class NowOnHost(Struct, frozen=True):
-    """owners: UUIDs that a device file belongs to, by path and by number. nobodys: capability files of the node.
-
-    drawing: UUIDs of GPUs that have files in /dev/dri. driver_version: "" if unknown.
-    """
+    """owners: UUIDs of a device file, by path and by number. nobodys: capability files of the node. drawing: UUIDs in /dev/dri."""
 
     owners: Mapping[str, frozenset[str]] = field(default_factory=dict)
     nobodys: frozenset[str] = frozenset()
@@ -82,14 +79,15 @@ def now_on_host(
             continue
         owners |= {gpu_file(gpu.minor): uuids, f"c195:{gpu.minor}": uuids}
         for each in instances:
-            for path in capability_nodes(capabilities, gpu.minor, each) or ():
+            for path in capability_nodes(capabilities, gpu.minor, each):
                 owners[path] = owners.get(path, frozenset()) | {each.uuid}
     nobodys = frozenset(capability_file(capabilities[name]) for name in _OF_NODE if name in capabilities)
     return NowOnHost(owners, nobodys, frozenset(uuid for uuid, own in graphics.items() if own), driver_version)
 
 
-def fault(uuid: str, gpu: Gpu, specs: Specs, now: NowOnHost) -> str:
-    """Why no container may get it by CDI, with the remedy. "" if it may, or if no specification names it and there is no fault."""
+def fault(device: GpuDevice, specs: Specs, now: NowOnHost) -> str:
+    """Why no container may get it by CDI, with the remedy. "" if it may, or without a specification and a fault."""
+    uuid = device.uuid
     specified = specs.names.get(uuid)
     if uuid in specs.refused:
         return f"{specs.refused[uuid]} both name it, so a container runtime knows it by neither: remove one of them"
@@ -98,7 +96,7 @@ def fault(uuid: str, gpu: Gpu, specs: Specs, now: NowOnHost) -> str:
         return f"a container runtime drops {dropped}. {_remedy(dropped.partition(': ')[0])}" if dropped else ""
     if specs.unread:
         return f"{specs.unread}; it was not read and may name the same device, which is refused then: move it elsewhere"
-    found = specified.fault or _other_gpu(uuid, gpu, specified, now) or _other_driver(specified, now)
+    found = specified.fault or _other_gpu(device, specified, now) or _other_driver(specified, now)
     return f"{specified.file} is outdated: {found}. {_remedy(specified.file)}" if found else ""
 
 
@@ -106,11 +104,11 @@ def _remedy(file: str) -> str:
     return f"Run on the node: nvidia-ctk cdi generate --device-name-strategy=uuid --output={file}"
 
 
-def _other_gpu(uuid: str, gpu: Gpu, specified: Specified, now: NowOnHost) -> str:
+def _other_gpu(device: GpuDevice, specified: Specified, now: NowOnHost) -> str:
     for path, number in specified.nodes:
-        owners = _owners(path, number, gpu, now)
-        if owners is not None and compare({uuid}, owners) is not Sameness.SAME:
-            return f"by it a container with {uuid} gets {path}, which is {_named(owners)} now"
+        owners = _owners(path, number, device.gpu, now)
+        if owners is not None and compare({device.uuid}, owners) is not Sameness.SAME:
+            return f"by it a container with {device.uuid} gets {path}, which is {_named(owners)} now"
     return ""
 
 

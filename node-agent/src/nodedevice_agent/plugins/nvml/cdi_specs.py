@@ -3,25 +3,16 @@
 They are read in a thread, within bounds: the files are on a disk. So are the files of the host that a specification names.
 """
 
-import asyncio
 import logging
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from nodedevice_common.threads import in_thread
+from nodedevice_common.threads import Shared
 
-from nodedevice_agent.lib.cdi_files import (
-    CdiFiles,
-    CdiReading,
-    below,
-    conflicts,
-    devices_of,
-    directories_at,
-    read_files,
-)
+from nodedevice_agent.lib import cdi_files
 from nodedevice_agent.lib.cdi_specification import CdiNode
 from nodedevice_agent.lib.filesystem import is_absent
 from nodedevice_agent.lib.host_view import seen
@@ -42,46 +33,36 @@ class CdiSpecs:
     """specs: the last read specifications for one kind; empty before the first reading."""
 
     def __init__(self, host_root: str, kind: str) -> None:
-        self.directories = directories_at(host_root)
+        self.directories = cdi_files.directories_at(host_root)
         self.specs = Specs()
         self._root = host_root.rstrip("/")
         self._kind = kind
-        self._read: CdiFiles = {}
+        self._read: cdi_files.CdiFiles = {}
         self._problems: frozenset[str] = frozenset()
         # one at a time: a disk that hangs costs one thread
-        self._reading: asyncio.Task[None] | None = None
-
-    @property
-    def names(self) -> Mapping[str, Specified]:
-        return self.specs.names
+        self._reading = Shared(lambda: with_deadlines(partial(_all, self._root, self._kind, self._read)))
 
     async def refresh(self) -> bool:
         """Read changed files. Returns whether a container would get different edits than before."""
         before = self.specs
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._refresh())
-        await asyncio.shield(self._reading)
-        return self.specs != before
-
-    async def _refresh(self) -> None:
-        read = partial(_all, self._root, self._kind, self._read)
-        self.specs, self._read, problems = await in_thread(lambda: with_deadlines(read))
+        self.specs, self._read, problems = await self._reading.result()
         for problem in sorted(problems - self._problems):
             log.warning("CDI specification cannot be read", extra={"error": problem})
         self._problems = problems
+        return self.specs != before
 
 
-def _all(root: str, kind: str, known: CdiFiles) -> tuple[Specs, CdiFiles, frozenset[str]]:
+def _all(root: str, kind: str, known: cdi_files.CdiFiles) -> tuple[Specs, cdi_files.CdiFiles, frozenset[str]]:
     """Returns the specifications of that kind, the content of each file, and the problems."""
-    reading = read_files(root, known, [kind])
+    reading = cdi_files.read_files(root, known, [kind])
     return _specs(root, kind, reading), reading.files, reading.problems
 
 
-def _specs(root: str, kind: str, reading: CdiReading) -> Specs:
+def _specs(root: str, kind: str, reading: cdi_files.CdiReading) -> Specs:
     places = {id(file): str(path).removeprefix(root) for path, file in reading.files.items()}
     host = _HostPaths(root)
     names: dict[str, Specified] = {}
-    for (of_kind, name), (file, device) in devices_of(reading.files).items():
+    for (of_kind, name), (file, device) in cdi_files.devices_of(reading.files).items():
         if of_kind != kind:
             continue
         edits = (file.edits, device.container_edits)
@@ -91,12 +72,12 @@ def _specs(root: str, kind: str, reading: CdiReading) -> Specs:
             places[id(file)],
             is_void=any(_VOID in each.env for each in edits),
             nodes=tuple((node.on_host, host.number(node)) for node in nodes),
-            fault=next(host.faults(nodes, paths), ""),
+            fault=host.fault(nodes, paths),
             unseen=tuple(path for path in paths if not host.sees(path)),
         )
     refused = {
         name: " and ".join(str(path).removeprefix(root) for path in paths[:2])
-        for (of_kind, name), paths in conflicts(reading.files).items()
+        for (of_kind, name), paths in cdi_files.conflicts(reading.files).items()
         if of_kind == kind
     }
     return Specs(names, refused, reading.wanted, reading.unread)
@@ -115,17 +96,15 @@ class _HostPaths:
         """The number of the device file that a container would get; "" if unknown."""
         return node.number or self._file(node.on_host)[1]
 
-    def faults(self, nodes: list[CdiNode], paths: Mapping[str, None]) -> Iterator[str]:
-        """Why a container runtime would refuse a container that gets these."""
+    def fault(self, nodes: list[CdiNode], paths: Mapping[str, None]) -> str:
+        """Why a container runtime would refuse a container that gets these; "" if it would not."""
         gone = [path for path in paths if self.sees(path) and not self._is_there(path)]
         if gone:
             more = f" and {len(gone) - 1} more of its files" if len(gone) > 1 else ""
-            yield f"{gone[0]}{more} {'are' if more else 'is'} not on the node"
-        for node in nodes:
-            if fault := self._fault(node):
-                yield fault
+            return f"{gone[0]}{more} {'are' if more else 'is'} not on the node"
+        return next(filter(None, map(self._fault_of, nodes)), "")
 
-    def _fault(self, node: CdiNode) -> str:
+    def _fault_of(self, node: CdiNode) -> str:
         path = node.on_host
         kind, number = self._file(path)
         if not self.sees(path) or kind == "unknown":
@@ -142,12 +121,12 @@ class _HostPaths:
 
     def _is_there(self, path: str) -> bool:
         if path not in self._are_there:
-            self._are_there[path] = len(self._are_there) >= _MOST_PATHS or self._looks_there(path)
+            self._are_there[path] = len(self._are_there) >= _MOST_PATHS or self._exists(path)
         return self._are_there[path]
 
-    def _looks_there(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         try:
-            ask(os.stat, below(self._root, path))
+            ask(os.stat, cdi_files.below(self._root, path))
         except OSError as error:
             return not is_absent(error)
         except ValueError:
@@ -163,7 +142,7 @@ class _HostPaths:
     def _looked_up(self, path: str) -> tuple[str, str]:
         directory, _, name = path.rpartition("/")
         try:
-            status = ask(os.lstat, f"{below(self._root, directory or '/')}/{name}")
+            status = ask(os.lstat, f"{cdi_files.below(self._root, directory or '/')}/{name}")
         except OSError as error:
             return ("" if is_absent(error) else "unknown"), ""
         except ValueError:

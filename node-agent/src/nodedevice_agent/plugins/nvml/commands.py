@@ -38,11 +38,9 @@ def clear(state_dir: Path, uuid: str) -> None:
             f"no GPU {uuid[:128]!r} was seen on this node; there are: {', '.join(known) or 'none'}"
         )
     folder = memory.clear_dir(state_dir)
-    try:
+    with _as_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / uuid).touch()
-    except OSError as exc:
-        raise click.ClickException(f"{folder}: {exc.strerror}; run this as the user the agent runs as") from exc
 
 
 @group.command()
@@ -84,14 +82,13 @@ def resume(state_dir: Path) -> None:
 
 
 @contextmanager
-def _as_error(state_dir: Path) -> Iterator[None]:
+def _as_error(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        path = exc.filename or state_dir
+        path = exc.filename or folder
         raise click.ClickException(f"{path}: {exc.strerror}; run this as the user the agent runs as") from exc
 
 
 def _known(state_dir: Path) -> dict[str, Remembered]:
-    """Raises MemoryUnreadable."""
-    return {known.gpu.uuid: known for known in memory.read(state_dir)}
+    return {remembered.gpu.uuid: remembered for remembered in memory.read(state_dir)}

@@ -10,9 +10,8 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from itertools import count, islice
 from pathlib import Path, PurePosixPath
 
@@ -59,16 +58,13 @@ class ContainerDirectories:
 
     async def keep(self, names: Collection[str]) -> None:
         """Remove all directories but these, each <pod UID>_<container>. Raises OSError if one could not be removed."""
-        ended, problems = with_deadlines(lambda: self._set_aside_all_but(names))
-        problems += await in_thread(partial(_remove, [_aside(path) for path in ended.values()]))
+        ended = with_deadlines(lambda: {n: path for n, path in self._recorded().items() if n not in names})
+        asides = [_aside(path) for path in ended.values()]
+        problems = with_deadlines(lambda: _problems("rename", _set_aside, ended.values()))
+        problems += await in_thread(lambda: _problems("remove", _remove_tree, asides))
         problems += with_deadlines(lambda: self._forget(ended))
         if problems:
             raise OSError("; ".join(problems[:3]))
-
-    def _set_aside_all_but(self, names: Collection[str]) -> tuple[dict[str, Path], list[str]]:
-        """The others, by name, and why some of them could not be renamed."""
-        ended = {name: path for name, path in self._recorded().items() if name not in names}
-        return ended, [problem for path in ended.values() if (problem := _set_aside(path))]
 
     def _forget(self, ended: Mapping[str, Path]) -> list[str]:
         """Drop the records of removed directories. Returns the names of the remaining ones."""
@@ -96,18 +92,22 @@ def _aside(path: Path) -> Path:
     return path.with_name(path.name + _ENDED)
 
 
-def _set_aside(path: Path) -> str:
-    """Renamed, so that a directory that is made meanwhile is another one. An earlier one that is not removed yet goes first.
+def _problems(verb: str, act: Callable[[Path], None], paths: Iterable[Path]) -> list[str]:
+    """Why some of these were not renamed or removed, such as a mount."""
+    problems = []
+    for path in paths:
+        try:
+            act(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"cannot {verb} {path}: {error.strerror or error}")
+    return problems
 
-    Returns why that was not possible, such as a mount.
-    """
-    try:
-        ask(_rename, str(path), str(_aside(path)))
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        return f"cannot rename {path}: {error.strerror or error}"
-    return ""
+
+def _set_aside(path: Path) -> None:
+    """Rename: a directory that is made meanwhile is another one. An earlier one that is not removed yet goes first."""
+    ask(_rename, str(path), str(_aside(path)))
 
 
 def _rename(path: str, aside: str) -> None:
@@ -134,30 +134,12 @@ def _make_shared(path: str) -> None:
         os.close(opened)
 
 
-def _remove(paths: Collection[Path]) -> list[str]:
-    """Returns why some could not be removed. Follows no symbolic links of a container."""
-    problems = []
-    for path in paths:
-        try:
-            _remove_tree(path)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            problems.append(f"cannot remove {path}: {error.strerror or error}")
-    return problems
-
-
 def _remove_tree(path: Path) -> None:
-    """However deep and full it is: each directory in it is emptied by moving those below it up to the top. Raises OSError."""
+    """However deep and full: each directory is emptied by moving its own to the top. Follows no symbolic links. Raises OSError."""
     numbers = count()
     top = os.open(path, _DIRECTORY)
     try:
-        while entries := _some(top):
-            for name, is_inner in entries:
-                if is_inner:
-                    _remove_directory(name, top, numbers)
-                else:
-                    os.unlink(name, dir_fd=top)
+        _empty(top, lambda name: _remove_directory(name, top, numbers))
     finally:
         os.close(top)
     os.rmdir(path)
@@ -166,15 +148,24 @@ def _remove_tree(path: Path) -> None:
 def _remove_directory(name: str, top: int, numbers: Iterator[int]) -> None:
     directory = os.open(name, _DIRECTORY, dir_fd=top)
     try:
-        while entries := _some(directory):
-            for below, is_inner in entries:
-                if is_inner:
-                    _move_up(below, directory, top, numbers)
-                else:
-                    os.unlink(below, dir_fd=directory)
+        _empty(directory, lambda below: _move_up(below, directory, top, numbers))
     finally:
         os.close(directory)
     os.rmdir(name, dir_fd=top)
+
+
+def _empty(directory: int, take: Callable[[str], None]) -> None:
+    """take: called for each directory in it."""
+    while True:
+        with os.scandir(directory) as scan:
+            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(scan, _ENTRIES)]
+        if not entries:
+            return
+        for name, is_directory in entries:
+            if is_directory:
+                take(name)
+            else:
+                os.unlink(name, dir_fd=directory)
 
 
 def _move_up(name: str, directory: int, top: int, numbers: Iterator[int]) -> None:
@@ -187,9 +178,3 @@ def _move_up(name: str, directory: int, top: int, numbers: Iterator[int]) -> Non
                 raise
         else:
             return
-
-
-def _some(directory: int) -> list[tuple[str, bool]]:
-    """Names of entries, and which are directories; none when it is empty."""
-    with os.scandir(directory) as entries:
-        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _ENTRIES)]

@@ -1,9 +1,8 @@
 """The nvml plugin's part in the creation of containers: each has exactly its allocated GPUs, despite its environment. Pure.
 
 In a container with GPUs the variables of the table have the plugin's values. In a container without a GPU the value is void, by
-which NVIDIA's container runtime adds no GPU either: images of CUDA request all GPUs. The runtime shows a container's whole
-environment, including its image's, so the decision does not depend on the pod in the API. Init, ephemeral and privileged
-containers, and containers of static pods, are treated alike.
+which NVIDIA's container runtime adds no GPU either: images of CUDA request all GPUs. The runtime shows the whole environment,
+including the image's. Init, ephemeral and privileged containers, and containers of static pods, are treated alike.
 """
 
 from collections.abc import Sequence
@@ -30,11 +29,7 @@ def hook(configured: Sequence[NvmlSettings], namespace: str) -> CreationHook:
 
 
 class GpuCreation:
-    """A CreationHook.
-
-    exempt: namespaces, and namespace/pod, by shell pattern, whose containers keep their own variables. None while no nvml plugin
-    is configured: then containers without a GPU also keep theirs.
-    """
+    """exempt: patterns of namespaces and namespace/pod whose containers keep their variables; None: no plugin, all keep theirs."""
 
     def __init__(self, exempt: Sequence[str] | None) -> None:
         self._exempt = exempt
@@ -147,7 +142,6 @@ def _unallocated(pod: Sandbox, container: RunningContainer, gets: Given) -> str:
 
 
 def _cdi_devices(container: RunningContainer, gets: Given) -> set[str]:
-    """CDI devices that a container has or gets, of plugins and of claims."""
     return {*container.cdi_devices, *gets.edits.cdi_devices, *gets.of_kubelet.cdi_devices}
 
 

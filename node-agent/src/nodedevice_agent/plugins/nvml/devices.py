@@ -3,22 +3,19 @@
 A device is a whole GPU; parts.py has the parts of shared ones. Its ID is the GPU's UUID, which survives reboots, and which
 CUDA and the container toolkits take.
 
-Together go the GPUs whose pairs have the highest total score. Of sets with equal scores, the one with the lowest score between it
-and the GPUs that stay free: it leaves the best rest. Then the one on fewer NUMA nodes, then the lowest IDs in natural order; so the
-choice is deterministic.
-Exact if all sets can be tried in some tens of milliseconds, as with 16 GPUs; beyond that (hundreds of shares of GPUs) a greedy
-choice, improved by exchanges.
+Together go the GPUs whose pairs have the highest total score. Of equal sets, the one with the lowest score between it and the GPUs
+that stay free counts, then the one on fewer NUMA nodes, then the lowest IDs in natural order. The choice is exact if all sets can
+be tried in some tens of milliseconds, as with 16 GPUs. Beyond that it takes one device after the other.
 Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import comb
 
 from msgspec import Struct, field
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
-    AllocationRefused,
     ContainerAllocation,
     Delivery,
     DeviceNode,
@@ -27,10 +24,10 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 )
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES, VOID
-from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice, Pair, pair
 from nodedevice_agent.plugins.nvml.health import addressed
-from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost, gpu_file
-from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_nodes
+from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost, device_files, is_numbered
+from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS
 
 ENV, DEVICE_NODES, CDI, AUTO = "env", "deviceNodes", "cdi", "auto"
 
@@ -55,11 +52,12 @@ def preferred(
     """
     must, others = sorted(must_include, key=natural_key), sorted(free, key=natural_key)
     wanted = size - len(must)
-    board = _Board(scores, numa_nodes, must, others)
+    rank, places = _ranking(scores, numa_nodes, must, others), range(len(others))
+    chosen: tuple[int, ...] = ()
     if comb(len(others), wanted) <= MOST_SETS:
-        chosen = min(combinations(range(len(others)), wanted), key=board.rank)
-    else:
-        chosen = _improved(board, _grown(board, wanted))
+        chosen = min(combinations(places, wanted), key=rank)
+    while len(chosen) < wanted:
+        chosen = min((tuple(sorted((*chosen, place))) for place in places if place not in chosen), key=rank)
     return (*must, *(others[index] for index in chosen))
 
 
@@ -74,8 +72,12 @@ def device_of(gpu: Gpu, trouble: Trouble | None, host: OnHost = UNKNOWN) -> Plug
         attributes=tuple(sorted(attributes.items())),
         parent=gpu.uuid,
         identity=host.identity(gpu),
-        files=host.files(gpu),
+        files=host.files(GpuDevice(gpu)),
     )
+
+
+class Refused(Exception):
+    """A container cannot have these devices; the text names the reason and the remedy."""
 
 
 class HandOver(Struct, frozen=True):
@@ -106,16 +108,11 @@ def chosen_ways(
     return (ENV, DEVICE_NODES) if have_files and not delivery.by_kubelet else (ENV,)
 
 
-def allocation(
-    resource_name: str, gpus: Iterable[Gpu], hand_over: HandOver, instances: Iterable[tuple[Gpu, MigInstance]] = ()
-) -> ContainerAllocation:
-    """Additions to a container with these whole GPUs and MIG instances. Raises AllocationRefused."""
-    wholes, parts = list(gpus), list(instances)
-    ids = sorted([*(gpu.uuid for gpu in wholes), *(instance.uuid for _, instance in parts)])
-    nodes: list[str] = []
-    if DEVICE_NODES in hand_over.ways:
-        nodes = [*_gpu_nodes(resource_name, [*wholes, *(gpu for gpu, _ in parts)]), *hand_over.control_nodes]
-        nodes += _capability_nodes(resource_name, parts, hand_over.capabilities)
+def allocation(devices: Collection[GpuDevice], hand_over: HandOver) -> ContainerAllocation:
+    """Additions to a container with these GPUs and MIG instances. Raises Refused."""
+    ids = sorted(device.uuid for device in devices)
+    by_files = DEVICE_NODES in hand_over.ways
+    nodes = _device_nodes(devices, hand_over) if by_files else []
     return ContainerAllocation(
         device_nodes=tuple(DeviceNode(path, path, "rw") for path in nodes),
         env=_env(ids, hand_over),
@@ -129,77 +126,50 @@ def _env(ids: Sequence[str], hand_over: HandOver) -> dict[str, str]:
     return {VISIBLE_DEVICES: VOID} if hand_over.are_void and CDI in hand_over.ways else {}
 
 
-def _gpu_nodes(resource_name: str, gpus: Iterable[Gpu]) -> list[str]:
-    wanted = {gpu.uuid: gpu.minor for gpu in sorted(gpus, key=lambda gpu: gpu.uuid)}
-    unnumbered = [uuid for uuid, minor in wanted.items() if minor is None]
+def _device_nodes(devices: Iterable[GpuDevice], hand_over: HandOver) -> list[str]:
+    """Each file once: the instances of a GPU share some."""
+    ordered = sorted(devices, key=lambda device: device.uuid)
+    unnumbered = {device.gpu.uuid: None for device in ordered if device.gpu.minor is None}
     if unnumbered:
-        raise AllocationRefused(
-            resource_name,
+        raise Refused(
             f"the driver does not report the device file of {', '.join(unnumbered)}: if the GPU is missing, delete the pod; "
             "else set handOver to env or cdi",
         )
-    return [gpu_file(minor) for minor in wanted.values() if minor is not None]
-
-
-def _capability_nodes(
-    resource_name: str, instances: Iterable[tuple[Gpu, MigInstance]], capabilities: Mapping[str, int]
-) -> list[str]:
-    nodes: list[str] = []
-    for gpu, instance in sorted(instances, key=lambda held: held[1].uuid):
-        both = capability_nodes(capabilities, gpu.minor, instance)
-        if both is None:
-            raise AllocationRefused(
-                resource_name,
-                f"{CAPABILITY_MINORS} has no device files for instance {instance.uuid}; set handOver to env or cdi",
+    for device in ordered:
+        if not is_numbered(device, hand_over.capabilities):
+            raise Refused(
+                f"{CAPABILITY_MINORS} has no device files for instance {device.uuid}; set handOver to env or cdi",
             )
-        nodes += both
-    # instances of one GPU instance share the first file
-    return list(dict.fromkeys(nodes))
+    files = [path for device in ordered for path in device_files(device, hand_over.capabilities)]
+    return list(dict.fromkeys([*files, *hand_over.control_nodes]))
 
 
-class _Board:
-    """The scores as rows of numbers: one choice compares some ten thousand sets."""
+def _ranking(
+    scores: Mapping[Pair, int], numa_nodes: NumaNodes, must: list[str], free: list[str]
+) -> Callable[[tuple[int, ...]], Rank]:
+    """Ranks sets of positions in the list of free devices, ascending. One choice compares some ten thousand sets."""
+    rows = [[scores.get(pair(one, other), 0) if one != other else 0 for other in free] for one in free]
+    # each one's score with must_include
+    scores_anyway = [sum(scores.get(pair(one, other), 0) for other in must) for one in free]
+    degrees = [sum(row) for row in rows]
+    masks = [_mask(numa_nodes, [device_id]) for device_id in free]
+    mask_anyway = _mask(numa_nodes, must)
 
-    def __init__(self, scores: Mapping[Pair, int], numa_nodes: NumaNodes, must: list[str], free: list[str]) -> None:
-        self.free_count = len(free)
-        self._rows = [[scores.get(pair(one, other), 0) if one != other else 0 for other in free] for one in free]
-        # each one's score with must_include
-        self._anyway = [sum(scores.get(pair(one, other), 0) for other in must) for one in free]
-        self._degrees = [sum(row) for row in self._rows]
-        nodes = sorted({node for device_id in (*must, *free) for node in numa_nodes.get(device_id, ())})
-        bits = {node: 1 << index for index, node in enumerate(nodes)}
-        self._nodes = [sum(bits[node] for node in set(numa_nodes.get(device_id, ()))) for device_id in free]
-        self._nodes_anyway = sum(bits[node] for node in {node for uuid in must for node in numa_nodes.get(uuid, ())})
-
-    def rank(self, chosen: tuple[int, ...]) -> Rank:
-        """chosen: positions in the list of free devices, ascending."""
-        inside = anyway = degrees = 0
-        nodes = self._nodes_anyway
+    def rank(chosen: tuple[int, ...]) -> Rank:
+        inside = anyway = degree = 0
+        mask = mask_anyway
         for place, index in enumerate(chosen):
-            row = self._rows[index]
-            anyway += self._anyway[index]
-            degrees += self._degrees[index]
-            nodes |= self._nodes[index]
+            row = rows[index]
+            anyway += scores_anyway[index]
+            degree += degrees[index]
+            mask |= masks[index]
             for other in chosen[place + 1 :]:
                 inside += row[other]
         # degrees count pairs within the set from both ends
-        return (-inside - anyway, degrees - 2 * inside, nodes.bit_count(), chosen)
+        return (-inside - anyway, degree - 2 * inside, mask.bit_count(), chosen)
+
+    return rank
 
 
-def _grown(board: _Board, wanted: int) -> tuple[int, ...]:
-    chosen: tuple[int, ...] = ()
-    for _ in range(wanted):
-        rest = (index for index in range(board.free_count) if index not in chosen)
-        chosen = min((tuple(sorted((*chosen, index))) for index in rest), key=board.rank)
-    return chosen
-
-
-def _improved(board: _Board, chosen: tuple[int, ...]) -> tuple[int, ...]:
-    """Exchange one for another while that is better."""
-    for place in range(len(chosen)):
-        others = (index for index in range(board.free_count) if index not in chosen)
-        candidates = (tuple(sorted((*chosen[:place], index, *chosen[place + 1 :]))) for index in others)
-        best = min(candidates, key=board.rank, default=chosen)
-        if board.rank(best) < board.rank(chosen):
-            chosen = best
-    return chosen
+def _mask(numa_nodes: NumaNodes, device_ids: Iterable[str]) -> int:
+    return sum(1 << node for node in {node for device_id in device_ids for node in numa_nodes.get(device_id, ())})

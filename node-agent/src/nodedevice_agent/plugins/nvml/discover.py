@@ -8,13 +8,13 @@ from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.plugins.contract import Discovered, Reported
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.parts import uses_of
-from nodedevice_agent.plugins.nvml.reader.messages import Found, Message, Problem, ReaderOptions
+from nodedevice_agent.plugins.nvml.reader.messages import Found, Problem, ReaderOptions
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, ReaderProcess
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 
 PCI_VENDOR: Final = "10de"
 UNREPORTED: Final = "NVIDIA's driver does not report it here"
-_SILENCE_SECONDS: Final = 20.0
+_PATIENCE_SECONDS: Final = 20.0
 
 
 async def discover(configured: Sequence[NvmlSettings], host_root: str, reads: FileReads) -> Discovered:
@@ -23,7 +23,6 @@ async def discover(configured: Sequence[NvmlSettings], host_root: str, reads: Fi
 
 
 def discovered(gpus: Sequence[Gpu], configured: Sequence[NvmlSettings] = (), problem: str = "") -> Discovered:
-    """The GPUs as the driver reports them."""
     reported = [
         Reported(
             gpu.model,
@@ -40,11 +39,14 @@ async def nvidia_gpus(configured: Sequence[NvmlSettings], host_root: str) -> tup
     """NVIDIA's GPUs, as a separate process reads them, or the reason for an empty result; "" if the node has no such driver."""
     options = ReaderOptions(1.0, 5.0, host_root, configured[0].library_dir if configured else "")
     try:
-        reader = await ReaderProcess.start(options, _SILENCE_SECONDS)
+        reader = await ReaderProcess.start(options, _PATIENCE_SECONDS)
     except OSError as error:
         return (), f"NVIDIA's driver cannot be asked: {error.strerror}"
     try:
-        message = await _first(reader)
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            message = await reader.inventory()
+    except TimeoutError:
+        return (), f"NVIDIA's driver cannot be asked: no inventory within {_PATIENCE_SECONDS:g} s"
     except ReaderFailed as error:
         return (), f"NVIDIA's driver cannot be asked: {error}"
     finally:
@@ -52,14 +54,3 @@ async def nvidia_gpus(configured: Sequence[NvmlSettings], host_root: str) -> tup
     if isinstance(message, Found):
         return tuple(gpu for gpu in message.gpus if gpu.is_plausible), ""
     return (), message.message if isinstance(message, Problem) else ""
-
-
-async def _first(reader: ReaderProcess) -> Message | None:
-    """The inventory, or why it cannot be read. Raises ReaderFailed."""
-    clock = asyncio.get_running_loop().time
-    give_up_at = clock() + _SILENCE_SECONDS
-    while clock() < give_up_at:
-        message = await reader.next_message()
-        if message is None or isinstance(message, Found | Problem):
-            return message
-    raise ReaderFailed(f"no inventory within {_SILENCE_SECONDS:g} s")

@@ -30,10 +30,7 @@ _POLL_SECONDS: Final = 1.0
 
 
 def released_by_label(value: str) -> str:
-    """Why NVML stays closed by this value of the label, with the remedy; "" if clients may run.
-
-    value: empty without a label.
-    """
+    """Why NVML stays closed by this value of the label ("" without one), with the remedy; "" if clients may run."""
     if value in _CLIENTS_RUN:
         return ""
     return (
@@ -97,9 +94,6 @@ class DriverRelease:
         resume = f"{own_command.typed()} gpu resume"
         by_command = f"an administrator released NVIDIA's driver; when it is loaded again, run: {resume}"
         return f"{by_command}; {by_label}" if by_label else by_command
-
-
-# -- the command ----------------------------------------------------------------------------------------------------------
 
 
 def request_file(state_dir: Path) -> Path:

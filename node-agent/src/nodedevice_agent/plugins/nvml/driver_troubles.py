@@ -4,7 +4,7 @@ These troubles last as long as the readings show them. Settings decide which of 
 Source: NVML API reference; NVIDIA's manuals on GPU memory error management, and on the fabric manager.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -46,10 +46,7 @@ class Trouble(Struct, frozen=True):
 
 
 class Fabric(Struct, frozen=True):
-    """How far a GPU on NVSwitches has joined their fabric: NVML's state, the error of a completed one, and a summary.
-
-    health: 0 if the driver reports none.
-    """
+    """NVML's state of a GPU in the fabric of its NVSwitches, the error of a completed one, and its health; 0 if not reported."""
 
     state: int
     status: int = 0
@@ -60,15 +57,26 @@ class Fabric(Struct, frozen=True):
         return self.state == FABRIC_COMPLETED and self.status == 0
 
 
-class Reported(Struct, frozen=True):
-    """The conditions in one reading. cause: a possible cause, in words."""
+class Reading(Struct, frozen=True):
+    """One reading of a GPU. None: not supported, or not asked.
 
-    recovery_action: int = NO_RECOVERY
+    hung_call: the NVML function that hangs; failure: why the UUID cannot be read; with either, nothing else is known.
+    energy_mj: consumed since the driver was loaded, millijoules. ecc_uncorrected: since the driver was loaded.
+    recovery_action: what the driver requests, see RECOVERY_ACTIONS. unsettled: Xids that are less than a second
+    older than this reading, which says nothing about these; None: nor about any from before.
+    """
+
+    hung_call: str = ""
+    failure: str = ""
+    is_lost: bool = False
+    energy_mj: int | None = None
+    ecc_uncorrected: int | None = None
+    recovery_action: int | None = None
     row_remap_failed: bool = False
     row_remap_pending: bool = False
     page_retirement_pending: bool = False
     fabric: Fabric | None = None
-    cause: str = ""
+    unsettled: tuple[int, ...] | None = ()
 
 
 _RESET_IT = "drain it and reset it (nvidia-smi --gpu-reset) when its pods have ended, or reboot the node"
@@ -80,68 +88,40 @@ def recovery_words(action: int) -> str:
     return RECOVERY_ACTIONS.get(action, f"recovery action {action}")
 
 
-def _recovery(now: Reported) -> Trouble | None:
-    if now.recovery_action in (NO_RECOVERY, DRAIN_PEER_TO_PEER):
-        return None
-    return Trouble(GpuReason.RESET_REQUIRED, _request(now))
+def _troubles(reading: Reading, cause: str) -> Iterator[tuple[str, Trouble]]:
+    """Each with the key of its setting. The first one is shown as the reason of a GPU that is out of service."""
+    action = reading.recovery_action or NO_RECOVERY
+    request = f"the driver requests {recovery_words(action)}{f', after {cause}' if cause else ''}"
+    if action not in (NO_RECOVERY, DRAIN_PEER_TO_PEER):
+        yield "reset_required", Trouble(GpuReason.RESET_REQUIRED, request)
+    if reading.row_remap_failed:
+        message = "a row of its memory is broken and could not be replaced by a spare one: have the GPU replaced"
+        yield "row_remap_failed", Trouble(GpuReason.ROW_REMAP_FAILED, message)
+    if reading.fabric is not None and (trouble := _fabric_trouble(reading.fabric)):
+        yield "fabric", trouble
+    if reading.row_remap_pending:
+        message = f"a row of its memory is replaced by a spare one at the next reset: {_RESET_IT}"
+        yield "row_remap_pending", Trouble(GpuReason.ROW_REMAP_PENDING, message)
+    if reading.page_retirement_pending:
+        message = f"a page of its memory is retired at the next reset: {_RESET_IT}"
+        yield "page_retirement_pending", Trouble(GpuReason.PAGE_RETIREMENT_PENDING, message)
+    if action == DRAIN_PEER_TO_PEER:
+        yield "peer_to_peer_drain", Trouble(GpuReason.PEER_TO_PEER_DRAIN, request)
+    if reading.fabric is not None and reading.fabric.is_ready and reading.fabric.health == _FABRIC_LIMITED:
+        message = f"the NVSwitch fabric reports less bandwidth for this GPU: {_FABRIC_REMEDY}"
+        yield "fabric_limited", Trouble(GpuReason.FABRIC_LIMITED, message)
 
 
-def _peer_to_peer(now: Reported) -> Trouble | None:
-    return Trouble(GpuReason.PEER_TO_PEER_DRAIN, _request(now)) if now.recovery_action == DRAIN_PEER_TO_PEER else None
-
-
-def _request(now: Reported) -> str:
-    after = f", after {now.cause}" if now.cause else ""
-    return f"the driver requests {recovery_words(now.recovery_action)}{after}"
-
-
-def _remap_failed(now: Reported) -> Trouble | None:
-    message = "a row of its memory is broken and could not be replaced by a spare one: have the GPU replaced"
-    return Trouble(GpuReason.ROW_REMAP_FAILED, message) if now.row_remap_failed else None
-
-
-def _remap_pending(now: Reported) -> Trouble | None:
-    message = f"a row of its memory is replaced by a spare one at the next reset: {_RESET_IT}"
-    return Trouble(GpuReason.ROW_REMAP_PENDING, message) if now.row_remap_pending else None
-
-
-def _retirement_pending(now: Reported) -> Trouble | None:
-    message = f"a page of its memory is retired at the next reset: {_RESET_IT}"
-    return Trouble(GpuReason.PAGE_RETIREMENT_PENDING, message) if now.page_retirement_pending else None
-
-
-def _fabric(now: Reported) -> Trouble | None:
-    fabric = now.fabric
-    if fabric is None or (fabric.is_ready and fabric.health != _FABRIC_UNHEALTHY):
-        return None
+def _fabric_trouble(fabric: Fabric) -> Trouble | None:
     if fabric.is_ready:
-        return Trouble(
-            GpuReason.FABRIC_UNHEALTHY, f"the NVSwitch fabric reports this GPU as unhealthy: {_FABRIC_REMEDY}"
-        )
+        message = f"the NVSwitch fabric reports this GPU as unhealthy: {_FABRIC_REMEDY}"
+        return Trouble(GpuReason.FABRIC_UNHEALTHY, message) if fabric.health == _FABRIC_UNHEALTHY else None
     state = _FABRIC_STATES.get(fabric.state, f"is in state {fabric.state}")
     if fabric.state == FABRIC_COMPLETED:
         state = f"has failed with NVML error {fabric.status}"
     return Trouble(GpuReason.FABRIC_NOT_READY, f"its registration with the NVSwitch fabric {state}: {_FABRIC_REMEDY}")
 
 
-def _fabric_limited(now: Reported) -> Trouble | None:
-    if now.fabric is None or not now.fabric.is_ready or now.fabric.health != _FABRIC_LIMITED:
-        return None
-    return Trouble(
-        GpuReason.FABRIC_LIMITED, f"the NVSwitch fabric reports less bandwidth for this GPU: {_FABRIC_REMEDY}"
-    )
-
-
-# by the key of its setting; the first one is shown as the reason of a GPU that is out of service
-_CONDITIONS: Final[Mapping[str, Callable[[Reported], Trouble | None]]] = {
-    "reset_required": _recovery,
-    "row_remap_failed": _remap_failed,
-    "fabric": _fabric,
-    "row_remap_pending": _remap_pending,
-    "page_retirement_pending": _retirement_pending,
-    "peer_to_peer_drain": _peer_to_peer,
-    "fabric_limited": _fabric_limited,
-}
 # The defaults of the settings.
 # A row or a page that waits for the reset is not used for new memory meanwhile, or was when its Xid 63 counted as harmless.
 EFFECTS: Final[Mapping[str, Effect]] = MappingProxyType(
@@ -157,9 +137,6 @@ EFFECTS: Final[Mapping[str, Effect]] = MappingProxyType(
 )
 
 
-def found(now: Reported, effects: Mapping[str, Effect]) -> Iterator[tuple[Trouble, Effect]]:
-    """The troubles of a GPU in this reading, and their effects, without ignored ones. effects: of each key of EFFECTS."""
-    for key, condition in _CONDITIONS.items():
-        trouble, effect = condition(now), effects[key]
-        if trouble is not None and effect != "ignore":
-            yield trouble, effect
+def found(reading: Reading, effects: Mapping[str, Effect], cause: str = "") -> Iterator[tuple[Trouble, Effect]]:
+    """The troubles of a GPU and their effects, without ignored ones. cause: of the requested action, in words."""
+    return ((trouble, effects[key]) for key, trouble in _troubles(reading, cause) if effects[key] != "ignore")

@@ -16,9 +16,11 @@ pkg/gpu/nvidia/allocate.go; NVIDIA MPS, appendix on environment variables.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
+
+T = TypeVar("T")
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
@@ -129,16 +131,13 @@ class Overruling(Struct, frozen=True):
     stays: str = ""
 
 
-NOTHING = Overruling({})
-
-
-def for_holder(own: Variables, answer: Mapping[str, str]) -> Overruling:
-    """Variables of a container with GPUs. answer: the variables of its allocation."""
-    wanted = {name: value for name, value in answer.items() if unset_value(name) is not None}
+def for_holder(own: Variables, given: Mapping[str, str]) -> Overruling:
+    """Variables of a container with GPUs. given: the variables of its allocation."""
+    wanted = {name: value for name, value in given.items() if unset_value(name) is not None}
     others = {name: unset for name, _ in own if name not in wanted and (unset := unset_value(name)) is not None}
     if VISIBLE_DEVICES not in wanted and _visible(own) is not None:
         others[VISIBLE_DEVICES] = VOID
-    others |= _aliases(own, answer, answer.get(VISIBLE_DEVICES, VOID)) | _switches(own, answer)
+    others |= _aliases(own, given, given.get(VISIBLE_DEVICES, VOID)) | _switches(own, given)
     return _overruling(own, {**wanted, **others})
 
 
@@ -148,11 +147,11 @@ def for_foreign_holder(own: Variables, given: Mapping[str, str], kept: Collectio
     given: the variables of its allocation. kept: variables that it already has for them, from the kubelet.
     """
     known = {*given, *kept}
-    rows = {name: "" for name, value in own if value and name.startswith(_NVIDIAS) and unset_value(name) == ""}
     visible = given.get(VISIBLE_DEVICES, dict(own).get(VISIBLE_DEVICES, VOID))
     envs = {VISIBLE_DEVICES: visible} if VISIBLE_DEVICES in given else {}
     envs |= _aliases(own, known, visible) | _switches(own, known)
-    found = _overruling(own, envs | {name: "" for name in rows if name not in known})
+    rows = (name for name, value in own if value and name.startswith(_NVIDIAS) and unset_value(name) == "")
+    found = _overruling(own, envs | dict.fromkeys((name for name in rows if name not in known), ""))
     is_new = any(given.get(name) != value for name, value in found.envs.items())
     return found if found.stays or is_new else None
 
@@ -252,10 +251,7 @@ def names_by_mount(container_path: str) -> bool:
 
 
 class Answer(Struct, frozen=True):
-    """The environment in the plugin's response, for one resource of a container.
-
-    places: of its GPUs among all of the container's, in their order there; by PCI bus ID, as the driver numbers them.
-    """
+    """The plugin's environment for one resource of a container. places: of its GPUs among all of the container's, by PCI bus ID."""
 
     resource_name: str
     env: Mapping[str, str]
@@ -270,21 +266,39 @@ def joined(answers: Sequence[Answer]) -> dict[str, str]:
     """The variables of the table for a container with all these resources, sorted by name. Raises CannotJoin."""
     if len(answers) == 1:
         return {name: value for name, value in answers[0].env.items() if unset_value(name) is not None}
-    pipe = _mps_pipe(answers)
-    found = {
-        **_lists(answers),
-        **_numbered(answers),
-        **_sm_limits(answers),
-        **(_of_mps(answers, pipe) if pipe is not None else {}),
-        **_same(answers, OVERSUBSCRIBE, "limits.oversubscribe"),
-    }
-    # one resource has them
-    found |= {
-        name: value for answer in answers for name, value in answer.env.items() if name.startswith(GPUSHARE_PREFIX)
-    }
-    # one file of the library's own for all of its GPUs, in whichever directory
-    caches = [answer.env[CACHE] for answer in answers if CACHE in answer.env]
-    return found | ({CACHE: caches[0]} if caches else {})
+    pipe = _agreed(
+        {answer.env.get(MPS_PIPE): answer.resource_name for answer in reversed(answers)},
+        "are not of one MPS daemon, and a program has one for all of its GPUs: request them in different containers, or give "
+        "the shares of both the same mps.pipeDirectory",
+    )
+    oversubscribe = _agreed(
+        {
+            answer.env[OVERSUBSCRIBE]: answer.resource_name
+            for answer in reversed(answers)
+            if OVERSUBSCRIBE in answer.env
+        },
+        "have different limits.oversubscribe, and a program has one for all of its GPUs: set both alike, or request them in "
+        "different containers",
+    )
+    found = _lists(answers) | _numbered(answers) | _sm_limits(answers)
+    if pipe is not None:
+        found |= _of_mps(answers, pipe)
+    if oversubscribe is not None:
+        found[OVERSUBSCRIBE] = oversubscribe
+    for answer in reversed(answers):
+        # one resource has gpushare's; the cache is one file for all of the GPUs, in whichever directory
+        found |= {
+            name: value for name, value in answer.env.items() if name == CACHE or name.startswith(GPUSHARE_PREFIX)
+        }
+    return found
+
+
+def _agreed(by_value: Mapping[T, str], problem: str) -> T | None:
+    """The only value; None without one. by_value: names of resources. Raises CannotJoin."""
+    if len(by_value) > 1:
+        one, other = sorted(by_value.values())[:2]
+        raise CannotJoin(f"{one} and {other} {problem}")
+    return next(iter(by_value), None)
 
 
 def _lists(answers: Sequence[Answer]) -> dict[str, str]:
@@ -313,44 +327,16 @@ def _sm_limits(answers: Sequence[Answer]) -> dict[str, str]:
     return {f"{SM_LIMIT}_{place}": answer.env[SM_LIMIT] for answer in limited for place in answer.places}
 
 
-def _mps_pipe(answers: Sequence[Answer]) -> str | None:
-    """The pipe of the daemon that serves all GPUs of the container; None without a daemon. Raises CannotJoin."""
-    pipes = {answer.env.get(MPS_PIPE): answer.resource_name for answer in reversed(answers)}
-    if len(pipes) > 1:
-        one, other = sorted(pipes.values())[:2]
-        raise CannotJoin(
-            f"{one} and {other} are not of one MPS daemon, and a program has one for all of its GPUs: request them in different "
-            "containers, or give the shares of both the same mps.pipeDirectory"
-        )
-    return next(iter(pipes))
-
-
 def _of_mps(answers: Sequence[Answer], pipe: str) -> dict[str, str]:
-    limits = sorted(
-        (place, limit)
-        for answer in answers
-        for number, place in enumerate(answer.places)
-        for limit in _limits(answer.env.get(MPS_MEMORY, ""), number)
-    )
+    limits: list[tuple[int, str]] = []
+    for answer in answers:
+        # a text such as 0=3840M,1=3840M
+        by_number = dict(item.partition("=")[::2] for item in answer.env.get(MPS_MEMORY, "").split(","))
+        for number, place in enumerate(answer.places):
+            limits += [(place, by_number[str(number)])] if str(number) in by_number else []
     threads = [answer.env[MPS_THREADS] for answer in answers if MPS_THREADS in answer.env]
     return {
         MPS_PIPE: pipe,
         MPS_THREADS: min(threads, key=lambda percent: (len(percent), percent), default="100"),
-        MPS_MEMORY: ",".join(f"{place}={limit}" for place, limit in limits),
+        MPS_MEMORY: ",".join(f"{place}={limit}" for place, limit in sorted(limits)),
     }
-
-
-def _limits(text: str, number: int) -> list[str]:
-    """Limits of one GPU, in a text such as 0=3840M,1=3840M."""
-    return [item.partition("=")[2] for item in text.split(",") if item.partition("=")[0] == str(number)]
-
-
-def _same(answers: Sequence[Answer], name: str, setting: str) -> dict[str, str]:
-    by_value = {answer.env[name]: answer.resource_name for answer in reversed(answers) if name in answer.env}
-    if len(by_value) > 1:
-        one, other = sorted(by_value.values())[:2]
-        raise CannotJoin(
-            f"{one} and {other} have different {setting}, and a program has one for all of its GPUs: set both alike, or request "
-            "them in different containers"
-        )
-    return dict.fromkeys([name], *by_value) if by_value else {}

@@ -25,8 +25,7 @@ _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # far more than any machine has
 _MOST_NUMA_NODES = 1 << 16
 _LINK = 100
-_SAME_NUMA_NODE = 20
-_APART = 10
+_ONE_BOARD = 60
 
 
 class Gpu(Struct, frozen=True):
@@ -64,11 +63,9 @@ class Gpu(Struct, frozen=True):
         return replace(self, **{name: getattr(before, name) for name in empty} | {"index": index})
 
     def numa_nodes(self) -> tuple[int, ...]:
-        """The GPU's NUMA nodes for a device list; empty if unknown."""
         return () if self.numa_node is None else (self.numa_node,)
 
     def attributes(self) -> dict[str, str]:
-        """Attributes of the device for administrators; only known ones."""
         known = {
             "model": self.model,
             "memoryBytes": "" if self.memory_bytes is None else str(self.memory_bytes),
@@ -79,8 +76,18 @@ class Gpu(Struct, frozen=True):
         return {key: value for key, value in known.items() if value}
 
 
+class GpuDevice(Struct, frozen=True):
+    """A whole GPU, or one of its MIG instances."""
+
+    gpu: Gpu
+    instance: MigInstance | None = None
+
+    @property
+    def uuid(self) -> str:
+        return self.gpu.uuid if self.instance is None else self.instance.uuid
+
+
 def is_uuid(text: str) -> bool:
-    """Whether this can identify a GPU."""
     return _UUID.fullmatch(text) is not None
 
 
@@ -103,15 +110,6 @@ class Ancestor(IntEnum):
     SYSTEM = 50
 
 
-_PROXIMITY = {
-    Ancestor.BOARD: 60,
-    Ancestor.SWITCH: 50,
-    Ancestor.SWITCHES: 40,
-    Ancestor.HOST_BRIDGE: 30,
-    Ancestor.NUMA_NODE: _SAME_NUMA_NODE,
-    Ancestor.SYSTEM: _APART,
-}
-
 # two UUIDs in order
 Pair = tuple[str, str]
 
@@ -124,7 +122,6 @@ class Ports(Struct, frozen=True):
 
 
 def pair(one: str, other: str) -> Pair:
-    """The pair in either order."""
     return (one, other) if one <= other else (other, one)
 
 
@@ -145,12 +142,8 @@ def nvlinks(one: Gpu, other: Gpu, ports: Mapping[str, Ports]) -> int:
 
 
 def score(links: int, ancestor: Ancestor | None, one: Gpu, other: Gpu) -> int:
-    """The score of one pair; see the docstring of the module."""
-    if ancestor is not None:
-        proximity = _PROXIMITY[ancestor]
-    elif one.numa_node is not None and one.numa_node == other.numa_node:
+    if ancestor is None:
         # virtual machines hide the PCI tree but report NUMA nodes
-        proximity = _SAME_NUMA_NODE
-    else:
-        proximity = _APART
-    return _LINK * links + proximity
+        is_near = one.numa_node is not None and one.numa_node == other.numa_node
+        ancestor = Ancestor.NUMA_NODE if is_near else Ancestor.SYSTEM
+    return _LINK * links + _ONE_BOARD - ancestor

@@ -13,23 +13,23 @@ restart with the driver, has decreased; the driver requested a reset or a reboot
 Source: NVML API reference, and the practice of NVIDIA's own device plugin and DRA driver.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nodedevice_agent.plugins.nvml import driver_troubles
 from nodedevice_agent.plugins.nvml.driver_troubles import (
     EFFECTS,
     NO_RECOVERY,
     RESETS,
     Effect,
-    Fabric,
-    Reported,
+    Reading,
     Trouble,
+    found,
     recovery_words,
 )
+from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS, ECC_XIDS, named
 
@@ -51,8 +51,8 @@ class Place(Struct, frozen=True):
     gpu_instance: int
     compute_instance: int | None = None
 
-    def covers(self, gpu_instance: int, compute_instance: int) -> bool:
-        return self.gpu_instance == gpu_instance and self.compute_instance in (None, compute_instance)
+    def covers(self, instance: MigInstance) -> bool:
+        return self.gpu_instance == instance.gpu_instance and self.compute_instance in (None, instance.compute_instance)
 
 
 class RecentXid(Struct, frozen=True):
@@ -68,32 +68,8 @@ class RecentXid(Struct, frozen=True):
 
 
 class InstanceMark(Struct, frozen=True):
-    """A mark of a MIG instance alone."""
-
     place: Place
     trouble: Trouble
-
-
-class Reading(Struct, frozen=True):
-    """One reading of a GPU. None: not supported, or not asked.
-
-    hung_call: the NVML function that hangs; failure: why the UUID cannot be read; with either, nothing else is known.
-    energy_mj: consumed since the driver was loaded, millijoules. ecc_uncorrected: since the driver was loaded.
-    recovery_action: what the driver requests, see driver_troubles.RECOVERY_ACTIONS. unsettled: Xids that are less than a second
-    older than this reading, which says nothing about these; None: nor about any from before.
-    """
-
-    hung_call: str = ""
-    failure: str = ""
-    is_lost: bool = False
-    energy_mj: int | None = None
-    ecc_uncorrected: int | None = None
-    recovery_action: int | None = None
-    row_remap_failed: bool = False
-    row_remap_pending: bool = False
-    page_retirement_pending: bool = False
-    fabric: Fabric | None = None
-    unsettled: tuple[int, ...] | None = ()
 
 
 class GpuHealth(Struct, frozen=True):
@@ -119,7 +95,6 @@ class GpuHealth(Struct, frozen=True):
 
     @property
     def trouble(self) -> Trouble | None:
-        """Why it is unhealthy; None when it is healthy."""
         return self.mark or self.suspicion or self.passing
 
     @property
@@ -127,11 +102,10 @@ class GpuHealth(Struct, frozen=True):
         """The first critical Xid of the whole GPU that the driver has not spoken about."""
         return next((_by_xid(one.xid) for one in self.recent if one.is_critical and one.place is None), None)
 
-    def trouble_of_instance(self, gpu_instance: int, compute_instance: int) -> Trouble | None:
-        """Why this MIG instance alone is unhealthy."""
+    def trouble_of_instance(self, instance: MigInstance) -> Trouble | None:
         suspected = [InstanceMark(one.place, _by_xid(one.xid)) for one in self.recent if one.place and one.is_critical]
         every = (*self.instance_marks, *suspected)
-        return next((one.trouble for one in every if one.place.covers(gpu_instance, compute_instance)), None)
+        return next((one.trouble for one in every if one.place.covers(instance)), None)
 
     @property
     def is_unreachable(self) -> bool:
@@ -196,7 +170,6 @@ def with_xid(health: GpuHealth, xid: int, rules: HealthRules, place: Place | Non
 
 
 def with_ecc_event(health: GpuHealth, rules: HealthRules) -> GpuHealth:
-    """The driver reported a double bit error."""
     return _marked(health, ECC) if _ecc_marks(health, rules, health.read.recovery_action) else health
 
 
@@ -232,9 +205,9 @@ def cleared(health: GpuHealth) -> GpuHealth:
     return replace(health, mark=None, marked_at=Reading(), recent=(), instance_marks=())
 
 
-def with_instances(health: GpuHealth, instances: set[tuple[int, int]]) -> GpuHealth:
-    """Its current MIG instances, by their numbers: drops the marks of removed instances."""
-    kept = tuple(one for one in health.instance_marks if any(one.place.covers(*each) for each in instances))
+def with_instances(health: GpuHealth, instances: Collection[MigInstance]) -> GpuHealth:
+    """Its current MIG instances: drops the marks of removed instances."""
+    kept = tuple(one for one in health.instance_marks if any(map(one.place.covers, instances)))
     return health if kept == health.instance_marks else replace(health, instance_marks=kept)
 
 
@@ -297,10 +270,7 @@ def _with_ecc(health: GpuHealth, reading: Reading, rules: HealthRules) -> GpuHea
 
 
 def _ecc_marks(health: GpuHealth, rules: HealthRules, action: int | None) -> bool:
-    """Whether a new ECC error makes the GPU unhealthy. action: None if the driver reports none.
-
-    With mode driver and no action, the Xid that came with the error decides, by our list and the settings.
-    """
+    """Whether a new ECC error makes the GPU unhealthy. Without an action in mode driver, the Xid that came with it decides."""
     if rules.ecc_errors != "driver":
         return rules.ecc_errors == "unhealthy"
     return action is None and not any(one.xid in ECC_XIDS for one in health.recent)
@@ -316,10 +286,7 @@ def _excused(health: GpuHealth, reading: Reading) -> GpuHealth:
 
 
 def _settled(health: GpuHealth, reading: Reading) -> GpuHealth:
-    """Apply the second reading of the driver's action to recent Xids, which are then no longer suspicions.
-
-    Without an Xid, a reading counts at once.
-    """
+    """Apply the second reading of the driver's action to recent Xids. Without an Xid, a reading counts at once."""
     unsettled, action = reading.unsettled, reading.recovery_action or NO_RECOVERY
     waiting = tuple(one for one in health.recent if unsettled is None or one.xid in unsettled)
     settled = [one for one in health.recent if one not in waiting]
@@ -336,15 +303,8 @@ def _settled(health: GpuHealth, reading: Reading) -> GpuHealth:
 
 
 def _with_conditions(health: GpuHealth, reading: Reading, rules: HealthRules) -> GpuHealth:
-    now = Reported(
-        NO_RECOVERY if health.requested == health.excused else health.requested,
-        reading.row_remap_failed,
-        reading.row_remap_pending,
-        reading.page_retirement_pending,
-        reading.fabric,
-        health.cause,
-    )
-    every = list(driver_troubles.found(now, rules.effects))
+    action = NO_RECOVERY if health.requested == health.excused else health.requested
+    every = list(found(replace(reading, recovery_action=action), rules.effects, health.cause))
     passing = next((trouble for trouble, effect in every if effect == "unhealthy"), None)
     notes = tuple(trouble for trouble, effect in every if effect == "report")
     return replace(health, passing=passing, notes=notes)

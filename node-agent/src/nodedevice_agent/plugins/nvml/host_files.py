@@ -16,9 +16,9 @@ from nodedevice_agent.identity import path_token
 from nodedevice_agent.lib import own_command
 from nodedevice_agent.lib.last_known import LastKnown
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, NEEDED_NODES
-from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.identity import OnHost, gpu_file
-from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance, capability_minors, capability_nodes
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
+from nodedevice_agent.plugins.nvml.identity import OnHost, device_files, is_numbered
+from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, capability_minors
 
 # a device file that links to /dev/null or the like is not another device
 _MEMORY_MAJOR = 1
@@ -31,33 +31,30 @@ _UUID = re.compile(r"^GPU UUID:\s*(GPU-[^\s?]+)\s*$", re.MULTILINE)
 _MINOR = re.compile(r"^Device Minor:\s*(\d{1,9})\s*$", re.MULTILINE)
 
 
-def on_host(
-    root: str, gpus: Collection[Gpu], instances: Collection[tuple[Gpu, MigInstance]], *, hands_over_files: bool
-) -> OnHost:
-    """The device files of these GPUs, and of these instances if containers get device files."""
-    found = OnHost(graphics=graphics_of(root, gpus), hands_over_files=hands_over_files, program=own_command.typed())
-    paths = {path for gpu in gpus for path in found.paths(gpu)}
-    if hands_over_files and instances:
-        found = replace(found, capabilities=capabilities(root))
-        paths |= {path for gpu, instance in instances for path in found.paths(gpu, instance)}
-    numbers = {path: number for path in paths if (number := number_of(root, path))}
-    return replace(found, numbers=numbers)
+def on_host(root: str, devices: Collection[GpuDevice], minors: Mapping[str, int], *, hands_over_files: bool) -> OnHost:
+    """The device files of these. minors: of capabilities; they count only if containers get device files."""
+    known = minors if hands_over_files else {}
+    paths = {path for device in devices for path in device_files(device, known)}
+    return OnHost(
+        numbers={path: number for path in paths if (number := number_of(root, path))},
+        capabilities=known,
+        graphics=graphics_of(root, (device.gpu for device in devices)),
+        hands_over_files=hands_over_files,
+        program=own_command.typed(),
+    )
 
 
 def number_of(root: str, path: str) -> str:
     """The number of a device file, such as c195:0; its path if it links to /dev/null; "" for any other file."""
-    device = _devices.of(root + path)
-    if device < 0:
+    status = _statuses.of(root + path)
+    if status is None or not stat.S_ISCHR(status.st_mode):
         return ""
-    major, minor = os.major(device), os.minor(device)
+    major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
     return path_token(path) if major == _MEMORY_MAJOR else f"c{major}:{minor}"
 
 
 def with_known_numbers(root: str, gpus: Collection[Gpu]) -> dict[str, Gpu]:
-    """The GPUs by UUID, without device numbers that the driver now uses for another GPU.
-
-    For GPUs that NVML does not report now: the driver numbers GPUs again when it is loaded again.
-    """
+    """The GPUs by UUID. A GPU that NVML does not report loses its number if the driver, loaded again, uses it for another one."""
     by_place = {gpu.pci_bus_id: gpu.uuid for gpu in gpus}
     owners: dict[int, str] = {}
     for place in _names.of(f"{root}{_GPUS}"):
@@ -74,11 +71,12 @@ def _may_have_number(gpu: Gpu, owners: Mapping[int, str]) -> bool:
 
 
 def is_there(root: str, path: str) -> bool:
-    return _kinds.of(root + path) != 0
+    return _statuses.of(root + path) is not None
 
 
 def is_regular(root: str, path: str) -> bool:
-    return _kinds.of(root + path) == stat.S_IFREG
+    status = _statuses.of(root + path)
+    return status is not None and stat.S_ISREG(status.st_mode)
 
 
 def graphics_of(root: str, gpus: Iterable[Gpu]) -> dict[str, tuple[str, ...]]:
@@ -95,46 +93,28 @@ def _graphics(root: str, bus_id: str) -> Iterator[str]:
             yield f"c{number}"
 
 
-def have_files(
-    root: str,
-    gpus: Collection[Gpu],
-    instances: Collection[tuple[Gpu, MigInstance]],
-    minors: Mapping[str, int],
-) -> bool:
-    """Whether all of these GPUs and instances have device files on the host, by the driver's numbers. minors: of capabilities.
+def have_files(root: str, devices: Collection[GpuDevice], minors: Mapping[str, int]) -> bool:
+    """Whether all of these have device files on the host, by the driver's numbers. minors: of capabilities.
 
     If the driver's control file exists, files of GPUs exist or are created soon: missing_files() names them.
     """
-    wanted: list[str] = []
-    sees_driver = number_of(root, _CONTROL).startswith("c")
-    for gpu in (*gpus, *(gpu for gpu, _ in instances)):
-        wanted.append("" if gpu.minor is None else gpu_file(gpu.minor))
-    are_numbered = all(wanted)
-    for gpu, instance in instances:
-        nodes = capability_nodes(minors, gpu.minor, instance)
-        are_numbered = are_numbered and nodes is not None
-        wanted += nodes or ()
-    return are_numbered and (sees_driver or all(number_of(root, path).startswith("c") for path in wanted))
+    if not all(is_numbered(device, minors) for device in devices):
+        return False
+    paths = (path for device in devices for path in device_files(device, minors))
+    return _is_device(root, _CONTROL) or all(_is_device(root, path) for path in paths)
 
 
-def missing_files(
-    root: str,
-    gpus: Iterable[Gpu],
-    instances: Iterable[tuple[Gpu, MigInstance]] = (),
-    minors: Mapping[str, int] | None = None,
-) -> list[str]:
+def _is_device(root: str, path: str) -> bool:
+    return number_of(root, path).startswith("c")
+
+
+def missing_files(root: str, devices: Iterable[GpuDevice], minors: Mapping[str, int]) -> list[str]:
     """Device files that a container with these needs and that the host lacks, sorted; as far as the driver numbers them."""
-    held = list(instances)
-    wanted = {
-        *NEEDED_NODES,
-        *(gpu_file(gpu.minor) for gpu in (*gpus, *(gpu for gpu, _ in held)) if gpu.minor is not None),
-    }
-    wanted.update(path for gpu, each in held for path in capability_nodes(minors or {}, gpu.minor, each) or ())
+    wanted = {*NEEDED_NODES, *(path for device in devices for path in device_files(device, minors))}
     return sorted(path for path in wanted if not number_of(root, path))
 
 
 def control_nodes(root: str) -> list[str]:
-    """The existing control nodes."""
     return [path for path in CONTROL_NODES if number_of(root, path)]
 
 
@@ -143,14 +123,8 @@ def capabilities(root: str) -> dict[str, int]:
     return capability_minors(_texts.of(root + CAPABILITY_MINORS))
 
 
-def _device(path: str) -> int:
-    """The number of a character device; negative for anything else."""
-    status = os.stat(path)
-    return status.st_rdev if stat.S_ISCHR(status.st_mode) else -1
-
-
-def _kind(path: str) -> int:
-    return stat.S_IFMT(os.stat(path).st_mode)
+def _status(path: str) -> os.stat_result:
+    return os.stat(path)
 
 
 def _text(path: str) -> str:
@@ -158,7 +132,6 @@ def _text(path: str) -> str:
 
 
 # A file that cannot be read now is the one that it was: its GPU does not lack it, and has no other identity.
-_devices = LastKnown(_device, -1)
-_kinds = LastKnown(_kind, 0)
+_statuses: LastKnown[os.stat_result | None] = LastKnown(_status, None)
 _texts = LastKnown(_text, "")
 _names: LastKnown[list[str]] = LastKnown(lambda directory: sorted(os.listdir(directory)), [])

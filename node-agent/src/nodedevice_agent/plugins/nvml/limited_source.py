@@ -13,14 +13,15 @@ from msgspec.structs import replace
 from nodedevice_api.names import SM_PERCENT_ANNOTATION
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
-    AllocationRefused,
     ContainerAllocation,
     ContainerIdentity,
     HeldDevices,
     file_slug,
 )
 from nodedevice_agent.lib.patient_reads import with_deadlines
+from nodedevice_agent.plugins.nvml.boot_memory import gpu_dir
 from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
+from nodedevice_agent.plugins.nvml.devices import Refused
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import CACHE
 from nodedevice_agent.plugins.nvml.host_files import is_regular
@@ -40,22 +41,14 @@ _KUBELET = Trouble(
 
 
 class LimitedSource(NvmlSource):
-    """The source of parts whose settings have limits."""
-
     def __init__(
-        self,
-        resource_name: str,
-        settings: NvmlSettings,
-        host: HostOfGpus,
-        fleet: Fleet,
-        state_dir: Path,
-        limits: LimitSettings,
+        self, name: str, settings: NvmlSettings, host: HostOfGpus, fleet: Fleet, folder: Path, limits: LimitSettings
     ) -> None:
-        super().__init__(resource_name, settings, host, fleet)
+        """folder: of the agent's, for the plugin's own files."""
+        super().__init__(name, settings, host, fleet)
         self._limits = limits
         self._sm = SmUse()
-        records = state_dir / "gpus" / "container-directories" / file_slug(resource_name)
-        self._directories = ContainerDirectories(records, host.root)
+        self._directories = ContainerDirectories(folder / "container-directories" / file_slug(name), host.root)
         self._is_of_kubelet = False
 
     async def holdings(self, held: Sequence[HeldDevices]) -> None:
@@ -67,19 +60,21 @@ class LimitedSource(NvmlSource):
         self, held: Sequence[HeldParts], device_ids: Sequence[str], container: ContainerIdentity | None
     ) -> ContainerAllocation:
         given = super()._of_parts(held, device_ids, container)
-        percent = sm_percent(self.resource_name, held, self._limits, container)
-        env = environment(self.resource_name, held, self._limits, percent)
-        if container is None:
-            self._kubelet_allocates()
-        else:
-            self._sm.take(self.resource_name, container, device_ids, percent)
+        percent = sm_percent(held, self._limits, container)
+        env = environment(held, self._limits, percent)
+        if container is not None:
+            self._sm.take(container, device_ids, percent)
+        elif not self._is_of_kubelet:
+            self._is_of_kubelet = True
+            extra = {"resource_name": self.resource_name, "error": _KUBELET.message}
+            log.warning("limits of containers are incomplete", extra=extra)
         directory = with_deadlines(partial(self._make_directories, container))
         if directory:
             env[CACHE] = f"{self._limits.mount_path.rstrip('/')}/{uuid.uuid4()}.cache"
         return replace(given, env={**given.env, **env}, mounts=(*given.mounts, *mounts(self._limits, directory)))
 
     def _make_directories(self, container: ContainerIdentity | None) -> str:
-        """Create the directories of the mounts. Returns the container's own path, or "". Raises AllocationRefused."""
+        """Create the directories of the mounts. Returns the container's own path, or "". Raises Refused."""
         limits = self._limits
         if not limits.library:
             return ""
@@ -89,8 +84,7 @@ class LimitedSource(NvmlSource):
             if container is not None and limits.directory:
                 return self._directories.make(limits.directory, container.pod_uid, container.container)
         except (OSError, ValueError) as error:
-            raise AllocationRefused(
-                self.resource_name,
+            raise Refused(
                 f"cannot make the container's directory: {error}; the agent needs {limits.directory} and {limits.lock} of the "
                 "host, writable, at the same paths (chart: agents.extraVolumes)",
             ) from error
@@ -98,7 +92,7 @@ class LimitedSource(NvmlSource):
 
     def _node_troubles(self) -> list[Trouble]:
         needed = (self._limits.library, self._limits.preload) if self._limits.library else ()
-        missing = [path for path in needed if path and not is_regular(self._host_root, path)]
+        missing = [path for path in needed if path and not is_regular(self._host.root, path)]
         message = (
             f"{' and '.join(missing)} not found, to enforce limits of {self.resource_name}: install it on the node, and let "
             "the agent see it (chart: agents.extraVolumes); or change limits.library and limits.preload"
@@ -108,20 +102,11 @@ class LimitedSource(NvmlSource):
     def _notes(self) -> list[Trouble]:
         return [_KUBELET] if self._is_of_kubelet else []
 
-    def _kubelet_allocates(self) -> None:
-        if not self._is_of_kubelet:
-            self._is_of_kubelet = True
-            log.warning(
-                "limits of containers are incomplete",
-                extra={"resource_name": self.resource_name, "error": _KUBELET.message},
-            )
-
 
 def source_of(
     resource_name: str, settings: NvmlSettings, host: HostOfGpus, fleet: Fleet, state_dir: Path
 ) -> NvmlSource:
-    """The source of a resource, with or without limits."""
     parts = settings.parts_of(resource_name)
     if parts is None or parts.limits is None:
         return NvmlSource(resource_name, settings, host, fleet)
-    return LimitedSource(resource_name, settings, host, fleet, state_dir, parts.limits)
+    return LimitedSource(resource_name, settings, host, fleet, gpu_dir(state_dir), parts.limits)

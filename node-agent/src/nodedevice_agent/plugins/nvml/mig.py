@@ -42,7 +42,6 @@ class MigInstance(Struct, frozen=True):
 
 
 def mig_prefix(domain: str) -> str:
-    """The common prefix of all resource names of instances."""
     return f"{domain}/mig-"
 
 
@@ -57,15 +56,11 @@ def profile_name(compute_slices: int, slices: int, memory_mib: int, gpu_bytes: i
     return f"{compute}{slices}g.{gigabytes}gb{suffix}"
 
 
-def capability_nodes(minors: Mapping[str, int], gpu_minor: int | None, instance: MigInstance) -> tuple[str, str] | None:
-    """The device files that open the two instances; None if the driver does not have them.
-
-    minors: see capability_minors(). gpu_minor: the GPU's number in the driver's names of capabilities.
-    """
+def capability_nodes(minors: Mapping[str, int], gpu_minor: int | None, instance: MigInstance) -> tuple[str, ...]:
+    """The device files that open the two instances; empty if the driver does not have them. minors: see capability_minors()."""
     gpu_instance = f"gpu{gpu_minor}/gi{instance.gpu_instance}"
     both = (f"{gpu_instance}/access", f"{gpu_instance}/ci{instance.compute_instance}/access")
-    found = [minors[name] for name in both if name in minors]
-    return (capability_file(found[0]), capability_file(found[1])) if len(found) == len(both) else None
+    return tuple(capability_file(minors[name]) for name in both) if minors.keys() >= {*both} else ()
 
 
 def capability_minors(text: str) -> dict[str, int]:

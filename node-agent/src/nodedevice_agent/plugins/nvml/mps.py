@@ -28,14 +28,12 @@ def not_running(mps: MpsSettings) -> Trouble:
     return Trouble(GpuReason.MPS_NOT_RUNNING, message)
 
 
-def with_mps(
-    resource_name: str, made: ContainerAllocation, mps: MpsSettings, held: Sequence[HeldParts]
-) -> ContainerAllocation:
-    """The allocation, and the daemon's directories and the limits of these shares. Raises AllocationRefused."""
+def with_mps(made: ContainerAllocation, mps: MpsSettings, held: Sequence[HeldParts]) -> ContainerAllocation:
+    """The allocation, and the daemon's directories and the limits of these shares. Raises Refused."""
     pipe = mps.pipe_directory
     # as the driver orders them in the container
     in_order = sorted(held, key=lambda each: (each.gpu.pci_bus_id, each.gpu.uuid))
-    limits = [f"{place}={memory_mib(resource_name, each, _REMEDY)}M" for place, each in enumerate(in_order)]
+    limits = [f"{place}={memory_mib(each, _REMEDY)}M" for place, each in enumerate(in_order)]
     env = {
         MPS_PIPE: pipe,
         MPS_THREADS: str(min(map(_percentage, held))),

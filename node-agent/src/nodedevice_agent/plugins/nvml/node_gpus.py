@@ -6,17 +6,21 @@ is forgotten when another GPU has that one: a driver that is loaded again number
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final, Self
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nodedevice_agent.plugins.nvml import health as rules
-from nodedevice_agent.plugins.nvml.driver_troubles import NO_RECOVERY, Trouble
-from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, scores
-from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, InstanceMark, Place, Reading, RecentXid
+from nodedevice_agent.plugins.nvml.driver_troubles import NO_RECOVERY, Reading, Trouble
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice, Pair, scores
+from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, InstanceMark, Place, RecentXid
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
+
+# fields of GpuHealth
+_KEPT: Final = ("mark", "is_away", "marked_at", "recent", "excused", "instance_marks")
 
 
 class Change(Struct, frozen=True):
@@ -28,10 +32,7 @@ class Change(Struct, frozen=True):
 
 
 class Remembered(Struct, frozen=True):
-    """State that survives a restart of the agent within one boot.
-
-    ecc_uncorrected: as last read, so that errors while no agent ran are noticed. The others: see GpuHealth.
-    """
+    """What survives a restart of the agent within one boot. ecc_uncorrected: as last read, to notice errors while no agent ran."""
 
     gpu: Gpu
     mark: Trouble | None = None
@@ -42,22 +43,17 @@ class Remembered(Struct, frozen=True):
     excused: int = NO_RECOVERY
     instance_marks: tuple[InstanceMark, ...] = ()
 
+    @classmethod
+    def of(cls, gpu: Gpu, health: GpuHealth) -> Self:
+        return cls(gpu, ecc_uncorrected=health.read.ecc_uncorrected, **{name: getattr(health, name) for name in _KEPT})
+
     @property
     def health(self) -> GpuHealth:
-        """The initial health."""
+        action = self.excused or self.marked_at.recovery_action
         return GpuHealth(
-            self.mark,
-            rules.GONE if self.is_away else None,
-            self.is_away,
-            read=replace(
-                self.marked_at,
-                ecc_uncorrected=self.ecc_uncorrected,
-                recovery_action=self.excused or self.marked_at.recovery_action,
-            ),
-            marked_at=self.marked_at,
-            recent=self.recent,
-            excused=self.excused,
-            instance_marks=self.instance_marks,
+            passing=rules.GONE if self.is_away else None,
+            read=replace(self.marked_at, ecc_uncorrected=self.ecc_uncorrected, recovery_action=action),
+            **{name: getattr(self, name) for name in _KEPT},
         )
 
 
@@ -100,22 +96,17 @@ class Fleet:
         self.driver_version = inventory.driver_version
         return changes
 
-    def lacking(self, not_supported: Mapping[str, tuple[str, ...]]) -> bool:
-        """Record features that each GPU does not support. Returns whether that changed anything."""
-        before = dict(self.gpus)
-        for uuid in not_supported.keys() & self.gpus.keys():
-            self.gpus[uuid] = replace(self.gpus[uuid], not_supported=not_supported[uuid])
-        return self.gpus != before
-
-    def divided(self, instances: Mapping[str, tuple[MigInstance, ...] | None]) -> list[Gpu]:
-        """The MIG instances of each GPU. Returns the GPUs whose instances have changed, with the new instances."""
+    def described(self, gpus: Iterable[Gpu]) -> list[tuple[Gpu, Gpu]]:
+        """The GPUs with their MIG instances, and with features that they lack. Returns the changed ones, before and after."""
         changed = []
-        for uuid, its in instances.items():
-            if uuid in self.gpus and self.gpus[uuid].instances != its:
-                self.gpus[uuid] = replace(self.gpus[uuid], instances=its)
-                places = {(each.gpu_instance, each.compute_instance) for each in its or ()}
-                self._health[uuid] = rules.with_instances(self._health[uuid], places)
-                changed.append(self.gpus[uuid])
+        for gpu in gpus:
+            uuid, before = gpu.uuid, self.gpus.get(gpu.uuid)
+            if before is None:
+                continue
+            self.gpus[uuid] = replace(before, instances=gpu.instances, not_supported=gpu.not_supported)
+            self._health[uuid] = rules.with_instances(self._health[uuid], gpu.instances or ())
+            if self.gpus[uuid] != before:
+                changed.append((before, self.gpus[uuid]))
         return changed
 
     def read(self, readings: Mapping[str, Reading]) -> list[Change]:
@@ -128,26 +119,21 @@ class Fleet:
         return changes
 
     def xid(self, uuid: str, xid: int, place: Place | None = None) -> list[Change]:
-        """The driver reported an Xid. uuid: "" when it did not report which GPU; then no GPU is affected.
-
-        place: the MIG instance that it names; of a GPU that is not in MIG mode it means nothing.
-        """
+        """The driver reported an Xid. uuid: "" if it named no GPU. place: the MIG instance that it named; ignored without MIG."""
         if uuid not in self._health:
             return []
         own = place if self.gpus[uuid].instances is not None else None
         return self._set(uuid, rules.with_xid(self._health[uuid], xid, self._rules, own))
 
     def ecc(self, uuid: str) -> list[Change]:
-        """A double bit error was reported."""
         if uuid not in self._health:
             return []
         return self._set(uuid, rules.with_ecc_event(self._health[uuid], self._rules))
 
     def unread(self, trouble: Trouble | None) -> bool:
         """The driver cannot be read because of this; None: it is read again. Returns whether that changed."""
-        has_changed = trouble != self.driver_trouble
-        self.driver_trouble = trouble
-        return has_changed
+        before, self.driver_trouble = self.driver_trouble, trouble
+        return trouble != before
 
     def cleared(self, uuid: str) -> list[Change]:
         """An administrator marked this GPU as healthy, or as removed for good."""
@@ -180,7 +166,7 @@ class Fleet:
 
     def trouble_of_instance(self, uuid: str, instance: MigInstance) -> Trouble | None:
         """Why this MIG instance of a GPU is unhealthy, besides what its GPU has."""
-        return self._health[uuid].trouble_of_instance(instance.gpu_instance, instance.compute_instance)
+        return self._health[uuid].trouble_of_instance(instance)
 
     def notes_of(self, uuid: str) -> tuple[Trouble, ...]:
         """Troubles of a GPU that is offered nevertheless."""
@@ -191,25 +177,14 @@ class Fleet:
         wanted = {uuid: its.energy_seconds(self.gpus[uuid].not_supported) for uuid, its in self._health.items()}
         return {uuid: seconds for uuid, seconds in sorted(wanted.items()) if seconds is not None}
 
-    def instances(self) -> dict[str, tuple[Gpu, MigInstance]]:
-        """All MIG instances by UUID, and their GPUs."""
-        return {each.uuid: (gpu, each) for gpu in self.gpus.values() for each in gpu.instances or ()}
+    def devices(self) -> dict[str, GpuDevice]:
+        """All GPUs and MIG instances by UUID."""
+        every = (GpuDevice(gpu, one) for gpu in self.gpus.values() for one in (None, *(gpu.instances or ())))
+        return {device.uuid: device for device in every}
 
     def remembered(self) -> tuple[Remembered, ...]:
         """Sorted, so that equal state gives an equal file."""
-        return tuple(
-            Remembered(
-                self.gpus[uuid],
-                health.mark,
-                health.is_away,
-                health.marked_at,
-                health.read.ecc_uncorrected,
-                health.recent,
-                health.excused,
-                health.instance_marks,
-            )
-            for uuid, health in sorted(self._health.items())
-        )
+        return tuple(Remembered.of(self.gpus[uuid], health) for uuid, health in sorted(self._health.items()))
 
     def _miss(self, missing: list[str], inventory: Found) -> list[Change]:
         """Known GPUs that were not found: assign the lost ones first, beginning with GPUs already known as lost."""
@@ -239,9 +214,8 @@ class Fleet:
         before, self._health[uuid] = self._health[uuid], health
         changes = [Change(uuid, health.trouble, how)] if health.trouble != before.trouble else []
         for one in self.gpus[uuid].instances or ():
-            place = (one.gpu_instance, one.compute_instance)
-            trouble = health.trouble_of_instance(*place)
-            if trouble != before.trouble_of_instance(*place):
+            trouble = health.trouble_of_instance(one)
+            if trouble != before.trouble_of_instance(one):
                 changes.append(Change(one.uuid, trouble, how))
         return changes
 

@@ -12,27 +12,34 @@ from msgspec import Struct
 from msgspec.structs import replace
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
 
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice, natural_key, old_form
-from nodedevice_agent.plugins.nvml.devices import device_of
+from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, natural_key, old_form
+from nodedevice_agent.plugins.nvml.devices import Refused, device_of
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import GPUSHARE_PREFIX
-from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
 from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
-from nodedevice_agent.plugins.nvml.settings import MAX_PARTS, MemorySettings, NvmlSettings, PartsOf, SharesSettings
+from nodedevice_agent.plugins.nvml.settings import (
+    MAX_PARTS,
+    MemorySettings,
+    NvmlSettings,
+    PartsOf,
+    SharesSettings,
+    size_bytes,
+)
 
 
 class Use(Struct, frozen=True):
-    """The use of one GPU by one resource; whole if neither parts nor instances is set.
-
-    instances: the MIG instances of this resource. trouble: why the GPU cannot be used so, even if it is healthy.
-    """
+    """One GPU's use by one resource; whole without parts and instances. trouble: why it cannot be used so, even if healthy."""
 
     resource_name: str
     parts: PartsOf | None = None
     instances: tuple[MigInstance, ...] | None = None
     trouble: Trouble | None = None
+
+    def devices(self, gpu: Gpu) -> list[GpuDevice]:
+        return [GpuDevice(gpu)] if self.instances is None else [GpuDevice(gpu, each) for each in self.instances]
 
 
 def uses_of(gpu: Gpu, settings: NvmlSettings) -> list[Use]:
@@ -76,29 +83,21 @@ def _in_mig_mode(gpu: Gpu) -> Trouble:
     return Trouble(GpuReason.MIG_MODE, message)
 
 
-def count_of(gpu: Gpu, parts: PartsOf) -> int:
-    """How many parts this GPU has. Raises CannotDivide."""
+def count_of(gpu: Gpu, parts: PartsOf) -> int | Trouble:
+    """How many parts this GPU has, or why it cannot be listed in parts."""
     if isinstance(parts, SharesSettings):
         return parts.replicas
     if gpu.memory_bytes is None:
-        raise CannotDivide(GpuReason.MEMORY_UNKNOWN, f"the driver does not report how much memory GPU {gpu.uuid} has")
-    count = (gpu.memory_bytes - parts.reserve_bytes) // parts.unit_bytes
+        return Trouble(GpuReason.MEMORY_UNKNOWN, f"the driver does not report how much memory GPU {gpu.uuid} has")
+    count = (gpu.memory_bytes - size_bytes(parts.reserve)) // size_bytes(parts.unit)
     size = f"GPU {gpu.uuid} ({gpu.model}) has {gpu.memory_bytes >> 20} MiB"
     if count < 1:
         message = f"{size}, less than one unit of {parts.unit} after the reserve of {parts.reserve}; set smaller ones"
-        raise CannotDivide(GpuReason.UNIT_TOO_LARGE, message)
+        return Trouble(GpuReason.UNIT_TOO_LARGE, message)
     if count > MAX_PARTS:
         message = f"{size}, which is more than {MAX_PARTS} units of {parts.unit}; set a larger unit"
-        raise CannotDivide(GpuReason.UNIT_TOO_SMALL, message)
+        return Trouble(GpuReason.UNIT_TOO_SMALL, message)
     return count
-
-
-class CannotDivide(Exception):
-    """A GPU cannot be listed in parts as the settings want it. trouble: why, with the remedy."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.trouble = Trouble(reason, message)
 
 
 class Listing(Struct, frozen=True):
@@ -131,10 +130,9 @@ def listing(
         if use.parts is None:
             devices.append(whole)
             continue
-        try:
-            count = count_of(gpu, use.parts)
-        except CannotDivide as error:
-            troubles.append(error.trouble)
+        count = count_of(gpu, use.parts)
+        if isinstance(count, Trouble):
+            troubles.append(count)
             continue
         above.append(_parent(whole, gpu, use.parts, count))
         devices += _parts(whole, count)
@@ -180,7 +178,7 @@ def _instance(whole: PluginDevice, instance: MigInstance, host: OnHost, gpu: Gpu
         id=instance.uuid,
         attributes=tuple(sorted(attributes.items())),
         identity=(*whole.identity, instance.uuid),
-        files=host.files(gpu, instance),
+        files=host.files(GpuDevice(gpu, instance)),
         is_shared=True,
     )
 
@@ -188,16 +186,16 @@ def _instance(whole: PluginDevice, instance: MigInstance, host: OnHost, gpu: Gpu
 def _parent(whole: PluginDevice, gpu: Gpu, parts: PartsOf, count: int) -> PluginDevice:
     """The physical device, with attributes that describe a part."""
     if isinstance(parts, MemorySettings):
-        unused = (gpu.memory_bytes or 0) - count * parts.unit_bytes
-        more, size = {"unitBytes": str(parts.unit_bytes), "unusedBytes": str(unused)}, f"{parts.unit_bytes >> 20}Mi"
+        unused = (gpu.memory_bytes or 0) - count * size_bytes(parts.unit)
+        more, size = (
+            {"unitBytes": str(size_bytes(parts.unit)), "unusedBytes": str(unused)},
+            f"{size_bytes(parts.unit) >> 20}Mi",
+        )
     else:
         more, size = {"replicas": str(parts.replicas)}, f"1/{parts.replicas}"
     attributes = tuple(sorted({**dict(whole.attributes), **more}.items()))
     # a parent is never allocated: only its parts are
     return replace(whole, attributes=attributes, part_size=size, identity=(), files=())
-
-
-# -- requests --------------------------------------------------------------------------------------------------------------
 
 
 class HeldParts(Struct, frozen=True):
@@ -208,22 +206,16 @@ class HeldParts(Struct, frozen=True):
     count: int
 
 
-def memory_mib(resource_name: str, held: HeldParts, remedy: str) -> int:
-    """Units times their size; of a share, its part of the GPU's memory without the reserve.
-
-    remedy: for a driver that does not report how much that is. Raises AllocationRefused.
-    """
+def memory_mib(held: HeldParts, remedy: str) -> int:
+    """Units times their size; of a share, its part of the GPU's memory without the reserve. Raises Refused with the remedy."""
     parts = held.parts
     if isinstance(parts, MemorySettings):
-        return held.count * parts.unit_bytes >> 20
+        return held.count * size_bytes(parts.unit) >> 20
     if held.gpu.memory_bytes is None:
-        raise AllocationRefused(
-            resource_name, f"the driver does not report how much memory GPU {held.gpu.uuid} has; {remedy}"
-        )
-    limit = held.count * ((held.gpu.memory_bytes - parts.reserve_bytes) // parts.replicas >> 20)
+        raise Refused(f"the driver does not report how much memory GPU {held.gpu.uuid} has; {remedy}")
+    limit = held.count * ((held.gpu.memory_bytes - size_bytes(parts.reserve)) // parts.replicas >> 20)
     if limit < 1:
-        raise AllocationRefused(
-            resource_name,
+        raise Refused(
             f"GPU {held.gpu.uuid} has {held.gpu.memory_bytes >> 20} MiB, nothing for a share after the reserve of "
             f"{parts.reserve}; set a smaller reserve",
         )
@@ -231,7 +223,6 @@ def memory_mib(resource_name: str, held: HeldParts, remedy: str) -> int:
 
 
 def parents(device_ids: Iterable[str]) -> Counter[str]:
-    """How many of these parts each GPU has."""
     return Counter(found[0] for found in map(parent_and_number, device_ids) if found is not None)
 
 
@@ -245,53 +236,44 @@ def gpushare_variables(held: HeldParts) -> dict[str, str]:
     if not isinstance(held.parts, MemorySettings) or held.gpu.memory_bytes is None:
         return {}
     index = {} if held.gpu.index is None else {"IDX": held.gpu.index}
-    units = {"CONTAINER": held.count, "POD": held.count, "DEV": held.gpu.memory_bytes // held.parts.unit_bytes}
+    units = {"CONTAINER": held.count, "POD": held.count, "DEV": held.gpu.memory_bytes // size_bytes(held.parts.unit)}
     return {f"{GPUSHARE_PREFIX}{name}": str(value) for name, value in sorted({**index, **units}.items())}
 
 
-def check_request(resource_name: str, device_ids: Collection[str], parts: PartsOf) -> None:
-    """Raises AllocationRefused if one container cannot have these parts."""
+def check_request(device_ids: Collection[str], parts: PartsOf) -> None:
+    """Raises Refused if one container cannot have these parts."""
     if isinstance(parts, SharesSettings):
         if parts.fail_requests_greater_than_one and len(device_ids) > 1:
-            raise AllocationRefused(
-                resource_name,
+            raise Refused(
                 f"request for {len(device_ids)} is too large: maximum request size for shared resources is 1; "
                 f"found {len(device_ids)}",
             )
     elif len(parents(device_ids)) > 1:
         of = ", ".join(f"{count} of {uuid}" for uuid, count in sorted(parents(device_ids).items()))
-        raise AllocationRefused(
-            resource_name, f"the units of one container have to be of one GPU, and these are {of}; delete the pod"
-        )
+        raise Refused(f"the units of one container have to be of one GPU, and these are {of}; delete the pod")
 
 
 def preferred_parts(rules: PartRules, free: Collection[str], must_include: Collection[str], size: int) -> list[str]:
-    """Choose `size` parts, must_include among them, that keep the rules as far as any choice does.
-
-    For a device manager that does not know parts: ours chooses them itself.
-    """
+    """Choose `size` parts, must_include among them, by the rules as far as possible. For a kubelet: our manager chooses itself."""
     held, by_parent = parents(must_include), _by_parent(free)
+    is_single, is_apart = (rules.placement is each for each in (Placement.SAME_PARENT, Placement.DISTINCT_PARENTS))
     sign = 1 if rules.choice is Choice.BINPACK else -1
     wanted = size - len(must_include)
 
     def rank(parent: str) -> tuple[bool, bool, int, tuple[tuple[str, int], ...]]:
-        fits = rules.placement is not Placement.SAME_PARENT or len(by_parent[parent]) >= wanted
-        is_new = (parent not in held) is (rules.placement is Placement.SAME_PARENT)
-        return is_new, not fits, sign * len(by_parent[parent]), natural_key(parent)
+        count = len(by_parent[parent])
+        is_new = (parent not in held) is is_single
+        return is_new, is_single and count < wanted, sign * count, natural_key(parent)
 
-    order = sorted(by_parent, key=rank)
-    if rules.placement is Placement.DISTINCT_PARENTS:
-        turns = max(map(len, by_parent.values()), default=0)
-        candidates = [
-            by_parent[parent][turn] for turn in range(turns) for parent in order if turn < len(by_parent[parent])
-        ]
-    else:
-        candidates = [part for parent in order for part in by_parent[parent]]
-    return [*sorted(must_include, key=natural_key), *candidates[:wanted]]
+    ranked = sorted(
+        (turn if is_apart else 0, rank(parent), turn, part)
+        for parent, parts in by_parent.items()
+        for turn, part in enumerate(parts)
+    )
+    return [*sorted(must_include, key=natural_key), *(part for *_, part in ranked[:wanted])]
 
 
 def _by_parent(device_ids: Iterable[str]) -> Mapping[str, list[str]]:
-    """Parts by GPU, in natural order."""
     made: dict[str, list[str]] = {}
     for device_id in sorted(device_ids, key=natural_key):
         found = parent_and_number(device_id)

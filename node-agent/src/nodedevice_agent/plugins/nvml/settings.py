@@ -88,10 +88,6 @@ class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
     # limits of a container, enforced by a library that you install, else advice; unset: none
     limits: LimitSettings | None = None
 
-    @property
-    def reserve_bytes(self) -> int:
-        return extended_resources.count(self.reserve) or 0
-
     def rules(self) -> PartRules:
         return _with_limits(self.part_rules(Placement.DISTINCT_PARENTS), self.limits)
 
@@ -114,19 +110,16 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     # limits of a container; null: none
     limits: LimitSettings | None = field(default_factory=LimitSettings)
 
-    @property
-    def unit_bytes(self) -> int:
-        return extended_resources.count(self.unit) or 0
-
-    @property
-    def reserve_bytes(self) -> int:
-        return extended_resources.count(self.reserve) or 0
-
     def rules(self) -> PartRules:
         return _with_limits(self.part_rules(Placement.SAME_PARENT), self.limits)
 
     def names(self, whole_names: tuple[str, ...]) -> tuple[str, ...]:
         return (self.resource_name,)
+
+
+def size_bytes(size: str) -> int:
+    """size: in Mi or Gi."""
+    return extended_resources.count(size) or 0
 
 
 def _with_limits(rules: PartRules, limits: LimitSettings | None) -> PartRules:
@@ -157,17 +150,14 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 
     @property
     def parts(self) -> PartsOf | None:
-        """None for whole GPUs."""
         return self.shares or self.memory
 
     def text(self) -> str:
-        """The selection, in words."""
         models = f"models {' '.join(self.models)}" if self.models else ""
         indexes = f"indexes {' '.join(map(str, self.indexes))}" if self.indexes else ""
         return ", ".join(filter(None, (models, indexes)))
 
     def matches(self, model: str, index: int | None) -> bool:
-        """Whether it selects this GPU."""
         is_model = not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
         return not self.is_for_others and is_model and (not self.indexes or index in self.indexes)
 
@@ -282,7 +272,6 @@ class NvmlSettings(Plugin, frozen=True):
         return next((parts for name, parts in self._uses() if name == resource_name), None)
 
     def resource_of(self, model: str) -> str:
-        """The resource name for GPUs of this model."""
         matching = (name for pattern, name in self.model_resource_names.items() if fnmatchcase(model, pattern))
         return next(matching, self.resource_name)
 

@@ -11,7 +11,8 @@ from msgspec import Struct
 from nodedevice_api.names import SM_PERCENT_ANNOTATION
 from nodedevice_api.parts import parent_and_number
 
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity, HeldDevices, Mount
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerIdentity, HeldDevices, Mount
+from nodedevice_agent.plugins.nvml.devices import Refused
 from nodedevice_agent.plugins.nvml.environment import MEMORY_LIMIT, OVERSUBSCRIBE, SM_LIMIT
 from nodedevice_agent.plugins.nvml.parts import HeldParts, memory_mib
 from nodedevice_agent.plugins.nvml.settings import LimitSettings
@@ -25,48 +26,34 @@ _REMEDY = "set limits.memory of its shares to false"
 Key = tuple[str, str]
 
 
-def environment(
-    resource_name: str, held: Sequence[HeldParts], limits: LimitSettings, sm_percent: int
-) -> dict[str, str]:
-    """The variables except the cache's. Raises AllocationRefused.
-
-    The index of a memory limit is the GPU's index in the container: the driver orders GPUs by PCI bus ID.
-    """
+def environment(held: Sequence[HeldParts], limits: LimitSettings, sm_percent: int) -> dict[str, str]:
+    """The variables except the cache's. A memory limit has the GPU's index in the container, by PCI bus ID. Raises Refused."""
     env = {SM_LIMIT: str(sm_percent), OVERSUBSCRIBE: str(limits.oversubscribe).lower()}
     if limits.memory:
         ordered = sorted(held, key=lambda one: (one.gpu.pci_bus_id, one.gpu.uuid))
         for index, one in enumerate(ordered):
-            env[f"{MEMORY_LIMIT}_{index}"] = f"{memory_mib(resource_name, one, _REMEDY)}m"
+            env[f"{MEMORY_LIMIT}_{index}"] = f"{memory_mib(one, _REMEDY)}m"
     return env
 
 
 def mounts(limits: LimitSettings, directory: str) -> tuple[Mount, ...]:
     """Empty without a library. directory: the container's own, of the host; "" if it has none."""
-    if not limits.library:
-        return ()
-    made = [Mount(limits.library, limits.library, read_only=True)]
-    if limits.preload:
-        made.append(Mount(limits.preload, PRELOAD, read_only=True))
-    if directory:
-        made.append(Mount(directory, limits.mount_path))
-    if limits.lock:
-        made.append(Mount(limits.lock, limits.lock))
-    return tuple(made)
+    every = (
+        Mount(limits.library, limits.library, read_only=True),
+        Mount(limits.preload, PRELOAD, read_only=True),
+        Mount(directory, limits.mount_path),
+        Mount(limits.lock, limits.lock),
+    )
+    return tuple(mount for mount in every if mount.host_path) if limits.library else ()
 
 
-# -- multiprocessors -----------------------------------------------------------------------------------------------------------
-
-
-def sm_percent(
-    resource_name: str, held: Sequence[HeldParts], limits: LimitSettings, container: ContainerIdentity | None
-) -> int:
-    """The container's request: its pod's annotation, otherwise the setting for each part; 0: no limit. Raises AllocationRefused."""
+def sm_percent(held: Sequence[HeldParts], limits: LimitSettings, container: ContainerIdentity | None) -> int:
+    """The container's request: its pod's annotation, otherwise the setting for each part; 0: no limit. Raises Refused."""
     asked = container.annotations.get(SM_PERCENT_ANNOTATION) if container is not None else None
     if asked is None:
         return min(_ALL_PERCENT, limits.sm_percent * min(one.count for one in held))
     if not (asked.isascii() and asked.isdigit() and len(asked) <= len("100") and 1 <= int(asked) <= _ALL_PERCENT):
-        raise AllocationRefused(
-            resource_name,
+        raise Refused(
             f"annotation {SM_PERCENT_ANNOTATION}: {asked[:80]!r} must be a whole number from 1 to 100, the percent of a GPU's "
             "multiprocessors for each container of the pod; delete the pod, and create it with another value",
         )
@@ -96,18 +83,15 @@ class SmUse:
             uses[key] = known if known and not each.env else _Use(_parts(each.device_ids), _percent(each.env))
         self.is_known, self._uses = True, uses
 
-    def take(self, resource_name: str, container: ContainerIdentity, device_ids: Iterable[str], percent: int) -> None:
-        """The container has that much of each of its GPUs, or AllocationRefused is raised."""
+    def take(self, container: ContainerIdentity, device_ids: Iterable[str], percent: int) -> None:
+        """The container has that much of each of its GPUs, or Refused is raised."""
         key, wanted = (container.pod_uid, container.container), _Use(_parts(device_ids), percent)
         if percent and not self.is_known:
-            raise AllocationRefused(
-                resource_name, "it is not known yet what other containers have of the GPU; Allocate is called again"
-            )
+            raise Refused("it is not known yet what other containers have of the GPU; Allocate is called again")
         for uuid in sorted(_gpus(wanted)):
             left = _ALL_PERCENT - self._used_by_others(uuid, key, wanted)
             if percent > left:
-                raise AllocationRefused(
-                    resource_name,
+                raise Refused(
                     f"{percent} percent of the multiprocessors of GPU {uuid} wanted, and {max(left, 0)} are left; set the "
                     f"annotation {SM_PERCENT_ANNOTATION} of the pod to as much, or wait for another pod's end",
                 )

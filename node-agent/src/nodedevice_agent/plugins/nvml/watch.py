@@ -6,18 +6,19 @@ when no reader has reported for a few seconds, and a mark (why a GPU needs a res
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nodedevice_api.names import Reason
+from nodedevice_common.paced_log import PacedLog
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
-from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.patient_reads import with_deadlines
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.driver_release import DriverRelease
@@ -32,7 +33,7 @@ from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Successio
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
-from nodedevice_agent.plugins.nvml.xids import XidLogLimiter, meaning
+from nodedevice_agent.plugins.nvml.xids import meaning
 
 log = logging.getLogger(__name__)
 
@@ -79,15 +80,15 @@ class GpuWatch:
         self._fleet = Fleet(settings.health_rules(), self._memory.read())
         self._dev = Path(host_root) / "dev"
         self._watcher = watcher
-        self._xid_log = XidLogLimiter()
+        self._xid_log = PacedLog(log)
         self._logged = ""
         self._grace: asyncio.TimerHandle | None = None
         # an event in /dev that may mean other GPUs
         self._dev_changed = asyncio.Event()
         self.wanted: asyncio.Queue[NvmlSource] = asyncio.Queue()
         self._sources: dict[str, NvmlSource] = {}
-        # the driver has been loaded again, maybe as another version: specifications may name files that are gone
-        self._specs_due = asyncio.Event()
+        # of the directories with specifications
+        self._specs_changed: Subscription | None = None
         # start of the last inventory, in event loop seconds; set by _note_scan()
         self._scanned_at: float
 
@@ -101,12 +102,12 @@ class GpuWatch:
                 group.create_task(self._watch_files())
                 if uses_cdi:
                     group.create_task(self._watch_specs())
-                    group.create_task(self._check_specs())
                 group.create_task(self._keep_reading())
                 group.create_task(self._release.follow())
                 group.create_task(self._keep_remembered())
         finally:
             self._end_grace()
+            self._xid_log.flush()
             # changes of the last moment
             self._memory.write(self._fleet.remembered())
 
@@ -138,7 +139,7 @@ class GpuWatch:
                 pause = backoff.next()
             elif problem.is_absent and not self._is_expected():
                 pause = _IDLE_SECONDS
-            await self._unless_released(self._pause(pause))
+            await self._unless_released(_happens(self._dev_changed.wait(), pause))
 
     async def _stay_closed(self) -> None:
         """Return when NVML may be open."""
@@ -146,17 +147,9 @@ class GpuWatch:
             self._end_grace()
             self._driver_failed(Trouble(Reason.DRIVER_RELEASED, f"NVML is closed: {self._release.message}"))
             self._release.closed()
-            while not await self._is_changed_soon():
+            while not await _happens(self._release.changed(), _CLOSED_SECONDS):
                 # the driver may be loaded again meanwhile, with other numbers of device files
                 self._publish()
-
-    async def _is_changed_soon(self) -> bool:
-        """Whether the requests to close NVML have changed within a moment."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSED_SECONDS):
-                await self._release.changed()
-                return True
-        return False
 
     async def _unless_released(self, doing: Coroutine[Any, Any, T]) -> T | None:
         """The result; None when the driver is to be released first, and then it has been cancelled."""
@@ -173,16 +166,12 @@ class GpuWatch:
         """For a reader that cannot be killed, if there is one."""
         hanging, self._hanging = self._hanging, None
         if hanging is not None:
-            self._driver_failed(
-                Trouble(GpuReason.DRIVER_HANGS, "the NVIDIA driver blocks its reader for good: reboot the node")
-            )
+            message = "the NVIDIA driver blocks its reader for good: reboot the node"
+            self._driver_failed(Trouble(GpuReason.DRIVER_HANGS, message))
             await hanging.ended()
 
     async def _read(self) -> messages.Problem | None:
-        """Run readers until the last one exits. Returns the driver's problem, if that was the reason.
-
-        Raises OSError.
-        """
+        """Run readers until the last one exits. Returns the driver's problem, if that was the reason. Raises OSError."""
         settings = self._settings
         options = messages.ReaderOptions(
             settings.poll_seconds, settings.call_seconds, self._host_root, settings.library_dir
@@ -190,20 +179,13 @@ class GpuWatch:
         readers = Succession(options)
         self._note_scan()
         problem = None
-        ordered = messages.Orders()
         try:
-            await readers.start()
             async with aclosing(readers.messages()) as received:
                 async for message in received:
                     self._take(message)
                     if isinstance(message, messages.Problem | messages.Found):
                         problem = message if isinstance(message, messages.Problem) else None
-                        # a reader that takes over has none yet
-                        ordered = messages.Orders()
-                    orders = messages.Orders(self._fleet.energy_seconds())
-                    if orders != ordered:
-                        ordered = orders
-                        readers.order(orders)
+                    readers.order(messages.Orders(self._fleet.energy_seconds()))
                     if isinstance(message, messages.Readings) and readers.may_rescan and self._is_rescan_due():
                         self._note_scan()
                         readers.rescan()
@@ -241,12 +223,8 @@ class GpuWatch:
                 self._log_changes(self._fleet.ecc(message.uuid))
             case messages.Changed():
                 self._dev_changed.set()
-            case messages.Divided():
-                for gpu in self._fleet.divided(message.instances):
-                    self._log_instances(gpu)
-            case messages.Lacking():
-                if self._fleet.lacking(message.not_supported):
-                    self._log_lacking(message)
+            case messages.Described():
+                self._log_described(self._fleet.described(message.gpus))
             case messages.Alive():
                 return
         self._publish()
@@ -260,7 +238,9 @@ class GpuWatch:
         found = str(sorted(gpu.uuid for gpu in message.gpus)) + str(extra)
         log.log(logging.DEBUG if found == self._logged else logging.INFO, "GPUs found", extra=extra)
         self._logged = found
-        self._specs_due.set()
+        if self._specs_changed is not None:
+            # the driver may have another version now: specifications may name files that are gone
+            self._specs_changed.wake()
 
     # -- consequences ----------------------------------------------------------------------------------------------
 
@@ -322,8 +302,13 @@ class GpuWatch:
                 extra |= {"reason": change.trouble.reason, "error": change.trouble.message}
                 log.error("GPU is unhealthy", extra=extra)
 
-    def _log_lacking(self, message: messages.Lacking) -> None:
-        lacking = {uuid: features for uuid, features in message.not_supported.items() if features}
+    def _log_described(self, changed: Sequence[tuple[Gpu, Gpu]]) -> None:
+        for before, gpu in changed:
+            if gpu.instances != before.instances:
+                self._log_instances(gpu)
+        if all(gpu.not_supported == before.not_supported for before, gpu in changed):
+            return
+        lacking = {gpu.uuid: gpu.not_supported for gpu in self._fleet.gpus.values() if gpu.not_supported}
         log.info("GPUs lack some features", extra={"not_supported": lacking})
         without_events = sorted(uuid for uuid, features in lacking.items() if "events" in features)
         if without_events:
@@ -338,21 +323,15 @@ class GpuWatch:
             log.info("GPU in MIG mode", extra={"uuid": gpu.uuid, "profiles": profiles, "mig": self._settings.mig})
 
     def _log_xid(self, message: messages.Xid) -> None:
-        now = asyncio.get_running_loop().time()
-        count = self._xid_log.seen(message.uuid, message.xid, message.count, now)
-        if count:
-            extra = {"uuid": message.uuid, "xid": message.xid, "meaning": meaning(message.xid), "count": count}
-            if message.place is not None:
-                extra["gpu_instance"] = message.place.gpu_instance
-            log.warning("GPU reported Xid", extra=extra)
+        fields = {"uuid": message.uuid, "xid": message.xid, "meaning": meaning(message.xid), "count": message.count}
+        if message.place is not None:
+            fields["gpu_instance"] = message.place.gpu_instance
+        self._xid_log.log(logging.WARNING, "GPU reported Xid", f"{message.uuid} {message.xid}", **fields)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     async def _watch_files(self) -> None:
-        """Handle clear requests of administrators, and device files that come and go.
-
-        Names alone are followed: each program that ends closes the device files, which it had open for writing.
-        """
+        """Follow clear requests, and names of device files: each program that ends closes these, which it had open for writing."""
         with closing(self._watcher.subscribe()) as subscription:
             while True:
                 subscription.follow([self._dev, self._memory.clear_dir])
@@ -364,19 +343,12 @@ class GpuWatch:
     async def _watch_specs(self) -> None:
         """Publish the way in which containers would get their GPUs; Allocate reads the specifications itself."""
         with closing(self._watcher.subscribe()) as subscription:
+            self._specs_changed = subscription
             while True:
                 subscription.follow(self._host.specs.directories, contents=True)
                 if await self._host.specs.refresh():
                     self._publish()
                 await subscription.wait(_IDLE_SECONDS)
-
-    async def _check_specs(self) -> None:
-        """Read the specifications after each inventory of the driver, whose files they name."""
-        while True:
-            await self._specs_due.wait()
-            self._specs_due.clear()
-            if await self._host.specs.refresh():
-                self._publish()
 
     def _take_clears(self) -> None:
         uuids = self._memory.take_clears()
@@ -385,11 +357,14 @@ class GpuWatch:
         if uuids:
             self._publish()
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but at most until an event in /dev."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._dev_changed.wait()
+
+async def _happens(event: Awaitable[object], seconds: float) -> bool:
+    """Wait for an event. Returns whether it came in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event
+            return True
+    return False
 
 
 def has_gpu(host_root: str) -> bool:

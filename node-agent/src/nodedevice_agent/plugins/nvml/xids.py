@@ -1,11 +1,9 @@
-"""Xids, the driver's error numbers: what NVIDIA's catalog says of them, and how often they are logged. Pure.
+"""Xids, the driver's error numbers: what NVIDIA's catalog says of them. Pure.
 
 Unlisted Xids are critical: new drivers have new ones, and taking out a healthy GPU costs less than allocating a broken one.
 Settings override both ways. Where the driver reports a recovery action, its word counts instead, a second after the Xid.
 Source: NVIDIA's Xid catalog (docs.nvidia.com/deploy/xid-errors).
 """
-
-from collections import Counter
 
 # Faults of the program on the GPU, which was ended, or events that the driver has already handled.
 APPLICATION_XIDS = {
@@ -44,11 +42,6 @@ CRITICAL_XIDS = {
 # Each reports an uncorrectable ECC error, which the GPU counts as well.
 ECC_XIDS = frozenset({48, 94, 95, 140})
 
-# between two log lines about one Xid of one GPU
-_LOG_SECONDS = 60.0
-# of one GPU and one Xid; far more kinds than exist
-_MAX_KINDS = 1000
-
 
 def meaning(xid: int) -> str:
     """The Xid's meaning in a few words; "" if unknown."""
@@ -59,23 +52,3 @@ def named(xid: int) -> str:
     """The Xid with its meaning, if known."""
     words = meaning(xid)
     return f"Xid {xid} ({words})" if words else f"Xid {xid}"
-
-
-class XidLogLimiter:
-    """Limits the log of Xids: each kind is logged at once, then at most once a minute with its count. Pure."""
-
-    def __init__(self) -> None:
-        self._logged_at: dict[tuple[str, int], float] = {}
-        self._withheld: Counter[tuple[str, int]] = Counter()
-
-    def seen(self, uuid: str, xid: int, count: int, now: float) -> int:
-        """How many to log now, including those withheld before; 0: none."""
-        kind = (uuid, xid)
-        if kind not in self._logged_at and len(self._logged_at) >= _MAX_KINDS:
-            oldest = next(iter(self._logged_at))
-            del self._logged_at[oldest], self._withheld[oldest]
-        self._withheld[kind] += count
-        if kind in self._logged_at and now - self._logged_at[kind] < _LOG_SECONDS:
-            return 0
-        self._logged_at[kind] = now
-        return self._withheld.pop(kind)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import msgspec
 from nodedevice_agent.plugins.nvml import health as h
-from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Place, Reading
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
+from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Place
 
 RULES = HealthRules()
 WELL = Reading(energy_mj=1000, ecc_uncorrected=0, recovery_action=0)

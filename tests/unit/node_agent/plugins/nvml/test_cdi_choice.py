@@ -83,7 +83,6 @@ async def source(root: Path, *gpus: Gpu, version: str = "580.1", **more: Any) ->
     settings = msgspec.convert({"mig": "single", **more}, NvmlSettings)
     fleet = Fleet(settings.health_rules())
     fleet.found(Found(version, list(gpus)))
-    fleet.divided({gpu.uuid: gpu.instances for gpu in gpus})
     made = NvmlSource(KIND, settings, HostOfGpus.seen_at(str(root), settings), fleet)
     made.publish([(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)])
     await made.read_files()

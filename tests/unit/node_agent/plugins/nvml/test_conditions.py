@@ -2,49 +2,58 @@
 
 import pytest
 from msgspec import structs
-from nodedevice_agent.plugins.nvml.driver_troubles import EFFECTS, RECOVERY_ACTIONS, Fabric, Reported, Trouble, found
+from nodedevice_agent.plugins.nvml.driver_troubles import EFFECTS, RECOVERY_ACTIONS, Fabric, Reading, Trouble, found
 from nodedevice_agent.plugins.nvml.settings import GpuHealthSettings
 
 REMEDY = "see systemctl status nvidia-fabricmanager on the node; the GPU is used again by itself"
 RESET = "drain it and reset it (nvidia-smi --gpu-reset) when its pods have ended, or reboot the node"
 # by setting: what is reported, the reason and the message
 ALL = [
-    ("reset_required", Reported(1), "ResetRequired", "the driver requests a reset of the GPU"),
-    ("reset_required", Reported(2), "ResetRequired", "the driver requests a reboot of the node"),
-    ("reset_required", Reported(4), "ResetRequired", "the driver requests draining the GPU, then a reset"),
-    ("reset_required", Reported(5), "ResetRequired", "the driver requests a recovery of its IMEX domain"),
-    ("reset_required", Reported(6), "ResetRequired", "the driver requests a reset of its bus"),
-    ("reset_required", Reported(7), "ResetRequired", "the driver requests a reboot of the system"),
-    ("reset_required", Reported(8), "ResetRequired", "the driver requests recovery action 8"),
+    ("reset_required", Reading(recovery_action=1), "ResetRequired", "the driver requests a reset of the GPU"),
+    ("reset_required", Reading(recovery_action=2), "ResetRequired", "the driver requests a reboot of the node"),
     (
         "reset_required",
-        Reported(1, cause="Xid 7"),
+        Reading(recovery_action=4),
         "ResetRequired",
-        "the driver requests a reset of the GPU, after Xid 7",
+        "the driver requests draining the GPU, then a reset",
     ),
-    ("peer_to_peer_drain", Reported(3), "PeerToPeerDrain", "the driver requests an end of its peer-to-peer traffic"),
+    (
+        "reset_required",
+        Reading(recovery_action=5),
+        "ResetRequired",
+        "the driver requests a recovery of its IMEX domain",
+    ),
+    ("reset_required", Reading(recovery_action=6), "ResetRequired", "the driver requests a reset of its bus"),
+    ("reset_required", Reading(recovery_action=7), "ResetRequired", "the driver requests a reboot of the system"),
+    ("reset_required", Reading(recovery_action=8), "ResetRequired", "the driver requests recovery action 8"),
+    (
+        "peer_to_peer_drain",
+        Reading(recovery_action=3),
+        "PeerToPeerDrain",
+        "the driver requests an end of its peer-to-peer traffic",
+    ),
     (
         "row_remap_failed",
-        Reported(row_remap_failed=True),
+        Reading(row_remap_failed=True),
         "RowRemapFailed",
         "a row of its memory is broken and could not be replaced by a spare one: have the GPU replaced",
     ),
     (
         "row_remap_pending",
-        Reported(row_remap_pending=True),
+        Reading(row_remap_pending=True),
         "RowRemapPending",
         f"a row of its memory is replaced by a spare one at the next reset: {RESET}",
     ),
     (
         "page_retirement_pending",
-        Reported(page_retirement_pending=True),
+        Reading(page_retirement_pending=True),
         "PageRetirementPending",
         f"a page of its memory is retired at the next reset: {RESET}",
     ),
     *(
         (
             "fabric",
-            Reported(fabric=fabric),
+            Reading(fabric=fabric),
             "FabricNotReady",
             f"its registration with the NVSwitch fabric {words}: {REMEDY}",
         )
@@ -59,13 +68,13 @@ ALL = [
     ),
     (
         "fabric",
-        Reported(fabric=Fabric(3, health=2)),
+        Reading(fabric=Fabric(3, health=2)),
         "FabricUnhealthy",
         f"the NVSwitch fabric reports this GPU as unhealthy: {REMEDY}",
     ),
     (
         "fabric_limited",
-        Reported(fabric=Fabric(3, health=3)),
+        Reading(fabric=Fabric(3, health=3)),
         "FabricLimited",
         f"the NVSwitch fabric reports less bandwidth for this GPU: {REMEDY}",
     ),
@@ -73,7 +82,7 @@ ALL = [
 
 
 @pytest.mark.parametrize(("key", "now", "reason", "message"), ALL, ids=lambda value: str(value)[:40])
-def test_each_has_a_reason_of_its_own_and_a_setting(key: str, now: Reported, reason: str, message: str) -> None:
+def test_each_has_a_reason_of_its_own_and_a_setting(key: str, now: Reading, reason: str, message: str) -> None:
     trouble = Trouble(reason, message)
     assert list(found(now, EFFECTS)) == [(trouble, EFFECTS[key])]
     for other in EFFECTS:
@@ -82,9 +91,14 @@ def test_each_has_a_reason_of_its_own_and_a_setting(key: str, now: Reported, rea
     assert list(found(now, {**EFFECTS, key: "unhealthy"})) == [(trouble, "unhealthy")]
 
 
-@pytest.mark.parametrize("now", [Reported(), Reported(fabric=Fabric(3)), Reported(fabric=Fabric(3, health=1))])
-def test_nothing_is_wrong(now: Reported) -> None:
+@pytest.mark.parametrize("now", [Reading(), Reading(fabric=Fabric(3)), Reading(fabric=Fabric(3, health=1))])
+def test_nothing_is_wrong(now: Reading) -> None:
     assert not list(found(now, EFFECTS))
+
+
+def test_the_cause_of_a_request_is_named() -> None:
+    ((trouble, _),) = found(Reading(recovery_action=1), EFFECTS, "Xid 7")
+    assert trouble.message == "the driver requests a reset of the GPU, after Xid 7"
 
 
 def test_the_settings_are_these_with_these_defaults() -> None:
@@ -99,6 +113,12 @@ def test_only_peer_to_peer_traffic_and_pending_work_leave_a_gpu_in_service() -> 
 
 
 def test_what_takes_it_out_of_service_comes_first() -> None:
-    everything = Reported(1, True, True, True, Fabric(1))
+    everything = Reading(
+        recovery_action=1,
+        row_remap_failed=True,
+        row_remap_pending=True,
+        page_retirement_pending=True,
+        fabric=Fabric(1),
+    )
     reasons = [trouble.reason for trouble, _ in found(everything, EFFECTS)]
     assert reasons == ["ResetRequired", "RowRemapFailed", "FabricNotReady", "RowRemapPending", "PageRetirementPending"]

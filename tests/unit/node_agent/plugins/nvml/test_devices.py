@@ -6,10 +6,9 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
 from nodedevice_agent.plugins.nvml import devices
-from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, HandOver, allocation, preferred
-from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
+from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, HandOver, Refused, allocation, preferred
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice, Pair, pair
 from nodedevice_agent.plugins.nvml.mig import MigInstance, capability_minors
 
 from hack.fake_nvml.machines import MACHINES, described
@@ -95,38 +94,38 @@ def test_too_many_sets_still_get_a_good_choice(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_a_container_gets_by_each_way() -> None:
-    gpus = [Gpu("GPU-b", minor=3), Gpu("GPU-a", minor=1)]
-    by_env = allocation("a.b/c", gpus, HandOver(["env"], "nvidia.com/gpu", CONTROL_NODES))
+    gpus = [GpuDevice(Gpu("GPU-b", minor=3)), GpuDevice(Gpu("GPU-a", minor=1))]
+    by_env = allocation(gpus, HandOver(["env"], "nvidia.com/gpu", CONTROL_NODES))
     assert by_env.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
     assert not by_env.device_nodes
-    by_nodes = allocation("a.b/c", gpus, HandOver(["deviceNodes"], "nvidia.com/gpu", CONTROL_NODES[:1]))
+    by_nodes = allocation(gpus, HandOver(["deviceNodes"], "nvidia.com/gpu", CONTROL_NODES[:1]))
     assert {(node.host_path == node.container_path, node.permissions) for node in by_nodes.device_nodes} == {
         (True, "rw")
     }
     assert [node.host_path for node in by_nodes.device_nodes] == ["/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl"]
     assert not by_nodes.env
-    by_cdi = allocation("a.b/c", gpus, HandOver(["cdi"], "example.com/g"))
+    by_cdi = allocation(gpus, HandOver(["cdi"], "example.com/g"))
     assert by_cdi.cdi_devices == ("example.com/g=GPU-a", "example.com/g=GPU-b")
-    with pytest.raises(AllocationRefused, match="handOver"):
-        allocation("a.b/c", [Gpu("GPU-c")], HandOver(["deviceNodes"], "nvidia.com/gpu"))
+    with pytest.raises(Refused, match="handOver"):
+        allocation([GpuDevice(Gpu("GPU-c"))], HandOver(["deviceNodes"], "nvidia.com/gpu"))
 
 
 def test_what_a_container_gets_of_mig_instances() -> None:
     gpu = Gpu("GPU-a", minor=3)
-    held = [(gpu, MigInstance(f"MIG-{ci}", "1c.2g.20gb", 1, ci, 20000)) for ci in (1, 0)]
+    held = [GpuDevice(gpu, MigInstance(f"MIG-{ci}", "1c.2g.20gb", 1, ci, 20000)) for ci in (1, 0)]
     minors = capability_minors(
         "config 1\nmonitor 2\ngpu3/gi1/access 120\ngpu3/gi1/ci0/access 121\ngpu3/gi1/ci1/access 122\n"
     )
     everything = HandOver(["env", "deviceNodes", "cdi"], "nvidia.com/gpu", CONTROL_NODES[:1], minors)
-    made = allocation("a.b/c", [], everything, held)
+    made = allocation(held, everything)
     assert made.env == {"NVIDIA_VISIBLE_DEVICES": "MIG-0,MIG-1"}
     assert made.cdi_devices == ("nvidia.com/gpu=MIG-0", "nvidia.com/gpu=MIG-1")
     assert [node.host_path for node in made.device_nodes] == [
         "/dev/nvidia3",
-        "/dev/nvidiactl",
         "/dev/nvidia-caps/nvidia-cap120",
         "/dev/nvidia-caps/nvidia-cap121",
         "/dev/nvidia-caps/nvidia-cap122",
+        "/dev/nvidiactl",
     ]
-    with pytest.raises(AllocationRefused, match="mig-minors has no device files for instance MIG-0"):
-        allocation("a.b/c", [], HandOver(["deviceNodes"], "nvidia.com/gpu"), held)
+    with pytest.raises(Refused, match="mig-minors has no device files for instance MIG-0"):
+        allocation(held, HandOver(["deviceNodes"], "nvidia.com/gpu"))

@@ -84,7 +84,6 @@ async def answered(folder: Path, use: Mapping[str, Any], way: str) -> dict[str, 
     gpus = [MIG] if "mig" in use else GPUS
     fleet = Fleet(settings.health_rules())
     fleet.found(Found("580", gpus))
-    fleet.divided({gpu.uuid: gpu.instances for gpu in gpus})
     name = settings.resource_names()[-1]
     source = source_of(name, settings, HostOfGpus.seen_at(str(folder), settings), fleet, folder / "state")
     source.publish([(gpu, each) for gpu in gpus for each in uses_of(gpu, settings)])

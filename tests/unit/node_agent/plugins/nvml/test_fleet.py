@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
-from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
-from nodedevice_agent.plugins.nvml.health import HealthRules, Place, Reading
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading, Trouble
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, GpuDevice, Ports
+from nodedevice_agent.plugins.nvml.health import HealthRules, Place
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.node_gpus import Change, Fleet, Remembered
 from nodedevice_agent.plugins.nvml.reader.messages import Found
@@ -164,9 +164,10 @@ def test_an_index_stays_when_another_gpu_disappears() -> None:
 def test_instances_come_and_go_and_are_remembered() -> None:
     known = fleet(A, B)
     one = MigInstance("MIG-1", "1g.10gb", 1, 0, 9728)
-    (changed,) = known.divided({"GPU-a": (one,), "GPU-b": None, "GPU-unknown": ()})
+    ((before, changed),) = known.described([replace(A, instances=(one,)), B, Gpu("GPU-unknown", instances=())])
+    assert before == A
     assert changed.instances == (one,)
-    assert known.instances() == {"MIG-1": (changed, one)}
+    assert known.devices()["MIG-1"] == GpuDevice(changed, one)
     assert Fleet(HealthRules(), known.remembered()).gpus["GPU-a"].instances == (one,)
     # an inventory without instances: MIG mode has ended
     known.found(inventory(A, B))
@@ -175,10 +176,10 @@ def test_instances_come_and_go_and_are_remembered() -> None:
 
 def test_unsupported_features_are_an_attribute() -> None:
     known = fleet(A)
-    assert known.lacking({A.uuid: ("ecc", "events"), "GPU-x": ("ecc",)})
-    assert not known.lacking({A.uuid: ("ecc", "events")})
+    assert known.described([replace(A, not_supported=("ecc", "events")), Gpu("GPU-x", not_supported=("ecc",))])
+    assert not known.described([replace(A, not_supported=("ecc", "events"))])
     assert known.gpus[A.uuid].attributes()["notSupported"] == "ecc,events"
-    assert known.lacking({A.uuid: ()})
+    assert known.described([A])
     assert "notSupported" not in known.gpus[A.uuid].attributes()
 
 
@@ -196,7 +197,7 @@ def reason(trouble: Trouble | None) -> str:
 
 def test_an_xid_of_an_instance_is_a_change_of_that_instance() -> None:
     known = fleet(A)
-    known.divided({A.uuid: DIVIDED})
+    known.described([replace(A, instances=DIVIDED)])
     (change,) = known.xid(A.uuid, 48, Place(1, 0))
     assert (change.uuid, reason(change.trouble)) == ("MIG-1", "Xid48")
     assert [reason(known.trouble_of_instance(A.uuid, each)) for each in DIVIDED] == ["Xid48", ""]
@@ -207,7 +208,7 @@ def test_an_xid_of_an_instance_is_a_change_of_that_instance() -> None:
 
 def test_what_shows_a_reset_is_named_for_each_instance() -> None:
     known = fleet(A)
-    known.divided({A.uuid: DIVIDED})
+    known.described([replace(A, instances=DIVIDED)])
     known.read({A.uuid: Reading(energy_mj=10)})
     known.xid(A.uuid, 48, Place(1, 0))
     known.read({A.uuid: Reading(energy_mj=20)})
@@ -236,13 +237,13 @@ def test_an_xid_of_a_gpu_that_is_not_in_mig_mode_is_the_gpus() -> None:
 
 def test_the_mark_of_an_instance_ends_with_it_and_is_remembered_until_then() -> None:
     known = fleet(A)
-    known.divided({A.uuid: DIVIDED})
+    known.described([replace(A, instances=DIVIDED)])
     known.xid(A.uuid, 48, Place(1, 0))
     known.read({A.uuid: Reading()})
     again = Fleet(HealthRules(), known.remembered())
     assert reason(again.trouble_of_instance(A.uuid, DIVIDED[0])) == "Xid48"
-    again.divided({A.uuid: DIVIDED[1:]})
-    again.divided({A.uuid: DIVIDED})
+    again.described([replace(A, instances=DIVIDED[1:])])
+    again.described([replace(A, instances=DIVIDED)])
     assert reason(again.trouble_of_instance(A.uuid, DIVIDED[0])) == ""
 
 
@@ -285,7 +286,7 @@ def test_notes_are_of_gpus_that_are_offered() -> None:
 
 def test_which_energy_counters_are_read_and_how_often() -> None:
     known = fleet(A, B, C)
-    known.lacking({B.uuid: ("recoveryAction",)})
+    known.described([replace(B, not_supported=("recoveryAction",))])
     known.ecc(C.uuid)
     assert known.energy_seconds() == {B.uuid: 60, C.uuid: 0}
 
@@ -313,7 +314,7 @@ def test_a_reset_is_shown_by_what_was_read_before_the_first_xid() -> None:
 
 def test_a_suspicion_of_an_instance_is_a_critical_xid_of_its_own() -> None:
     known = fleet(A)
-    known.divided({A.uuid: DIVIDED})
+    known.described([replace(A, instances=DIVIDED)])
     known.xid(A.uuid, 31, Place(1, 0))
     known.xid(A.uuid, 48)
     assert [known.trouble_of_instance(A.uuid, each) for each in DIVIDED] == [None, None]

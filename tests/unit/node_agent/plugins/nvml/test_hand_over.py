@@ -86,7 +86,7 @@ class TestSpecifications:
             write(tmp_path, Path(path).name, content, str(Path(path).parent))
         specs = CdiSpecs(f"{tmp_path}/", KIND)
         assert await specs.refresh() is bool(names)
-        assert specs.names.keys() == names
+        assert specs.specs.names.keys() == names
         assert await specs.refresh() is False
 
     @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ class TestSpecifications:
         specs = CdiSpecs(str(tmp_path), KIND)
         for _ in range(3):
             await specs.refresh()
-        assert specs.names.keys() == {"GPU-1"}
+        assert specs.specs.names.keys() == {"GPU-1"}
         (record,) = caplog.records
         assert str(path) in record.error  # type: ignore[attr-defined]
         assert len(record.error) < 1000  # type: ignore[attr-defined]
@@ -134,7 +134,7 @@ class TestSpecifications:
         write(tmp_path, name, content)
         specs = CdiSpecs(str(tmp_path), KIND)
         await specs.refresh()
-        assert ("GPU-1" in specs.names) is is_read
+        assert ("GPU-1" in specs.specs.names) is is_read
 
     @pytest.mark.parametrize(("root", "first"), [("", "/etc/cdi"), ("/", "/etc/cdi"), ("/host/", "/host/etc/cdi")])
     def test_the_directories_are_the_hosts(self, root: str, first: str) -> None:
@@ -145,10 +145,10 @@ class TestSpecifications:
         write(tmp_path, "a.json", content + " " * (cdi_files.MAX_BYTES - len(content)))
         specs = CdiSpecs(str(tmp_path), KIND)
         await specs.refresh()
-        assert specs.names.keys() == {"GPU-1"}
+        assert specs.specs.names.keys() == {"GPU-1"}
         write(tmp_path, "a.json", content + " " * (cdi_files.MAX_BYTES - len(content) + 1))
         await specs.refresh()
-        assert specs.names == {}
+        assert specs.specs.names == {}
 
     async def test_aliases_cost_nothing(self, tmp_path: Path) -> None:
         edits = ", ".join(f"&{c} [*{b}, *{b}]" for b, c in zip("abcdefgh", "bcdefghi", strict=True))
@@ -160,14 +160,14 @@ class TestSpecifications:
         write(tmp_path, "c.yaml", YAML)
         specs = CdiSpecs(str(tmp_path), KIND)
         await specs.refresh()
-        assert specs.names.keys() == {"GPU-1", "0", "all"}
+        assert specs.specs.names.keys() == {"GPU-1", "0", "all"}
 
     async def test_a_bounded_number_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(cdi_files.MAX_FILES + 5):
             write(tmp_path, f"{number:04}.json", spec(f"GPU-{number}"))
         specs = CdiSpecs(str(tmp_path), KIND)
         await specs.refresh()
-        assert len(specs.names) == cdi_files.MAX_FILES
+        assert len(specs.specs.names) == cdi_files.MAX_FILES
         # and none again while it is the same
         monkeypatch.setattr(cdi_files, "first_document", lambda octets, loader: pytest.fail("read again"))
         assert await specs.refresh() is False
@@ -213,17 +213,16 @@ class TestSpecifications:
         await specs.refresh()
         write(tmp_path, "a.json", spec("GPU-2"))
         assert await specs.refresh() is True
-        assert specs.names.keys() == {"GPU-2"}
+        assert specs.specs.names.keys() == {"GPU-2"}
         path.unlink()
         assert await specs.refresh() is True
-        assert specs.names == {}
+        assert specs.specs.names == {}
 
 
 def source(root: Path, *gpus: Gpu, delivery: Delivery | None = None, **more: Any) -> NvmlSource:
     settings = msgspec.convert({"cdiKind": KIND, **more}, NvmlSettings)
     fleet = Fleet(settings.health_rules())
     fleet.found(Found("580", list(gpus)))
-    fleet.divided({gpu.uuid: gpu.instances for gpu in gpus})
     made = NvmlSource("nvidia.com/gpu", settings, HostOfGpus.seen_at(str(root), settings, delivery), fleet)
     made.publish([(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)])
     return made

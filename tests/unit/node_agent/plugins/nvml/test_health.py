@@ -2,8 +2,9 @@
 
 import pytest
 from nodedevice_agent.plugins.nvml import health as h
-from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
-from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Place, Reading
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading, Trouble
+from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Place
+from nodedevice_agent.plugins.nvml.mig import MigInstance
 
 from tests.unit.node_agent.plugins.nvml.health_events import MUTE, RULES, WELL, Xid, lived, read
 
@@ -34,8 +35,12 @@ def test_xids_of_one_second_are_bounded() -> None:
     assert (len(full.recent), full.mark) == (100, None)
 
 
-def of_instance(health: GpuHealth, *place: int) -> str:
-    trouble = health.trouble_of_instance(*place)
+def instance(gpu_instance: int, compute_instance: int) -> MigInstance:
+    return MigInstance("MIG-a", "1g.10gb", gpu_instance, compute_instance, 9728)
+
+
+def of_instance(health: GpuHealth, gpu_instance: int, compute_instance: int) -> str:
+    trouble = health.trouble_of_instance(instance(gpu_instance, compute_instance))
     return trouble.reason if trouble else ""
 
 
@@ -74,9 +79,9 @@ def test_a_reset_that_the_driver_wants_is_the_whole_gpus() -> None:
 
 def test_the_mark_of_an_instance_ends_with_it() -> None:
     health = h.with_xid(GpuHealth(), 31, HealthRules(critical_by_setting=frozenset({31})), Place(7, 0))
-    assert h.with_instances(health, {(7, 0), (8, 0)}) is health
-    assert of_instance(h.with_instances(health, {(7, 1)}), 7, 0) == ""
-    assert of_instance(h.with_instances(health, set()), 7, 0) == ""
+    assert h.with_instances(health, [instance(7, 0), instance(8, 0)]) is health
+    assert of_instance(h.with_instances(health, [instance(7, 1)]), 7, 0) == ""
+    assert of_instance(h.with_instances(health, []), 7, 0) == ""
 
 
 @pytest.mark.parametrize(

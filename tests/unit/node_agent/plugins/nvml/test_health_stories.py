@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
-from nodedevice_agent.plugins.nvml.driver_troubles import Fabric
-from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Reading
+from nodedevice_agent.plugins.nvml.driver_troubles import Fabric, Reading
+from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 
 from tests.unit.node_agent.plugins.nvml.health_events import MUTE, WELL, Xid, after, read

@@ -10,9 +10,9 @@ import pytest
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice
 from nodedevice_agent.plugins.nvml.devices import NEEDED_NODES
-from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
 from nodedevice_agent.plugins.nvml.health import HealthRules
-from nodedevice_agent.plugins.nvml.host_files import number_of, on_host
+from nodedevice_agent.plugins.nvml.host_files import capabilities, number_of, on_host
 from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.node_gpus import Fleet
@@ -144,14 +144,14 @@ def test_capabilities_are_read_where_containers_get_them(tmp_path: Path) -> None
     for path in paths:
         device_file(tmp_path, path)
     gpu = divided(3)
-    instances = [(gpu, each) for each in gpu.instances or ()]
-    found = on_host(str(tmp_path), [gpu], instances, hands_over_files=True)
+    root, instances = str(tmp_path), [GpuDevice(gpu, each) for each in gpu.instances or ()]
+    found = on_host(root, instances, capabilities(root), hands_over_files=True)
     assert sorted(found.numbers) == sorted(f"/{path}" for path in paths[:3])
     # a whole GPU beside it
     device_file(tmp_path, "dev/nvidia7")
-    found = on_host(str(tmp_path), [gpu, Gpu("GPU-w", minor=7)], instances, hands_over_files=True)
+    found = on_host(root, [*instances, GpuDevice(Gpu("GPU-w", minor=7))], capabilities(root), hands_over_files=True)
     assert sorted(found.numbers) == sorted([*(f"/{path}" for path in paths[:3]), "/dev/nvidia7"])
-    found = on_host(str(tmp_path), [gpu], instances, hands_over_files=False)
+    found = on_host(root, instances, capabilities(root), hands_over_files=False)
     assert list(found.numbers) == ["/dev/nvidia3"]
 
 
@@ -168,7 +168,6 @@ def test_instances_are_published_with_the_files_that_a_container_gets(tmp_path: 
         device_file(tmp_path, path)
     nvml, fleet, gpu = settings(handOver=[way], mig="single"), Fleet(HealthRules()), divided(3)
     fleet.found(Found("580", [gpu]))
-    fleet.divided({gpu.uuid: gpu.instances})
     source = NvmlSource("nvidia.com/gpu", nvml, HostOfGpus.seen_at(str(tmp_path), nvml), fleet)
     source.publish([(each, use) for each in fleet.gpus.values() for use in uses_of(each, nvml)])
     one, other = source.devices.latest
@@ -187,9 +186,9 @@ def test_a_gpu_is_its_graphics_card_and_render_node(tmp_path: Path) -> None:
         (drm / name / "dev").write_text(number, encoding="utf-8")
     (drm / "gone").mkdir()
     nowhere = Gpu("GPU-n", pci_bus_id=f"../devices/{A.pci_bus_id}")
-    (one, other, third) = listed(
-        [A, B, nowhere], on_host(str(tmp_path), [A, B, nowhere], [], hands_over_files=True)
-    ).devices
+    gpus = [A, B, nowhere]
+    host = on_host(str(tmp_path), [GpuDevice(gpu) for gpu in gpus], {}, hands_over_files=True)
+    (one, other, third) = listed(gpus, host).devices
     assert one.identity == ("GPU-a", "c195:0", "c226:1", "c226:128")
     assert one.files == ()
     assert other.identity == ("GPU-b", "c195:1")

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, Mount
+from nodedevice_agent.plugins.nvml.devices import Refused
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import HealthRules
 from nodedevice_agent.plugins.nvml.mps import with_mps
@@ -46,7 +47,7 @@ def shares(replicas: int) -> SharesSettings:
     ],
 )
 def test_limits_are_the_shares(held: list[HeldParts], percentage: str, limits: str) -> None:
-    made = with_mps("nvidia.com/gpu", ContainerAllocation(env={"A": "b"}), MpsSettings("/run/mps", "/run/shm"), held)
+    made = with_mps(ContainerAllocation(env={"A": "b"}), MpsSettings("/run/mps", "/run/shm"), held)
     assert made.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == limits
     assert made.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == percentage
     assert made.env["CUDA_MPS_PIPE_DIRECTORY"] == "/run/mps"
@@ -63,8 +64,8 @@ def test_limits_are_the_shares(held: list[HeldParts], percentage: str, limits: s
 )
 def test_a_limit_that_cannot_be_set_is_never_left_out(gpu: Gpu, reserve: str, named: list[str]) -> None:
     held = [HeldParts(A100, shares(2), 1), HeldParts(gpu, SharesSettings(replicas=2, reserve=reserve), 1)]
-    with pytest.raises(AllocationRefused) as refused:
-        with_mps("nvidia.com/gpu", ContainerAllocation(), MpsSettings(), held)
+    with pytest.raises(Refused) as refused:
+        with_mps(ContainerAllocation(), MpsSettings(), held)
     assert all(words in str(refused.value) for words in named)
 
 

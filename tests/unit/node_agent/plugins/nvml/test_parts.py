@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
+from nodedevice_agent.plugins.nvml.devices import Refused
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import LOST
@@ -145,16 +145,16 @@ def test_a_share_has_the_name_of_its_model() -> None:
 
 def test_more_than_one_share_is_refused_where_that_is_set() -> None:
     ids = ["GPU-a::0", "GPU-b::0"]
-    check_request("a.b/c", ids, SharesSettings(replicas=2))
-    check_request("a.b/c", ids[:1], SharesSettings(replicas=2, fail_requests_greater_than_one=True))
-    with pytest.raises(AllocationRefused, match="maximum request size for shared resources is 1; found 2"):
-        check_request("a.b/c", ids, SharesSettings(replicas=2, fail_requests_greater_than_one=True))
+    check_request(ids, SharesSettings(replicas=2))
+    check_request(ids[:1], SharesSettings(replicas=2, fail_requests_greater_than_one=True))
+    with pytest.raises(Refused, match="maximum request size for shared resources is 1; found 2"):
+        check_request(ids, SharesSettings(replicas=2, fail_requests_greater_than_one=True))
 
 
 def test_units_of_two_gpus_are_refused() -> None:
-    check_request("a.b/c", ["GPU-a::0", "GPU-a::7"], MemorySettings())
-    with pytest.raises(AllocationRefused, match="1 of GPU-a, 2 of GPU-b"):
-        check_request("a.b/c", ["GPU-a::0", "GPU-b::7", "GPU-b::1"], MemorySettings())
+    check_request(["GPU-a::0", "GPU-a::7"], MemorySettings())
+    with pytest.raises(Refused, match="1 of GPU-a, 2 of GPU-b"):
+        check_request(["GPU-a::0", "GPU-b::7", "GPU-b::1"], MemorySettings())
 
 
 FREE = [*(part_id("GPU-a", n) for n in range(6)), *(part_id("GPU-b", n) for n in range(3)), part_id("GPU-c", 0)]

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.health import ENERGY_SELDOM, Place
-from nodedevice_agent.plugins.nvml.reader.messages import Alive, Changed, Divided, EccError, Lacking, ReaderOptions, Xid
+from nodedevice_agent.plugins.nvml.reader.messages import Alive, Changed, Described, EccError, ReaderOptions, Xid
 from nodedevice_agent.plugins.nvml.source import HostOfGpus
 from nodedevice_agent.plugins.nvml.watch import GpuWatch, has_gpu
 
-from tests.fakes.gpu_watch import ABSENT, BOTH, BROKEN, END, FINE, LOST, MIG, OLD, Node, Play
+from tests.fakes.gpu_watch import ABSENT, BOTH, END, FINE, LOST, MIG, OLD, ONE, TWO, Node, Play
 from tests.fakes.log_lines import log_lines
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import virtual_time
@@ -53,7 +54,7 @@ class TestMessages:
 
     @virtual_time
     async def test_an_instance_may_be_meant_alone(self, play: Play) -> None:
-        divided = Divided({"GPU-1": MIG, "GPU-2": None})
+        divided = Described([replace(ONE, instances=MIG), TWO])
         node = await play([BOTH, OLD, divided, Xid("GPU-1", 79, 1, Place(2, 0))], mig="mixed")
         assert node.served == {
             "nvidia.com/gpu": {"GPU-2": True},
@@ -62,8 +63,8 @@ class TestMessages:
 
     @virtual_time
     async def test_a_resource_whose_devices_went_is_served_empty(self, play: Play) -> None:
-        divided = Divided({"GPU-1": MIG, "GPU-2": None})
-        node = await play([BOTH, FINE, divided, 5, Divided({"GPU-1": None, "GPU-2": None})], mig="mixed")
+        divided = Described([replace(ONE, instances=MIG), TWO])
+        node = await play([BOTH, FINE, divided, 5, Described([ONE, TWO])], mig="mixed")
         instances = "nvidia.com/mig-1g.10gb"
         assert node.served == {"nvidia.com/gpu": {"GPU-2": True}, instances: {"MIG-1": True, "MIG-2": True}}
         await asyncio.sleep(6)
@@ -74,7 +75,7 @@ class TestMessages:
     @virtual_time
     async def test_what_is_lacking_shows_in_the_list(self, play: Play, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO")
-        lacking = Lacking({"GPU-1": ("ecc", "events"), "GPU-2": ("minor",)})
+        lacking = Described([replace(ONE, not_supported=("ecc", "events")), replace(TWO, not_supported=("minor",))])
         node = await play([BOTH, FINE, lacking, 1, lacking])
         (devices,) = (source.devices.latest for source in node.watch._sources.values())
         assert [dict(device.attributes)["notSupported"] for device in devices] == ["ecc,events", "minor"]
@@ -97,12 +98,11 @@ class TestMessages:
     @virtual_time
     async def test_the_reader_is_ordered_what_is_needed_each_time_that_changes(self, play: Play) -> None:
         # without a word of the driver, its energy counter shows that a GPU was reset
-        lacking = Lacking({"GPU-1": ("recoveryAction",), "GPU-2": ("recoveryAction",)})
+        lacking = Described([replace(gpu, not_supported=("recoveryAction",)) for gpu in (ONE, TWO)])
         xid = Xid("GPU-1", 79, 1)
-        node = await play([BOTH, OLD, lacking, OLD, xid, OLD, OLD, BOTH, OLD, BROKEN, OLD])
+        node = await play([BOTH, OLD, lacking, OLD, xid, OLD, OLD])
         seldom, marked = {"GPU-1": ENERGY_SELDOM, "GPU-2": ENERGY_SELDOM}, {"GPU-1": 0.0, "GPU-2": ENERGY_SELDOM}
-        # the last two to readers that have taken over
-        assert [each.energy for each in node.reader.orders] == [seldom, marked, marked, marked]
+        assert [each.energy for each in node.reader.orders] == [seldom, marked]
 
 
 class TestFiles:

@@ -1,13 +1,11 @@
 """The process that reads the driver: `python -m ….nvml.reader OPTIONS`, one message per line on standard output.
 
-It reports an inventory once, then the driver's events and a reading of each GPU every few seconds. It exits when its parent is gone
-or when the driver does not work. It only reports that the GPUs have changed: NVML shows new ones to a new session alone, and that
-is another reader. It keeps no state and decides nothing.
+It reports an inventory once, then the driver's events and a reading of each GPU every few seconds, and takes messages.Orders from
+standard input. It exits when its parent is gone or when the driver does not work. It only reports that the GPUs have changed: NVML
+shows new ones to a new session alone, and that is another reader. It decides nothing.
 
-It reads its orders, messages.Orders, from standard input, line by line.
-
-The driver is called in a thread of its own, each call with a deadline, so that a hanging call blocks only its thread. Nothing can
-end it from outside: its thread is abandoned, the next call gets a new one, and whether it has returned can be checked later.
+The driver is called in a thread of its own, each call with a deadline. Nothing can end a call that hangs: its thread is abandoned,
+the next call gets a new one, and whether the call has returned can be checked later.
 """
 
 import os
@@ -17,19 +15,18 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from itertools import combinations
-from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 from nodedevice_common.decoding import Undecodable, decode
 
-from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
-from nodedevice_agent.plugins.nvml.health import Reading
-from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
 from nodedevice_agent.plugins.nvml.reader import driver, messages
 from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch
 from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem, hangs, no_gpu
@@ -75,13 +72,10 @@ class Inbox:
         while chunk := os.read(0, 65536):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                self.take(line)
+                # another line is ignored
+                with suppress(Undecodable):
+                    self.orders = decode(line, messages.Orders)
         os._exit(0)
-
-    def take(self, line: bytes) -> None:
-        """Ignores lines that are not orders."""
-        with suppress(Undecodable):
-            self.orders = decode(line, messages.Orders)
 
 
 def report(message: messages.Message) -> None:
@@ -91,37 +85,11 @@ def report(message: messages.Message) -> None:
 
 
 class CallHangs(Exception):
-    """The call missed its deadline. job: to check later."""
+    """The call missed its deadline. call: to check later."""
 
-    def __init__(self, job: "Job[Any]") -> None:
+    def __init__(self, call: Future[Any]) -> None:
         super().__init__("no response within the deadline")
-        self.job = job
-
-
-class Job(Generic[_Answer]):
-    """One running call."""
-
-    def __init__(self, function: Callable[[], _Answer]) -> None:
-        self._function = function
-        self.done = threading.Event()
-        # set by run(), unless the call raises
-        self._result: _Answer
-        self._error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self._result = self._function()
-        except Exception as error:
-            # raised by result()
-            self._error = error
-        finally:
-            self.done.set()
-
-    def result(self) -> _Answer:
-        """The result of a job that is done. Raises what the call raised."""
-        if self._error is not None:
-            raise self._error
-        return self._result
+        self.call = call
 
 
 class Calls:
@@ -129,31 +97,20 @@ class Calls:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._worker: SimpleQueue[Job[Any] | None] | None = None
+        self._worker = ThreadPoolExecutor(1, "nvml calls")
 
     def do(self, function: Callable[[], _Answer]) -> _Answer:
         """Raises CallHangs, or what the function raises."""
-        job = Job(function)
-        if self._worker is None:
-            self._worker = SimpleQueue()
-            threading.Thread(target=_work, args=(self._worker,), daemon=True, name="nvml calls").start()
-        self._worker.put(job)
-        if not job.done.wait(self._seconds):
+        call = self._worker.submit(function)
+        if not wait([call], self._seconds).done:
             # the thread ends when the call returns, if it ever does
-            self._worker.put(None)
-            self._worker = None
-            raise CallHangs(job)
-        return job.result()
-
-
-def _work(jobs: "SimpleQueue[Job[Any] | None]") -> None:
-    while (job := jobs.get()) is not None:
-        job.run()
+            self._worker.shutdown(wait=False)
+            self._worker = ThreadPoolExecutor(1, "nvml calls")
+            raise CallHangs(call)
+        return call.result()
 
 
 class Reader:
-    """One NVML session."""
-
     def __init__(self, options: messages.ReaderOptions, inbox: Inbox | None = None) -> None:
         self._options = options
         self._inbox = inbox or Inbox()
@@ -165,13 +122,12 @@ class Reader:
         self._events = EventWatch()
         self._handles: list[driver.Handle] = []
         # by UUID: the call that hangs, and its name
-        self._hanging: dict[str, tuple[Job[Any], str]] = {}
-        # whether any call has hung so far
+        self._hanging: dict[str, tuple[Future[Any], str]] = {}
         self._has_hung = False
-        # as the session began; set by run()
+        # set by run()
         self._count: int
-        self._reported_lacking: messages.Lacking | None = None
-        self._reported_instances: dict[str, tuple[MigInstance, ...] | None] = {}
+        # as reported since the inventory
+        self._reported: list[Gpu] = []
 
     def run(self) -> None:
         """Raises DriverProblem and BrokenPipeError."""
@@ -191,12 +147,12 @@ class Reader:
             return self._calls.do(call)
         except CallHangs as hang:
             self._wait_until_it_returns(hang)
-            answer: _Answer = hang.job.result()
+            answer: _Answer = hang.call.result()
             return answer
 
     def _wait_until_it_returns(self, hang: CallHangs) -> None:
         report(hangs(self._driver.calling))
-        while not hang.job.done.wait(self._options.poll_seconds):
+        while not wait([hang.call], self._options.poll_seconds).done:
             report(messages.Alive())
 
     def _find(self, version: str) -> None:
@@ -212,7 +168,6 @@ class Reader:
         self._settling = Settling(time.monotonic())
         self._register_missing()
         gpus = [handle.gpu for handle in self._handles]
-        self._reported_instances = {gpu.uuid: gpu.instances for gpu in gpus}
         report(messages.Found(version, gpus, ports, ancestors, unnamed, lost, self._has_hung))
 
     def _describe(self) -> tuple[list[str], int]:
@@ -292,7 +247,6 @@ class Reader:
         return any(event == READ_GPUS or event.kind == DOUBLE_BIT_ECC for event in counts)
 
     def _read_again(self, uuids: Collection[str]) -> None:
-        """Between two polls."""
         handles = [handle for handle in self._handles if handle.gpu.uuid in uuids]
         if handles:
             report(messages.Readings(self._readings(handles)))
@@ -317,9 +271,8 @@ class Reader:
     def _poll(self) -> None:
         self._register_missing()
         readings = self._readings(self._handles)
-        self._report_instances()
+        self._report_descriptions()
         report(messages.Readings(readings))
-        self._report_lacking()
         try:
             is_stale = any(handle.is_stale for handle in self._handles)
             if self._calls.do(self._driver.count) != self._count or is_stale:
@@ -329,37 +282,30 @@ class Reader:
             # a new session finds events that were missed meanwhile
             report(messages.Changed())
 
-    def _report_instances(self) -> None:
-        """First, so that a GPU that has just entered MIG mode is never listed whole with a new reading."""
-        instances = {handle.gpu.uuid: handle.gpu.instances for handle in self._handles}
-        if instances != self._reported_instances:
-            report(messages.Divided(instances))
-            self._reported_instances = instances
+    def _report_descriptions(self) -> None:
+        """Before the readings: a GPU that has just entered MIG mode is never listed whole with a new reading."""
+        gpus = [replace(handle.gpu, not_supported=self._lacking(handle.gpu.uuid)) for handle in self._handles]
+        if gpus != self._reported:
+            report(messages.Described(gpus))
+            self._reported = gpus
 
-    def _report_lacking(self) -> None:
-        """Report missing features: they show only when used, so not before the first poll."""
-        by_uuid = {}
-        for handle in self._handles:
-            uuid = handle.gpu.uuid
-            has_no_events = uuid in self._events.tried and not self._events.reports(uuid)
-            by_uuid[uuid] = tuple(sorted([*self._driver.not_supported(uuid), *(["events"] if has_no_events else [])]))
-        lacking = messages.Lacking(by_uuid)
-        if lacking != self._reported_lacking:
-            report(lacking)
-            self._reported_lacking = lacking
+    def _lacking(self, uuid: str) -> tuple[str, ...]:
+        """Features that turned out to be missing: they show only when used."""
+        has_no_events = uuid in self._events.tried and not self._events.reports(uuid)
+        return tuple(sorted([*self._driver.not_supported(uuid), *(["events"] if has_no_events else [])]))
 
     def _call_for(self, handle: driver.Handle, call: Callable[[], _Answer]) -> _Answer | None:
         """None if it hangs; then the GPU is not called again before that call returns."""
         uuid = handle.gpu.uuid
         if uuid in self._hanging:
-            if not self._hanging[uuid][0].done.is_set():
+            if not self._hanging[uuid][0].done():
                 return None
             del self._hanging[uuid]
         try:
             return self._calls.do(call)
         except CallHangs as hang:
             self._has_hung = True
-            self._hanging[uuid] = (hang.job, handle.calling or self._driver.calling)
+            self._hanging[uuid] = (hang.call, handle.calling or self._driver.calling)
             # with many hanging GPUs this takes minutes
             report(messages.Alive())
             return None

@@ -30,7 +30,6 @@ class DriverFiles(Struct, frozen=True):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the kernel has the driver."""
         return os.path.exists(f"{self._proc}/version")
 
     @property

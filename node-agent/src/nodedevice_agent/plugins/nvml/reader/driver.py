@@ -14,20 +14,13 @@ import pynvml
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodedevice_agent.plugins.nvml.driver_troubles import RESET, Fabric
+from nodedevice_agent.plugins.nvml.driver_troubles import RESET, Fabric, Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, is_uuid, sysfs_bus_id
-from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.pci_bus import has_nvidia_device
+from nodedevice_agent.plugins.nvml.reader import problems
 from nodedevice_agent.plugins.nvml.reader.access import DriverFiles
 from nodedevice_agent.plugins.nvml.reader.fabric import ASK_FABRIC
 from nodedevice_agent.plugins.nvml.reader.instances import InstanceReader
-from nodedevice_agent.plugins.nvml.reader.problems import (
-    DriverProblem,
-    problem_of,
-    problem_of_library,
-    problem_of_start,
-    text_of,
-)
 
 _WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
 _LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND)
@@ -104,50 +97,44 @@ class Driver:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise problem_of_start(error, self.files) from error
-        self.calling = "nvmlSystemGetDriverVersion"
+            raise problems.problem_of_start(error, self.files) from error
         try:
-            return _text(pynvml.nvmlSystemGetDriverVersion())
+            return str(self._call(pynvml.nvmlSystemGetDriverVersion))
         except (pynvml.NVMLError, UnicodeDecodeError):
             return ""
 
     def _load(self) -> None:
-        """Load NVIDIA's library by its path, so that no other library of its directory replaces this process's own.
-
-        Raises DriverProblem.
-        """
+        """Load the library by its path: no other library of its directory replaces this process's own. Raises DriverProblem."""
         path = f"{self._library_dir.rstrip('/')}/{_NAME}" if self._library_dir else _NAME
         try:
             pynvml.nvmlLib = ctypes.CDLL(path)
         except OSError as error:
-            raise DriverProblem(problem_of_library(path, error)) from error
+            raise problems.DriverProblem(problems.problem_of_library(path, error)) from error
 
     def count(self) -> int:
         """How many GPUs the driver lists. Raises DriverProblem."""
-        self.calling = "nvmlDeviceGetCount"
         try:
-            return int(pynvml.nvmlDeviceGetCount())
+            return int(self._call(pynvml.nvmlDeviceGetCount))
         except pynvml.NVMLError as error:
-            raise problem_of(error) from error
+            raise problems.problem_of(error) from error
 
     def describe(self, index: int) -> Handle:
         """The GPU at this index. Raises GpuLost, or GpuUnidentified when its UUID cannot be read for another reason."""
-        self.calling = "nvmlDeviceGetHandleByIndex"
         try:
-            nvml = pynvml.nvmlDeviceGetHandleByIndex(index)
+            nvml = self._call(pynvml.nvmlDeviceGetHandleByIndex, index)
             self.calling = "nvmlDeviceGetUUID"
             uuid = _uuid_of(nvml)
         except pynvml.NVMLError as error:
             if error.value in _LOST:
                 raise GpuLost from error
-            raise GpuUnidentified(text_of(error)) from error
+            raise GpuUnidentified(problems.text_of(error)) from error
         handle = Handle(nvml, Gpu(uuid))
         bus_id = _bus_id(self._ask_or_none(handle, pynvml.nvmlDeviceGetPciInfo))
         handle.total_bytes, memory_bytes = self._memory(handle)
         minor = self._ask_or_none(handle, pynvml.nvmlDeviceGetMinorNumber)
         handle.gpu = Gpu(
             uuid,
-            model=_text(self._ask_or_none(handle, pynvml.nvmlDeviceGetName) or ""),
+            model=self._ask_or_none(handle, pynvml.nvmlDeviceGetName) or "",
             memory_bytes=memory_bytes,
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
@@ -236,7 +223,7 @@ class Driver:
             return _uuid_of(handle.nvml)
         except pynvml.NVMLError as error:
             _raise_fatal(error)
-            raise GpuUnidentified(text_of(error)) from error
+            raise GpuUnidentified(problems.text_of(error)) from error
 
     def _recovery_action(self, handle: Handle) -> int | None:
         field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
@@ -326,7 +313,6 @@ class Driver:
             return None
 
     def _note(self, handle: Handle, name: str, *, is_supported: bool) -> None:
-        """Note whether the GPU supports this function."""
         if name in _FEATURES:
             note = self._not_supported.discard if is_supported else self._not_supported.add
             note((handle.gpu.uuid, _FEATURES[name]))
@@ -339,13 +325,13 @@ def _raise_fatal(error: pynvml.NVMLError) -> None:
     if error.value == pynvml.NVML_ERROR_RESET_REQUIRED:
         raise NeedsReset from error
     if error.value in _BROKEN:
-        raise problem_of(error) from error
+        raise problems.problem_of(error) from error
 
 
 def _uuid_of(nvml: Any) -> str:
     """Raises GpuUnidentified for an unusable UUID, and NVMLError."""
     try:
-        uuid = _text(pynvml.nvmlDeviceGetUUID(nvml))
+        uuid = str(pynvml.nvmlDeviceGetUUID(nvml))
     except UnicodeDecodeError as error:
         raise GpuUnidentified("its UUID is not text") from error
     if not is_uuid(uuid):
@@ -353,16 +339,11 @@ def _uuid_of(nvml: Any) -> str:
     return uuid
 
 
-def _text(value: Any) -> str:
-    """Older bindings return bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
 def _bus_id(pci_info: Any) -> str:
     """The bus ID as in sysfs; empty if unknown. pci_info: None if the call failed."""
     try:
         # the binding decodes the attribute on access
-        return sysfs_bus_id(_text(pci_info.busId)) if pci_info is not None else ""
+        return sysfs_bus_id(pci_info.busId) if pci_info is not None else ""
     except UnicodeDecodeError:
         return ""
 

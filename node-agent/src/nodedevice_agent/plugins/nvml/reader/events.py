@@ -78,7 +78,6 @@ class EventWatch:
         self.tried.add(uuid)
 
     def reports(self, uuid: str) -> bool:
-        """Whether this GPU reports events."""
         return uuid in self._registered and not self._has_failed
 
     def start(self) -> None:
@@ -88,7 +87,6 @@ class EventWatch:
             threading.Thread(target=self._wait, daemon=True, name="nvml events").start()
 
     def take(self) -> Counter[GpuEvent]:
-        """The events since the last time."""
         with self._lock:
             self.happened.clear()
             counts, self._counts = self._counts, Counter()
@@ -101,12 +99,11 @@ class EventWatch:
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
                     continue
-                if error.value in _WITHOUT:
-                    self._has_failed = True
-                    self._count(READ_GPUS)
+                self._has_failed = error.value in _WITHOUT
+                self._count(READ_GPUS)
+                if self._has_failed:
                     return
                 # one lost GPU fails the wait for all GPUs, again and again
-                self._count(READ_GPUS)
                 time.sleep(_AFTER_ERROR_SECONDS)
                 continue
             uuid = self._uuids.get(_key(event.device), "")

@@ -11,29 +11,20 @@ from nodedevice_agent.plugins.nvml.mig import MigInstance, profile_name
 
 # profiles of one size differ by their engines
 _SUFFIXES = {
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1: "+me",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1: "+me",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_3_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_4_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_NO_ME: "-me",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_NO_ME: "-me",
+    profile: suffix
+    for ending, suffix in (("REV1", "+me"), ("ALL_ME", "+me.all"), ("GFX", "+gfx"), ("NO_ME", "-me"))
+    for name, profile in vars(pynvml).items()
+    if name.startswith("NVML_GPU_INSTANCE_PROFILE_") and name.endswith(f"_SLICE_{ending}")
 }
-_PLAIN = ""
 
 # slices, decoders, encoders, JPEG and optical flow engines
 _Shape = tuple[int, int, int, int, int]
-# calls a function of pynvml for a handle, whose name is noted in case it hangs
-Call = Callable[..., Any]
 
 
 class InstanceReader:
     """Asks for everything each time: a new instance may have the UUID of another one that was there before."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
         # by model and memory of the GPU
         self._suffixes: dict[tuple[str, int | None], dict[_Shape, str]] = {}
@@ -58,9 +49,7 @@ class InstanceReader:
         shape = (slices, its.sharedDecoderCount, its.sharedEncoderCount, its.sharedJpegCount, its.sharedOfaCount)
         return MigInstance(
             self._call(pynvml.nvmlDeviceGetUUID, device),
-            profile_name(
-                int(its.computeInstanceSliceCount), slices, memory_mib, gpu_bytes, suffixes.get(shape, _PLAIN)
-            ),
+            profile_name(int(its.computeInstanceSliceCount), slices, memory_mib, gpu_bytes, suffixes.get(shape, "")),
             int(self._call(pynvml.nvmlDeviceGetGpuInstanceId, device)),
             int(self._call(pynvml.nvmlDeviceGetComputeInstanceId, device)),
             memory_mib,
@@ -76,6 +65,6 @@ class InstanceReader:
                 with suppress(pynvml.NVMLError):
                     its = self._call(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, nvml, profile, 1)
                     shape = (its.sliceCount, its.decoderCount, its.encoderCount, its.jpegCount, its.ofaCount)
-                    found[shape] = _SUFFIXES.get(profile, _PLAIN)
+                    found[shape] = _SUFFIXES.get(profile, "")
             self._suffixes[key] = found
         return self._suffixes[key]

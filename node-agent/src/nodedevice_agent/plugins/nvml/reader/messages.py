@@ -1,11 +1,10 @@
 """The reader's messages, one JSON object per line. Both processes have one version: no compatibility needed."""
 
 from msgspec import Struct, field
-from nodedevice_common.decoding import decode
 
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
-from nodedevice_agent.plugins.nvml.health import Place, Reading
-from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.health import Place
 
 
 class ReaderOptions(Struct):
@@ -18,10 +17,7 @@ class ReaderOptions(Struct):
 
 
 class Orders(Struct):
-    """The agent's orders, one line on the reader's standard input.
-
-    energy: how often the energy counter of each GPU is read, in seconds, by UUID; the others' never.
-    """
+    """A line on the reader's standard input. energy: seconds between readings of a GPU's energy counter, by UUID; others: never."""
 
     energy: dict[str, float] = field(default_factory=dict)
 
@@ -58,10 +54,7 @@ class Readings(Struct, tag="readings"):
 
 
 class Xid(Struct, tag="xid"):
-    """count: since the last such message. uuid: "" if the driver did not report the GPU. place: the MIG instance that it named.
-
-    A reading of the GPU follows at once, and another one a second later.
-    """
+    """count: since the last such message. uuid: "" if unknown. place: if named. Readings follow at once and after a second."""
 
     uuid: str
     xid: int
@@ -79,26 +72,14 @@ class Changed(Struct, tag="changed"):
     """The GPUs differ from the inventory; only a new NVML session shows how."""
 
 
-class Divided(Struct, tag="divided"):
-    """The MIG instances of each GPU have changed; by UUID, None for a GPU that is not in MIG mode."""
+class Described(Struct, tag="described"):
+    """The MIG instances of a GPU, or the features that it lacks, have changed, or are first known. gpus: all of them."""
 
-    instances: dict[str, tuple[MigInstance, ...] | None]
-
-
-class Lacking(Struct, tag="lacking"):
-    """Features that each GPU does not support, by UUID; see gpu.Gpu."""
-
-    not_supported: dict[str, tuple[str, ...]]
+    gpus: list[Gpu]
 
 
 class Alive(Struct, tag="alive"):
-    """A heartbeat: there are no changes, and the reader does not hang."""
+    """A heartbeat: nothing has changed, and the reader does not hang."""
 
 
-Message = Found | Problem | Readings | Xid | EccError | Changed | Divided | Lacking | Alive
-
-
-def decode_message(line: bytes) -> Message:
-    """Raises Undecodable."""
-    found: Message = decode(line, Message)
-    return found
+Message = Found | Problem | Readings | Xid | EccError | Changed | Described | Alive

@@ -46,11 +46,8 @@ def problem_of(error: pynvml.NVMLError) -> DriverProblem:
 
 def problem_of_start(error: pynvml.NVMLError, files: DriverFiles) -> DriverProblem:
     """The problem of nvmlInit, which hides why it could not open the control file."""
-    if error.value not in _OF_FILES:
-        return problem_of(error)
-    why = files.problem_with(CONTROL)
-    if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED and not files.is_loaded:
-        return problem_of(error)
+    is_absent = error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED and not files.is_loaded
+    why = files.problem_with(CONTROL) if error.value in _OF_FILES and not is_absent else ""
     if why:
         return DriverProblem(Problem(GpuReason.DRIVER_FAILED, f"the NVIDIA driver cannot be opened: {why}"))
     return problem_of(error)
@@ -69,7 +66,6 @@ def problem_of_library(path: str, error: OSError) -> Problem:
 
 
 def no_gpu(files: DriverFiles) -> Problem:
-    """NVML works and lists no GPU."""
     unlisted = files.unlisted(())
     if unlisted:
         return Problem(GpuReason.DRIVER_FAILED, "; ".join(unlisted))

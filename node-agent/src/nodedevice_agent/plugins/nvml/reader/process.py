@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import msgspec
-from nodedevice_common.decoding import Undecodable
+from nodedevice_common.decoding import Undecodable, decode
 
-from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, Orders, ReaderOptions, decode_message
+from nodedevice_agent.plugins.nvml.reader.messages import Found, Message, Orders, Problem, ReaderOptions
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class ReaderProcess:
     def __init__(self, process: asyncio.subprocess.Process, silence_seconds: float) -> None:
         self._process = process
         self._silence_seconds = silence_seconds
+        self._ordered = Orders()
         self._stderr = b""
         self._listening = asyncio.create_task(self._listen())
 
@@ -66,14 +67,23 @@ class ReaderProcess:
             await self._check_end()
             return None
         try:
-            return decode_message(line)
+            message: Message = decode(line, Message)
+            return message
         except Undecodable as error:
             raise ReaderFailed(f"invalid message: {error}") from None
+
+    async def inventory(self) -> Found | Problem | None:
+        """The inventory, or the problem with it; None if it exits first. Raises ReaderFailed."""
+        message = await self.next_message()
+        while message is not None and not isinstance(message, Found | Problem):
+            message = await self.next_message()
+        return message
 
     def order(self, orders: Orders) -> None:
         """Send new orders. Does nothing after the process has exited; next_message() reports that."""
         to_it = self._process.stdin
-        if to_it is not None and not to_it.is_closing():
+        if orders != self._ordered and to_it is not None and not to_it.is_closing():
+            self._ordered = orders
             to_it.write(msgspec.json.encode(orders) + b"\n")
 
     async def _check_end(self) -> None:
@@ -114,7 +124,7 @@ Successor = tuple[ReaderProcess, Found]
 
 
 class Succession:
-    """The active reader and its successor. Begins with start(); always call end()."""
+    """The active reader and its successor. Begins with messages(); always call end()."""
 
     def __init__(self, options: ReaderOptions) -> None:
         self._options = options
@@ -124,12 +134,7 @@ class Succession:
         # waits for a reader that cannot be killed; no further one is started meanwhile
         self._stuck: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Raises OSError."""
-        self._reader = await self._new()
-
     def order(self, orders: Orders) -> None:
-        """Send orders to the active reader."""
         if self._reader is not None:
             self._reader.order(orders)
 
@@ -143,6 +148,7 @@ class Succession:
 
     async def messages(self) -> AsyncGenerator[Message, None]:
         """Messages of the active reader, until it exits normally. Raises ReaderFailed and OSError."""
+        self._reader = await self._new()
         while (reader := self._reader) is not None:
             listening = asyncio.create_task(reader.next_message())
             try:
@@ -197,9 +203,7 @@ class Succession:
         """None if it cannot read the driver. Raises OSError."""
         reader = await self._new()
         try:
-            message = await reader.next_message()
-            while isinstance(message, Alive):
-                message = await reader.next_message()
+            message = await reader.inventory()
         except ReaderFailed as error:
             log.warning("cannot rescan GPUs; keeping the current reader", extra={"error": str(error)})
             message = None

@@ -89,11 +89,13 @@ class TestProcess:
         assert round(loop.time()) == 1061
 
     @virtual_time
-    async def test_takes_orders_until_it_has_exited(self, reader: ReaderProcess, children: list[Child]) -> None:
-        reader.order(Orders({"GPU-a": 1.0}))
+    async def test_takes_new_orders_until_it_has_exited(self, reader: ReaderProcess, children: list[Child]) -> None:
+        reader.order(Orders())
+        for _ in range(2):
+            reader.order(Orders({"GPU-a": 1.0}))
         reader.order(Orders())
         children[0].stdin.closing = True
-        reader.order(Orders())
+        reader.order(Orders({"GPU-a": 2.0}))
         assert children[0].stdin.written == b'{"energy":{"GPU-a":1.0}}\n{"energy":{}}\n'
 
     @pytest.mark.parametrize("has_exited", [True, False])
@@ -132,9 +134,9 @@ class Play:
         self.task: Any = None
 
     async def begin(self, *messages: Message | bytes) -> None:
-        await self.readers.start()
-        self.children[0].say(*messages)
         self.task = asyncio.create_task(self._follow())
+        await later(0.01)
+        self.children[0].say(*messages)
         await later(0.01)
 
     async def rescan(self, *messages: Message | bytes) -> Child:
@@ -206,7 +208,6 @@ class TestSuccession:
         ("messages", "status"),
         [
             ([Problem("DriverFailed", "broken")], None),
-            ([Alive(), Readings({})], None),
             ([b"nonsense\n"], None),
             ([], 0),
             ([], 1),
@@ -266,7 +267,7 @@ class TestSuccession:
     @pytest.mark.parametrize("messages", [[], [NEW]])
     @virtual_time
     async def test_all_of_them_end(self, play: Play, messages: list[Message]) -> None:
-        await play.readers.start()
+        await play.begin()
         successor = await play.rescan(*messages)
         assert await play.readers.end()
         assert [child.kills for child in play.children] == [1, 1]
@@ -291,7 +292,7 @@ class TestSuccession:
         with pytest.raises(OSError, match="no more processes"):
             await play.task
         with pytest.raises(OSError, match="no more processes"):
-            await Succession(OPTIONS).start()
+            await anext(Succession(OPTIONS).messages())
 
     @virtual_time
     async def test_none_has_orders_before_it_began(self, play: Play) -> None:

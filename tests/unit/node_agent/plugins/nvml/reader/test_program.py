@@ -11,7 +11,6 @@ import pytest
 from nodedevice_agent.plugins.nvml.reader import __main__ as program
 from nodedevice_agent.plugins.nvml.reader.__main__ import Inbox, Reader
 from nodedevice_agent.plugins.nvml.reader.messages import (
-    Orders,
     Problem,
     ReaderOptions,
 )
@@ -98,7 +97,8 @@ class TestProgram:
     def test_orders_come_line_by_line_until_the_agent_is_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         inbox = Inbox()
         seen: list[Any] = []
-        chunks = [b'{"energy": {"GPU-a": 1', b'.5}}\n{"energy"', b':{"GPU-a":2.0}}\nnonsense\n{}\n{"en', b""]
+        invalid = b'nonsense\n[]\n\n{"energy":7}\n'
+        chunks = [b'{"energy": {"GPU-a": 1', b'.5}}\n{"energy"', b':{"GPU-a":2.0}}\n', invalid, b'{}\n{"en', b""]
         ended: list[int] = []
 
         def read(descriptor: int, size: int) -> bytes:
@@ -110,12 +110,5 @@ class TestProgram:
         monkeypatch.setattr(os, "read", read)
         monkeypatch.setattr(os, "_exit", ended.append)
         inbox.follow()
-        assert seen == [{}, {}, {"GPU-a": 1.5}, {}]
+        assert seen == [{}, {}, {"GPU-a": 1.5}, {"GPU-a": 2.0}, {"GPU-a": 2.0}, {}]
         assert ended == [0]
-
-    def test_what_is_no_order_changes_nothing(self) -> None:
-        inbox = Inbox()
-        inbox.take(b'{"energy":{"GPU-a":2.0}}')
-        for line in (b"", b"nonsense", b"[]", b'{"energy":7}'):
-            inbox.take(line)
-        assert inbox.orders == Orders({"GPU-a": 2.0})

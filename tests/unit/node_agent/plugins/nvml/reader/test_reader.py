@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
-from nodedevice_agent.plugins.nvml.health import Place, Reading
+from nodedevice_agent.plugins.nvml.health import Place
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.__main__ import Reader
 from nodedevice_agent.plugins.nvml.reader.driver import MAX_LINKS, SWITCH, GpuLost, GpuUnidentified
@@ -13,10 +14,9 @@ from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPU
 from nodedevice_agent.plugins.nvml.reader.messages import (
     Alive,
     Changed,
-    Divided,
+    Described,
     EccError,
     Found,
-    Lacking,
     Orders,
     Problem,
     Readings,
@@ -153,7 +153,7 @@ class TestInventory:
         machine = Machine(gpu("a"), gpu("b"))
         machine.ends = {("GPU-a", 0): "GPU-b", ("GPU-b", 0): "GPU-a"}
         machine.hanging["link", "GPU-a"] = Hangs(Returned(machine, None))
-        alive, found, readings = run(play(machine), machine, 0)[:3]
+        alive, found, _, readings = run(play(machine), machine, 0)[:4]
         assert alive == Alive()
         assert isinstance(found, Found)
         assert found.is_partial
@@ -173,9 +173,9 @@ class TestPolls:
         machine.readings["GPU-a"] = Reading(ecc_uncorrected=3)
         assert run(play(machine), machine, 12) == [
             Found("580.1", [gpu("a")], {"GPU-a": Ports()}),
+            Described([gpu("a")]),
             # nothing is known of Xids from before
             Readings({"GPU-a": Reading(ecc_uncorrected=3, unsettled=None)}),
-            Lacking({"GPU-a": ()}),
             Readings({"GPU-a": Reading(ecc_uncorrected=3)}),
             Readings({"GPU-a": Reading(ecc_uncorrected=3)}),
         ]
@@ -222,7 +222,7 @@ class TestPolls:
         machine.handles[0].calling = "nvmlDeviceGetName"
 
         def returns() -> None:
-            hang.job.done.waits = 0
+            hang.call.waits = 0
             machine.hanging.clear()
 
         run(reader, machine, 17, (7.0, returns))
@@ -265,9 +265,9 @@ class TestPolls:
             machine.handles[0].gpu = gpu("a", instances=MIG)
 
         reported = run(reader, machine, 12, (3.0, divides))
-        assert times(machine, Divided) == [5]
-        (place,) = [place for place, message in enumerate(reported) if isinstance(message, Divided)]
-        assert reported[place] == Divided({"GPU-a": MIG, "GPU-b": ()})
+        assert times(machine, Described) == [0, 5]
+        _, place = [place for place, message in enumerate(reported) if isinstance(message, Described)]
+        assert reported[place] == Described([gpu("a", instances=MIG), gpu("b", instances=())])
         assert isinstance(reported[place + 1], Readings)
 
     def test_what_is_lacking_is_reported_once(self, play: Play) -> None:
@@ -275,10 +275,11 @@ class TestPolls:
         machine.lacks["GPU-a"] = ["minor", "ecc"]
         reader: Any = play(machine)
         reader._events.quiet = {"GPU-a"}
+        lacking = gpu("a", not_supported=("ecc", "events", "minor"))
         run(reader, machine, 17, (7.0, lambda: machine.lacks.update({"GPU-b": ["ecc"]})))
-        assert [(at, message) for at, message in machine.reported if isinstance(message, Lacking)] == [
-            (0, Lacking({"GPU-a": ("ecc", "events", "minor"), "GPU-b": ()})),
-            (10, Lacking({"GPU-a": ("ecc", "events", "minor"), "GPU-b": ("ecc",)})),
+        assert [(at, message) for at, message in machine.reported if isinstance(message, Described)] == [
+            (0, Described([lacking, gpu("b")])),
+            (10, Described([lacking, gpu("b", not_supported=("ecc",))])),
         ]
 
     def test_a_registration_that_hung_is_tried_again(self, play: Play) -> None:
@@ -288,13 +289,13 @@ class TestPolls:
         reader: Any = play(machine)
 
         def returns() -> None:
-            hang.job.done.waits = 0
+            hang.call.waits = 0
             machine.hanging.clear()
 
         run(reader, machine, 12, (3.0, returns))
         assert reader._events.registrations == ["GPU-a", "GPU-b", "GPU-a"]
         # a GPU that was never registered lacks nothing yet
-        assert only(machine, Lacking) == [Lacking({"GPU-a": (), "GPU-b": ()})]
+        assert only(machine, Described) == [Described([gpu("a"), gpu("b")])]
 
 
 class TestEvents:

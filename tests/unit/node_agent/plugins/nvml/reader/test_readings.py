@@ -6,9 +6,8 @@ from typing import Any
 
 import pynvml
 import pytest
-from nodedevice_agent.plugins.nvml.driver_troubles import FABRIC_COMPLETED, RESET, Fabric
+from nodedevice_agent.plugins.nvml.driver_troubles import FABRIC_COMPLETED, RESET, Fabric, Reading
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.reader import driver
 from nodedevice_agent.plugins.nvml.reader.driver import Driver, Handle
 from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem

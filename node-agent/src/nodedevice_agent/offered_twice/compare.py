@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from itertools import chain, combinations, islice, product
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nodedevice_agent.devicemanager.resources.devices import NOTHING
 from nodedevice_agent.identity import Kind, Sameness, compare, kind_of, lasting
@@ -35,8 +35,8 @@ class Offer(Struct, frozen=True):
     program: the process that offers them; it is never compared with itself. scope: an identity of two devices in one scope is
     ignored. driver: the DRA driver.
 
-    devices: the source's list by ID; the same object while the list is unchanged. is_offered: whether a pod holds or can get
-    the device. known: tokens by device ID. held: devices that are held together, with tokens that each belong to one of them.
+    devices: the source's list by ID. is_offered: whether a pod holds or can get the device. known: tokens by device ID. held:
+    devices that are held together, with tokens that each belong to one of them.
     """
 
     resource_name: str
@@ -68,33 +68,17 @@ class Finding(Struct, frozen=True):
 Findings = dict[str, tuple[Finding, ...]]
 # the number of an offer, and the candidates among its devices
 _Entry = tuple[int, DeviceIDs]
-# scope, known and held of an offer
-_Input = tuple[str, Mapping[str, tuple[str, ...]], Sequence[tuple[DeviceIDs, tuple[str, ...]]]]
 
 
-class Kept(Struct):
-    """State from one comparison for the next.
+def find(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generator[None, None, Findings]:
+    """Find devices that two programs offer. Yields after steps of about equal work.
 
-    shared: by scope, files that two devices had at the same time. Such a file identifies no device, even after one of the pods
-    has ended. inputs, common: the identities of all offers, and those in several scopes. The search is skipped while they are
-    equal, for example after a change of health. The caller keeps the identities of a list while the list is unchanged.
+    shared: state from one comparison for the next: by scope, files that two devices had at the same time. Such a file identifies
+    no device, even after one of the pods has ended.
     """
-
-    shared: dict[str, set[str]] = field(default_factory=dict)
-    inputs: list[_Input] = field(default_factory=list)
-    common: list[list[_Entry]] = field(default_factory=list)
-
-
-def find(offers: Sequence[Offer], kept: Kept) -> Generator[None, None, Findings]:
-    """Find devices that two programs offer. Yields after steps of about equal work."""
-    if len({offer.program for offer in offers}) < 2:
-        return {}
-    inputs = [(offer.scope, offer.known, offer.held) for offer in offers]
-    if inputs != kept.inputs:
-        kept.common = yield from _in_common(offers, kept.shared)
-        kept.inputs = inputs
+    common = yield from _in_common(offers, shared)
     pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
-    for entries in kept.common:
+    for entries in common:
         for one, other in _compared(offers, entries):
             of_both = pairs.setdefault((one[0], other[0]), {})
             if len(of_both) < MOST_DEVICES and (found := _same(offers, one, other)) is not None:

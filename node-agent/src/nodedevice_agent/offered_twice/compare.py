@@ -76,9 +76,9 @@ def find(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generator[None
     shared: state from one comparison for the next: by scope, files that two devices had at the same time. Such a file identifies
     no device, even after one of the pods has ended.
     """
-    common = yield from _in_common(offers, shared)
+    by_scope = yield from _by_scope(offers, shared)
     pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
-    for entries in common:
+    for entries in _of_several(by_scope):
         for one, other in _compared(offers, entries):
             of_both = pairs.setdefault((one[0], other[0]), {})
             if len(of_both) < MOST_DEVICES and (found := _same(offers, one, other)) is not None:
@@ -87,8 +87,10 @@ def find(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generator[None
     return (yield from _findings(offers, pairs))
 
 
-def _in_common(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generator[None, None, list[list[_Entry]]]:
-    """The entries of each identity that several scopes have."""
+def _by_scope(
+    offers: Sequence[Offer], shared: dict[str, set[str]]
+) -> Generator[None, None, Mapping[str, Mapping[str, _Entry]]]:
+    """The entries of each identity, by scope."""
     by_scope: dict[str, dict[str, _Entry]] = {}
     for number, offer in enumerate(offers):
         known = by_scope.setdefault(offer.scope, {})
@@ -100,12 +102,7 @@ def _in_common(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generato
         yield from _without_shared(known, shared.setdefault(scope, set()))
     for scope in shared.keys() - by_scope.keys():
         del shared[scope]
-    common = []
-    for entries in _of_several(by_scope):
-        if len(entries) > 1:
-            common.append(entries)
-        yield
-    return common
+    return by_scope
 
 
 def _note(known: dict[str, _Entry], identity: str, entry: _Entry) -> None:
@@ -130,7 +127,7 @@ def _without_shared(known: dict[str, _Entry], shared: set[str]) -> Iterator[None
 
 
 def _of_several(by_scope: Mapping[str, Mapping[str, _Entry]]) -> Iterator[list[_Entry]]:
-    """The entries of each identity in several scopes; an empty list after each step. The longest scope is not copied."""
+    """The entries of each identity in several scopes; fewer than two after each step. The longest scope is not copied."""
     longest, *others = sorted(by_scope.values(), key=len, reverse=True)
     found: dict[str, list[_Entry]] = {}
     for known in others:

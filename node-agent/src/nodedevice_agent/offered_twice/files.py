@@ -30,7 +30,7 @@ class Node(Struct, frozen=True):
     """A device file of the host. path: from /dev on. number: such as c195:0, "" if unknown. target: the target of a link.
 
     is_own: whether a real device is behind it, in contrast to /dev/fuse. is_copy: it has the number of a real device under
-    another name than the kernel's, so only its path identifies it. inode: lets a reader recognise the file; None if unknown.
+    another name than the kernel's, so only its path identifies it.
     """
 
     path: str
@@ -38,7 +38,6 @@ class Node(Struct, frozen=True):
     target: str = ""
     is_own: bool = False
     is_copy: bool = False
-    inode: tuple[int, int, int] | None = None
 
     def tokens(self, *, is_only: bool = False) -> Iterator[str]:
         """The identities from the file; empty if all devices of a driver share it.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nodedevice_api.names import Reason
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.kube.conditions import ConditionValue
 from nodedevice_agent.offered_twice.compare import Findings, find
@@ -86,8 +86,6 @@ class OfferedTwice:
             self._set(findings, are_known=are_known)
             await asyncio.sleep(min(_REST * (now() - started), _LONGEST_PAUSE_SECONDS))
 
-    # -- internals --------------------------------------------------------------------------------------------------------------
-
     def _due(self, now: float, known_at: float) -> float | None:
         """Compare once."""
         if not self.is_known:
@@ -100,8 +98,7 @@ class OfferedTwice:
         offers += map(offer_of_pool, pools)
         if len({offer.program for offer in offers}) < 2:
             return {}
-        by_resource = await in_steps(_held({id(manager): manager for manager, _, _ in managed}.values()))
-        held = [by_resource.get((id(manager), resource.name), []) for manager, resource, _ in managed]
+        held = [await in_steps(_held(manager.book.of_resource(resource.name))) for manager, resource, _ in managed]
         held += map(held_of_pool, pools)
         of_containers = [*chain.from_iterable(held)]
         paths = {path for holding in of_containers for path in holding.paths}
@@ -139,16 +136,13 @@ class OfferedTwice:
                 self._on_change(pool.resource_name)
 
 
-def _held(managers: Iterable[DeviceManager]) -> Generator[None, None, dict[tuple[int, str], list[Held]]]:
-    """Devices in containers by device manager and resource."""
-    held: dict[tuple[int, str], list[Held]] = {}
-    for manager in managers:
-        for allocation in list(manager.book):
-            holding = held_of(allocation if allocation.edits is not None else with_edits_of(allocation))
-            if holding is not None:
-                held.setdefault((id(manager), allocation.resource_name), []).append(holding)
-            # a long response takes a turn of the event loop, and so do many devices
-            yield from repeat(None, 1 + max(len(allocation.response or b"") // _A_STEP, len(allocation.device_ids)))
+def _held(allocations: Iterable[Allocation]) -> Generator[None, None, list[Held]]:
+    """Devices in containers. Yields more often after a long response, and after many devices."""
+    held: list[Held] = []
+    for allocation in allocations:
+        holding = held_of(allocation if allocation.edits is not None else with_edits_of(allocation))
+        held += [holding] if holding is not None else []
+        yield from repeat(None, 1 + max(len(allocation.response or b"") // _A_STEP, len(allocation.device_ids)))
     return held
 
 

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, cast
 
+from nodedevice_agent.dra.holdings import PoolHoldings
 from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.dra.pools import MAX_SLICES_IN_ALL, MAX_SLICES_OF_DRIVER, MIN_SLICES_OF_DRIVER
-from nodedevice_agent.dra.served import ServedByDrivers
+from nodedevice_agent.dra.served import PoolHolders, ServedByDrivers
 from nodedevice_agent.dra.slices import ResourceSliceObject
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_api.nodedevice import AllocationStatus, ClaimStatus, NodeDeviceStatus
@@ -25,13 +26,11 @@ ATTRIBUTES: Final = 32
 PODS: Final = 110
 
 
-class _Held:
+class _Held(PoolHolders):
     """Each pod has as many devices as it may."""
 
-    is_known = True
-
     def __init__(self) -> None:
-        self.rows = [
+        self.rows = tuple(
             AllocationStatus(
                 pod_uid=f"uid-{pod:03}",
                 container="c",
@@ -39,16 +38,13 @@ class _Held:
                 claim=ClaimStatus(name="c"),
             )
             for pod in range(PODS)
-        ]
+        )
 
-    def of(self, driver: str, pool: str) -> list[AllocationStatus]:
-        return self.rows if driver == DRIVER else []
+    def of(self, key: tuple[str, str]) -> PoolHoldings:
+        return PoolHoldings(self.rows) if key[0] == DRIVER else PoolHoldings()
 
     def pools(self) -> frozenset[tuple[str, str]]:
         return frozenset({(DRIVER, NODE)})
-
-    def reported_unhealthy(self, driver: str, pool: str) -> dict[str, str]:
-        return {}
 
 
 async def slices_of_drivers(folder: Path) -> AsyncIterator[None]:

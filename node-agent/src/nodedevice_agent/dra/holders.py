@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from nodedevice_api.nodedevice import AllocationStatus
 from nodedevice_common.log_once import LogOnce
 
 from nodedevice_agent.devicemanager.attribution.attribute import PodName
 from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
 from nodedevice_agent.dra.devices import PoolKey
-from nodedevice_agent.dra.holdings import DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
+from nodedevice_agent.dra.holdings import NO_HOLDINGS, DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
 from nodedevice_agent.dra.names import is_observed
+from nodedevice_agent.dra.served import PoolHolders
 from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
 from nodedevice_agent.kubelet.pod_rows import is_prepared_since
 from nodedevice_agent.kubelet.readings import ClaimRow, PodReading, Subscriber
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NOTHING: Final = PoolHoldings()
 # Devices of claims, up to 25 microseconds each: the most in one turn of the event loop, and the size of a step if there are more.
 _SHOWN_AT_ONCE: Final = 512
 _A_STEP: Final = 128
@@ -38,19 +37,19 @@ ClaimName = tuple[str, str]
 Wanted = Mapping[ClaimName, tuple[frozenset[str], frozenset[DeviceKey]]]
 
 
-class Holders(Subscriber):
+class Holders(Subscriber, PoolHolders):
     """The holders of DRA devices.
 
     run() until cancelled: it shows changes too large for one turn of the event loop.
 
-    wake: makes the reader ask now. on_known: called once the holders are known. on_changed: called with driver and pool if
-    of(), reported_unhealthy() or cdi_ids() changed.
+    wake: makes the reader ask now. on_known: called once the holders are known. on_changed: called with each pool if of()
+    changed.
     """
 
     def __init__(self, claims: "ClaimReader", wake: Callable[[], None]) -> None:
         self.is_outdated = True
         self.on_known: Callable[[], None] = lambda: None
-        self.on_changed: Callable[[str, str], None] = lambda driver, pool: None
+        self.on_changed: Callable[[PoolKey], None] = lambda key: None
         self._claims = claims
         self._wake = wake
         self._problems = LogOnce(log)
@@ -68,20 +67,11 @@ class Holders(Subscriber):
         self._is_much_to_show = asyncio.Event()
         claims.on_read = self._show
 
-    # -- reads --------------------------------------------------------------------------------------------------------------------
-
     def pools(self) -> frozenset[PoolKey]:
         return frozenset(self._held)
 
-    def of(self, driver: str, pool: str) -> tuple[AllocationStatus, ...]:
-        return self._held.get((driver, pool), _NOTHING).allocations
-
-    def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
-        return self._held.get((driver, pool), _NOTHING).unhealthy
-
-    def cdi_ids(self, driver: str, pool: str) -> Mapping[str, tuple[str, ...]]:
-        """The CDI names of each device in containers; sorted."""
-        return self._held.get((driver, pool), _NOTHING).cdi_ids
+    def of(self, key: PoolKey) -> PoolHoldings:
+        return self._held.get(key, NO_HOLDINGS)
 
     # -- pods ---------------------------------------------------------------------------------------------------------------------
 
@@ -195,7 +185,7 @@ class Holders(Subscriber):
         was_known, self.is_known = self.is_known, self.is_known or len(settled) == len(held)
         for key in sorted(before.keys() | self._held.keys()):
             if before.get(key) != self._held.get(key):
-                self.on_changed(*key)
+                self.on_changed(key)
         if self.is_known and not was_known:
             self.on_known()
 

@@ -78,11 +78,17 @@ class Held(Struct, frozen=True, gc=False):
 
 
 class PoolHoldings(Struct, frozen=True, gc=False):
-    """allocations: without times, sorted by pod UID, container and claim. unhealthy: why, by device. cdi_ids: by device."""
+    """The devices of a pool in containers. allocations: without times, sorted by pod UID, container and claim.
+
+    unhealthy: by device, the reason in the status of the pod that holds it. cdi_ids: CDI names by device; sorted.
+    """
 
     allocations: tuple[AllocationStatus, ...] = ()
     unhealthy: Mapping[str, str] = {}
     cdi_ids: Mapping[str, tuple[str, ...]] = {}
+
+
+NO_HOLDINGS: Final = PoolHoldings()
 
 
 def device_key(row: ClaimRow) -> DeviceKey:

@@ -85,7 +85,7 @@ class DriverObserver:
         self._may_store = asyncio.Event()
         self._problems = LogOnce(log)
         self._elsewhere = Elsewhere(self._has_beyond)
-        self._elsewhere.on_known = lambda key: self.held_changed(*key)
+        self._elsewhere.on_known = self.held_changed
         served.is_beyond = self._elsewhere.is_beyond
         served.on_forgotten = self._is_changed.set
 
@@ -274,9 +274,9 @@ class DriverObserver:
         """The devices of containers are known from now on."""
         self._changed_by_others(self.served.held_known(self._now()))
 
-    def held_changed(self, driver: str, pool: str) -> None:
+    def held_changed(self, key: PoolKey) -> None:
         """The devices of that pool in containers changed, or their health."""
-        self._changed_by_others(self.served.held_changed((driver, pool), self._now()))
+        self._changed_by_others(self.served.held_changed(key, self._now()))
 
     def displace(self, resource_names: Collection[str], by: str) -> None:
         """The places of drivers' resources in `resource_names` go to the resource `by`."""

@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 from nodedevice_api import names
@@ -24,6 +24,7 @@ from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.dra.devices import PoolKey, Slice
+from nodedevice_agent.dra.holdings import NO_HOLDINGS, PoolHoldings
 from nodedevice_agent.dra.names import domain, is_observed, resource_name
 from nodedevice_agent.dra.pools import Pool, Pools
 from nodedevice_agent.dra.status import Offered, conditions, held_devices, snapshot, with_times
@@ -42,25 +43,18 @@ _LEAST: Final = 2
 WATCH: Final = "resourceslices"
 
 
-class Held(Protocol):
+class PoolHolders:
     """The devices of pools in containers, from the kubelet. The defaults stand for a node without any."""
 
-    @property
-    def is_known(self) -> bool:
-        """Whether the kubelet has responded since the start; until then the published statuses stay."""
-        return True
+    # whether the kubelet has responded since the start; until then the published statuses stay
+    is_known = True
 
-    def of(self, driver: str, pool: str) -> Sequence[AllocationStatus]:
-        """Sorted by pod UID, container and claim; without times."""
-        return ()
+    def of(self, key: PoolKey) -> PoolHoldings:
+        return NO_HOLDINGS
 
-    def pools(self) -> frozenset[PoolKey]:
+    def pools(self) -> Collection[PoolKey]:
         """Pools whose devices are held by pods, also after their slices are gone."""
-        return frozenset()
-
-    def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
-        """The reason by device, from the status of the pod that holds it."""
-        return {}
+        return ()
 
 
 class ServedByDrivers:
@@ -75,7 +69,7 @@ class ServedByDrivers:
     def __init__(
         self,
         node_name: str,
-        held: Held,
+        held: PoolHolders,
         is_taken: Callable[[str], bool],
         known: Mapping[PoolKey, str],
         *,
@@ -240,7 +234,7 @@ class ServedByDrivers:
         key, resource = self._keys.get(name), self.resources.get(name)
         if key is None or resource is None or not self.is_synced or not self._held.is_known:
             return None
-        pool = self._shown.get(key)
+        pool, held = self._shown.get(key), self._held.of(key)
         if pool is None and key in self._gone_at:
             return None
         return Offered(
@@ -248,8 +242,8 @@ class ServedByDrivers:
             name,
             pool,
             EndpointState.RUNNING if pool is not None and resource.presence.lost_to is None else EndpointState.GONE,
-            self._held.of(*key),
-            self._held.reported_unhealthy(*key),
+            held.allocations,
+            held.unhealthy,
             key in self._late_at and self._late_at[key] <= now,
             resource.presence.lost_to,
             self._cordons.get(name, ()),
@@ -269,7 +263,7 @@ class ServedByDrivers:
         """Update the shown state of a pool. Returns the names that may have changed."""
         if not is_observed(key):
             return ()
-        pool, rows = self.pools.get(key), self._held.of(*key)
+        pool, rows = self.pools.get(key), self._held.of(key).allocations
         self._follow_times(key, pool, now)
         is_known = key in self._shown or key in self.names or (bool(rows) and self.is_beyond(key) is False)
         if not is_known:

@@ -58,4 +58,4 @@ class NodeSources:
         for name, resource in served.resources.items():
             found = served.offered(name, self._now()) if served.has(name) else None
             if found is not None and found.pool is not None and found.state is EndpointState.RUNNING:
-                yield PoolOffer(name, found.pool, resource.use.holders.keys(), holders.cdi_ids(*found.key))
+                yield PoolOffer(name, found.pool, resource.use.holders.keys(), holders.of(found.key).cdi_ids)

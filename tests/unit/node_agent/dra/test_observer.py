@@ -71,16 +71,16 @@ async def test_a_pool_that_is_not_of_this_node_is_in_no_nodedevice_whoever_has_i
         await later(GONE_SECONDS + 1)
         # another pod, later, has one of another pool
         node.held.rows[other] = [row("q", "port-0")]
-        node.observer.held_changed(*other)
+        node.observer.held_changed(other)
         await later(GONE_SECONDS + 1)
         assert ({*node.published}, {*node.served.resources}) == ({NAME}, {NAME})
         # each pool is asked about once
         assert node.api.asked_beyond == [NET[0], other[0]]
         # and again for another pod, once nobody has any
         node.held.rows.clear()
-        node.observer.held_changed(*NET)
+        node.observer.held_changed(NET)
         node.held.rows[NET] = [row("r", "port-1")]
-        node.observer.held_changed(*NET)
+        node.observer.held_changed(NET)
         await later(1)
         assert len(node.api.asked_beyond) == 3
 
@@ -92,11 +92,11 @@ async def test_any_other_pool_that_only_pods_tell_of_is_gone(node: Node, error: 
     async with node.running():
         node.api.fails = error
         node.held.rows[NET] = [row("p", "port-0")]
-        node.observer.held_changed(*NET)
+        node.observer.held_changed(NET)
         assert node.published == []
         await later(1)
         assert {*node.served.resources} == {f"{NET[0]}/{NET[1]}"} == {*node.published}
-        node.observer.held_changed(*NET)
+        node.observer.held_changed(NET)
         await later(600)
         assert node.api.asked_beyond == [NET[0]]
 
@@ -105,7 +105,7 @@ async def test_while_the_api_server_does_not_answer_it_is_in_none(node: Node) ->
     async with node.running():
         node.api.fails = Unavailable("listing", "x", "timeout")
         node.held.rows[NET] = [row("p", "port-0")]
-        node.observer.held_changed(*NET)
+        node.observer.held_changed(NET)
         await later(60)
         assert {*node.served.resources} == set()
         node.api.fails = None
@@ -120,7 +120,7 @@ async def test_a_pool_that_was_of_this_node_is_not_asked_about(node: Node) -> No
         node.observer.held_known()
         await node.remove("s")
         await later(GONE_SECONDS + 1)
-        node.observer.held_changed(*KEY)
+        node.observer.held_changed(KEY)
         await later(1)
         assert (node.api.asked_beyond, {*node.served.resources}) == ([], {NAME})
 
@@ -373,7 +373,7 @@ async def test_changes_of_holders_and_places_are_published(node: Node) -> None:
     await node.put("s", "a")
     async with node.running():
         changes: list[Callable[[], None]] = [
-            partial(node.observer.held_changed, *KEY),
+            partial(node.observer.held_changed, KEY),
             node.observer.held_known,
             partial(node.observer.displace, [NAME], "example.com/gpu"),
         ]

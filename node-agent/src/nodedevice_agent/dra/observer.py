@@ -74,8 +74,7 @@ class DriverObserver:
         self._now = asyncio.get_running_loop().time
         # by name, the latest version that is not decoded yet; None: deleted
         self._waiting: dict[str, ResourceSliceObject | None] = {}
-        # by known slice: the resource version, and the pace of decoding
-        self._versions: dict[str, str] = {}
+        # by known slice: the pace of decoding
         self._pace: dict[str, TokenBucket] = {}
         # the names in a list that is not decoded completely, and the remaining ones: later changes of the others need no wait
         self._listed: frozenset[str] | None = None
@@ -84,7 +83,7 @@ class DriverObserver:
         self._stored = dict(served.names)
         self._may_store = asyncio.Event()
         self._problems = LogOnce(log)
-        self._elsewhere = Elsewhere(self._has_beyond)
+        self._elsewhere = Elsewhere(watches.cluster)
         self._elsewhere.on_known = self.held_changed
         served.is_beyond = self._elsewhere.is_beyond
         served.on_forgotten = self._is_changed.set
@@ -109,7 +108,7 @@ class DriverObserver:
         is_served = slices.RESOURCE.plural in kinds
         may_follow = is_served and await until_done(self._may_follow)
         if may_follow and following is None:
-            following = tasks.create_task(self._follow())
+            following = tasks.create_task(self._watches.follow(WATCH, ResourceSliceObject, self._fields, self))
         elif not may_follow and following is not None:
             following.cancel()
             following = None
@@ -132,13 +131,6 @@ class DriverObserver:
         self._problems.report(message, problem, remedy="update the agent's ClusterRole, or set observeDra to false")
         return not problem
 
-    async def _has_beyond(self, driver: str) -> bool:
-        """Whether the driver has slices that are not of one node. Raises ApiError."""
-        return await self._watches.cluster.exists(ResourceSliceObject, {"spec.nodeName": "", "spec.driver": driver})
-
-    async def _follow(self) -> None:
-        await self._watches.follow(WATCH, ResourceSliceObject, self._fields, self)
-
     async def _until_asked_again(self, seconds: float) -> None:
         due = self._now() + jittered(seconds, _SPREAD, random.random())
         while self._now() < due:
@@ -153,11 +145,8 @@ class DriverObserver:
         self._all_are(objects)
 
     def _all_are(self, objects: Collection[ResourceSliceObject]) -> None:
-        found = {each.metadata.name: each for each in objects}
-        self._waiting = {
-            name: each for name, each in found.items() if self._versions.get(name) != each.metadata.resourceVersion
-        }
-        self._listed, self._awaited = frozenset(found), {*self._waiting}
+        self._waiting = {one.metadata.name: one for one in objects}
+        self._listed, self._awaited = frozenset(self._waiting), {*self._waiting}
         self._is_changed.set()
 
     def updated(self, found: ResourceSliceObject) -> None:
@@ -207,14 +196,13 @@ class DriverObserver:
                 await asyncio.sleep(0)
         if self._listed is not None and not self._awaited:
             listed, self._listed = self._listed, None
-            self._forget_all_but(listed)
+            self._pace = {name: pace for name, pace in self._pace.items() if name in listed}
             self._published(self.served.synced(listed, self._now()))
         return next_due
 
     def _take(self, name: str, found: ResourceSliceObject | None, now: float) -> None:
         if found is None:
             del self._pace[name]
-        self._versions.pop(name, None)
         if found is None or not self._is_ours(name, found):
             self._published(self.served.removed(name, now))
             return
@@ -224,9 +212,6 @@ class DriverObserver:
             # without some counters the numbers of the pool would be wrong
             found.lighten()
             made = slice_of(found)
-        if made.has_attributes and not found.is_left_out:
-            # otherwise the next list brings it again, and there may be room
-            self._versions[name] = str(found.metadata.resourceVersion)
         self._published(self.served.put(made, now))
         self._problems.report(
             "attributes of devices are not shown: the ResourceSlices of this node have too many",
@@ -236,8 +221,8 @@ class DriverObserver:
     def _is_ours(self, name: str, found: ResourceSliceObject) -> bool:
         """Whether it is shown."""
         spec = found.spec
+        # one that cannot be decoded was logged when it came
         if spec is None:
-            # which was logged when it came
             return False
         if spec.nodeName != self._node_name:
             error = f"the slice {name} is of the node {str(spec.nodeName)[:253]!r}"
@@ -252,11 +237,6 @@ class DriverObserver:
             error = f"the slice {name} of the driver {spec.driver}"
             self._problems.report("ResourceSlices ignored: this node or one of its drivers has too many", error)
         return has_room
-
-    def _forget_all_but(self, names: Collection[str]) -> None:
-        for name in [name for name in self._pace if name not in names]:
-            del self._pace[name]
-            self._versions.pop(name, None)
 
     def _published(self, resource_names: Collection[str]) -> None:
         self._elsewhere.ask(self.served.only_held)

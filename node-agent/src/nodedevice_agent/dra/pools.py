@@ -76,12 +76,6 @@ class Pools:
         self._pools: dict[PoolKey, Pool] = {}
         # the last state of pools without slices
         self._former: dict[PoolKey, Pool] = {}
-        # by slice: the number of attributes of its devices
-        self._attributes: dict[str, int] = {}
-        # by slice: the number of counters that it has or its devices consume
-        self._counters: dict[str, int] = {}
-        # names of slices whose attributes were dropped for lack of room
-        self.bare: set[str] = set()
 
     def __contains__(self, key: PoolKey) -> bool:
         return key in self._pools
@@ -102,27 +96,27 @@ class Pools:
 
     def has_room_for_attributes(self, name: str) -> bool:
         """Whether the attributes of that slice fit the bound."""
-        return sum(self._attributes.values()) - self._attributes.get(name, 0) < MAX_ATTRIBUTES
+        others = (found.attribute_count for found in self._slices.values() if found.name != name)
+        return sum(others) < MAX_ATTRIBUTES
 
     def has_room_for_counters(self, found: Slice) -> bool:
         """Whether the counters of that slice fit the bound."""
-        others = sum(self._counters.values()) - self._counters.get(found.name, 0)
-        return not found.counted or others + found.counted <= MAX_COUNTERS
+        others = (other.counted for other in self._slices.values() if other.name != found.name)
+        return not found.counted or sum(others) + found.counted <= MAX_COUNTERS
+
+    @property
+    def bare(self) -> set[str]:
+        """Names of slices whose attributes were dropped for lack of room."""
+        return {found.name for found in self._slices.values() if not found.has_attributes}
 
     def put(self, found: Slice) -> set[PoolKey]:
         """Add or replace a slice. Returns the changed pools."""
         before = self._slices.get(found.name)
         self._slices[found.name] = found
-        (self.bare.discard if found.has_attributes else self.bare.add)(found.name)
-        self._attributes[found.name] = sum(len(device.attributes) for device in found.devices)
-        self._counters[found.name] = found.counted
         return self._composed({found.key} if before is None else {before.key, found.key})
 
     def remove(self, name: str) -> set[PoolKey]:
         """The slice is gone. Returns the pools that are others now, or gone."""
-        self.bare.discard(name)
-        self._attributes.pop(name, None)
-        self._counters.pop(name, None)
         found = self._slices.pop(name, None)
         return self._composed({found.key}) if found is not None else set()
 

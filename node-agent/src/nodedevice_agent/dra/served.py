@@ -188,7 +188,8 @@ class ServedByDrivers:
         key = self._keys.pop(name, None)
         if key is not None:
             if key not in self.pools:
-                self._forget_pool(key)
+                for known in (self.names, self._shown, self._gone_at, self._late_at):
+                    known.pop(key, None)
             self.on_forgotten()
         return True
 
@@ -274,8 +275,10 @@ class ServedByDrivers:
             return self._make_room(name, now)
         resource.use.holders.clear()
         resource.use.holders.update(dict.fromkeys(held_devices(rows), ""))
-        if resource.presence.lost_to is None:
-            self._follow_state(key, resource)
+        if resource.presence.lost_to is None and key in self._shown:
+            resource.presence.state = EndpointState.RUNNING
+        elif resource.presence.lost_to is None and key not in self._gone_at:
+            resource.expire()
         return (resource.name,)
 
     def _follow_times(self, key: PoolKey, pool: Pool | None, now: float) -> None:
@@ -331,13 +334,3 @@ class ServedByDrivers:
         self._next_exchange = now + EXCHANGE_SECONDS
         self.resources[loser].displaced(name)
         return (loser,)
-
-    def _follow_state(self, key: PoolKey, resource: Resource) -> None:
-        if key in self._shown:
-            resource.presence.state = EndpointState.RUNNING
-        elif key not in self._gone_at:
-            resource.expire()
-
-    def _forget_pool(self, key: PoolKey) -> None:
-        for known in (self.names, self._shown, self._gone_at, self._late_at):
-            known.pop(key, None)

@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from nodedevice_common.pacing import TokenBucket, jittered
@@ -21,7 +21,7 @@ from nodedevice_kube.list_watch import CATCH_UP_SECONDS, ListWatch, Policy, Requ
 
 from nodedevice_agent import metrics
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.initial_lists import LIST, WATCH, Turn, Turns
+from nodedevice_agent.kube.initial_lists import LIST, WATCH, Turns
 from nodedevice_agent.kube.responses import KNOWN, LATER, KubeMetadata, KubeObject, Reading
 from nodedevice_agent.kube.retries import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, log_failure, pause_seconds
 from nodedevice_agent.kube.update_pace import UpdatePace
@@ -100,12 +100,9 @@ class Watches:
 
     async def list_once(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str]:
         """The same as the client's, in turn with the first lists and watches. Raises ApiError."""
-        turn = await self.first.take(LIST)
-        metrics.WATCH_REQUESTS.labels("list").inc()
-        try:
+        with await self.first.take(LIST):
+            metrics.WATCH_REQUESTS.labels("list").inc()
             return await self.cluster.list(kind, fields)
-        finally:
-            turn.end()
 
     def stale(self) -> frozenset[str]:
         """Names of the watches over which the API server has sent nothing for too long."""
@@ -173,16 +170,13 @@ class WatchLoop(Reading, Generic[R]):
         state, clock = self.state, self._watches.clock
         if state.next(clock()) is Request.LIST:
             await self._list()
-        turn = await self._turn(WATCH)
-        self._is_first = False
-        try:
+        with await self._turn(WATCH) as turn:
+            self._is_first = False
             seconds = round(jittered(WATCH_SECONDS, _SPREAD, random.random()))
             async with self._cluster.watch(self._kind, self._fields, state.version, seconds, self) as events:
-                turn.end()
+                turn.close()
                 state.opened(clock())
                 await self._follow(events)
-        finally:
-            turn.end()
         if not state.ended(clock()):
             self._log(Unavailable("watching", self._kind.__name__, "the API server ended the watch at once"))
 
@@ -203,13 +197,9 @@ class WatchLoop(Reading, Generic[R]):
                 task.cancel()
 
     async def _list(self) -> None:
-        turn = await self._turn(LIST)
-        known_version = self._handler.known_version
-        objects: list[Any]
-        try:
+        with await self._turn(LIST):
+            known_version = self._handler.known_version
             objects, version = await self._cluster.list(self._kind, self._fields, self.keep)
-        finally:
-            turn.end()
         self._watches.was_read(self._kind, version)
         is_restored = bool(version) and self.state.listed(version, self._watches.clock(), known_version)
         if is_restored:
@@ -242,9 +232,9 @@ class WatchLoop(Reading, Generic[R]):
         await self._turn(LIST)
         return await self._cluster.catch_up(self._kind, self._fields)
 
-    async def _turn(self, request: int) -> Turn:
+    async def _turn(self, request: int) -> ExitStack:
         """Wait until that request may be sent. request: LIST or WATCH."""
-        turn = Turn()
+        turn = ExitStack()
         if not self._is_first:
             await asyncio.sleep(self._watches.reserve(is_urgent=self._is_urgent))
         elif not self._is_urgent:
@@ -256,23 +246,19 @@ class WatchLoop(Reading, Generic[R]):
         uid = _uid(found)
         if event == "BOOKMARK":
             return
-        if event == KNOWN:
-            self._known[uid] = found.metadata.resourceVersion
-            return
-        if event == LATER:
-            self._known[uid] = found.metadata.resourceVersion
-            self._outdated[uid] = found.metadata
-            self._has_outdated.set()
-            return
-        self._outdated.pop(uid, None)
         if event == "DELETED":
-            self._known.pop(uid, None)
-            self._handled.pop(uid, None)
+            for known in (self._known, self._handled, self._outdated):
+                known.pop(uid, None)
             if self._pace is not None:
                 self._pace.forget(uid)
             self._handler.deleted(found)
-        else:
-            self._known[uid] = found.metadata.resourceVersion
+            return
+        self._known[uid] = found.metadata.resourceVersion
+        if event == LATER:
+            self._outdated[uid] = found.metadata
+            self._has_outdated.set()
+        elif event != KNOWN:
+            self._outdated.pop(uid, None)
             self._updated(uid, found)
 
     # -- reading one object ----------------------------------------------------------------------------------------------
@@ -307,11 +293,8 @@ class WatchLoop(Reading, Generic[R]):
         fields = {**self._fields, "metadata.name": metadata.name}
         if metadata.namespace:
             fields["metadata.namespace"] = metadata.namespace
-        turn = await self._turn(LIST)
-        try:
+        with await self._turn(LIST):
             objects, _ = await self._cluster.list(self._kind, fields, self.keep)
-        finally:
-            turn.end()
         for found in objects:
             # the watch may have brought a newer version meanwhile, or a deletion
             version = number(found.metadata.resourceVersion or "")

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -40,20 +39,14 @@ def log_failure(event: str, error: ApiError, **fields: str) -> bool:
 
 
 async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
-    """Call `once` until it does not raise ApiError, with growing pauses. Returns its result. but: an error to raise.
-
-    The pause is reset after a success longer than the longest pause.
-    """
+    """Call `once` until it does not raise ApiError, with growing pauses. Returns its result. but: an error to raise."""
     failures, is_logged = 0, False
     while True:
-        started = time.monotonic()
+        failures += 1
         try:
             return await once()
         except but:
             raise
         except ApiError as exc:
-            if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
-                failures, is_logged = 0, False
-            failures += 1
             is_logged = is_logged or log_failure("API request failed; retrying", exc)
             await asyncio.sleep(pause_seconds(failures, exc))

@@ -1,7 +1,7 @@
 """Watches NodeDeviceConfigs and the labels of the agent's own Node, and applies the resulting built-in plugins.
 
-Keeps the last state in the state directory: a node that starts without an API server still has its plugins. Without a kept state,
-the start waits for the first lists, but only for a moment.
+Keeps the last state in the state directory: a node that starts without an API server still has its plugins. Without it, the
+start waits a moment for the first lists.
 """
 
 import asyncio
@@ -47,13 +47,11 @@ class _Stored(msgspec.Struct):
 
 
 class ConfigWatch:
-    """run() until cancelled.
+    """run() until cancelled. base: the plugins of the agent's file.
 
-    base: the plugins of the agent's file. apply: called with the node's plugins at first and at each change.
-    publish: called with the report about the configurations that select the node, and whether the node refuses one, at each
-    change.
-    labels_are: called with the Node's labels at each change, and at first with the kept ones.
-    without: groups of device files without a device, which are in the report.
+    apply: called with the node's plugins at first and at each change. publish: called with the report about the configurations that
+    select the node, and whether the node refuses one, at each change. labels_are: called with the Node's labels at each change, and
+    at first with the kept ones. without: groups of device files without a device, which are in the report.
     """
 
     def __init__(

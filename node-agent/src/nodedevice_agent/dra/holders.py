@@ -1,7 +1,6 @@
 """Tracks the holders of DRA devices on this node, from the kubelet's pod resources, the API's pods and their claims.
 
-A pod with claims is read again from the kubelet when it gets a sandbox, and when it has ended. Another reader reads the claims;
-without it, their fields are absent.
+A pod with claims is read again from the kubelet when it gets a sandbox, and when it has ended.
 """
 
 import asyncio
@@ -38,12 +37,9 @@ Wanted = Mapping[ClaimName, tuple[frozenset[str], frozenset[DeviceKey]]]
 
 
 class Holders(Subscriber, PoolHolders):
-    """The holders of DRA devices.
+    """run() until cancelled: it shows changes too large for one turn of the event loop.
 
-    run() until cancelled: it shows changes too large for one turn of the event loop.
-
-    wake: makes the reader ask now. on_known: called once the holders are known. on_changed: called with each pool if of()
-    changed.
+    wake: makes the reader ask now. on_known: called once the holders are known. on_changed: with each pool if of() changed.
     """
 
     def __init__(self, claims: "ClaimReader", wake: Callable[[], None]) -> None:
@@ -76,7 +72,6 @@ class Holders(Subscriber, PoolHolders):
     # -- pods ---------------------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, pods: Iterable[Pod]) -> None:
-        """The complete list of this node's pods."""
         found = {pod.uid: pod for pod in pods}
         before = self._pods or {}
         gone = [pod for uid, pod in {**before, **self._ended}.items() if uid not in found]
@@ -86,7 +81,6 @@ class Holders(Subscriber, PoolHolders):
         self._decide()
 
     def pod_seen(self, pod: Pod) -> None:
-        """New or changed."""
         if self._pods is None:
             return
         before = self._pods.get(pod.uid)
@@ -100,7 +94,6 @@ class Holders(Subscriber, PoolHolders):
             self._decide_for(pod)
 
     def pod_gone(self, pod_uid: str) -> None:
-        """The API has it no more."""
         pod = (self._pods or {}).pop(pod_uid, None) or self._ended.get(pod_uid)
         if pod is not None:
             self._end(pod)
@@ -153,7 +146,6 @@ class Holders(Subscriber, PoolHolders):
         self._show()
 
     def _show(self) -> None:
-        """Show the current pods and rows."""
         if self._rows is None or self._pods is None:
             return
         if len(self._rows) > _SHOWN_AT_ONCE:

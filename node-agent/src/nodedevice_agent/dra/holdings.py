@@ -96,9 +96,9 @@ def device_key(row: ClaimRow) -> DeviceKey:
 
 
 def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> list[Held]:
-    """Sorted by pod UID, container and claim. pods: by name, the unfinished one first. A row without a pod in the API is left out.
+    """Sorted by pod UID, container and claim. pods: by name, the unfinished one first.
 
-    If two pods have one name, the pod that uses the claim counts.
+    A row without a pod in the API is left out. If two pods have one name, the pod that uses the claim counts.
     """
     found: dict[tuple[PodName, str, str], list[ClaimRow]] = {}
     for row in rows:
@@ -116,9 +116,9 @@ def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> 
 def holdings(
     found: Iterable[Held], read: Read, ended: Collection[str]
 ) -> Generator[None, None, dict[PoolKey, PoolHoldings]]:
-    """Holdings by pool.
+    """Holdings by pool. Yields for each device.
 
-    found: sorted by pod UID, container and claim. ended: UIDs of pods that have ended, by the API. Yields for each device.
+    found: sorted by pod UID, container and claim. ended: UIDs of pods that have ended, by the API.
     """
     allocations: dict[PoolKey, list[AllocationStatus]] = {}
     unhealthy: dict[PoolKey, dict[str, str]] = {}

@@ -40,10 +40,7 @@ def domain(driver: str) -> str:
 
 
 def resource_name(node_name: str, driver: str, pool: str, is_taken: Callable[[str], bool]) -> str:
-    """Return the resource name of a pool; stable for the same arguments, also after a restart.
-
-    is_taken: whether another pool or another allocator has a name.
-    """
+    """Stable for the same arguments, also after a restart. is_taken: whether another pool or allocator has a name."""
     prefix, shown = domain(driver), _without_node(node_name, pool)
     name = f"{prefix}/{shown}"
     if extended_resources.NAME.fullmatch(shown) and not is_taken(name):

@@ -1,8 +1,7 @@
 """Watches the ResourceSlices of this node, and publishes each changed pool. It never writes slices.
 
-A driver may publish very fast. Only the latest version of a slice is decoded: a few times at once, then once a second. Slices
-are decoded one at a time, so that the event loop is never blocked for long. If the API server lacks the kind, the agent rarely
-retries.
+A driver may publish very fast. Only the latest version of a slice is decoded: a few times at once, then once a second, in a turn
+of its own. If the API server lacks the kind, the agent rarely retries.
 """
 
 import asyncio
@@ -141,7 +140,6 @@ class DriverObserver:
     # -- the watch ------------------------------------------------------------------------------------------------------------
 
     def synced(self, objects: list[ResourceSliceObject], version: int) -> None:
-        """The complete list of this node."""
         self._all_are(objects)
 
     def _all_are(self, objects: Collection[ResourceSliceObject]) -> None:
@@ -251,11 +249,9 @@ class DriverObserver:
     # -- for others -------------------------------------------------------------------------------------------------------------
 
     def held_known(self) -> None:
-        """The devices of containers are known from now on."""
         self._changed_by_others(self.served.held_known(self._now()))
 
     def held_changed(self, key: PoolKey) -> None:
-        """The devices of that pool in containers changed, or their health."""
         self._changed_by_others(self.served.held_changed(key, self._now()))
 
     def displace(self, resource_names: Collection[str], by: str) -> None:

@@ -34,10 +34,9 @@ class Pool(Struct, frozen=True):
     """A pool with the devices of its last complete generation, or of the existing slices before the first one.
 
     devices: by name, in order. omitted: the number of devices beyond the limit of a slice. missing, surplus: slices of the
-    newest generation, compared with its own count.
+    newest generation, compared with its own count. shared: the amount of each counter of each shared set.
     twice: devices in two slices. uncounted: consumed counters that no slice has, and sets in two slices.
     unread: slices with unknown devices; problem: why, for the first slice. Each lists the first few.
-    shared: the amount of each counter of each shared set.
     """
 
     driver: str
@@ -95,12 +94,10 @@ class Pools:
         return own < most and len(self._slices) < MAX_SLICES_IN_ALL
 
     def has_room_for_attributes(self, name: str) -> bool:
-        """Whether the attributes of that slice fit the bound."""
         others = (found.attribute_count for found in self._slices.values() if found.name != name)
         return sum(others) < MAX_ATTRIBUTES
 
     def has_room_for_counters(self, found: Slice) -> bool:
-        """Whether the counters of that slice fit the bound."""
         others = (other.counted for other in self._slices.values() if other.name != found.name)
         return not found.counted or sum(others) + found.counted <= MAX_COUNTERS
 
@@ -116,7 +113,7 @@ class Pools:
         return self._composed({found.key} if before is None else {before.key, found.key})
 
     def remove(self, name: str) -> set[PoolKey]:
-        """The slice is gone. Returns the pools that are others now, or gone."""
+        """The slice is gone. Returns the changed pools."""
         found = self._slices.pop(name, None)
         return self._composed({found.key}) if found is not None else set()
 
@@ -125,7 +122,6 @@ class Pools:
         self._former.pop(key, None)
 
     def names(self) -> set[str]:
-        """The names of all known slices."""
         return {*self._slices}
 
     def _composed(self, keys: Iterable[PoolKey]) -> set[PoolKey]:

@@ -1,8 +1,7 @@
 """Shows the pools of DRA drivers on this node as NodeDevices: chooses the pools, their names and their status.
 
-Each pool is a resource of the node, with a place among the names, a state, and its held devices. The state follows the pool's
-slices. A kubelet that starts deletes all slices of its node, and the drivers publish them again. So a pool without slices is
-gone only after a delay, and an incomplete pool is reported only after a longer one.
+A kubelet that starts deletes all slices of its node, and the drivers publish them again. So a pool without slices is gone only
+after a delay, and an incomplete pool is reported only after a longer one.
 """
 
 import asyncio
@@ -58,9 +57,8 @@ class PoolHolders:
 
 
 class ServedByDrivers:
-    """A source of the Publisher.
+    """A source of the Publisher. is_taken: whether another allocator has a name. known: the names of pools before the start.
 
-    is_taken: whether another allocator has a name. known: the names of pools before the start.
     is_off: whether observation of drivers is off; then pools have no slices, and their NodeDevices are deleted.
     """
 
@@ -318,9 +316,9 @@ class ServedByDrivers:
         return resource
 
     def _make_room(self, name: str, now: float) -> Collection[str]:
-        """Free a place: end the newest unused pool of the driver with the most names, like the registration of a plugin.
+        """End the newest unused pool of the driver with the most names, like the registration of a plugin. Returns its name.
 
-        One at a time, and at most one a minute: its NodeDevice must be deleted first. Returns the name of that pool.
+        One at a time, and at most one a minute: its NodeDevice must be deleted first.
         """
         is_awaited = any(resource.presence.lost_to is not None for resource in self.resources.values())
         if is_awaited or now < self._next_exchange:

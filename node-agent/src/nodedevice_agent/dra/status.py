@@ -20,7 +20,7 @@ from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, MAX_UNHEALTHY_NAMED, DeviceView, Snapshot
 from nodedevice_agent.dra.devices import Device, PoolKey
 from nodedevice_agent.dra.pools import MAX_NAMED, Pool
-from nodedevice_agent.kube.conditions import ConditionValue, place_taken
+from nodedevice_agent.kube.conditions import ConditionValue, healthy_by_count, place_taken
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
 
 # the CRD's bound for one device
@@ -43,8 +43,7 @@ class Offered(Struct, frozen=True):
     """The state of one pool. pool: None if it has no slices. unhealthy: the reason by held device.
 
     is_late: whether the pool has been incomplete for longer than an update takes. lost_to: see Resource. cordons: IDs in the
-    spec.
-    has_rules: whether the API server serves DeviceTaintRules in a stable version. is_off: observation of drivers is off.
+    spec. has_rules: whether the API server serves DeviceTaintRules in a stable version. is_off: observation of drivers is off.
     """
 
     key: PoolKey
@@ -323,10 +322,4 @@ def _healthy(found: Offered, now: Snapshot) -> ConditionValue:
         )
     if not now.total:
         return "False", Reason.NO_DEVICES, "the driver's ResourceSlices list no devices"
-    unhealthy = now.total - now.healthy
-    if not unhealthy:
-        return "True", Reason.ALL_HEALTHY, f"all {now.total} devices are healthy"
-    named = ", ".join(f"{device.id} ({device.reason})" for device in now.unhealthy)
-    more = ", …" if unhealthy > len(now.unhealthy) else ""
-    reason = Reason.SOME_UNHEALTHY if now.healthy else Reason.NONE_HEALTHY
-    return "False", reason, f"{unhealthy} of {now.total} devices are unhealthy: {named}{more}"
+    return healthy_by_count(now)

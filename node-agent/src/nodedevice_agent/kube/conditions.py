@@ -1,6 +1,6 @@
 """Derives the conditions that the agent sets on a NodeDevice from a snapshot. Pure.
 
-A condition's time stamp is the time of its last change of status, so it is copied from the observed status until then.
+A condition's time stamp is the time of its last change of status: until then it is copied from the observed status.
 """
 
 from collections.abc import Mapping
@@ -63,8 +63,8 @@ def of_snapshot(
 def with_times(before: NodeDeviceStatus, wall_time: str, values: Mapping[str, ConditionValue]) -> list[ConditionStatus]:
     """Conditions for the status. before: the observed status. wall_time: RFC 3339, whole seconds."""
     earlier = {c.type: c for c in before.conditions}
-    found = ((kind, values[kind]) for kind in AGENT_CONDITIONS if kind in values)
-    return [_condition(kind, *value, earlier.get(kind), wall_time) for kind, value in found]
+    kinds = (kind for kind in AGENT_CONDITIONS if kind in values)
+    return [_condition(kind, *values[kind], earlier.get(kind), wall_time) for kind in kinds]
 
 
 def condition_of(status: NodeDeviceStatus, kind: str) -> ConditionValue | None:
@@ -147,6 +147,11 @@ def _healthy(now: Snapshot) -> ConditionValue:
     if not now.is_live:
         message = f"no device plugin is connected: none of {now.total} devices counts as healthy"
         return "False", Reason.NONE_HEALTHY, message
+    return healthy_by_count(now)
+
+
+def healthy_by_count(now: Snapshot) -> ConditionValue:
+    """The condition Healthy of a resource that is served and has devices."""
     noun = "devices" if now.part_rules is None else "parts"
     shown = [f"{device.id} ({device.reason})" for device in now.unhealthy]
     unhealthy = now.total - now.healthy

@@ -1,7 +1,5 @@
 """Lists and watches for the agent: one request per watch, with a pause after each useless one. All watches share a budget.
 
-The first list and watch of each object have a budget of their own.
-
 A watch that ended in order continues from the last version; any other end leads to a list, which finds missed changes. So an
 agent behind a proxy that blocks watches still sees changes, half a minute late at most.
 """
@@ -49,10 +47,7 @@ class EventHandler(Protocol[R_contra]):
         """The highest resource version in a response to a write; 0 before the first write."""
 
     def synced(self, objects: list[Any], version: int) -> None:
-        """Replace all objects by a complete list: at the start, after each break of the watch, and from time to time.
-
-        version: state from versions up to this one is void.
-        """
+        """Replace all objects by a complete list. version: state from versions up to this one is void."""
 
     def updated(self, found: R_contra) -> None:
         """An object that was added or modified."""
@@ -85,7 +80,7 @@ class Watches:
         is_urgent: bool = False,
         keep: Callable[[R], Any] | None = None,
     ) -> None:
-        """List and watch until cancelled. name: for `stale`. fields: the field selector, such as the name of the Node.
+        """List and watch until cancelled. name: for `stale`. fields: the field selector.
 
         is_urgent: use a separate budget. keep: reduces each object before the handler gets it; the result has metadata. With
         `keep`, an object that changes without end is decoded at a limited pace (update_pace).
@@ -307,10 +302,7 @@ class WatchLoop(Reading, Generic[R]):
         self._handler.updated(found)
 
     def _log(self, error: ApiError) -> None:
-        """Log once until a watch succeeds.
-
-        Skips usual failures: silence of a quiet kind, and a version that is too old for the first time.
-        """
+        """Log once until a watch succeeds, but not silence of a quiet kind, nor the first version that is too old."""
         is_usual = self.state.is_doubtful or (isinstance(error, Gone) and self.state.failures == 1)
         if not is_usual:
             self._is_logged = self._is_logged or log_failure("API request failed; retrying", error)

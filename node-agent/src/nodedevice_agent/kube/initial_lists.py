@@ -1,7 +1,7 @@
 """Limits the first list and watch of each object: few at a time, within a budget.
 
-An agent that starts asks for hundreds of objects at once, and an update starts agents by the hundred. A slow API server gets
-fewer requests. The newest request comes first: a plugin that has just registered waits for it, older ones do not.
+An agent that starts asks for hundreds of objects at once, and an update starts agents by the hundred. The newest request comes
+first: a plugin that has just registered waits for it.
 """
 
 import asyncio

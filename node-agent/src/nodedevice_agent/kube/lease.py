@@ -1,13 +1,11 @@
 """The agent's heartbeat: a Lease named as the node, in the agents' namespace, renewed every 20 seconds give or take a tenth.
 
-Written with PUT and the last resource version: one request a renewal. The Node owns it, so that both are deleted together:
-otherwise Leases of deleted nodes would pile up where nodes come and go by the hundred. An unreachable API server is not an
-error here: the operator sees the Lease expire. Annotations have the recent rejected registrations and the state of the node's
-configurations. A label marks a refused configuration, so that the operator can watch only such Leases.
+Written with PUT and the last resource version: one request a renewal. The Node owns it, so that both are deleted together. An
+unreachable API server is not an error here: the operator sees the Lease expire. Annotations have the recent rejected
+registrations and the state of the node's configurations; a label marks a refused configuration, for the operator's watch.
 
-The holder is one process of one state directory. A process of the same directory takes the Lease over at once, as its
-predecessor has ended: the directory is locked. Another process waits until the Lease has expired by its own clock. The holder
-stops when another process holds the Lease.
+The holder is one process of one state directory, which is locked: a process of the same directory takes the Lease over at once.
+Another process waits until the Lease has expired by its own clock. The holder stops when another process holds the Lease.
 """
 
 import asyncio
@@ -93,8 +91,7 @@ class LeaseKeeper:
     async def acquire(self) -> None:
         """Wait while another agent holds the Lease.
 
-        Returns without the Lease if the API server does not respond at the start: run() retries, and stops if it finds another
-        holder.
+        Returns without the Lease if the API server does not respond at the start: run() retries.
         """
         held: LeaseHeld | None = None
         while True:

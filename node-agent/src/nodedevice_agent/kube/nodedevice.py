@@ -1,9 +1,8 @@
 """One NodeDevice object: publishes its resource's status in it, and reads the administrator's cordons from it.
 
-An object is watched by its name (the API server indexes names, not fields), or visited now and then (parked.py). Its observed
-status is compared with the desired one before a write, so that a restart writes nothing and an edit by another client is undone.
-The first change is written immediately; more changes within the pause are written together. A failed write is retried with growing
-pauses, and immediately once the watch is connected again or the object was deleted.
+An object is watched by its name (the API server indexes names, not fields), or visited now and then (parked.py). A status that
+equals the observed one is not written: a restart writes nothing, and an edit by another client is undone. Changes within a pause
+are written together. A failed write is retried with growing pauses, and immediately once the API server responds again.
 """
 
 import asyncio
@@ -234,10 +233,7 @@ class NodeDeviceSync:
             return await self._send(made.status)
 
     async def _made(self) -> "_Made | None":
-        """Make the status to write; None if the published one stays, or after the stop.
-
-        A long status is made in a thread; only the resource is read in the event loop.
-        """
+        """Make the status to write, a long one in a thread; None if the published one stays, or after the stop."""
         await self._source.saved()
         if self._stopped.is_set():
             return None

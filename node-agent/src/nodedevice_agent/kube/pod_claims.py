@@ -123,10 +123,16 @@ def _are_prepared(status: ClaimsInStatus) -> bool:
 
 def _unhealthy(names: Mapping[str, str], status: ClaimsInStatus) -> Iterator[UnhealthyDevice]:
     """Never of extended resources: the kubelet reports the health of claims that a container names. On since 1.36."""
+    for container, resource, device in unhealthy(status):
+        claim = names.get(_base(resource.removeprefix(OF_CLAIM)))
+        if claim and resource.startswith(OF_CLAIM):
+            yield UnhealthyDevice(container, claim, device.resourceID, shown(device.message or ""))
+
+
+def unhealthy(status: ClaimsInStatus) -> Iterator[tuple[str, str, ResourceHealth]]:
+    """Container, name of the resource or claim, and unhealthy device. Source: KEP-4680, on since 1.36."""
     for container in status.containerStatuses or ():
         for resource in container.allocatedResourcesStatus or ():
-            claim = names.get(_base(resource.name.removeprefix(OF_CLAIM)))
-            if claim and resource.name.startswith(OF_CLAIM):
-                for device in resource.resources or ():
-                    if device.health == "Unhealthy":
-                        yield UnhealthyDevice(container.name, claim, device.resourceID, shown(device.message or ""))
+            for device in resource.resources or ():
+                if device.health == "Unhealthy":
+                    yield container.name, resource.name, device

@@ -1,12 +1,11 @@
 """Decodes pods, and keeps only the fields that the device manager needs, within bounds.
 
-These are extended resources in limits, the kind of each container, phase and deletion. A container that requests devices also
-keeps the settings that a device plugin must not override, and the kubelet's report on its devices. Lists of a container are
-decoded one by one, so that no step takes long. Pure but for the log.
+A container that requests devices also keeps the settings that a device plugin must not override, and the kubelet's report on its
+devices. Lists of a container are decoded one by one, so that no step takes long. Pure but for the log.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Final, TypeVar
@@ -31,7 +30,14 @@ from nodedevice_agent.devicemanager.pods import (
     Pod,
 )
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, CONFIG_MIRROR, is_config_hash
-from nodedevice_agent.kube.pod_claims import OF_CLAIM, ClaimsInStatus, ContainerClaim, PodResourceClaim, claims_of_pod
+from nodedevice_agent.kube.pod_claims import (
+    OF_CLAIM,
+    ClaimsInStatus,
+    ContainerClaim,
+    PodResourceClaim,
+    claims_of_pod,
+    unhealthy,
+)
 from nodedevice_agent.kube.responses import KubeMetadata, KubeObject
 
 log = logging.getLogger(__name__)
@@ -173,13 +179,18 @@ def from_api(pod: PodObject) -> Pod:
     specs = (*(pod.spec.initContainers or ()), *pod.spec.containers)
     using = [(spec.name, spec.resources.claims) for spec in specs if spec.resources.claims]
     annotations, has_requests = meta.annotations or {}, any(c.limits for c in containers)
+    sick = (
+        (name, shown_id(device.resourceID))
+        for _, name, device in unhealthy(pod.status)
+        if not name.startswith(OF_CLAIM)
+    )
     return replace(
         known,
         containers=containers,
-        annotations=_own_annotations(pod) if has_requests else {},
+        annotations=_for_plugins(annotations) if has_requests else {},
         # one character more is enough to see that it is too long
         assigned_parts=annotations.get(ASSIGNED_PARTS_ANNOTATION, "")[: MAX_CHARACTERS + 1] if has_requests else "",
-        unhealthy=frozenset(islice(_unhealthy(pod.status), _MAX_UNHEALTHY)) if has_requests else frozenset(),
+        unhealthy=frozenset(islice(sick, _MAX_UNHEALTHY)) if has_requests else frozenset(),
         claims=claims_of_pod(pod.spec.resourceClaims or (), using, pod.status),
     )
 
@@ -218,31 +229,18 @@ def _limits(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]]) -> dict[s
     return limits
 
 
-def _unhealthy(status: ClaimsInStatus) -> Iterator[tuple[str, str]]:
-    """The kubelet counts a forgotten device as healthy. Source: KEP-4680, on since 1.36."""
-    for container in status.containerStatuses or ():
-        for resource in container.allocatedResourcesStatus or ():
-            for device in resource.resources or ():
-                if device.health == "Unhealthy" and not resource.name.startswith(OF_CLAIM):
-                    yield resource.name, shown_id(device.resourceID)
-
-
-def _own_annotations(pod: PodObject) -> dict[str, str]:
+def _for_plugins(annotations: Mapping[str, str]) -> dict[str, str]:
     """Annotations in nodedevice.io/, which are for device plugins."""
-    found = sorted((pod.metadata.annotations or {}).items())
-    ours = [(name, value[:_MAX_ANNOTATION]) for name, value in found if _is_for_plugins(name)]
-    return dict(ours[:_MAX_ANNOTATIONS])
-
-
-def _is_for_plugins(annotation: str) -> bool:
-    return annotation.startswith(f"{GROUP}/") and annotation != ASSIGNED_PARTS_ANNOTATION
+    names = sorted(annotations.keys() - {ASSIGNED_PARTS_ANNOTATION})
+    ours = [name for name in names if name.startswith(f"{GROUP}/")][:_MAX_ANNOTATIONS]
+    return {name: annotations[name][:_MAX_ANNOTATION] for name in ours}
 
 
 def _config_hash(pod: PodObject) -> str:
     """The UID of the static pod that this pod claims to mirror; empty for all others."""
     annotations = pod.metadata.annotations or {}
-    found = annotations.get(CONFIG_HASH, "") if CONFIG_MIRROR in annotations else ""
-    return found if is_config_hash(found) else ""
+    uid = annotations.get(CONFIG_HASH, "") if CONFIG_MIRROR in annotations else ""
+    return uid if is_config_hash(uid) else ""
 
 
 class _Settings:

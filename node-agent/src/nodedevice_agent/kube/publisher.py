@@ -39,8 +39,7 @@ _MOST_NAMED = 3
 class OfferedTwice(Protocol):
     """Which devices two resources of this node offer. is_known: False until all sources were compared.
 
-    conditions: status, reason and message by resource name. is_changed: set when a resource's devices or allocations may have
-    changed.
+    conditions: by resource name. is_changed: set when a resource's devices or allocations may have changed.
     """
 
     is_known: bool
@@ -49,9 +48,8 @@ class OfferedTwice(Protocol):
 
 
 class Publisher:
-    """Keeps the NodeDevice objects of one node.
+    """Keeps the NodeDevice objects of one node. start() once the plugin host and the delivery exist: both publish through this.
 
-    start() once the plugin host and the delivery exist; both publish through this, so it is made before them.
     notes: a problem of the start that the condition Registered shows, such as an unreadable checkpoint.
     """
 
@@ -124,10 +122,7 @@ class Publisher:
             found.touch()
 
     def forget(self, resource_name: str) -> bool:
-        """Called when the object does not exist.
-
-        Forgets a resource whose plugin is gone and that no pod needs; returns whether it did.
-        """
+        """Forget a resource without an object whose plugin is gone and that no pod needs. Returns whether it did."""
         was_known = resource_name in self._host.manager.resources
         if not self._host.manager.forget(resource_name):
             return False

@@ -89,10 +89,9 @@ class _Envelope(msgspec.Struct):
 
 
 async def read_list(chunks: AsyncIterator[bytes], kind: type[Any], add: Callable[[Any], object]) -> Page:
-    """Decode the objects of a page one by one as the text arrives, and call `add` with each.
+    """Decode the objects of a page one by one as the text arrives, and call `add` with each; in a thread if it is long.
 
-    `add` is called in a thread if the object is long. Besides the objects kept by `add`, one at most is in memory.
-    Raises Undecodable.
+    Besides the objects kept by `add`, one at most is in memory. Raises Undecodable.
     """
     items, octets = ListItems(MOST_OBJECT_BYTES), 0
     try:
@@ -188,11 +187,10 @@ EVERYTHING: Final = Reading()
 
 
 def watch_event(what: str, line: bytes, kind: type[KubeObject], reading: Reading = EVERYTHING) -> tuple[str, Any]:
-    """Decode a line of a watch into type and object.
+    """Decode a line of a watch into type and object. what: the plural of the kind, for errors.
 
-    LATER and KNOWN have metadata alone: the object is decoded later or not at all.
-
-    what: the plural of the kind, for errors. Raises Undecodable for an invalid line, ApiError for an error from the server.
+    LATER and KNOWN have metadata alone: the object is decoded later or not at all. BOOKMARK has a version alone.
+    Raises Undecodable for an invalid line, ApiError for an error from the server.
     """
     found = decode(line, _WatchEvent)
     if found.type == "ERROR":

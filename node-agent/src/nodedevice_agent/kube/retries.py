@@ -18,10 +18,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 
 def pause_seconds(failures: int, error: ApiError | None = None) -> float:
-    """0.5 to 30 seconds, growing, and as long at least as the API server asks for.
-
-    Random, so that the agents of a fleet do not retry in step.
-    """
+    """0.5 to 30 seconds, growing, random, and as long at least as the API server asks for."""
     pause = spread_pause(failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, random.random())
     return max(pause, error.retry_after_seconds if error is not None else 0.0)
 

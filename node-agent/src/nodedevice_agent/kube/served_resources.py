@@ -1,5 +1,4 @@
-"""NodeDevices of resources that the kubelet or DRA drivers allocate on this node: the interface of a source, and the kubelet's
-source.
+"""NodeDevices of resources that the kubelet or DRA drivers allocate here: the interface of a source, and the kubelet's source.
 
 The agent only shows them. A name that a plugin serves here belongs to the agent, even if a source has it. A name that moves
 from one source to another keeps its object.
@@ -63,7 +62,7 @@ class Source(Protocol):
     def status_maker(
         self, resource_name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
     ) -> StatusMaker | None:
-        """The maker of the status that replaces the observed one; None if the published one stays. now: monotonic seconds."""
+        """The maker of the status that replaces the observed one; None if that stays. now: monotonic seconds."""
 
 
 class Served(Protocol):
@@ -103,7 +102,6 @@ class ServedStatus:
         return self._served.resources
 
     def has(self, resource_name: str) -> bool:
-        """Whether the kubelet serves it, and no plugin does here."""
         is_here = resource_name in self._served.resources and not self._manager.is_recovering
         own = self._manager.resources.get(resource_name)
         if is_here and own is not None:
@@ -128,7 +126,6 @@ class ServedStatus:
         self._cordons[resource_name] = device_ids
 
     def forget(self, resource_name: str) -> bool:
-        """Whether the kubelet no longer has the resource, and no pod holds or requests it."""
         if not self._served.forget(resource_name):
             return False
         self._names.discard(resource_name)

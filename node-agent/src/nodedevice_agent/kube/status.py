@@ -1,10 +1,9 @@
-"""Encodes the agent's part of a NodeDevice's status from a snapshot and the time stamps of the observed status; decodes these.
+"""Encodes the agent's part of a NodeDevice's status from a snapshot and the time stamps of the observed status.
 
 A time stamp is the time of the last change, so it is copied from the observed status while its entry is the same. Equal state
-therefore gives an equal status, also after a restart, and nothing is written. The time of an allocation comes from the
-checkpoint, because the observed status may be deleted; without one it is copied. Malformed parts of an observed status count as
-absent, and are overwritten. Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated and count the
-omitted entries.
+gives an equal status, also after a restart, and nothing is written. The time of an allocation comes from the checkpoint, because
+the observed status may be deleted; without one it is copied. Malformed parts of an observed status count as absent. Bounds are
+the CRD's: above them the numbers stay exact, and lists are truncated and count the omitted entries.
 """
 
 import json
@@ -69,16 +68,15 @@ def node_device_status(
 ) -> NodeDeviceStatus:
     """Every field of status that the agent owns.
 
+    before: the observed status, with any owner's fields. wall_time: RFC 3339, whole seconds.
     delivery: DELIVERY_*; empty if neither the agent nor the kubelet delivers.
-    before: the observed status (with any owner's fields; empty if the object does not exist). wall_time: RFC 3339, whole
-    seconds.
     unsaved: why the agent's checkpoint cannot be written now; empty while it can.
     notes: a problem that an administrator should know of, such as an unreadable checkpoint.
-    registered: status, reason and message of the condition without a problem; None: from the plugin.
-    injectable: the same, from the backend; None if the agent does not inject.
+    registered: the condition without a problem; None: from the plugin.
+    injectable: the condition, from the backend; None if the agent does not inject.
     is_watch_stale: whether the API server is silent over the watch of the node's pods, or of this NodeDevice.
     rows: the sorted allocations to show, if not the snapshot's.
-    conditions: by type, status, reason and message of conditions that are not the snapshot's.
+    conditions: by type, conditions that are not the snapshot's.
     """
     devices, omitted = _devices(now, before, wall_time)
     earlier = _by_container(before.allocations)

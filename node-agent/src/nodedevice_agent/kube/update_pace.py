@@ -1,7 +1,7 @@
 """Limits how often a watch decodes an object that changes without end. Pure: times are monotonic seconds.
 
-A writer may change a large object as often as the API server accepts it, and each decoding costs the agent tens of
-milliseconds. A few versions of each object are decoded at once; after that a periodic request reads the latest version.
+Decoding a large object takes tens of milliseconds. A few versions of each object are decoded at once; after that a periodic
+request reads the latest version.
 """
 
 from typing import Final
@@ -33,10 +33,8 @@ class UpdatePace:
         return True
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
         self._buckets.pop(uid, None)
 
     def forget_all_but(self, uids: frozenset[str]) -> None:
-        """The complete list."""
         for uid in self._buckets.keys() - uids:
             del self._buckets[uid]

@@ -30,13 +30,11 @@ MOST_DEVICES: Final = 4096
 
 
 class Offer(Struct, frozen=True):
-    """The devices of one NodeDevice.
+    """The devices of one NodeDevice, by ID. driver: the DRA driver.
 
     program: the process that offers them; it is never compared with itself. scope: an identity of two devices in one scope is
-    ignored. driver: the DRA driver.
-
-    devices: the source's list by ID. is_offered: whether a pod holds or can get the device. known: tokens by device ID. held:
-    devices that are held together, with tokens that each belong to one of them.
+    ignored. is_offered: whether a pod holds or can get the device. known: tokens by device ID.
+    held: devices that are held together, with tokens that each belong to one of them.
     """
 
     resource_name: str
@@ -52,10 +50,7 @@ class Offer(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """The devices that one NodeDevice shares with another. devices: sorted pairs, here and there; one of several IDs.
-
-    held_here, held_there, held_twice: the number held by pods.
-    """
+    """The devices that one NodeDevice shares with another: sorted pairs, here and there. held_*: the number held by pods."""
 
     other: Offer
     devices: tuple[tuple[DeviceIDs, DeviceIDs], ...]

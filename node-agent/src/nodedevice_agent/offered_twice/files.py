@@ -40,10 +40,9 @@ class Node(Struct, frozen=True):
     is_copy: bool = False
 
     def tokens(self, *, is_only: bool = False) -> Iterator[str]:
-        """The identities from the file; empty if all devices of a driver share it.
+        """The identities from the file; empty if all devices of a driver share it. is_only: its source offers no other file.
 
-        A file without a known real device identifies a device if its name has a number (/dev/vfio/12), or if its source offers
-        no other file (is_only).
+        A file without a known real device identifies a device if its name has a number (/dev/vfio/12), or if it is the only one.
         """
         path = self.target or self.path
         name = path.rpartition("/")[2]

@@ -1,7 +1,6 @@
 """The table of identities that each source provides, and its only reader. Pure.
 
-A row has a source, a kind of identity, whether it covers all devices or only held ones, and its reader. Two sources without a
-common kind cannot be compared.
+Two sources without a common kind of identity cannot be compared.
 """
 
 import re
@@ -59,8 +58,6 @@ def serial_of(vendor: str, serial: str) -> str | None:
 
 
 class Source(StrEnum):
-    """A source of devices."""
-
     KUBELET = "a device plugin of the kubelet"
     DRA = "a DRA driver"
     PLUGIN = "a device plugin that registers with the agent"
@@ -68,10 +65,9 @@ class Source(StrEnum):
 
 
 class Raw(Struct, frozen=True):
-    """A device of its source, or several that are held together.
+    """A device of its source, or several that are held together. nodes: device files. is_only: its source offers nothing else.
 
-    attributes: a driver's by qualified name, or a built-in plugin's. tokens: see nodedevice_agent/identity.py. nodes: device
-    files. is_only: whether its source offers nothing else. is_shared: several containers may hold it.
+    attributes: a driver's by qualified name, or a built-in plugin's. tokens: see identity.py. is_shared: by several containers.
     """
 
     id: str = ""

@@ -1,6 +1,5 @@
 """The PodResources service on a Unix socket: v1 and v1alpha1 side by side, for monitors such as GPU exporters.
 
-The content comes from view; here are the messages, the socket, the rate limit and the counters. Every call only reads.
 Source: kubelet pkg/kubelet/apis/podresources @ 1.37 (server_v1.go, server_v1alpha1.go, constants.go). Intended difference:
 after a start, List and Get return UNAVAILABLE until this node's pods are known; an empty list would be wrong.
 """

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from nodedevice_agent.dra.holdings import PoolHoldings
@@ -51,7 +52,9 @@ async def slices_of_drivers(folder: Path) -> AsyncIterator[None]:
     """A pool of as many slices as a driver may have, and others with a slice each; all at once, then each changes."""
     published: set[str] = set()
     served = ServedByDrivers(NODE, _Held(), lambda name: False, {})
-    observer = DriverObserver(cast(Watches, None), NODE, served, published.add, folder / "dra-pools.json")
+    observer = DriverObserver(
+        cast(Watches, SimpleNamespace(cluster=None)), NODE, served, published.add, folder / "dra-pools.json"
+    )
     first, second = _all(1), _all(2)
     working = asyncio.create_task(observer._work())
     yield

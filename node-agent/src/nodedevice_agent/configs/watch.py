@@ -47,12 +47,14 @@ class _Stored(msgspec.Struct):
 
 
 class ConfigWatch:
-    """run() until cancelled. base: the plugins of the agent's file.
+    """run() until cancelled; also the EventHandler of the watch of the Node. base: the plugins of the agent's file.
 
     apply: called with the node's plugins at first and at each change. publish: called with the report about the configurations that
     select the node, and whether the node refuses one, at each change. labels_are: called with the Node's labels at each change, and
     at first with the kept ones. without: groups of device files without a device, which are in the report.
     """
+
+    known_version = 0
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class ConfigWatch:
             await self._decide(self._stored)
         async with asyncio.TaskGroup() as tasks:
             node = {"metadata.name": self._node_name}
-            tasks.create_task(self._watches.follow("node", NodeMetadataObject, node, _NodeHandler(self._labels_are)))
+            tasks.create_task(self._watches.follow("node", NodeMetadataObject, node, self))
             tasks.create_task(self._follow_configs())
             if not has_stored:
                 with suppress(TimeoutError):
@@ -111,7 +113,12 @@ class ConfigWatch:
 
     # -- state ------------------------------------------------------------------------------------------------------------
 
-    def _labels_are(self, labels: Mapping[str, str]) -> None:
+    def synced(self, objects: list[NodeMetadataObject], version: int) -> None:
+        for node in objects:
+            self.updated(node)
+
+    def updated(self, found: NodeMetadataObject) -> None:
+        labels = found.metadata.labels or {}
         before, self._labels = self._labels, labels
         self._publish_labels(labels)
         if before is None:
@@ -119,6 +126,9 @@ class ConfigWatch:
         else:
             self._configs.labels_changed(before, labels)
         self._changed()
+
+    def deleted(self, found: NodeMetadataObject) -> None:
+        """Keep the last labels: the Node may be created again at once."""
 
     async def _follow_configs(self) -> None:
         """Starts once the Node's labels are known. Begins with a new list if a dropped text is needed."""
@@ -240,20 +250,3 @@ def _read(file: Path) -> _Stored | None:
         extra = {"path": str(file), "error": str(exc)[:400]}
         log.error("cannot read the configurations that were known last; waiting for the API server", extra=extra)
         return None
-
-
-class _NodeHandler:
-    known_version = 0
-
-    def __init__(self, labels_are: Callable[[Mapping[str, str]], None]) -> None:
-        self._labels_are = labels_are
-
-    def synced(self, objects: list[NodeMetadataObject], version: int) -> None:
-        for found in objects:
-            self.updated(found)
-
-    def updated(self, found: NodeMetadataObject) -> None:
-        self._labels_are(found.metadata.labels or {})
-
-    def deleted(self, found: NodeMetadataObject) -> None:
-        """Keep the last labels: the Node may be created again at once."""

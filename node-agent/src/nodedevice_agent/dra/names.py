@@ -46,7 +46,13 @@ def resource_name(node_name: str, driver: str, pool: str, is_taken: Callable[[st
     if extended_resources.NAME.fullmatch(shown) and not is_taken(name):
         return name
     digest = hashlib.sha256(f"{driver}\0{pool}".encode()).hexdigest()
-    return next(name for digits in _DIGITS if not is_taken(name := f"{prefix}/{_hashed(shown, digest[:digits])}"))
+    plain = _NOT_IN_A_NAME.sub("-", shown)
+    for digits in _DIGITS:
+        short = plain[: _MAX - digits - 1].strip("-_.")
+        name = f"{prefix}/{short}-{digest[:digits]}" if short else f"{prefix}/{digest[:digits]}"
+        if not is_taken(name):
+            break
+    return name
 
 
 def _without_node(node_name: str, pool: str) -> str:
@@ -58,8 +64,3 @@ def _without_node(node_name: str, pool: str) -> str:
         if rest and rest != pool:
             return rest
     return pool
-
-
-def _hashed(shown: str, digest: str) -> str:
-    plain = _NOT_IN_A_NAME.sub("-", shown)[: _MAX - len(digest) - 1].strip("-_.")
-    return f"{plain}-{digest}" if plain else digest

@@ -94,7 +94,7 @@ class DriverObserver:
             tasks.create_task(self._keep_names())
             tasks.create_task(self._elsewhere.run())
             if self.served.is_off:
-                self._all_are([])
+                self.synced([])
                 return
             following: asyncio.Task[None] | None = None
             while True:
@@ -115,7 +115,7 @@ class DriverObserver:
             self.served.is_blind = not self.served.is_blind
             self._published(self.served.resources)
         if not is_served:
-            self._all_are([])
+            self.synced([])
         await self._until_asked_again(ASK_STALE_SECONDS if is_served and not may_follow else ASK_SECONDS)
         return following
 
@@ -139,10 +139,7 @@ class DriverObserver:
 
     # -- the watch ------------------------------------------------------------------------------------------------------------
 
-    def synced(self, objects: list[ResourceSliceObject], version: int) -> None:
-        self._all_are(objects)
-
-    def _all_are(self, objects: Collection[ResourceSliceObject]) -> None:
+    def synced(self, objects: list[ResourceSliceObject], version: int = 0) -> None:
         self._waiting = {one.metadata.name: one for one in objects}
         self._listed, self._awaited = frozenset(self._waiting), {*self._waiting}
         self._is_changed.set()

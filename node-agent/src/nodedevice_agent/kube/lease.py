@@ -155,11 +155,6 @@ class LeaseKeeper:
 
     async def _renewed(self, rejections: str) -> Json:
         """The Lease as written. Raises LeaseHeld, ApiError."""
-        found = await self._write(rejections)
-        self._written = number(lease_of(found).version)
-        return found
-
-    async def _write(self, rejections: str) -> Json:
         now, found = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), self._lease
         send = self._cluster.replace_lease
         if found is None:
@@ -177,7 +172,9 @@ class LeaseKeeper:
         self._annotate(found["metadata"], rejections)
         acquired = before.acquired if before.holder == self._identity else now
         found["spec"] = spec_of(Lease(self._identity, now, acquired, names.AGENT_LEASE_SECONDS))
-        return await send(found)
+        written = await send(found)
+        self._written = number(lease_of(written).version)
+        return written
 
     def _annotate(self, metadata: Json, rejections: str) -> None:
         reports = {
@@ -195,14 +192,11 @@ class LeaseKeeper:
         if lease.holder in ("", self._identity) or number(lease.version) < self._written:
             # older than our own last write: the API server was restored from a backup
             return
-        if self._written == 0 and (_agent_id(lease.holder) == _agent_id(self._identity) or self._has_expired(lease)):
-            return
-        raise LeaseHeld(f"{self._namespace}/{self._node_name}", lease.holder)
-
-    def _has_expired(self, lease: Lease) -> bool:
         now = self._clock()
         self._foreign.saw(lease, now)
-        return self._foreign.expires_in_seconds(now, names.AGENT_LEASE_SECONDS) < 0
+        has_expired = self._foreign.expires_in_seconds(now, names.AGENT_LEASE_SECONDS) < 0
+        if self._written != 0 or (_agent_id(lease.holder) != _agent_id(self._identity) and not has_expired):
+            raise LeaseHeld(f"{self._namespace}/{self._node_name}", lease.holder)
 
 
 def _agent_id(holder: str) -> str:

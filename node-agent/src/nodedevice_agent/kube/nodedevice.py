@@ -238,21 +238,17 @@ class NodeDeviceSync:
         if self._stopped.is_set():
             return None
         async with self._writes.making:
-            made = await self._made_of(self._observed)
+            observed = self._observed
+            is_long = observed is not None and observed.is_long
+            before = await in_thread_if(is_long, lambda: observed_status(_read(observed)))
+            wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            make = self._source.status_maker(self._resource_name, before, wall_time)
+            # others run in between
+            await asyncio.sleep(0)
+            if make is None:
+                return None
+            made = await in_thread_if(make.is_long or is_long, partial(_compared, make, before, observed))
         return None if self._stopped.is_set() else made
-
-    async def _made_of(self, observed: KeptStatus | None) -> "_Made | None":
-        is_long = observed is not None and observed.is_long
-        before = await in_thread_if(is_long, lambda: observed_status(observed.read() if observed is not None else {}))
-        wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        make = self._source.status_maker(self._resource_name, before, wall_time)
-        # others run in between
-        await asyncio.sleep(0)
-        return (
-            None
-            if make is None
-            else await in_thread_if(make.is_long or is_long, partial(_compared, make, before, observed))
-        )
 
     async def _send(self, status: KeptStatus) -> bool:
         """Returns whether it was written."""
@@ -298,8 +294,12 @@ def _compared(make: StatusMaker, before: NodeDeviceStatus, observed: KeptStatus 
     """May be long, and uses nothing that changes."""
     desired = make.made()
     status: Json = to_builtins(desired)
-    is_stored = _is_as_written(observed.read() if observed is not None else {}, status)
+    is_stored = _is_as_written(_read(observed), status)
     return _Made(KeptStatus(status), is_stored, is_loss(before, desired), is_bulk(before, desired))
+
+
+def _read(observed: KeptStatus | None) -> Json:
+    return observed.read() if observed is not None else {}
 
 
 def _is_as_written(observed: Json, ours: Json) -> bool:

@@ -5,7 +5,7 @@ devices. Lists of a container are decoded one by one, so that no step takes long
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Final, TypeVar
@@ -79,17 +79,14 @@ class KeyRef(msgspec.Struct, gc=False):
     optional: bool | None = None
 
 
-class EnvVarSource(msgspec.Struct, gc=False):
-    """The sources of a variable that may be optional."""
-
-    configMapKeyRef: KeyRef | None = None
-    secretKeyRef: KeyRef | None = None
-    fileKeyRef: KeyRef | None = None
-
-
 class EnvVar(msgspec.Struct, gc=False):
     name: str = ""
-    valueFrom: EnvVarSource | None = None
+    valueFrom: dict[str, KeyRef | None] | None = None
+
+    @property
+    def may_be_missing(self) -> bool:
+        """Whether its source is optional: if that does not exist the variable is not set, and the agent cannot know."""
+        return any(source is not None and source.optional is True for source in (self.valueFrom or {}).values())
 
 
 class VolumeMount(msgspec.Struct, gc=False):
@@ -255,16 +252,17 @@ class _Settings:
         own = spec.securityContext or NO_SECURITY_CONTEXT
         variables, mounts = _listed(spec.env, EnvVar), _listed(spec.volumeMounts, VolumeMount)
         words = [*(_listed(spec.command, str) or ()), *(_listed(spec.args, str) or ())]
-        envs = self._kept(env.name for env in variables or () if not _may_be_missing(env))
+        envs = self._kept(env.name for env in variables or () if not env.may_be_missing)
         paths = self._kept(normalized(mount.mountPath) for mount in mounts or ())
         is_whole = None not in (variables, mounts, envs, paths)
+        short_references = (name for name in references(words) if len(name) <= _MAX_REFERENCE)
         return ContainerSettings(
             envs or frozenset(),
             paths or frozenset(),
             is_privileged=own.privileged is True,
             run_as_user=self._pods.runAsUser if own.runAsUser is None else own.runAsUser,
             run_as_group=self._pods.runAsGroup if own.runAsGroup is None else own.runAsGroup,
-            references=frozenset(_short_references(words)) - (envs or frozenset()),
+            references=frozenset(islice(short_references, _MAX_REFERENCES)) - (envs or frozenset()),
             is_whole=is_whole,
         )
 
@@ -283,18 +281,6 @@ def _listed(text: msgspec.Raw, form: type[T]) -> list[T] | None:
         return None
     found: list[T] | None = decode(text, list[form] | None)  # type: ignore[valid-type]  # a form that is made of a value
     return found or []
-
-
-def _short_references(command: Iterable[str]) -> Iterator[str]:
-    found = references(command)
-    return islice((name for name in found if len(name) <= _MAX_REFERENCE), _MAX_REFERENCES)
-
-
-def _may_be_missing(env: EnvVar) -> bool:
-    """Whether its source is optional. If the source does not exist the variable is not set, and the agent cannot know."""
-    source = env.valueFrom
-    found = (source.configMapKeyRef, source.secretKeyRef, source.fileKeyRef) if source is not None else ()
-    return any(ref is not None and ref.optional is True for ref in found)
 
 
 def _count(quantity: str | int) -> int:

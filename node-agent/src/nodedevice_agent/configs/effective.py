@@ -110,7 +110,7 @@ def effective(
             written = decode(config.plugins, Any)
             plugins = _plugins(config, written, allowed_host_paths)
         except ValueError as error:
-            outcomes[config.name] = Outcome(config.generation, _sentence(error))
+            outcomes[config.name] = Outcome(config.generation, " ".join(str(error).split()))
             refused.update(_readable_names(written))
             continue
         outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins, -config.priority))
@@ -188,10 +188,6 @@ def _plugins(config: Config, written: Any, allowed_host_paths: Collection[str]) 
     if problems:
         raise ValueError(problems[0] if len(problems) == 1 else f"{len(problems)} mistakes: {'; '.join(problems)}")
     return converted(ConfiguredPlugins, written)
-
-
-def _sentence(error: ValueError) -> str:
-    return " ".join(str(error).split())
 
 
 def unmatched(found: Effective, groups: Mapping[str, Sequence[int]]) -> Mapping[str, tuple[str, ...] | None]:

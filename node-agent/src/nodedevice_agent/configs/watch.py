@@ -111,8 +111,6 @@ class ConfigWatch:
             tasks.create_task(self._work())
             tasks.create_task(self._report_unmatched())
 
-    # -- state ------------------------------------------------------------------------------------------------------------
-
     def synced(self, objects: list[NodeMetadataObject], version: int) -> None:
         for node in objects:
             self.updated(node)

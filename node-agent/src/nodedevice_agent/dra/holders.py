@@ -69,8 +69,6 @@ class Holders(Subscriber, PoolHolders):
     def of(self, key: PoolKey) -> PoolHoldings:
         return self._held.get(key, NO_HOLDINGS)
 
-    # -- pods ---------------------------------------------------------------------------------------------------------------------
-
     def pods_synced(self, pods: Iterable[Pod]) -> None:
         found = {pod.uid: pod for pod in pods}
         before = self._pods or {}
@@ -99,8 +97,6 @@ class Holders(Subscriber, PoolHolders):
             self._end(pod)
             self._decide_for(pod)
 
-    # -- readings -----------------------------------------------------------------------------------------------------------------
-
     def pods_read(self, found: PodReading) -> None:
         if found.rows is None:
             # the reader retries; the last rows stay
@@ -111,8 +107,6 @@ class Holders(Subscriber, PoolHolders):
             self._rows = rows
             self._shown = frozenset((row.namespace, row.name) for row in self._rows)
             self._decide()
-
-    # -- internals ----------------------------------------------------------------------------------------------------------------
 
     def _end(self, *pods: Pod) -> None:
         """Keep ended pods that may still have devices."""

@@ -217,9 +217,6 @@ def _extended_resource(held: Held, results: Sequence[Result]) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-# -- health -------------------------------------------------------------------------------------------------------------------
-
-
 def _unhealthy(held: Held) -> Iterator[tuple[ClaimRow, str]]:
     """If several devices of a claim have one CDI name, the kubelet reports the first."""
     reported = {

@@ -162,8 +162,6 @@ class DriverObserver:
         self._waiting[name] = found
         self._is_changed.set()
 
-    # -- changes ----------------------------------------------------------------------------------------------------------------
-
     async def _work(self) -> None:
         while True:
             wait_until = await self._decode()
@@ -242,8 +240,6 @@ class DriverObserver:
         self._problems.report(
             "pools of DRA drivers are not shown: this node has too many names", f"{count}" if count else ""
         )
-
-    # -- for others -------------------------------------------------------------------------------------------------------------
 
     def held_known(self) -> None:
         self._changed_by_others(self.served.held_known(self._now()))

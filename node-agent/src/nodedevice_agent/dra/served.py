@@ -250,8 +250,6 @@ class ServedByDrivers:
             self.is_off,
         )
 
-    # -- internals --------------------------------------------------------------------------------------------------------------
-
     def _changed(self, keys: Iterable[PoolKey], now: float) -> set[str]:
         """Follow the pools; drivers with the fewest names come first and get free places."""
         counts = Counter(map(domain_of, self.resources))

@@ -68,6 +68,10 @@ class SliceSpec(Struct):
     devices: msgspec.Raw = _NULL
     sharedCounters: msgspec.Raw = _NULL
 
+    def __post_init__(self) -> None:
+        # without the rest of the object's text
+        self.devices, self.sharedCounters = self.devices.copy(), self.sharedCounters.copy()
+
 
 _NO_SPEC: Final = SliceSpec()
 
@@ -93,11 +97,6 @@ class ResourceSliceObject(LargeObject):
         if self.spec is not None:
             self.spec.devices = self.spec.sharedCounters = _NULL
             self.is_left_out = True
-
-    def detach(self) -> None:
-        if self.spec is not None:
-            self.spec.devices = self.spec.devices.copy()
-            self.spec.sharedCounters = self.spec.sharedCounters.copy()
 
 
 class _Attribute(Struct):

@@ -44,11 +44,11 @@ _STALE: ConditionValue = (
 
 def of_snapshot(
     now: Snapshot,
-    *,
     unsaved: str,
     notes: str,
     registered: ConditionValue | None,
     injectable: ConditionValue | None,
+    *,
     is_watch_stale: bool,
 ) -> dict[str, ConditionValue]:
     """The conditions by type. For the arguments see node_device_status()."""
@@ -68,14 +68,14 @@ def with_times(before: NodeDeviceStatus, wall_time: str, values: Mapping[str, Co
 
 
 def condition_of(status: NodeDeviceStatus, kind: str) -> ConditionValue | None:
-    """Status, reason and message of a condition; None if the status lacks it."""
+    """None if the status lacks it."""
     return next(((c.status, c.reason, c.message) for c in status.conditions if c.type == kind), None)
 
 
 def with_condition(
     status: NodeDeviceStatus, before: NodeDeviceStatus, wall_time: str, kind: str, value: ConditionValue
 ) -> NodeDeviceStatus:
-    """The same with one that is only there while it holds, behind the others. before, wall_time: as above."""
+    """Add a condition that exists only while it holds, behind the others. before, wall_time: as above."""
     earlier = next((c for c in before.conditions if c.type == kind), None)
     return replace(status, conditions=[*status.conditions, _condition(kind, *value, earlier, wall_time)])
 
@@ -105,14 +105,10 @@ def _registered(now: Snapshot, unsaved: str, notes: str, running: ConditionValue
         return _NOT_CONFIGURED
     if now.state is EndpointState.GONE:
         return "False", Reason.ENDPOINT_GONE, "no device plugin has served this resource for five minutes"
-    if now.state is EndpointState.STOPPED and now.is_silent:
-        return (
-            "False",
-            Reason.ENDPOINT_STOPPED,
-            "the device plugin is connected and does not respond: it hangs, or is paused",
-        )
     if now.state is EndpointState.STOPPED:
-        return "False", Reason.ENDPOINT_STOPPED, "the device plugin is disconnected; it must register again"
+        hangs = "the device plugin is connected and does not respond: it hangs, or is paused"
+        gone = "the device plugin is disconnected; it must register again"
+        return "False", Reason.ENDPOINT_STOPPED, hangs if now.is_silent else gone
     if not now.is_live:
         return "False", Reason.DEVICE_LIST_PENDING, "the device plugin has registered; its device list is pending"
     if unsaved:

@@ -42,18 +42,17 @@ _REQUESTS_AT_ONCE = 2
 
 
 class EventHandler(Protocol[R_contra]):
+    """known_version: the highest resource version in a response to a write; 0 before the first write.
+
+    synced: replace all objects by a complete list; state from versions up to that one is void. updated: an object was added or
+    modified. deleted: called with the object's last state.
+    """
+
     @property
-    def known_version(self) -> int:
-        """The highest resource version in a response to a write; 0 before the first write."""
-
-    def synced(self, objects: list[Any], version: int) -> None:
-        """Replace all objects by a complete list. version: state from versions up to this one is void."""
-
-    def updated(self, found: R_contra) -> None:
-        """An object that was added or modified."""
-
-    def deleted(self, found: R_contra) -> None:
-        """Remove an object. Called with its last state."""
+    def known_version(self) -> int: ...
+    def synced(self, objects: list[Any], version: int) -> None: ...
+    def updated(self, found: R_contra) -> None: ...
+    def deleted(self, found: R_contra) -> None: ...
 
 
 class Watches:
@@ -255,8 +254,6 @@ class WatchLoop(Reading, Generic[R]):
         elif event != KNOWN:
             self._outdated.pop(uid, None)
             self._updated(uid, found)
-
-    # -- reading one object ----------------------------------------------------------------------------------------------
 
     def is_known(self, metadata: KubeMetadata) -> bool:
         return 0 < number(metadata.resourceVersion or "") <= self._handler.known_version

@@ -6,7 +6,6 @@ A NodeDeviceSync (nodedevice.py) writes and watches each object; unused ones are
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Protocol
 
 from nodedevice_api.names import Condition, node_device_name
@@ -230,17 +229,15 @@ class Publisher:
             condition = condition_of(observed, Condition.OFFERED_TWICE)
         if not condition:
             return make
-        add = partial(
-            with_condition, before=observed, wall_time=wall_time, kind=Condition.OFFERED_TWICE, value=condition
-        )
-        return StatusMaker(lambda: add(make.made()), make.is_long)
+        kind = Condition.OFFERED_TWICE
+        return StatusMaker(lambda: with_condition(make.made(), observed, wall_time, kind, condition), make.is_long)
 
     def _maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
         if not self.are_pods_known:
             return None
         is_watch_stale = not self._stale_watches.isdisjoint((PODS, node_device_name(self.node_name, resource_name)))
-        having = (each for each in self._sources if resource_name in each.resources and each.has(resource_name))
-        source = next(having, None)
+        sources = (source for source in self._sources if resource_name in source.resources)
+        source = next((source for source in sources if source.has(resource_name)), None)
         if source is not None:
             is_watch_stale = is_watch_stale or source.watch in self._stale_watches
             return source.status_maker(

@@ -60,10 +60,6 @@ class LargeObject(KubeObject):
         """Drop the large parts."""
         raise NotImplementedError  # implemented by each kind
 
-    def detach(self) -> None:
-        """Copy the kept text, so that the rest of the object's text can be freed."""
-        raise NotImplementedError  # implemented by each kind
-
 
 # -- objects and lists --------------------------------------------------------------------------------------------------
 
@@ -117,12 +113,9 @@ def _add(item: Item, kind: type[Any], add: Callable[[Any], object]) -> None:
 def _decoded(content: bytes | msgspec.Raw, kind: type[K]) -> K:
     """Decode one of several objects. An object of another form is replaced if its kind has `known_by_name`. Raises Undecodable."""
     try:
-        found = decode(content, kind)
+        return decode(content, kind)
     except Undecodable as exc:
         return _by_name(decode(content, KubeObject).metadata, kind, exc)
-    if isinstance(found, LargeObject):
-        found.detach()
-    return found
 
 
 def _too_long(head: bytes, kind: type[K]) -> K:

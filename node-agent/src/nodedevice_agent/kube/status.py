@@ -9,6 +9,7 @@ the CRD's: above them the numbers stay exact, and lists are truncated and count 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate, takewhile
 from typing import Final, TypeVar
 
 from msgspec import to_builtins
@@ -29,7 +30,6 @@ from nodedevice_api.parts import Advertise, PartRules
 from nodedevice_api.wire import Record
 
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, AllocationView, DeviceView, PendingView, Snapshot
 from nodedevice_agent.kube import parts
@@ -88,15 +88,9 @@ def node_device_status(
     awaited = _by_container(before.waiting)
     waiting, _ = _truncated([_waiting(w, awaited, wall_time) for w in now.pending], MAX_WAITING)
     # the operator restores cordons up to the limit, and the others follow
-    remembered, _ = _truncated([_cordon(*c) for c in now.remembered_cordons], MAX_NAMED_DEVICES)
-    of_now = of_snapshot(
-        now,
-        unsaved=unsaved,
-        notes=notes,
-        registered=registered,
-        injectable=injectable,
-        is_watch_stale=is_watch_stale,
-    )
+    cordons = [CordonedDevice(id=i, reason=c.reason, by=c.by, at=c.at) for i, c in now.remembered_cordons]
+    remembered, _ = _truncated(cordons, MAX_NAMED_DEVICES)
+    of_now = of_snapshot(now, unsaved, notes, registered, injectable, is_watch_stale=is_watch_stale)
     return NodeDeviceStatus(
         total=now.total,
         healthy=now.healthy,
@@ -236,10 +230,6 @@ def _waiting(entry: PendingView, before: Mapping[tuple[str, str], Waiting], wall
     )
 
 
-def _cordon(device_id: str, cordon: Cordon) -> CordonedDevice:
-    return CordonedDevice(id=device_id, reason=cordon.reason, by=cordon.by, at=cordon.at)
-
-
 def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
     return pod.uid_in_api if pod is not None else pod_uid
 
@@ -251,14 +241,10 @@ def _text(seconds: int) -> str:
 
 def _truncated(entries: list[_Entry], limit: int) -> tuple[list[_Entry], int]:
     """As many entries as the bounds allow, and the number of omitted ones."""
-    kept, size = entries[:limit], 0
-    if _fits(kept):
-        return kept, len(entries) - len(kept)
-    for index, entry in enumerate(kept):
-        size += _size(entry)
-        if size > MAX_LIST_BYTES:
-            kept = kept[:index]
-            break
+    kept = entries[:limit]
+    if not _fits(kept):
+        sizes = accumulate(map(_size, kept))
+        kept = kept[: sum(1 for _ in takewhile(lambda size: size <= MAX_LIST_BYTES, sizes))]
     return kept, len(entries) - len(kept)
 
 

@@ -130,8 +130,6 @@ def beyond_limit(selected: Iterable[Config]) -> frozenset[str]:
 
 
 class _Taken:
-    """The plugins so far, and who has which name."""
-
     def __init__(self) -> None:
         self.plugins: dict[str, Any] = {}
         # by resource name, and by kind if the kind has one entry, which may serve more names than it lists

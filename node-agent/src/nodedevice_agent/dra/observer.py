@@ -78,6 +78,7 @@ class DriverObserver:
         # the names in a list that is not decoded completely, and the remaining ones: later changes of the others need no wait
         self._listed: frozenset[str] | None = None
         self._awaited = set[str]()
+        self._following: asyncio.Task[None] | None = None
         self._is_changed = asyncio.Event()
         self._stored = dict(served.names)
         self._may_store = asyncio.Event()
@@ -93,31 +94,31 @@ class DriverObserver:
             tasks.create_task(self._work())
             tasks.create_task(self._keep_names())
             tasks.create_task(self._elsewhere.run())
+            self._following = None
             if self.served.is_off:
                 self.synced([])
                 return
-            following: asyncio.Task[None] | None = None
             while True:
-                following = await self._asked(tasks, following)
+                await self._ask(tasks)
 
-    async def _asked(self, tasks: asyncio.TaskGroup, following: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
+    async def _ask(self, tasks: asyncio.TaskGroup) -> None:
         """Check whether the API server serves slices, start or stop the watch, and wait until the next check."""
         kinds = await until_done(partial(self._watches.cluster.served, slices.RESOURCE.api_version))
         self.served.has_rules = TAINT_RULES in kinds
         is_served = slices.RESOURCE.plural in kinds
         may_follow = is_served and await until_done(self._may_follow)
-        if may_follow and following is None:
-            following = tasks.create_task(self._watches.follow(WATCH, ResourceSliceObject, self._fields, self))
-        elif not may_follow and following is not None:
-            following.cancel()
-            following = None
+        if may_follow and self._following is None:
+            watch = self._watches.follow(WATCH, ResourceSliceObject, self._fields, self)
+            self._following = tasks.create_task(watch)
+        elif not may_follow and self._following is not None:
+            self._following.cancel()
+            self._following = None
         if self.served.is_blind is not (is_served and not may_follow):
             self.served.is_blind = not self.served.is_blind
             self._published(self.served.resources)
         if not is_served:
             self.synced([])
         await self._until_asked_again(ASK_STALE_SECONDS if is_served and not may_follow else ASK_SECONDS)
-        return following
 
     async def _may_follow(self) -> bool:
         """Whether the agent has the right to: a watch without it would count as stale. Raises ApiError."""

@@ -163,15 +163,8 @@ def _with_attributes(
             continue
         attributes = attributes_of(device, driver)
         room -= sum(_octets(key) + _octets(value) + _ATTRIBUTE_BYTES for key, value in attributes)
-        yield DeviceView(
-            name,
-            view.healthy,
-            view.reason,
-            view.message,
-            numa_nodes=device.numa_nodes,
-            attributes=attributes if room >= 0 else (),
-            taints=device.taints,
-        )
+        shown = attributes if room >= 0 else ()
+        yield replace(view, numa_nodes=device.numa_nodes, attributes=shown, taints=device.taints)
 
 
 def _room(name: str, device: Device | None) -> int:
@@ -274,7 +267,6 @@ def _incomplete(pool: Pool) -> str:
 
 
 def _no_cordon(found: Offered, pool: Pool) -> str:
-    """The message about cordons, with the rule that has their effect."""
     begin = (
         f"spec.cordonedDevices has no effect: the driver {found.key[0]} offers these devices, and the scheduler allocates them; "
         "remove the cordons"

@@ -201,7 +201,6 @@ class KubeClient:
     async def _call(
         self, verb: str, what: str, request: Request, form: type[T], most_bytes: int = MOST_OBJECT_BYTES
     ) -> T:
-        """Send a request with a response of one object, of that form."""
         with self._request(verb, what):
             content = await self._transport.call(verb, what, request, most_bytes=most_bytes)
             return await in_thread_if(len(content) > MOST_BYTES_IN_LOOP, partial(decode, content, form))

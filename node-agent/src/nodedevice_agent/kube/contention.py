@@ -44,7 +44,6 @@ class Contention:
             )
 
     def pause_seconds(self) -> float:
-        """The pause before the next write."""
         excess = len(self._recent()) - FREE_EDITS
         return min(pause_seconds(excess), LONGEST_PAUSE_SECONDS) if excess > 0 else 0.0
 

@@ -9,7 +9,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -65,9 +65,9 @@ class Watches:
         self._urgent_budget = TokenBucket(URGENT_REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE, clock())
         self.first = Turns(clock)
         self._loops: dict[str, WatchLoop[Any]] = {}
-        self._catching_up = asyncio.Lock()
-        # by kind: the version of the last consistent read
-        self._read_versions: dict[type[KubeObject], int] = {}
+        # one consistent read serves all watches of a kind; by kind, the version of the last one
+        self.catching_up = asyncio.Lock()
+        self.read_versions: dict[type[KubeObject], int] = {}
 
     async def follow(
         self,
@@ -103,24 +103,12 @@ class Watches:
         now = self.clock()
         return frozenset(name for name, loop in self._loops.items() if loop.state.is_stale(now))
 
-    def was_read(self, kind: type[KubeObject], version: str) -> None:
-        """A consistent read of that kind had that version."""
-        self._read_versions[kind] = number(version)
-
-    async def catch_up(self, kind: type[KubeObject], version: str, read: Callable[[], Awaitable[str]]) -> None:
-        """Read that kind, unless it was since that version: one read serves all watches of a kind."""
-        async with self._catching_up:
-            if self._read_versions.get(kind, 0) <= number(version):
-                self.was_read(kind, await read())
-
     def reserve(self, *, is_urgent: bool) -> float:
         """Take a request from the budget. Returns how many seconds to wait before it is sent."""
         return (self._urgent_budget if is_urgent else self._budget).reserve(self.clock())
 
 
 class WatchLoop(Reading, Generic[R]):
-    """One list and watch, made by Watches."""
-
     def __init__(
         self,
         watches: Watches,
@@ -194,7 +182,7 @@ class WatchLoop(Reading, Generic[R]):
         with await self._turn(LIST):
             known_version = self._handler.known_version
             objects, version = await self._cluster.list(self._kind, self._fields, self.keep)
-        self._watches.was_read(self._kind, version)
+        self._watches.read_versions[self._kind] = number(version)
         is_restored = bool(version) and self.state.listed(version, self._watches.clock(), known_version)
         if is_restored:
             extra = {"kind": self._kind.__name__, "resource_version": version}
@@ -218,13 +206,14 @@ class WatchLoop(Reading, Generic[R]):
     async def _catch_up(self) -> None:
         """Have the API server send a bookmark, unless something came before."""
         await asyncio.sleep(CATCH_UP_SECONDS)
-        if not self.state.has_brought:
-            with suppress(ApiError):
-                await self._watches.catch_up(self._kind, self.state.version, self._read)
-
-    async def _read(self) -> str:
-        await self._turn(LIST)
-        return await self._cluster.catch_up(self._kind, self._fields)
+        if self.state.has_brought:
+            return
+        read_versions = self._watches.read_versions
+        with suppress(ApiError):
+            async with self._watches.catching_up:
+                if read_versions.get(self._kind, 0) <= number(self.state.version):
+                    await self._turn(LIST)
+                    read_versions[self._kind] = number(await self._cluster.catch_up(self._kind, self._fields))
 
     async def _turn(self, request: int) -> ExitStack:
         """Wait until that request may be sent. request: LIST or WATCH."""

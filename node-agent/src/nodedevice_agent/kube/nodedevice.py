@@ -251,7 +251,6 @@ class NodeDeviceSync:
         return None if self._stopped.is_set() else made
 
     async def _send(self, status: KeptStatus) -> bool:
-        """Returns whether it was written."""
         if self._ours:
             self._ours = (self._ours[0], *self._ours[1:][-_MOST_SENT:], status)
         try:

@@ -42,7 +42,6 @@ class Parked:
         self.due[name] = self._clock() + random.random() * VISIT_SECONDS
 
     def remove(self, name: str) -> bool:
-        """Whether it was among them."""
         return self.due.pop(name, None) is not None
 
     async def work(self) -> None:

@@ -69,8 +69,6 @@ class PodCondition(msgspec.Struct, gc=False):
 
 
 class ClaimsInStatus(msgspec.Struct, gc=False):
-    """The part of a pod's status that is about claims."""
-
     phase: str | None = None
     conditions: list[PodCondition] | None = None
     containerStatuses: list[ContainerStatus] | None = None

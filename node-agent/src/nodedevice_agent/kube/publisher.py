@@ -191,11 +191,9 @@ class Publisher:
             metrics.forget(resource_name)
 
     def is_parked(self, resource_name: str) -> bool:
-        """Whether its object is visited, and not watched."""
         return resource_name in self._parked.due
 
     def _known(self) -> list[Mapping[str, Resource]]:
-        """The resources of each source, ours first."""
         return [self._host.manager.resources, *(source.resources for source in self._sources)]
 
     def poll_watches(self) -> str:
@@ -219,7 +217,6 @@ class Publisher:
         await self._host.saved()
 
     def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
-        """Return the maker of the status that replaces the observed one; None if the published one stays."""
         make, twice = self._maker(resource_name, observed, wall_time), self.offered_twice
         if make is None or twice is None:
             return make

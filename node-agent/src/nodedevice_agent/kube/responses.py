@@ -57,7 +57,6 @@ class LargeObject(KubeObject):
         raise NotImplementedError  # implemented by each kind
 
     def lighten(self) -> None:
-        """Drop the large parts."""
         raise NotImplementedError  # implemented by each kind
 
 
@@ -106,7 +105,6 @@ async def read_list(chunks: AsyncIterator[bytes], kind: type[Any], add: Callable
 
 
 def _add(item: Item, kind: type[Any], add: Callable[[Any], object]) -> None:
-    """Raises Undecodable."""
     add(_decoded(item.text, kind) if item.is_whole else _too_long(item.text, kind))
 
 

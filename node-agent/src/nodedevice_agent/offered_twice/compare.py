@@ -85,7 +85,6 @@ def find(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generator[None
 def _by_scope(
     offers: Sequence[Offer], shared: dict[str, set[str]]
 ) -> Generator[None, None, Mapping[str, Mapping[str, _Entry]]]:
-    """The entries of each identity, by scope."""
     by_scope: dict[str, dict[str, _Entry]] = {}
     for number, offer in enumerate(offers):
         known = by_scope.setdefault(offer.scope, {})

@@ -51,7 +51,6 @@ class NodeSources:
                     yield self._kubelet.served.manager, resource, True
 
     def pools(self) -> Iterator[PoolOffer]:
-        """The offers of DRA drivers."""
         if self._drivers is None:
             return
         served, holders = self._drivers.served, self._drivers.holders

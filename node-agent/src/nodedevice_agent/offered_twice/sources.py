@@ -34,7 +34,6 @@ _NO_SERIAL: Final = frozenset({"", "0", "none", "unknown", "n/a", "na", "null", 
 
 
 def named_uuid(text: str) -> str | None:
-    """The token of a UUID, in any form of its source."""
     text = text.strip().lower()
     is_one = len(text) >= _SHORTEST_UUID and text.strip("0-") and kind_of(text) is Kind.UUID
     return uuid_of(text) or (text if is_one else None)

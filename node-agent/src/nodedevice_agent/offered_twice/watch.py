@@ -87,7 +87,6 @@ class OfferedTwice:
             await asyncio.sleep(min(_REST * (now() - started), _LONGEST_PAUSE_SECONDS))
 
     def _due(self, now: float, known_at: float) -> float | None:
-        """Compare once."""
         if not self.is_known:
             return known_at
         return now + _AGAIN_SECONDS if self._host.is_reading else None

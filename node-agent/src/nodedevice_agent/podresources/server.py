@@ -80,7 +80,6 @@ class _CallGuard:
         self._bucket = TokenBucket(CALLS_PER_SECOND, CALLS_AT_ONCE, clock())
 
     async def check(self, context: _Context, version: str, method: str, *, needs_pods: bool) -> None:
-        """Return if the call may continue; otherwise abort it with a status."""
         metrics.POD_RESOURCES_REQUESTS.labels(version, method).inc()
         if not self._bucket.take(self._clock()):
             # the kubelet's words, which existing clients check for
@@ -140,7 +139,6 @@ class _AlphaLister(alpha_pb2_grpc.PodResourcesListerServicer):
 
 
 async def _made(seen: Iterable[Seen | SeenResource], make: Callable[[], T]) -> T:
-    """Make the response about these; a long one in a thread, as each device takes a microsecond or two."""
     return await in_thread_if(sum(each.size for each in seen) > _MOST_IN_LOOP, make)
 
 

@@ -136,20 +136,11 @@ class ConfigWatch:
         while True:
             self._is_to_list.clear()
             follow = self._watches.follow("configs", NodeDeviceConfigObject, {}, self._configs, keep=self._keep)
-            tasks = [asyncio.create_task(follow), asyncio.create_task(self._list_needed(lists))]
-            try:
-                ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            for task in ended:
-                # a failure of the watch is one of this task
-                task.result()
-
-    async def _list_needed(self, lists: TokenBucket) -> None:
-        await self._is_to_list.wait()
-        await asyncio.sleep(lists.reserve(asyncio.get_running_loop().time()))
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(follow)
+                await self._is_to_list.wait()
+                await asyncio.sleep(lists.reserve(loop.time()))
+                following.cancel()
 
     def _keep(self, found: NodeDeviceConfigObject) -> KeptConfig:
         return self._configs.keep(found, self._labels or {})

@@ -22,7 +22,7 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.initial_lists import LIST, WATCH, Turns
 from nodedevice_agent.kube.responses import KNOWN, LATER, KubeMetadata, KubeObject, Reading
 from nodedevice_agent.kube.retries import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, log_failure, pause_seconds
-from nodedevice_agent.kube.update_pace import UpdatePace
+from nodedevice_agent.kube.update_pace import take
 
 log = logging.getLogger(__name__)
 
@@ -128,11 +128,12 @@ class WatchLoop(Reading, Generic[R]):
         self._is_first = True
         self._is_logged = False
         self._keep = keep
-        self._pace = UpdatePace() if keep is not None else None
+        # of each object by its UID: the pace of decoding
+        self._buckets: dict[str, TokenBucket] = {}
         # metadata of objects that changed and were not decoded, by UID
         self._outdated: dict[str, KubeMetadata] = {}
         self._has_outdated = asyncio.Event()
-        # the last handled version of each object, if some versions are skipped
+        # the last handled version of each object
         self._handled: dict[str, int] = {}
         # resource version of each object, by its UID
         self._known: dict[str, str | None] = {}
@@ -194,9 +195,8 @@ class WatchLoop(Reading, Generic[R]):
             self.state.missed()
         self._known = found
         self._outdated.clear()
-        if self._pace is not None:
-            self._pace.forget_all_but(frozenset(found))
-            self._handled = {uid: number(version or "") for uid, version in found.items()}
+        self._buckets = {uid: bucket for uid, bucket in self._buckets.items() if uid in found}
+        self._handled = {uid: number(version or "") for uid, version in found.items()}
         # responses to writes that were sent meanwhile are newer, unless all versions went back
         self._handler.synced(objects, sys.maxsize if is_restored else number(version))
         if not version:
@@ -230,10 +230,8 @@ class WatchLoop(Reading, Generic[R]):
         if event == "BOOKMARK":
             return
         if event == "DELETED":
-            for known in (self._known, self._handled, self._outdated):
-                known.pop(uid, None)
-            if self._pace is not None:
-                self._pace.forget(uid)
+            for by_uid in (self._known, self._handled, self._outdated, self._buckets):
+                by_uid.pop(uid, None)
             self._handler.deleted(found)
             return
         self._known[uid] = found.metadata.resourceVersion
@@ -249,7 +247,7 @@ class WatchLoop(Reading, Generic[R]):
 
     def skips(self, metadata: KubeMetadata, octets: int) -> bool:
         # the latest version is read by a request then
-        return self._pace is not None and not self._pace.take(metadata.uid or "", octets, self._watches.clock())
+        return self._keep is not None and not take(self._buckets, metadata.uid or "", octets, self._watches.clock())
 
     def keep(self, found: R) -> Any:
         return found if self._keep is None else self._keep(found)
@@ -283,8 +281,7 @@ class WatchLoop(Reading, Generic[R]):
                 self._updated(uid, found)
 
     def _updated(self, uid: str, found: Any) -> None:
-        if self._pace is not None:
-            self._handled[uid] = number(found.metadata.resourceVersion or "")
+        self._handled[uid] = number(found.metadata.resourceVersion or "")
         self._handler.updated(found)
 
     def _log(self, error: ApiError) -> None:

@@ -59,7 +59,7 @@ class NodeDeviceSync:
         self._hurry = asyncio.Event()
         self._stopped = asyncio.Event()
         self._observed: KeptStatus | None = None
-        self._version = 0
+        self.known_version = 0
         # our own statuses: the last one known to be stored, then the later ones; empty while none is known
         self._ours: tuple[KeptStatus, ...] = ()
         self._is_owned = True
@@ -111,16 +111,12 @@ class NodeDeviceSync:
 
     # -- the observed object --------------------------------------------------------------------------------------------
 
-    @property
-    def known_version(self) -> int:
-        return self._version
-
     def synced(self, objects: list[NodeDeviceObject], version: int) -> None:
-        if self._version <= version:
-            if any(_version(found) < self._version for found in objects):
+        if self.known_version <= version:
+            if any(_version(found) < self.known_version for found in objects):
                 # the API server was restored from a backup: our later writes are lost, but no client edited the status
                 self._ours = ()
-            self._version = 0
+            self.known_version = 0
         self._seen(objects[0] if objects else None)
         self._synced.set()
         self._hurry.set()
@@ -132,7 +128,7 @@ class NodeDeviceSync:
         self._seen(None)
 
     def _seen(self, found: NodeDeviceObject | None) -> None:
-        if found is not None and 0 < _version(found) <= self._version:
+        if found is not None and 0 < _version(found) <= self.known_version:
             # the response to our write has shown this version, or a later one
             return
         if found is None and self._source.forget(self._resource_name):
@@ -161,7 +157,7 @@ class NodeDeviceSync:
 
     def _responded(self, written: NodeDeviceObject) -> None:
         """Store the object from the response to a write; its watch event is skipped."""
-        self._version = _version(written)
+        self.known_version = _version(written)
         if self._observe(written, KeptStatus(written.status)):
             self.touch()
 

@@ -16,25 +16,12 @@ _BYTES_OF_TOKEN: Final = 64 * 1024
 MOST_TOKENS: Final = 10
 
 
-class UpdatePace:
-    """The pace of all objects of one watch."""
-
-    def __init__(self) -> None:
-        self._buckets: dict[str, TokenBucket] = {}
-
-    def take(self, uid: str, octets: int, now: float) -> bool:
-        """Whether a version of that object, of so many bytes, is decoded now."""
-        bucket = self._buckets.setdefault(uid, TokenBucket(PER_SECOND, AT_ONCE, now))
-        tokens = min(1 + octets // _BYTES_OF_TOKEN, MOST_TOKENS)
-        if not bucket.take(now, keep=tokens - 1):
-            return False
-        for _ in range(tokens - 1):
-            bucket.take(now)
-        return True
-
-    def forget(self, uid: str) -> None:
-        self._buckets.pop(uid, None)
-
-    def forget_all_but(self, uids: frozenset[str]) -> None:
-        for uid in self._buckets.keys() - uids:
-            del self._buckets[uid]
+def take(buckets: dict[str, TokenBucket], uid: str, octets: int, now: float) -> bool:
+    """Whether a version of that object, of so many bytes, is decoded now. buckets: of all objects of one watch, by UID."""
+    bucket = buckets.setdefault(uid, TokenBucket(PER_SECOND, AT_ONCE, now))
+    tokens = min(1 + octets // _BYTES_OF_TOKEN, MOST_TOKENS)
+    if not bucket.take(now, keep=tokens - 1):
+        return False
+    for _ in range(tokens - 1):
+        bucket.take(now)
+    return True

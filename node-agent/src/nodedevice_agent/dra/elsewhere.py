@@ -1,7 +1,7 @@
 """Decides whether a pool known only from pods belongs to this node: drivers also offer devices that several nodes reach.
 
-Slices of such devices name no node, so the watch of a node's slices does not show them. They never get a NodeDevice, even if a
-pod of this node has one. One request per driver finds them, because older API servers cannot select by pool.
+Slices of such devices name no node, and never get a NodeDevice. One request per driver finds them, because older API servers
+cannot select by pool.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Joins the kubelet's rows of DRA devices in containers with their pods and claims from the API. Pure.
 
-Only the kubelet decides that a container has a device. It shows each container all devices of a claim. Once the claim was read,
-devices of requests that the container does not name are left out, because the kubelet does not inject them. A claim belongs to
-the pod of that name in its namespace. Devices in a claim that the kubelet does not show are ignored.
+Only the kubelet decides that a container has a device. It shows each container all devices of a claim: devices of requests that
+the container does not name are left out once the claim was read. A claim belongs to the pod of that name in its namespace.
 Source: kubelet pkg/kubelet/cm/dra GetResources, GetContainerClaimInfos, UpdateAllocatedResourcesStatus @ 1.37.
 """
 

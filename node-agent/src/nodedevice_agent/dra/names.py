@@ -1,8 +1,7 @@
 """Derives the resource name of a DRA driver's pool, for its NodeDevice, from the driver's and the pool's name. Pure.
 
 The node's name is left out, because most drivers name a pool after its node: `gpu.vendor.com/devices`. Eight or more digits of
-a hash follow if the pool's name is invalid in a resource name, or if the name is taken. A driver's name may have capitals,
-which the domain of a resource name may not; the names of two drivers may differ only in capitals.
+a hash follow if the pool's name is invalid in a resource name, or if the name is taken. A driver's name may have capitals.
 Source: k8s.io/kubernetes pkg/apis/storage/validation ValidateCSIDriverName @ 1.37.
 """
 

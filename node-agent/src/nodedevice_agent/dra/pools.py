@@ -1,8 +1,7 @@
 """Builds the pools of this node's DRA drivers from their slices: the current generation, missing slices, duplicates. Pure.
 
 The newest generation counts once it is complete; until then the last complete one is shown. The scheduler allocates nothing
-from a pool whose number of slices differs from its count. The same holds if a device or a set of counters occurs twice, or if a
-device consumes an unknown counter.
+from a pool with another number of slices than its count, a device or a set of counters in two slices, or an unknown counter.
 Source: k8s.io/dynamic-resource-allocation structured/internal, GatherPools @ 1.37.
 """
 

@@ -149,12 +149,11 @@ class KubeClient:
     async def list(
         self, kind: type[K], fields: Mapping[str, str], keep: Callable[[K], Any] | None = None, *, what: str = ""
     ) -> tuple[list[Any], str]:
-        """List the objects of all namespaces that match the fields, and the resource version to watch from.
+        """List the objects of all namespaces that match the fields. Also returns the resource version ("" if a proxy drops it).
 
         keep: reduces each object as it arrives; called in a thread if the object is long. what: replaces the kind in errors.
-        The list comes from the API server's store, never from its cache. The version is "" if a proxy drops it. A list with
-        fields is one request without `limit`: only such a request uses the API server's index, and each further page would walk
-        all objects of the cluster. Others are read in pages.
+        The list comes from the API server's store, never from its cache. A list with fields is one request without `limit`: only
+        such a request uses the API server's index, and further pages would walk all objects of the cluster.
         """
         objects: list[Any] = []
         octets = 0

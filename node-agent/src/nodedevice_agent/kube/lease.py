@@ -167,7 +167,11 @@ class LeaseKeeper:
                 send = self._cluster.create_lease
             else:
                 self._check_holder(lease_of(found))
-            _own(found["metadata"], {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": uid})
+            node = {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": uid}
+            # an earlier Node of the name is replaced; other owners stay
+            owners = found["metadata"].get("ownerReferences") or ()
+            others = [o for o in owners if (o.get("kind"), o.get("name")) != ("Node", self._node_name)]
+            found["metadata"]["ownerReferences"] = [*others, node]
         before = lease_of(found)
         self._annotate(found["metadata"], rejections)
         acquired = before.acquired if before.holder == self._identity else now
@@ -211,13 +215,3 @@ async def _pause(seconds: float, is_news: asyncio.Event, news: TokenBucket) -> N
             await is_news.wait()
             await asyncio.sleep(news.wait_seconds(clock()))
             news.reserve(clock())
-
-
-def _own(metadata: Json, node: Json) -> None:
-    """Make that Node an owner, in place of an earlier one of its name; other owners stay."""
-    others = [
-        owner
-        for owner in metadata.get("ownerReferences") or ()
-        if (owner.get("kind"), owner.get("name")) != ("Node", node["name"])
-    ]
-    metadata["ownerReferences"] = [*others, node]

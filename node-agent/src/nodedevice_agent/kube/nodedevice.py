@@ -1,8 +1,8 @@
 """One NodeDevice object: publishes its resource's status in it, and reads the administrator's cordons from it.
 
 An object is watched by its name (the API server indexes names, not fields), or visited now and then (parked.py). A status that
-equals the observed one is not written: a restart writes nothing, and an edit by another client is undone. Changes within a pause
-are written together. A failed write is retried with growing pauses, and immediately once the API server responds again.
+equals the observed one is not written. Changes within a pause are written together. A failed write is retried with growing
+pauses, and immediately once the API server responds again.
 """
 
 import asyncio

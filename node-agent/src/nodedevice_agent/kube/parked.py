@@ -1,9 +1,8 @@
 """Parks NodeDevices of unused names, whose plugins are gone: a periodic visit replaces the watch.
 
 The NodeDevice of a removed plugin stays for an hour, and a plugin that invents names leaves hundreds. A watch takes 0.2 MiB; a
-parked NodeDevice is only a name. Up to a few unused names keep their watches and see changes at once. Above that limit all are
-parked: they share pages of memory, and one left would keep all pages. A late visit does no harm: cordons are read before such a
-name allocates.
+parked NodeDevice is only a name. Above a limit all unused names are parked: they share pages of memory, and one left would keep
+all pages. A late visit does no harm: cordons are read before such a name allocates.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Decodes the ResourceClaims of a pod, and the health of their devices from its status.
 
-The kubelet prepares the claims of a pod before it makes the sandbox, and unprepares them once all containers have ended. For
-extended resources that a DRA driver serves, the scheduler makes one claim for the whole pod.
+The kubelet prepares the claims of a pod before it makes the sandbox. For extended resources that a DRA driver serves, the
+scheduler makes one claim for the whole pod.
 Source: component-helpers resourceclaim.Name; kubelet pkg/kubelet/cm/dra UpdateAllocatedResourcesStatus @ 1.37.
 """
 

@@ -1,7 +1,4 @@
-"""Publishes each resource of this node as a NodeDevice object: decides which objects exist, and makes their statuses.
-
-A NodeDeviceSync (nodedevice.py) writes and watches each object; unused ones are parked (parked.py).
-"""
+"""Publishes each resource of this node as a NodeDevice object: decides which objects exist, and makes their statuses."""
 
 import asyncio
 import logging

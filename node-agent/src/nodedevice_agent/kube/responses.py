@@ -105,7 +105,15 @@ async def read_list(chunks: AsyncIterator[bytes], kind: type[Any], add: Callable
 
 
 def _add(item: Item, kind: type[Any], add: Callable[[Any], object]) -> None:
-    add(_decoded(item.text, kind) if item.is_whole else _too_long(item.text, kind))
+    """Raises Undecodable, also for an object that is too long and whose start lacks the name."""
+    if item.is_whole:
+        add(_decoded(item.text, kind))
+        return
+    problem = Undecodable(ValueError(f"it is longer than {MOST_OBJECT_BYTES // 2**20} MiB"))
+    found = identity(item.text)
+    if found is None:
+        raise problem
+    add(_by_name(KubeMetadata(*found), kind, problem))
 
 
 def _decoded(content: bytes | msgspec.Raw, kind: type[K]) -> K:
@@ -114,15 +122,6 @@ def _decoded(content: bytes | msgspec.Raw, kind: type[K]) -> K:
         return decode(content, kind)
     except Undecodable as exc:
         return _by_name(decode(content, KubeObject).metadata, kind, exc)
-
-
-def _too_long(head: bytes, kind: type[K]) -> K:
-    """Replaces an object that is too long, from its start. Raises Undecodable if the start lacks the name."""
-    problem = Undecodable(ValueError(f"it is longer than {MOST_OBJECT_BYTES // 2**20} MiB"))
-    found = identity(head)
-    if found is None:
-        raise problem
-    return _by_name(KubeMetadata(*found), kind, problem)
 
 
 def _by_name(metadata: KubeMetadata, kind: type[K], problem: Undecodable) -> K:

@@ -1,9 +1,8 @@
 """Encodes the agent's part of a NodeDevice's status from a snapshot and the time stamps of the observed status.
 
-A time stamp is the time of the last change, so it is copied from the observed status while its entry is the same. Equal state
-gives an equal status, also after a restart, and nothing is written. The time of an allocation comes from the checkpoint, because
-the observed status may be deleted; without one it is copied. Malformed parts of an observed status count as absent. Bounds are
-the CRD's: above them the numbers stay exact, and lists are truncated and count the omitted entries.
+A time stamp is copied from the observed status while its entry is the same: equal state gives an equal status, also after a
+restart. The time of an allocation comes from the checkpoint, because the observed status may be deleted; without one it is copied.
+Bounds are the CRD's: above them the numbers stay exact, and lists are truncated and count the omitted entries.
 """
 
 import json
@@ -187,7 +186,10 @@ def _allocation(
     allocation = held.allocation
     uid = _shown_uid(allocation.pod_uid, held.pod)
     earlier = before.get((uid, allocation.container))
-    since = _text(allocation.since) if allocation.since else (earlier.since if earlier is not None else "")
+    since = earlier.since if earlier is not None else ""
+    if allocation.since:
+        # after a clock was set back it may be in the future; it stays unchanged
+        since = datetime.fromtimestamp(allocation.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     of_parents: list[HeldParts] = []
     ids, omitted = list(map(str, allocation.device_ids)), 0
     if by_parent:
@@ -232,11 +234,6 @@ def _waiting(entry: PendingView, before: Mapping[tuple[str, str], Waiting], wall
 
 def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
     return pod.uid_in_api if pod is not None else pod_uid
-
-
-def _text(seconds: int) -> str:
-    """Unix seconds from the API's time. After a clock was set back it may be in the future; it stays unchanged."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _truncated(entries: list[_Entry], limit: int) -> tuple[list[_Entry], int]:

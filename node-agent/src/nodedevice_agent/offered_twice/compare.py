@@ -1,11 +1,10 @@
 """Finds the devices that two sources of a node offer. Pure, linear in the devices, and in steps, so that its caller can pause.
 
-Two entries with a common identity are one device, with two exceptions. An identity that several devices of one source share
-identifies none of them. Examples: the address of a PF in its VFs, a file of all devices of a driver, a repeated serial number.
-Devices with different UUIDs or PCI addresses are different. Sources of one program are not compared, because a program knows
-its own alternatives: built-in plugins withhold such devices (InOtherUse). Two resources of the kubelet with different domains
-belong to two programs. So do a resource of the kubelet and one of the agent, because neither device manager knows the other's
-allocations.
+Two entries with a common identity are one device, unless their UUIDs or PCI addresses differ. An identity that several devices of
+one source share identifies none of them: the address of a PF in its VFs, a file of all devices of a driver, a repeated serial
+number. Sources of one program are not compared, because a program knows its own alternatives: built-in plugins withhold such
+devices (InOtherUse). Resources of the kubelet with different domains belong to two programs, and so do one of the kubelet and
+one of the agent: neither device manager knows the other's allocations.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence

@@ -123,10 +123,6 @@ def _token_files(raw: Raw) -> Iterator[str]:
     yield from _node_files(raw)
 
 
-def _token_serial(raw: Raw) -> Iterator[str | None]:
-    return (serial_of(*found) for found in map(own_serial, raw.tokens) if found is not None)
-
-
 def _rows_of_plugins(source: Source, of_held: str) -> tuple[Row, ...]:
     """Rows of plugins that only provide IDs and files of containers."""
     ids = "its ID, without `::` and the number of a share"
@@ -166,7 +162,7 @@ TABLE: Final = (
         Kind.SERIAL,
         True,
         "sysfs (`generic`, of USB devices)",
-        _token_serial,
+        lambda raw: (serial_of(*serial) for serial in map(own_serial, raw.tokens) if serial is not None),
     ),
 )
 _ROWS: Final = {

@@ -1,7 +1,6 @@
 """Compares the sources of this node after each change, and sets the condition of devices that are offered twice.
 
-The publisher of a resource reports changes; there is no polling. Many changes at once become one comparison, and a longer pause
-follows a slow one. A node with one source needs no reads and no comparison.
+Many changes at once become one comparison, and a longer pause follows a slow one. A node with one source needs neither.
 """
 
 import asyncio

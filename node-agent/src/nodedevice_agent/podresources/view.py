@@ -1,7 +1,6 @@
 """The PodResources view of the device manager: each pod's containers with their devices, for monitors on the node.
 
-One entry per resource, device and NUMA node: a device on two nodes is listed twice, one without topology once. Sidecars and app
-containers are included, init containers and pods that have ended are not.
+One entry per resource, device and NUMA node: a device on two nodes is listed twice, one without topology once.
 Source: kubelet pkg/kubelet/apis/podresources @ 1.37. Intended differences: equal state gives equal order, and a cordoned
 device is not allocatable unless a container holds it.
 """

@@ -66,7 +66,7 @@ async def slices_of_drivers(folder: Path) -> AsyncIterator[None]:
             await _shown(served, published)
         await beat()
         await _shown(served, published)
-    assert {pool.count - pool.missing for pool in served.pools} == {MAX_SLICES_OF_DRIVER, MIN_SLICES_OF_DRIVER}
+    assert {pool.count - pool.missing for pool in served.pools.values()} == {MAX_SLICES_OF_DRIVER, MIN_SLICES_OF_DRIVER}
     working.cancel()
 
 

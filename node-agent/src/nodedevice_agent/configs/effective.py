@@ -59,7 +59,7 @@ class Config(Struct, frozen=True):
 class Outcome(Struct, frozen=True):
     """The result of a configuration on a node. refusal: why it is refused; "" if it is applied.
 
-    lost: its resources that another configuration has, with that one's name. replaces: those that the agent's file names as well.
+    lost: resources that another configuration has, with its name. replaces: resources that the agent's file also names.
     """
 
     generation: int

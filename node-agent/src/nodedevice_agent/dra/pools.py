@@ -66,23 +66,14 @@ class Pool(Struct, frozen=True):
         return not self.twice and not self.uncounted
 
 
-class Pools:
-    """The pools of one node. Slices beyond the bounds are counted and left out."""
+class Pools(dict[PoolKey, Pool]):
+    """The pools of one node that have slices."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._slices: dict[str, Slice] = {}
-        self._pools: dict[PoolKey, Pool] = {}
-        # the last state of pools without slices
-        self._former: dict[PoolKey, Pool] = {}
-
-    def __contains__(self, key: PoolKey) -> bool:
-        return key in self._pools
-
-    def __iter__(self) -> Iterator[Pool]:
-        return iter([*self._pools.values()])
-
-    def get(self, key: PoolKey) -> Pool | None:
-        return self._pools.get(key)
+        # the last state of pools without slices; a pool without slices for long is removed, and later slices form a new one
+        self.former: dict[PoolKey, Pool] = {}
 
     def has_room(self, name: str, driver: str) -> bool:
         """Whether that slice is known, or one more of its driver may be."""
@@ -116,10 +107,6 @@ class Pools:
         found = self._slices.pop(name, None)
         return self._composed({found.key}) if found is not None else set()
 
-    def forget(self, key: PoolKey) -> None:
-        """Forget a pool that has had no slices for long: later slices of that name form a new pool."""
-        self._former.pop(key, None)
-
     def names(self) -> set[str]:
         return {*self._slices}
 
@@ -127,13 +114,13 @@ class Pools:
         changed: set[PoolKey] = set()
         for key in keys:
             slices = [found for found in self._slices.values() if found.key == key]
-            before = self._pools.get(key)
-            after = composed(slices, before or self._former.pop(key, None))
+            before = self.get(key)
+            after = composed(slices, before or self.former.pop(key, None))
             if after is not None:
-                self._pools[key] = after
+                self[key] = after
             elif before is not None:
                 # a kubelet that starts deletes all slices of its node, and they come again one by one
-                self._former[key] = self._pools.pop(key)
+                self.former[key] = self.pop(key)
             if before != after:
                 changed.add(key)
         return changed

@@ -83,7 +83,7 @@ class ServedByDrivers:
         self.is_off = is_off
         # whether the API server serves DeviceTaintRules
         self.has_rules = False
-        # whether slices are no longer watched because the agent lost the permission
+        # whether the agent has lost the permission to watch slices
         self.is_blind = False
         # whether a pool does not belong to this node; None until known
         self.is_beyond: Callable[[PoolKey], bool | None] = lambda key: False
@@ -94,8 +94,6 @@ class ServedByDrivers:
         self._node_name = node_name
         self._held = held
         self._is_taken = is_taken
-        # the shown state of each pool; after it lost its slices, the last one
-        self._shown: dict[PoolKey, Pool] = {}
         self._gone_at: dict[PoolKey, float] = {}
         self._late_at: dict[PoolKey, float] = {}
         self._cordons: dict[str, Collection[str]] = {}
@@ -104,12 +102,12 @@ class ServedByDrivers:
     @property
     def without_place(self) -> set[PoolKey]:
         """Pools that are not shown because the node has too many names."""
-        return {pool.key for pool in self.pools if self.names.get(pool.key) not in self.resources}
+        return {key for key in self.pools if self.names.get(key) not in self.resources}
 
     @property
     def only_held(self) -> set[PoolKey]:
         """Pools known only from pods that hold their devices; empty before the first list of slices."""
-        known = {*self.names, *self._shown, *(pool.key for pool in self.pools)}
+        known = {*self.names, *self.pools.former, *self.pools}
         return {*self._held.pools()} - known if self.is_synced else set()
 
     # -- changes --------------------------------------------------------------------------------------------------------------
@@ -127,7 +125,7 @@ class ServedByDrivers:
         if self.is_synced:
             return self._changed(gone, now)
         self.is_synced = True
-        known = {*self.names, *self._held.pools(), *(pool.key for pool in self.pools)}
+        known = {*self.names, *self._held.pools(), *self.pools}
         # a kubelet that has just started has deleted the slices of its node
         wait = 0.0 if self.is_off else GONE_SECONDS
         self._gone_at.update({key: now + wait for key in known if key not in self.pools})
@@ -186,8 +184,8 @@ class ServedByDrivers:
         key = self._keys.pop(name, None)
         if key is not None:
             if key not in self.pools:
-                for known in (self.names, self._shown, self._gone_at, self._late_at):
-                    known.pop(key, None)
+                for by_key in (self.names, self.pools.former, self._gone_at, self._late_at):
+                    by_key.pop(key, None)
             self.on_forgotten()
         return True
 
@@ -233,7 +231,7 @@ class ServedByDrivers:
         key, resource = self._keys.get(name), self.resources.get(name)
         if key is None or resource is None or not self.is_synced or not self._held.is_known:
             return None
-        pool, held = self._shown.get(key), self._held.of(key)
+        pool, held = self._shown(key), self._held.of(key)
         if pool is None and key in self._gone_at:
             return None
         return Offered(
@@ -262,8 +260,8 @@ class ServedByDrivers:
             return ()
         pool, rows = self.pools.get(key), self._held.of(key).allocations
         self._follow_times(key, pool, now)
-        is_known = key in self._shown or key in self.names or (bool(rows) and self.is_beyond(key) is False)
-        if not is_known:
+        shown = self._shown(key)
+        if shown is None and key not in self.names and (not rows or self.is_beyond(key) is not False):
             return ()
         name = self._name(key)
         resource = self._resource(key, name)
@@ -271,22 +269,24 @@ class ServedByDrivers:
             return self._make_room(name, now)
         resource.use.holders.clear()
         resource.use.holders.update(dict.fromkeys(held_devices(rows), ""))
-        if resource.presence.lost_to is None and key in self._shown:
+        if resource.presence.lost_to is None and shown is not None:
             resource.presence.state = EndpointState.RUNNING
         elif resource.presence.lost_to is None and key not in self._gone_at:
             resource.expire()
         return (resource.name,)
 
+    def _shown(self, key: PoolKey) -> Pool | None:
+        """The shown state of a pool; after it lost its slices, the last one."""
+        return self.pools.get(key) or self.pools.former.get(key)
+
     def _follow_times(self, key: PoolKey, pool: Pool | None, now: float) -> None:
         if pool is not None:
-            self._shown[key] = pool
             self._gone_at.pop(key, None)
-        elif key in self._shown:
+        elif key in self.pools.former:
             self._gone_at.setdefault(key, now + GONE_SECONDS)
         if key in self._gone_at and self._gone_at[key] <= now:
             del self._gone_at[key]
-            self._shown.pop(key, None)
-            self.pools.forget(key)
+            self.pools.former.pop(key, None)
         if pool is None or pool.is_complete:
             self._late_at.pop(key, None)
         else:

@@ -145,7 +145,7 @@ class _Device(Struct):
 
 
 def slice_of(found: ResourceSliceObject, *, with_attributes: bool = True) -> Slice:
-    """Decode the slice's devices. with_attributes: False if there is no room for attributes."""
+    """Decode the slice's devices. with_attributes: False without room for attributes."""
     spec = found.spec or _NO_SPEC
     problem = _NO_ROOM if found.is_left_out else ""
     devices, counters = list[_Device](), list[_CounterSet]()

@@ -88,7 +88,7 @@ def _well_formed_fields(value: Json, form: type[Struct]) -> Json:
 
 def _well_formed(value: object, form: Any) -> object:
     """The value without its invalid parts; None if all of it is invalid."""
-    if _fits(value, form):
+    if _decoded(value, form) is not None:
         return value
     kind = get_args(form)[0] if get_origin(form) in (list, UnionType) else form
     if get_origin(form) is list:
@@ -98,19 +98,11 @@ def _well_formed(value: object, form: Any) -> object:
         return None
     kept = _well_formed_fields(value, kind)
     # a required field may be invalid
-    return kept if _fits(kept, kind) else None
+    return kept if _decoded(kept, kind) is not None else None
 
 
-def _decoded(value: Json, form: type[R]) -> R | None:
+def _decoded(value: object, form: type[R]) -> R | None:
     try:
         return convert(value, form)
     except Undecodable:
         return None
-
-
-def _fits(value: object, form: Any) -> bool:
-    try:
-        convert(value, form)
-    except Undecodable:
-        return False
-    return True

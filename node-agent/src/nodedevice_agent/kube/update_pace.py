@@ -8,7 +8,7 @@ from typing import Final
 
 from nodedevice_common.pacing import TokenBucket
 
-# Of one object. A pod that starts and ends in order changes some ten times.
+# The budget of one object. A pod that starts and ends in order changes some ten times.
 AT_ONCE: Final = 20
 PER_SECOND: Final = 1.0
 # a longer object costs a token more for each of so many bytes, up to MOST_TOKENS

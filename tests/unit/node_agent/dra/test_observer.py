@@ -301,7 +301,7 @@ async def test_attributes_without_room_are_logged_once_whichever_slice_changes(
             for n in range(3):
                 await node.put(f"s{n}", {**many, "name": f"d{version}"}, pool=f"p{n}", version=version)
             await later(2)
-        shown = [len(each.attributes) for pool in node.served.pools for each in pool.devices.values()]
+        shown = [len(each.attributes) for pool in node.served.pools.values() for each in pool.devices.values()]
         assert sorted(shown) == [0, 0, 2]
         message = "attributes of devices are not shown: the ResourceSlices of this node have too many"
         assert log_lines(caplog.records) == [("WARNING", message, {"error": "1 slices are shown without any"})]

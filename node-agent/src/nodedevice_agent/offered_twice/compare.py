@@ -1,17 +1,18 @@
 """Finds the devices that two sources of a node offer. Pure, linear in the devices, and in steps, so that its caller can pause.
 
-Two entries with a common identity are one device, unless their UUIDs or PCI addresses differ. An identity that several devices of
-one source share identifies none of them: the address of a PF in its VFs, a file of all devices of a driver, a repeated serial
-number. Sources of one program are not compared, because a program knows its own alternatives: built-in plugins withhold such
-devices (InOtherUse). Resources of the kubelet with different domains belong to two programs, and so do one of the kubelet and
-one of the agent: neither device manager knows the other's allocations.
+Two entries with a common identity are one device, with two exceptions. An identity that several devices of one source share
+identifies none of them. Examples: the address of a PF in its VFs, a file of all devices of a driver, a repeated serial number.
+Devices with different UUIDs or PCI addresses are different. Sources of one program are not compared, because a program knows
+its own alternatives: built-in plugins withhold such devices (InOtherUse). Two resources of the kubelet with different domains
+belong to two programs. So do a resource of the kubelet and one of the agent, because neither device manager knows the other's
+allocations.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice, product
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nodedevice_agent.devicemanager.resources.devices import NOTHING
 from nodedevice_agent.identity import Kind, Sameness, compare, kind_of, lasting
@@ -29,11 +30,13 @@ MOST_DEVICES: Final = 4096
 
 
 class Offer(Struct, frozen=True):
-    """The devices of one NodeDevice, by ID. driver: the DRA driver.
+    """The devices of one NodeDevice.
 
     program: the process that offers them; it is never compared with itself. scope: an identity of two devices in one scope is
-    ignored. is_offered: whether a pod holds or can get the device. known: tokens by device ID.
-    held: devices that are held together, with tokens that each belong to one of them.
+    ignored. driver: the DRA driver.
+
+    devices: the source's list by ID; the same object while the list is unchanged. is_offered: whether a pod holds or can get
+    the device. known: tokens by device ID. held: devices that are held together, with tokens that each belong to one of them.
     """
 
     resource_name: str
@@ -49,7 +52,10 @@ class Offer(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """The devices that one NodeDevice shares with another: sorted pairs, here and there. held_*: the number held by pods."""
+    """The devices that one NodeDevice shares with another. devices: sorted pairs, here and there; one of several IDs.
+
+    held_here, held_there, held_twice: the number held by pods.
+    """
 
     other: Offer
     devices: tuple[tuple[DeviceIDs, DeviceIDs], ...]
@@ -62,17 +68,33 @@ class Finding(Struct, frozen=True):
 Findings = dict[str, tuple[Finding, ...]]
 # the number of an offer, and the candidates among its devices
 _Entry = tuple[int, DeviceIDs]
+# scope, known and held of an offer
+_Input = tuple[str, Mapping[str, tuple[str, ...]], Sequence[tuple[DeviceIDs, tuple[str, ...]]]]
 
 
-def find(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generator[None, None, Findings]:
-    """Find devices that two programs offer. Yields after steps of about equal work.
+class Kept(Struct):
+    """State from one comparison for the next.
 
-    shared: state from one comparison for the next: by scope, files that two devices had at the same time. Such a file identifies
-    no device, even after one of the pods has ended.
+    shared: by scope, files that two devices had at the same time. Such a file identifies no device, even after one of the pods
+    has ended. inputs, common: the identities of all offers, and those in several scopes. The search is skipped while they are
+    equal, for example after a change of health. The caller keeps the identities of a list while the list is unchanged.
     """
-    by_scope = yield from _by_scope(offers, shared)
+
+    shared: dict[str, set[str]] = field(default_factory=dict)
+    inputs: list[_Input] = field(default_factory=list)
+    common: list[list[_Entry]] = field(default_factory=list)
+
+
+def find(offers: Sequence[Offer], kept: Kept) -> Generator[None, None, Findings]:
+    """Find devices that two programs offer. Yields after steps of about equal work."""
+    if len({offer.program for offer in offers}) < 2:
+        return {}
+    inputs = [(offer.scope, offer.known, offer.held) for offer in offers]
+    if inputs != kept.inputs:
+        kept.common = yield from _in_common(offers, kept.shared)
+        kept.inputs = inputs
     pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
-    for entries in _of_several(by_scope):
+    for entries in kept.common:
         for one, other in _compared(offers, entries):
             of_both = pairs.setdefault((one[0], other[0]), {})
             if len(of_both) < MOST_DEVICES and (found := _same(offers, one, other)) is not None:
@@ -81,9 +103,8 @@ def find(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generator[None
     return (yield from _findings(offers, pairs))
 
 
-def _by_scope(
-    offers: Sequence[Offer], shared: dict[str, set[str]]
-) -> Generator[None, None, Mapping[str, Mapping[str, _Entry]]]:
+def _in_common(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generator[None, None, list[list[_Entry]]]:
+    """The entries of each identity that several scopes have."""
     by_scope: dict[str, dict[str, _Entry]] = {}
     for number, offer in enumerate(offers):
         known = by_scope.setdefault(offer.scope, {})
@@ -95,7 +116,12 @@ def _by_scope(
         yield from _without_shared(known, shared.setdefault(scope, set()))
     for scope in shared.keys() - by_scope.keys():
         del shared[scope]
-    return by_scope
+    common = []
+    for entries in _of_several(by_scope):
+        if len(entries) > 1:
+            common.append(entries)
+        yield
+    return common
 
 
 def _note(known: dict[str, _Entry], identity: str, entry: _Entry) -> None:
@@ -120,7 +146,7 @@ def _without_shared(known: dict[str, _Entry], shared: set[str]) -> Iterator[None
 
 
 def _of_several(by_scope: Mapping[str, Mapping[str, _Entry]]) -> Iterator[list[_Entry]]:
-    """The entries of each identity in several scopes; fewer than two after each step. The longest scope is not copied."""
+    """The entries of each identity in several scopes; an empty list after each step. The longest scope is not copied."""
     longest, *others = sorted(by_scope.values(), key=len, reverse=True)
     found: dict[str, list[_Entry]] = {}
     for known in others:

@@ -30,7 +30,7 @@ class Node(Struct, frozen=True):
     """A device file of the host. path: from /dev on. number: such as c195:0, "" if unknown. target: the target of a link.
 
     is_own: whether a real device is behind it, in contrast to /dev/fuse. is_copy: it has the number of a real device under
-    another name than the kernel's, so only its path identifies it.
+    another name than the kernel's, so only its path identifies it. inode: lets a reader recognise the file; None if unknown.
     """
 
     path: str
@@ -38,11 +38,13 @@ class Node(Struct, frozen=True):
     target: str = ""
     is_own: bool = False
     is_copy: bool = False
+    inode: tuple[int, int, int] | None = None
 
     def tokens(self, *, is_only: bool = False) -> Iterator[str]:
-        """The identities from the file; empty if all devices of a driver share it. is_only: its source offers no other file.
+        """The identities from the file; empty if all devices of a driver share it.
 
-        A file without a known real device identifies a device if its name has a number (/dev/vfio/12), or if it is the only one.
+        A file without a known real device identifies a device if its name has a number (/dev/vfio/12), or if its source offers
+        no other file (is_only).
         """
         path = self.target or self.path
         name = path.rpartition("/")[2]

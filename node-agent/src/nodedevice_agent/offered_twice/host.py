@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -22,6 +22,7 @@ from nodedevice_agent.offered_twice.files import MOST_NODES, Host, Node, dev_pat
 log = logging.getLogger(__name__)
 
 _READ_SECONDS: Final = 1.0
+NONE: Final[Mapping[str, Node]] = {}
 # of all sources
 MOST_PATHS: Final = 16_384
 _KINDS: Final = {"c": "char", "b": "block"}
@@ -61,18 +62,18 @@ class HostReader:
         return self._host
 
     async def _read(self, paths: frozenset[str], cdi: frozenset[str]) -> None:
-        known = self._files
+        known, nodes = self._files, self._host.nodes
         with apart("files of devices"):
-            self._host, self._files, problems = await in_thread(lambda: read_host(paths, cdi, known, self._root))
+            self._host, self._files, problems = await in_thread(lambda: read_host(paths, cdi, known, self._root, nodes))
             for problem in sorted(problems - self._problems):
                 log.info("CDI specification cannot be read", extra={"error": problem})
             self._problems = problems
 
 
 def read_host(
-    paths: Collection[str], cdi: Collection[str], known: CdiFiles, root: str = ""
+    paths: Collection[str], cdi: Collection[str], known: CdiFiles, root: str = "", before: Mapping[str, Node] = NONE
 ) -> tuple[Host, CdiFiles, frozenset[str]]:
-    """Read the files. Also returns the specifications and their problems."""
+    """Read the files. Also returns the specifications and their problems. before: the former files."""
     reading = read_files(root, known, {name.partition("=")[0] for name in cdi}) if cdi else CdiReading()
     devices = devices_of(reading.files)
     of_cdi: dict[str, tuple[Node, ...]] = {}
@@ -81,7 +82,7 @@ def read_host(
         if (found := devices.get((kind, device_name))) is not None:
             of_cdi[name] = tuple(_nodes(found[0], found[1].container_edits.device_nodes))[:MOST_NODES]
     wanted = dict.fromkeys([*sorted(paths), *(node.path for nodes in of_cdi.values() for node in nodes)])
-    nodes = {path: _node(path, root) for path in [*wanted][:MOST_PATHS]}
+    nodes = {path: _node(path, root, before.get(path)) for path in [*wanted][:MOST_PATHS]}
     return Host(nodes, of_cdi), reading.files, reading.problems
 
 
@@ -93,10 +94,12 @@ def _nodes(file: CdiFile, own: Collection[CdiNode]) -> Iterator[Node]:
             yield Node(path, node.number)
 
 
-def _node(path: str, root: str) -> Node:
-    """The current state of a file; only its path if it is missing or not a device file."""
+def _node(path: str, root: str, before: Node | None) -> Node:
+    """The current state of a file; only its path if it is missing or not a device file. before: the former state."""
     try:
         found = os.stat(root + path)
+        if before is not None and before.inode == (found.st_dev, found.st_ino, found.st_rdev):
+            return before
         target = os.path.realpath(root + path)
     except (OSError, ValueError):
         return Node(path)
@@ -108,7 +111,8 @@ def _node(path: str, root: str) -> Node:
     kernels = _kernels_name(device) if _VIRTUAL in os.path.realpath(device) else ""
     is_invented = bool(kernels) and not kernels[-1].isdigit()
     is_copy = is_invented and kernels != shown
-    return Node(path, f"{kind}{number}", shown, is_own=is_copy or not is_invented, is_copy=is_copy)
+    inode = found.st_dev, found.st_ino, found.st_rdev
+    return Node(path, f"{kind}{number}", shown, is_own=is_copy or not is_invented, is_copy=is_copy, inode=inode)
 
 
 def _kernels_name(device: str) -> str:

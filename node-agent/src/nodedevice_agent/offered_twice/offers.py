@@ -68,13 +68,16 @@ def program_of(source: Source, name: str) -> str:
     return source.name if source is Source.BUILT_IN else f"{source.name} {domain_of(name)}"
 
 
-def held_of(allocation: Allocation) -> Held | None:
-    """allocation: with a decoded response; None if it cannot be decoded."""
-    edits = allocation.edits
-    if edits is None:
-        return None
-    paths = tuple(filter(None, (dev_path(file.host_path) for file in edits.devices[:MOST_NODES])))
-    return Held(tuple(dict.fromkeys(map(base_id, allocation.device_ids))), paths, edits.cdi_devices)
+def held_of(allocations: Iterable[Allocation]) -> list[Held]:
+    """allocations: with decoded responses, if these can be decoded."""
+    found = []
+    for allocation in allocations:
+        edits = allocation.edits
+        if edits is not None:
+            paths = tuple(filter(None, (dev_path(file.host_path) for file in edits.devices[:MOST_NODES])))
+            ids = tuple(dict.fromkeys(map(base_id, allocation.device_ids)))
+            found.append(Held(ids, paths, edits.cdi_devices))
+    return found
 
 
 def held_of_pool(found: PoolOffer) -> list[Held]:
@@ -86,15 +89,15 @@ def held_of_pool(found: PoolOffer) -> list[Held]:
     return [Held(tuple(ids), cdi=(name,)) for name, ids in named.items()]
 
 
-def paths_of(offer: Offer) -> Generator[None, None, set[str]]:
+def paths_of(offer: Offer) -> Generator[None, None, tuple[str, ...]]:
     """The files to read: IDs that are paths, and files named by built-in plugins. Yields after each device."""
-    paths: set[str] = set()
+    found: dict[str, None] = {}
     for device in offer.devices.values():
-        paths.update(_paths(offer.source, device))
-        if len(paths) >= MOST_PATHS:
+        found.update(dict.fromkeys(_paths(offer.source, device)))
+        if len(found) >= MOST_PATHS:
             break
         yield
-    return paths - {""}
+    return tuple(filter(None, found))
 
 
 def known_of(offer: Offer, host: Host) -> Generator[None, None, dict[str, tuple[str, ...]]]:
@@ -106,6 +109,12 @@ def known_of(offer: Offer, host: Host) -> Generator[None, None, dict[str, tuple[
             known[device_id] = found
         yield
     return known
+
+
+def are_alike(before: Mapping[str, object], now: Offer) -> bool:
+    """Whether two lists give the same identities, for example after a change of health: only IDs of a plugin's devices are read."""
+    are_read_by_id = now.source in (Source.KUBELET, Source.PLUGIN)
+    return before is now.devices or (are_read_by_id and before.keys() == now.devices.keys())
 
 
 def statements_of(

@@ -1,6 +1,7 @@
 """The table of identities that each source provides, and its only reader. Pure.
 
-Two sources without a common kind of identity cannot be compared.
+A row has a source, a kind of identity, whether it covers all devices or only held ones, and its reader. Two sources without a
+common kind cannot be compared.
 """
 
 import re
@@ -34,6 +35,7 @@ _NO_SERIAL: Final = frozenset({"", "0", "none", "unknown", "n/a", "na", "null", 
 
 
 def named_uuid(text: str) -> str | None:
+    """The token of a UUID, in any form of its source."""
     text = text.strip().lower()
     is_one = len(text) >= _SHORTEST_UUID and text.strip("0-") and kind_of(text) is Kind.UUID
     return uuid_of(text) or (text if is_one else None)
@@ -57,6 +59,8 @@ def serial_of(vendor: str, serial: str) -> str | None:
 
 
 class Source(StrEnum):
+    """A source of devices."""
+
     KUBELET = "a device plugin of the kubelet"
     DRA = "a DRA driver"
     PLUGIN = "a device plugin that registers with the agent"
@@ -64,9 +68,10 @@ class Source(StrEnum):
 
 
 class Raw(Struct, frozen=True):
-    """A device of its source, or several that are held together. nodes: device files. is_only: its source offers nothing else.
+    """A device of its source, or several that are held together.
 
-    attributes: a driver's by qualified name, or a built-in plugin's. tokens: see identity.py. is_shared: by several containers.
+    attributes: a driver's by qualified name, or a built-in plugin's. tokens: see nodedevice_agent/identity.py. nodes: device
+    files. is_only: whether its source offers nothing else. is_shared: several containers may hold it.
     """
 
     id: str = ""
@@ -123,6 +128,10 @@ def _token_files(raw: Raw) -> Iterator[str]:
     yield from _node_files(raw)
 
 
+def _token_serial(raw: Raw) -> Iterator[str | None]:
+    return (serial_of(*found) for found in map(own_serial, raw.tokens) if found is not None)
+
+
 def _rows_of_plugins(source: Source, of_held: str) -> tuple[Row, ...]:
     """Rows of plugins that only provide IDs and files of containers."""
     ids = "its ID, without `::` and the number of a share"
@@ -162,7 +171,7 @@ TABLE: Final = (
         Kind.SERIAL,
         True,
         "sysfs (`generic`, of USB devices)",
-        lambda raw: (serial_of(*serial) for serial in map(own_serial, raw.tokens) if serial is not None),
+        _token_serial,
     ),
 )
 _ROWS: Final = {

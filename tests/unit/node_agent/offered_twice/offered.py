@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from nodedevice_agent.identity import Kind
-from nodedevice_agent.offered_twice.compare import DeviceIDs, Finding, Offer, find
+from nodedevice_agent.offered_twice.compare import DeviceIDs, Finding, Kept, Offer, find
 from nodedevice_agent.offered_twice.files import Node
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
@@ -45,9 +45,9 @@ def offer(
     )
 
 
-def findings(*offers: Offer, shared: dict[str, set[str]] | None = None) -> dict[str, tuple[Finding, ...]]:
+def findings(*offers: Offer, kept: Kept | None = None) -> dict[str, tuple[Finding, ...]]:
     """Of the whole comparison, whose steps nobody interrupts here."""
-    steps = find(offers, {} if shared is None else shared)
+    steps = find(offers, Kept() if kept is None else kept)
     while True:
         try:
             next(steps)

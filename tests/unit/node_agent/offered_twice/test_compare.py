@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.offered_twice import compare
-from nodedevice_agent.offered_twice.compare import Offer, find
+from nodedevice_agent.offered_twice.compare import Kept, Offer, find
 from nodedevice_agent.offered_twice.files import Node
 from nodedevice_agent.offered_twice.sources import Raw, Source
 
@@ -209,23 +209,23 @@ def test_a_file_that_was_shared_is_nobodys_while_one_pod_is_left() -> None:
     """Else the condition would come and go with the second pod on a device."""
     driver = offer(Source.DRA, files=[(("c",), [TTY])])
     one, both = (offer(Source.KUBELET, files=[((each,), [TTY]) for each in ids]) for ids in ("a", "ab"))
-    shared = dict[str, set[str]]()
-    assert findings(one, driver, shared=shared)
-    assert not findings(both, driver, shared=shared)
-    assert not findings(one, driver, shared=shared)
+    kept = Kept()
+    assert findings(one, driver, kept=kept)
+    assert not findings(both, driver, kept=kept)
+    assert not findings(one, driver, kept=kept)
     other = offer(Source.KUBELET, [Raw(UUID)], name="other.example.com/gpu")
-    assert not findings(other, driver, shared=shared)
-    assert findings(one, driver, shared=shared), "its source was away"
+    assert not findings(other, driver, kept=kept)
+    assert findings(one, driver, kept=kept), "its source was away"
 
 
 def test_what_is_no_file_is_shared_only_as_long_as_it_is() -> None:
-    driver, shared = offer(Source.DRA, [Raw("g", {"x/uuid": UUID})]), dict[str, set[str]]()
+    driver, kept = offer(Source.DRA, [Raw("g", {"x/uuid": UUID})]), Kept()
     twice = offer(Source.KUBELET, [Raw(f"0000:1b:00.{n}", nodes=(TTY,)) for n in (0, 1)])
-    assert not findings(twice, driver, shared=shared)
+    assert not findings(twice, driver, kept=kept)
     two = [Raw(name, {"x/uuid": UUID}) for name in ("g", "h")]
     plugin = offer(Source.KUBELET, [Raw(UUID)])
-    assert not findings(plugin, offer(Source.DRA, two), shared=shared)
-    assert findings(plugin, driver, shared=shared)
+    assert not findings(plugin, offer(Source.DRA, two), kept=kept)
+    assert findings(plugin, driver, kept=kept)
 
 
 def _uuid(number: int) -> str:
@@ -261,7 +261,7 @@ def test_steps_and_work_grow_with_the_devices_alone() -> None:
             offer(Source.KUBELET, [Raw(_uuid(n)) for n in range(1, devices + 1)], name=f"v{s}.example.com/gpu")
             for s in range(sources)
         ]
-        return sum(1 for _ in find(offers, {}))
+        return sum(1 for _ in find(offers, Kept()))
 
     assert steps(2, 1000) <= 2.2 * steps(2, 500)
     assert steps(64, 50) <= 2.2 * steps(32, 50)
@@ -279,6 +279,10 @@ def test_each_of_very_many_knows_of_one_of_another_program() -> None:
         other.resource_name
     }
     assert len(found[other.resource_name]) == len(alike)
+
+
+def test_one_source_costs_nothing() -> None:
+    assert not list(find([offer(Source.KUBELET, [Raw(UUID)])], Kept()))
 
 
 def test_very_many_resources_of_one_program_are_not_compared() -> None:
@@ -300,10 +304,10 @@ def test_bounds_of_what_is_compared_and_remembered(monkeypatch: pytest.MonkeyPat
     driver = offer(Source.DRA, files=[(("x", "y"), [TTY])])
     assert pairs(kubelets, driver) == {frozenset({(kubelets.resource_name, ("a",)), (driver.resource_name, ("x",))})}
     monkeypatch.setattr(compare, "_MOST_SHARED", 1)
-    shared = dict[str, set[str]]()
+    kept = Kept()
     both = [((each,), [TTY, FUSE]) for each in "ab"]
-    assert not findings(offer(Source.KUBELET, files=both), driver, shared=shared)
-    assert [len(files) for files in shared.values()] == [1, 0]
+    assert not findings(offer(Source.KUBELET, files=both), driver, kept=kept)
+    assert [len(files) for files in kept.shared.values()] == [1, 0]
 
 
 @pytest.mark.parametrize("there", [("x",), ("x", "y")])
@@ -343,4 +347,13 @@ def test_up_to_eight_sources_are_all_compared_and_more_with_the_first_ones(vendo
 def test_what_has_the_longest_list_is_not_copied() -> None:
     everything = offer(Source.KUBELET, [Raw(_uuid(n)) for n in range(1, 1001)])
     one = offer(Source.DRA, [Raw("g", {"x/uuid": _uuid(7)})])
-    assert sum(1 for _ in find([everything, one], {})) <= 2 * 1000 + 10
+    assert sum(1 for _ in find([everything, one], Kept())) <= 2 * 1000 + 10
+
+
+def test_what_one_source_alone_has_is_not_kept() -> None:
+    kept = Kept()
+    several = offer(Source.KUBELET, [Raw(_uuid(n)) for n in (1, 2, 3)])
+    assert findings(
+        several, offer(Source.DRA, [Raw("g", {"x/uuid": _uuid(3)}), Raw("h", {"x/uuid": _uuid(4)})]), kept=kept
+    )
+    assert len(kept.common) == 1

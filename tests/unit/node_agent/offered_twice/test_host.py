@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.lib import cdi_files
 from nodedevice_agent.offered_twice import host
 from nodedevice_agent.offered_twice.files import Node
@@ -51,7 +52,7 @@ def test_a_device_file_has_its_number_and_a_link_where_it_leads(tmp_path: Path) 
     (tmp_path / "dev/around").symlink_to("/dev/around")
     paths = [f"/dev/{name}" for name in ("link", "plain", "directory", "around", "gone")]
     found, _, _ = read_host(paths, (), {}, str(tmp_path))
-    assert found.named(paths) == (
+    assert tuple(replace(node, inode=None) for node in found.named(paths)) == (
         Node("/dev/link", "c1:3", "/dev/null", is_own=True),
         Node(""),
         Node(""),
@@ -89,11 +90,26 @@ def test_what_is_behind_a_file(tmp_path: Path, place: str, uevent: str | None, i
             (device / "uevent").write_bytes(os.fsencode(uevent.replace("=x", "=null")))
     found, _, _ = read_host(["/dev/x"], (), {}, str(tmp_path))
     [node] = found.named(["/dev/x"])
-    assert node == Node("/dev/x", "c1:3", "/dev/null", is_own, is_copy)
+    assert replace(node, inode=None) == Node("/dev/x", "c1:3", "/dev/null", is_own, is_copy)
+
+
+def test_a_file_is_followed_again_only_when_it_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dev").mkdir()
+    link = tmp_path / "dev/x"
+    link.symlink_to("/dev/null")
+    first, _, _ = read_host(["/dev/x"], (), {}, str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(os.path, "realpath", lambda path: pytest.fail("followed again"))
+        again, _, _ = read_host(["/dev/x"], (), {}, str(tmp_path), first.nodes)
+    assert again == first
+    link.unlink()
+    link.symlink_to("/dev/zero")
+    other, _, _ = read_host(["/dev/x"], (), {}, str(tmp_path), again.nodes)
+    assert other.nodes["/dev/x"].number == "c1:5"
 
 
 def test_a_disk_is_a_block_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = SimpleNamespace(st_mode=stat.S_IFBLK | 0o660, st_rdev=os.makedev(8, 1))
+    disk = SimpleNamespace(st_mode=stat.S_IFBLK | 0o660, st_rdev=os.makedev(8, 1), st_dev=1, st_ino=2)
     device = tmp_path / "sys/devices/virtual/block/dm"
     device.mkdir(parents=True)
     (device / "uevent").write_text("DEVNAME=dm\n")
@@ -102,7 +118,24 @@ def test_a_disk_is_a_block_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", lambda path: disk)
         found, _, _ = read_host(["/dev/dm"], (), {}, str(tmp_path))
-    assert found.named(["/dev/dm"]) == (Node("/dev/dm", "b8:1", "/dev/dm"),)
+    assert found.named(["/dev/dm"]) == (Node("/dev/dm", "b8:1", "/dev/dm", inode=(1, 2, os.makedev(8, 1))),)
+
+
+async def test_a_reader_knows_the_files_that_it_has_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/x").symlink_to("/dev/null")
+    reader, followed = HostReader(str(tmp_path)), list[str]()
+    first = await reader.read(["/dev/x"], ())
+    assert first.nodes["/dev/x"].number == "c1:3"
+    realpath = os.path.realpath
+
+    def counted(path: str) -> str:
+        followed.append(path)
+        return realpath(path)
+
+    monkeypatch.setattr(os.path, "realpath", counted)
+    assert await reader.read(["/dev/x"], ()) == first
+    assert not followed
 
 
 @pytest.mark.parametrize(

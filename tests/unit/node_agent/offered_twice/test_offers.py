@@ -78,7 +78,7 @@ def _listed(source: Source, *devices: Device) -> Offer:
     return offer_of(scenario.manager.resources[GPU], is_kubelets=source is Source.KUBELET)
 
 
-def _paths(source: Source, *devices: Device) -> set[str]:
+def _paths(source: Source, *devices: Device) -> tuple[str, ...]:
     return _made(paths_of(_listed(source, *devices)))
 
 
@@ -88,8 +88,8 @@ def _known(source: Source, *devices: Device) -> dict[str, tuple[str, ...]]:
 
 def test_the_files_that_a_list_names() -> None:
     devices = [Device("/dev/a1::0"), Device("/dev/a1::1"), Device("/srv/b"), Device("c", files=(("/dev/d4", "c1:4"),))]
-    assert _paths(Source.KUBELET, *devices) == {"/dev/a1"}
-    assert _paths(Source.BUILT_IN, *devices) == {"/dev/d4"}
+    assert _paths(Source.KUBELET, *devices) == ("/dev/a1",)
+    assert _paths(Source.BUILT_IN, *devices) == ("/dev/d4",)
     assert len(_paths(Source.KUBELET, *(Device(f"/dev/a{n}") for n in range(MOST_PATHS + 9)))) == MOST_PATHS
 
 
@@ -147,7 +147,7 @@ def test_what_several_containers_may_have_is_not_known_by_a_file_of_the_kernel()
 
 @pytest.mark.parametrize("device_id", ["some-name", "pool/dev/a1", "/srv/a1"])
 def test_an_id_that_is_no_path_below_dev_names_no_file(device_id: str) -> None:
-    assert _paths(Source.PLUGIN, Device(device_id)) == set()
+    assert _paths(Source.PLUGIN, Device(device_id)) == ()
     assert _known(Source.PLUGIN, Device(device_id)) == {}
 
 

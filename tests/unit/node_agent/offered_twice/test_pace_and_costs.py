@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import Collection
+from types import ModuleType
+from typing import Any
 
 import pytest
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.offered_twice import compare, watch
 from nodedevice_agent.offered_twice.files import Host
 from nodedevice_agent.offered_twice.host import HostReader
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.node_agent.devicemanager.scenario import GPU
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, SICK, WELL, pod
 from tests.unit.node_agent.offered_twice.compared_node import OTHER, OURS, POOL, UUID, Node
 
 
@@ -39,7 +43,7 @@ def with_two_sources(disk: Disk) -> Node:
     return node
 
 
-@pytest.mark.parametrize(("seconds", "pause"), [(0.0, 0.0), (0.05, 0.2), (10.0, 10.0)])
+@pytest.mark.parametrize(("seconds", "pause"), [(0.0, 0.0), (0.05, 0.2), (10.0, 0.8)])
 @virtual_time
 async def test_a_comparison_is_followed_by_a_pause_of_four_times_as_long_up_to_a_bound(
     seconds: float, pause: float
@@ -53,7 +57,7 @@ async def test_a_comparison_is_followed_by_a_pause_of_four_times_as_long_up_to_a
             await asyncio.sleep(0.001)
 
     async with background(node.twice.run()), background(changing()):
-        await asyncio.sleep(60.0)
+        await asyncio.sleep(30.0)
     first, second = disk.read_at[:2]
     assert second - first == pytest.approx(0.2 + seconds + pause, abs=0.01)
 
@@ -82,6 +86,39 @@ async def test_once_all_is_known_everything_is_published(node: Node) -> None:
         node.twice.is_changed.set()
         await asyncio.sleep(1.0)
         assert len(node.changed) == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "reading", "count"),
+    [
+        (watch, "paths_of", 3),
+        (watch, "known_of", 3),
+        (watch, "with_edits_of", 1),
+        (compare, "_of_several", 1),
+    ],
+)
+async def test_what_has_not_changed_is_read_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch, module: ModuleType, reading: str, count: int
+) -> None:
+    """Two lists, one pool, and the response that only the kubelet's checkpoint has: ours is decoded already."""
+    reads, read = list[object](), getattr(module, reading)
+
+    def counted(*args: Any) -> Any:
+        reads.append(args)
+        return read(*args)
+
+    monkeypatch.setattr(module, reading, counted)
+    node.ours.plugin(["n"], NIC)
+    node.ours.run(pod("p", nic=1))
+    node.kubelets(UUID, held={UUID: "one"})
+    node.drivers({"gpu-0": {"uuid": OTHER}})
+    for health in (WELL, SICK, WELL):
+        node.ours.lists([Device("n", health)], NIC)
+        await node.twice._compared()
+    assert len(reads) == count
+    node.ours.lists(["n", "another"], NIC)
+    node.drivers({"gpu-0": {"uuid": UUID}})
+    assert [finding.other.resource_name for finding in (await node.twice._compared())[GPU]] == [POOL]
 
 
 async def test_of_a_container_the_last_response_counts(node: Node) -> None:

@@ -245,6 +245,9 @@ async def test_the_loop_is_given_back_in_proportion_to_the_devices(node: Node, c
     async with background(turn()):
         await node.twice._compared()
         assert 2 * count // watch._A_STEP <= turns <= 5 * count // watch._A_STEP + 200
+        before = turns
+        await node.twice._compared()
+        assert turns - before <= 50, "the list is not read again, and nothing is looked for in it"
 
 
 async def test_each_long_response_is_decoded_in_a_turn_of_its_own(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

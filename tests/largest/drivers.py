@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from nodedevice_agent.dra.holdings import PoolHoldings
 from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.dra.pools import MAX_SLICES_IN_ALL, MAX_SLICES_OF_DRIVER, MIN_SLICES_OF_DRIVER
-from nodedevice_agent.dra.served import ServedByDrivers
+from nodedevice_agent.dra.served import PoolHolders, ServedByDrivers
 from nodedevice_agent.dra.slices import ResourceSliceObject
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_api.nodedevice import AllocationStatus, ClaimStatus, NodeDeviceStatus
@@ -25,13 +27,11 @@ ATTRIBUTES: Final = 32
 PODS: Final = 110
 
 
-class _Held:
+class _Held(PoolHolders):
     """Each pod has as many devices as it may."""
 
-    is_known = True
-
     def __init__(self) -> None:
-        self.rows = [
+        self.rows = tuple(
             AllocationStatus(
                 pod_uid=f"uid-{pod:03}",
                 container="c",
@@ -39,23 +39,22 @@ class _Held:
                 claim=ClaimStatus(name="c"),
             )
             for pod in range(PODS)
-        ]
+        )
 
-    def of(self, driver: str, pool: str) -> list[AllocationStatus]:
-        return self.rows if driver == DRIVER else []
+    def of(self, key: tuple[str, str]) -> PoolHoldings:
+        return PoolHoldings(self.rows) if key[0] == DRIVER else PoolHoldings()
 
     def pools(self) -> frozenset[tuple[str, str]]:
         return frozenset({(DRIVER, NODE)})
-
-    def reported_unhealthy(self, driver: str, pool: str) -> dict[str, str]:
-        return {}
 
 
 async def slices_of_drivers(folder: Path) -> AsyncIterator[None]:
     """A pool of as many slices as a driver may have, and others with a slice each; all at once, then each changes."""
     published: set[str] = set()
     served = ServedByDrivers(NODE, _Held(), lambda name: False, {})
-    observer = DriverObserver(cast(Watches, None), NODE, served, published.add, folder / "dra-pools.json")
+    observer = DriverObserver(
+        cast(Watches, SimpleNamespace(cluster=None)), NODE, served, published.add, folder / "dra-pools.json"
+    )
     first, second = _all(1), _all(2)
     working = asyncio.create_task(observer._work())
     yield
@@ -67,7 +66,7 @@ async def slices_of_drivers(folder: Path) -> AsyncIterator[None]:
             await _shown(served, published)
         await beat()
         await _shown(served, published)
-    assert {pool.count - pool.missing for pool in served.pools} == {MAX_SLICES_OF_DRIVER, MIN_SLICES_OF_DRIVER}
+    assert {pool.count - pool.missing for pool in served.pools.values()} == {MAX_SLICES_OF_DRIVER, MIN_SLICES_OF_DRIVER}
     working.cancel()
 
 

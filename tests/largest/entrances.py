@@ -10,7 +10,7 @@ from typing import Final
 MEASURED: Final[dict[str, dict[str, tuple[str, ...] | str]]] = {
     "agent": {
         "configs/kept.py KeptConfigs": ("configurations_of_a_node",),
-        "configs/watch.py _NodeHandler": "labels of one Node, which the API server bounds to 256 KiB",
+        "configs/watch.py ConfigWatch": "labels of one Node, which the API server bounds to 256 KiB",
         "deviceplugin/connection.py aclose": "nothing comes back",
         "deviceplugin/connection.py allocate": ("calls_of_a_plugin", "devices_of_a_pod"),
         "deviceplugin/connection.py ask": "an answer of 64 KiB at the most",

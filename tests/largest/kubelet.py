@@ -121,7 +121,7 @@ async def devices_of_claims(folder: Path) -> AsyncIterator[None]:
     holders.pods_synced(pods)
     await beat()
     holders.pods_read(PodReading(None, (), is_listed=True, claim_rows=rows))
-    while len(holders.of(DRIVER, "n")) < count:
+    while len(holders.of((DRIVER, "n")).allocations) < count:
         await asyncio.sleep(0)
     await beat()
     holders.pod_gone("uid-0")

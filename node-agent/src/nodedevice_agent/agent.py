@@ -55,8 +55,8 @@ from nodedevice_agent.settings import AgentSettings, read_topology
 
 if TYPE_CHECKING:
     from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
-    from nodedevice_agent.dra.former import FormerPools
     from nodedevice_agent.dra.observation import Observation
+    from nodedevice_agent.dra.observer import DriverObserver
     from nodedevice_agent.kubelet.backend import KubeletBackend
     from nodedevice_agent.runtime.backend import NriBackend
 
@@ -117,10 +117,10 @@ class Agent:
             self._sources.append(ServedStatus(self._observer.served, self._manager, settings.delivery))
         if self._drivers is not None:
             observers.append(self._drivers.holders)
-        pools = self._pools = self._drivers or self._former_pools(observed)
+        pools = self._pools = self._drivers.slices if self._drivers is not None else self._former_pools(observed)
         if pools is not None:
             places.append(pools.served.places)
-            displaced.append(pools.slices.displace)
+            displaced.append(pools.displace)
             self._sources.append(pools.served)
         share(places, displaced)
         self._offered_twice = self._comparison()
@@ -171,7 +171,7 @@ class Agent:
                 if self._observer is not None:
                     start(retried("kubelet observer", self._observer.run))
                 if self._pools is not None:
-                    start(retried("dra slices", self._pools.slices.run))
+                    start(retried("dra slices", self._pools.run))
                 if self._drivers is not None:
                     start(retried("dra claims", self._drivers.claims.run))
                     start(retried("dra holders", self._drivers.holders.run))
@@ -264,15 +264,15 @@ class Agent:
             Path(self._settings.state_dir, POOLS_FILE_NAME),
         )
 
-    def _former_pools(self, served: ServedByKubelet | None) -> "FormerPools | None":
+    def _former_pools(self, served: ServedByKubelet | None) -> "DriverObserver | None":
         """Removes NodeDevices of pools after the observation of drivers was turned off."""
         file, publisher = Path(self._settings.state_dir, POOLS_FILE_NAME), self._publisher
         if not os.path.exists(file):
             return None
-        from nodedevice_agent.dra.former import FormerPools
+        from nodedevice_agent.dra.observation import observer
 
         others = [self._manager.resources, *([served.resources] if served is not None else [])]
-        return FormerPools(publisher.watches, self._settings.node_name, publisher.publish_served, others, file)
+        return observer(publisher.watches, self._settings.node_name, None, publisher.publish_served, others, file)
 
     def _comparison(self) -> OfferedTwice:
         observer = self._observer

@@ -88,7 +88,7 @@ async def test_drivers_are_observed_or_what_was_shown_of_them_ends(
             served = agent._pools.served
             assert served.is_off is not (observe and observe_dra)
             assert served in agent._sources
-            assert agent._pools.slices._file == node.folder / "state" / POOLS_FILE_NAME
+            assert agent._pools._file == node.folder / "state" / POOLS_FILE_NAME
             # the names of all are counted together
             assert served.places.others() == agent._manager.places.others() == {}
 

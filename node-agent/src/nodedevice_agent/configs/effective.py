@@ -1,6 +1,6 @@
 """Computes a node's built-in plugins: the NodeDeviceConfigs that select it, in layers, above the agent's file.
 
-A resource belongs to one layer: the one of higher priority; at equal priority the one whose name sorts first. An invalid layer is
+A resource belongs to the layer of higher priority; at equal priority to the one whose name sorts first. An invalid layer is
 refused as a whole, with the reason.
 """
 
@@ -53,15 +53,13 @@ class Config(Struct, frozen=True):
         return -self.priority, self.name
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels is one of its nodes."""
         return all(labels.get(key) == value for key, value in self.node_selector.items())
 
 
 class Outcome(Struct, frozen=True):
     """The result of a configuration on a node. refusal: why it is refused; "" if it is applied.
 
-    lost: its resources that another configuration has, with that one's name. replaces: its resources that the agent's file names
-    as well.
+    lost: resources that another configuration has, with its name. replaces: resources that the agent's file also names.
     """
 
     generation: int
@@ -76,8 +74,7 @@ class Effective(Struct, frozen=True):
     ranks: the rank of a resource's layer, by name; if two resources have the same device, the lower rank is preferred.
     refused: resource names in configurations that are refused, and the kinds of plugins with one entry.
     places: by name of a plugin, its configuration, empty for the agent's file, and its place there.
-    is_known: False for a node that does not know its configurations yet. is_cut: True if one is refused for its length, so that
-    its names are not known.
+    is_known: whether the node knows its configurations. is_cut: whether one is refused for its length: its names are unknown.
     """
 
     plugins: PluginSettings
@@ -89,10 +86,7 @@ class Effective(Struct, frozen=True):
     is_cut: bool = False
 
     def names(self, resource_name: str, scope: str) -> bool:
-        """Whether some configuration names that resource, be it refused; then the resource has not ended for good.
-
-        scope: of the built-in plugin that serves it, or did.
-        """
+        """Whether some configuration names that resource, be it refused. scope: of the built-in plugin that serves it, or did."""
         is_refused = any(KINDS[kind].is_scope(scope) for kind in KINDS if kind in self.refused)
         is_named = self.plugins.may_serve(resource_name) or resource_name in self.refused
         return is_named or is_refused or self.is_cut or not self.is_known
@@ -116,7 +110,7 @@ def effective(
             written = decode(config.plugins, Any)
             plugins = _plugins(config, written, allowed_host_paths)
         except ValueError as error:
-            outcomes[config.name] = Outcome(config.generation, _sentence(error))
+            outcomes[config.name] = Outcome(config.generation, " ".join(str(error).split()))
             refused.update(_readable_names(written))
             continue
         outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins, -config.priority))
@@ -136,8 +130,6 @@ def beyond_limit(selected: Iterable[Config]) -> frozenset[str]:
 
 
 class _Taken:
-    """The plugins so far, and who has which name."""
-
     def __init__(self) -> None:
         self.plugins: dict[str, Any] = {}
         # by resource name, and by kind if the kind has one entry, which may serve more names than it lists
@@ -196,12 +188,8 @@ def _plugins(config: Config, written: Any, allowed_host_paths: Collection[str]) 
     return converted(ConfiguredPlugins, written)
 
 
-def _sentence(error: ValueError) -> str:
-    return " ".join(str(error).split())
-
-
 def unmatched(found: Effective, groups: Mapping[str, Sequence[int]]) -> Mapping[str, tuple[str, ...] | None]:
-    """Parts of each configuration without a device on the node, such as groups; None while unknown.
+    """Parts of each configuration without a device on the node; None while unknown.
 
     groups: by name of a plugin, the indexes of groups without a device.
     """
@@ -223,10 +211,7 @@ def unmatched(found: Effective, groups: Mapping[str, Sequence[int]]) -> Mapping[
 
 
 def report(outcomes: Mapping[str, Outcome], without: Mapping[str, Sequence[str] | None] | None = None) -> str:
-    """Write the annotation of the agent's Lease: JSON of at most MAX_REPORT bytes, shortened from the details on.
-
-    without: the result of unmatched().
-    """
+    """The annotation of the agent's Lease: JSON of at most MAX_REPORT bytes. without: the result of unmatched()."""
     for longest in (_MAX_SENTENCE, _MAX_SHORTER, _MAX_SHORT, 0):
         text = _encoded(outcomes, longest, without or {})
         if len(text.encode()) <= MAX_REPORT:

@@ -1,7 +1,6 @@
 """Keeps the text of the NodeDeviceConfigs that select an agent's node, within a bound. Pure.
 
-Keeps only the name and the selector's labels of other configurations. When such a label of the Node changes, all are listed
-again.
+Keeps only the name and the selector's labels of others. When such a label of the Node changes, all are listed again.
 """
 
 from collections.abc import Callable, Mapping

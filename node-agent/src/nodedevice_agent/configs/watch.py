@@ -1,7 +1,7 @@
 """Watches NodeDeviceConfigs and the labels of the agent's own Node, and applies the resulting built-in plugins.
 
-Keeps the last state in the state directory: a node that starts without an API server still has its plugins. Without a kept state,
-the start waits for the first lists, but only for a moment.
+Keeps the last state in the state directory: a node that starts without an API server still has its plugins. Without it, the
+start waits a moment for the first lists.
 """
 
 import asyncio
@@ -47,14 +47,14 @@ class _Stored(msgspec.Struct):
 
 
 class ConfigWatch:
-    """run() until cancelled.
+    """run() until cancelled; also the EventHandler of the watch of the Node. base: the plugins of the agent's file.
 
-    base: the plugins of the agent's file. apply: called with the node's plugins at first and at each change.
-    publish: called with the report about the configurations that select the node, and whether the node refuses one, at each
-    change.
-    labels_are: called with the Node's labels at each change, and at first with the kept ones.
-    without: groups of device files without a device, which are in the report.
+    apply: called with the node's plugins at first and at each change. publish: called with the report about the configurations that
+    select the node, and whether the node refuses one, at each change. labels_are: called with the Node's labels at each change, and
+    at first with the kept ones. without: groups of device files without a device, which are in the report.
     """
+
+    known_version = 0
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ConfigWatch:
             await self._decide(self._stored)
         async with asyncio.TaskGroup() as tasks:
             node = {"metadata.name": self._node_name}
-            tasks.create_task(self._watches.follow("node", NodeMetadataObject, node, _NodeHandler(self._labels_are)))
+            tasks.create_task(self._watches.follow("node", NodeMetadataObject, node, self))
             tasks.create_task(self._follow_configs())
             if not has_stored:
                 with suppress(TimeoutError):
@@ -111,9 +111,12 @@ class ConfigWatch:
             tasks.create_task(self._work())
             tasks.create_task(self._report_unmatched())
 
-    # -- state ------------------------------------------------------------------------------------------------------------
+    def synced(self, objects: list[NodeMetadataObject], version: int) -> None:
+        for node in objects:
+            self.updated(node)
 
-    def _labels_are(self, labels: Mapping[str, str]) -> None:
+    def updated(self, found: NodeMetadataObject) -> None:
+        labels = found.metadata.labels or {}
         before, self._labels = self._labels, labels
         self._publish_labels(labels)
         if before is None:
@@ -121,6 +124,9 @@ class ConfigWatch:
         else:
             self._configs.labels_changed(before, labels)
         self._changed()
+
+    def deleted(self, found: NodeMetadataObject) -> None:
+        """Keep the last labels: the Node may be created again at once."""
 
     async def _follow_configs(self) -> None:
         """Starts once the Node's labels are known. Begins with a new list if a dropped text is needed."""
@@ -130,20 +136,11 @@ class ConfigWatch:
         while True:
             self._is_to_list.clear()
             follow = self._watches.follow("configs", NodeDeviceConfigObject, {}, self._configs, keep=self._keep)
-            tasks = [asyncio.create_task(follow), asyncio.create_task(self._list_needed(lists))]
-            try:
-                ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            for task in ended:
-                # a failure of the watch is one of this task
-                task.result()
-
-    async def _list_needed(self, lists: TokenBucket) -> None:
-        await self._is_to_list.wait()
-        await asyncio.sleep(lists.reserve(asyncio.get_running_loop().time()))
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(follow)
+                await self._is_to_list.wait()
+                await asyncio.sleep(lists.reserve(loop.time()))
+                following.cancel()
 
     def _keep(self, found: NodeDeviceConfigObject) -> KeptConfig:
         return self._configs.keep(found, self._labels or {})
@@ -242,20 +239,3 @@ def _read(file: Path) -> _Stored | None:
         extra = {"path": str(file), "error": str(exc)[:400]}
         log.error("cannot read the configurations that were known last; waiting for the API server", extra=extra)
         return None
-
-
-class _NodeHandler:
-    known_version = 0
-
-    def __init__(self, labels_are: Callable[[Mapping[str, str]], None]) -> None:
-        self._labels_are = labels_are
-
-    def synced(self, objects: list[NodeMetadataObject], version: int) -> None:
-        for found in objects:
-            self.updated(found)
-
-    def updated(self, found: NodeMetadataObject) -> None:
-        self._labels_are(found.metadata.labels or {})
-
-    def deleted(self, found: NodeMetadataObject) -> None:
-        """Keep the last labels: the Node may be created again at once."""

@@ -4,7 +4,6 @@ A driver's parameters may be a tenant's secrets: they are never stored, logged o
 later API server accepts more. Source: k8s.io/api resource/v1 types.go @ 1.37.
 """
 
-from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -64,6 +63,11 @@ def claim_of(found: ResourceClaimObject) -> Claim:
 
 
 def _result(found: DeviceResult) -> Result:
+    capacities = (
+        (name, str(quantity))
+        for name, quantity in sorted((found.consumedCapacity or {}).items())
+        if 0 < len(name) <= _MAX_NAME and len(str(quantity)) <= _MAX_QUANTITY
+    )
     return Result(
         # without the chosen alternative
         found.request.partition("/")[0][:_MAX_NAME],
@@ -72,11 +76,5 @@ def _result(found: DeviceResult) -> Result:
         found.device[:_MAX_NAME],
         (found.shareID or "")[:_MAX_UID],
         found.adminAccess is True,
-        tuple(islice(_capacities(found.consumedCapacity or {}), _MAX_CAPACITIES)),
+        tuple(islice(capacities, _MAX_CAPACITIES)),
     )
-
-
-def _capacities(found: Mapping[str, str | int]) -> Iterator[tuple[str, str]]:
-    for name, quantity in sorted(found.items()):
-        if 0 < len(name) <= _MAX_NAME and len(str(quantity)) <= _MAX_QUANTITY:
-            yield name, str(quantity)

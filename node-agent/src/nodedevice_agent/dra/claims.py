@@ -39,12 +39,9 @@ Get = Callable[[str, str], Awaitable[Claim]]
 
 
 class _Entry:
-    """One ResourceClaim.
+    """One ResourceClaim. pods, devices: current demand; read_for, read_with: demand at the last read.
 
-    pods, devices: current demand; read_for, read_with: demand at the last read. due: earliest next read. since: when the last
-    pod came.
-
-    tried_for: pods for which a read succeeded or failed.
+    due: earliest next read. since: when the last pod came. tried_for: pods for which a read succeeded or failed.
     """
 
     def __init__(self) -> None:
@@ -108,7 +105,6 @@ class ClaimReader:
         return self._now() - entry.since < LONGEST_WAIT_SECONDS
 
     async def run(self) -> None:
-        """Read claims until cancelled. Only errors of the API server are retried."""
         while True:
             self._changed.clear()
             waiting = {name: entry.due for name, entry in self._entries.items() if entry.is_wanted}

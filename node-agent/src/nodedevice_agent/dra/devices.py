@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -25,7 +26,7 @@ class Device(Struct, frozen=True, gc=False):
     consumes: Counters = ()
 
 
-class Slice(Struct, frozen=True):
+class Slice(Struct, frozen=True, dict=True):
     """count: the number of slices of its pool in that generation. counters: shared by devices of the pool, with their amounts.
 
     omitted: the number of devices beyond the limit of a slice. problem: why its devices are unknown; else "".
@@ -47,7 +48,12 @@ class Slice(Struct, frozen=True):
     def key(self) -> PoolKey:
         return self.driver, self.pool
 
-    @property
+    @cached_property
     def counted(self) -> int:
         """The number of counters that it has or its devices consume."""
         return len(self.counters) + sum(len(device.consumes) for device in self.devices)
+
+    @cached_property
+    def attribute_count(self) -> int:
+        """The number of attributes of all its devices."""
+        return sum(len(device.attributes) for device in self.devices)

@@ -1,28 +1,27 @@
 """Decides whether a pool known only from pods belongs to this node: drivers also offer devices that several nodes reach.
 
-Slices of such devices name no node, so the watch of a node's slices does not show them. They never get a NodeDevice, even if a
-pod of this node has one. One request per driver finds them, because older API servers cannot select by pool.
+Slices of such devices name no node, and never get a NodeDevice. One request per driver finds them, because older API servers
+cannot select by pool.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 from nodedevice_kube.api_errors import ApiError, Unauthorized
 
 from nodedevice_agent.dra.devices import PoolKey
+from nodedevice_agent.dra.slices import ResourceSliceObject
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.retries import until_done
-
-# whether that driver has slices that are not of one node; raises ApiError
-Has = Callable[[str], Awaitable[bool]]
 
 
 class Elsewhere:
     """run() until cancelled. on_known: called with each pool once its place is known."""
 
-    def __init__(self, has: Has) -> None:
+    def __init__(self, cluster: KubeClient) -> None:
         self.on_known: Callable[[PoolKey], None] = lambda key: None
-        self._has = has
+        self._cluster = cluster
         # None: not known yet
         self._found: dict[PoolKey, bool | None] = {}
         self._is_changed = asyncio.Event()
@@ -54,9 +53,9 @@ class Elsewhere:
         return [key for key, found in self._found.items() if found is None]
 
     async def _answer(self, driver: str) -> bool:
-        """Raises ApiError if a retry may succeed."""
+        """Whether the driver has slices that are not of one node. Raises ApiError if a retry may succeed."""
         try:
-            return await self._has(driver)
+            return await self._cluster.exists(ResourceSliceObject, {"spec.nodeName": "", "spec.driver": driver})
         except ApiError as exc:
             if exc.is_temporary or isinstance(exc, Unauthorized):
                 raise

@@ -1,7 +1,6 @@
 """Tracks the holders of DRA devices on this node, from the kubelet's pod resources, the API's pods and their claims.
 
-A pod with claims is read again from the kubelet when it gets a sandbox, and when it has ended. Another reader reads the claims;
-without it, their fields are absent.
+A pod with claims is read again from the kubelet when it gets a sandbox, and when it has ended.
 """
 
 import asyncio
@@ -10,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from nodedevice_api.nodedevice import AllocationStatus
 from nodedevice_common.log_once import LogOnce
 
 from nodedevice_agent.devicemanager.attribution.attribute import PodName
 from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
 from nodedevice_agent.dra.devices import PoolKey
-from nodedevice_agent.dra.holdings import DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
+from nodedevice_agent.dra.holdings import NO_HOLDINGS, DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
 from nodedevice_agent.dra.names import is_observed
+from nodedevice_agent.dra.served import PoolHolders
 from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
 from nodedevice_agent.kubelet.pod_rows import is_prepared_since
 from nodedevice_agent.kubelet.readings import ClaimRow, PodReading, Subscriber
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NOTHING: Final = PoolHoldings()
 # Devices of claims, up to 25 microseconds each: the most in one turn of the event loop, and the size of a step if there are more.
 _SHOWN_AT_ONCE: Final = 512
 _A_STEP: Final = 128
@@ -38,19 +36,16 @@ ClaimName = tuple[str, str]
 Wanted = Mapping[ClaimName, tuple[frozenset[str], frozenset[DeviceKey]]]
 
 
-class Holders(Subscriber):
-    """The holders of DRA devices.
+class Holders(Subscriber, PoolHolders):
+    """run() until cancelled: it shows changes too large for one turn of the event loop.
 
-    run() until cancelled: it shows changes too large for one turn of the event loop.
-
-    wake: makes the reader ask now. on_known: called once the holders are known. on_changed: called with driver and pool if
-    of(), reported_unhealthy() or cdi_ids() changed.
+    wake: makes the reader ask now. on_known: called once the holders are known. on_changed: with each pool if of() changed.
     """
 
     def __init__(self, claims: "ClaimReader", wake: Callable[[], None]) -> None:
         self.is_outdated = True
         self.on_known: Callable[[], None] = lambda: None
-        self.on_changed: Callable[[str, str], None] = lambda driver, pool: None
+        self.on_changed: Callable[[PoolKey], None] = lambda key: None
         self._claims = claims
         self._wake = wake
         self._problems = LogOnce(log)
@@ -68,25 +63,13 @@ class Holders(Subscriber):
         self._is_much_to_show = asyncio.Event()
         claims.on_read = self._show
 
-    # -- reads --------------------------------------------------------------------------------------------------------------------
-
     def pools(self) -> frozenset[PoolKey]:
         return frozenset(self._held)
 
-    def of(self, driver: str, pool: str) -> tuple[AllocationStatus, ...]:
-        return self._held.get((driver, pool), _NOTHING).allocations
-
-    def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
-        return self._held.get((driver, pool), _NOTHING).unhealthy
-
-    def cdi_ids(self, driver: str, pool: str) -> Mapping[str, tuple[str, ...]]:
-        """The CDI names of each device in containers; sorted."""
-        return self._held.get((driver, pool), _NOTHING).cdi_ids
-
-    # -- pods ---------------------------------------------------------------------------------------------------------------------
+    def of(self, key: PoolKey) -> PoolHoldings:
+        return self._held.get(key, NO_HOLDINGS)
 
     def pods_synced(self, pods: Iterable[Pod]) -> None:
-        """The complete list of this node's pods."""
         found = {pod.uid: pod for pod in pods}
         before = self._pods or {}
         gone = [pod for uid, pod in {**before, **self._ended}.items() if uid not in found]
@@ -96,7 +79,6 @@ class Holders(Subscriber):
         self._decide()
 
     def pod_seen(self, pod: Pod) -> None:
-        """New or changed."""
         if self._pods is None:
             return
         before = self._pods.get(pod.uid)
@@ -110,13 +92,10 @@ class Holders(Subscriber):
             self._decide_for(pod)
 
     def pod_gone(self, pod_uid: str) -> None:
-        """The API has it no more."""
         pod = (self._pods or {}).pop(pod_uid, None) or self._ended.get(pod_uid)
         if pod is not None:
             self._end(pod)
             self._decide_for(pod)
-
-    # -- readings -----------------------------------------------------------------------------------------------------------------
 
     def pods_read(self, found: PodReading) -> None:
         if found.rows is None:
@@ -128,8 +107,6 @@ class Holders(Subscriber):
             self._rows = rows
             self._shown = frozenset((row.namespace, row.name) for row in self._rows)
             self._decide()
-
-    # -- internals ----------------------------------------------------------------------------------------------------------------
 
     def _end(self, *pods: Pod) -> None:
         """Keep ended pods that may still have devices."""
@@ -163,7 +140,6 @@ class Holders(Subscriber):
         self._show()
 
     def _show(self) -> None:
-        """Show the current pods and rows."""
         if self._rows is None or self._pods is None:
             return
         if len(self._rows) > _SHOWN_AT_ONCE:
@@ -195,7 +171,7 @@ class Holders(Subscriber):
         was_known, self.is_known = self.is_known, self.is_known or len(settled) == len(held)
         for key in sorted(before.keys() | self._held.keys()):
             if before.get(key) != self._held.get(key):
-                self.on_changed(*key)
+                self.on_changed(key)
         if self.is_known and not was_known:
             self.on_known()
 

@@ -1,8 +1,7 @@
 """Joins the kubelet's rows of DRA devices in containers with their pods and claims from the API. Pure.
 
-Only the kubelet decides that a container has a device. It shows each container all devices of a claim. Once the claim was read,
-devices of requests that the container does not name are left out, because the kubelet does not inject them. A claim belongs to
-the pod of that name in its namespace. Devices in a claim that the kubelet does not show are ignored.
+Only the kubelet decides that a container has a device. It shows each container all devices of a claim: devices of requests that
+the container does not name are left out once the claim was read. A claim belongs to the pod of that name in its namespace.
 Source: kubelet pkg/kubelet/cm/dra GetResources, GetContainerClaimInfos, UpdateAllocatedResourcesStatus @ 1.37.
 """
 
@@ -78,11 +77,17 @@ class Held(Struct, frozen=True, gc=False):
 
 
 class PoolHoldings(Struct, frozen=True, gc=False):
-    """allocations: without times, sorted by pod UID, container and claim. unhealthy: why, by device. cdi_ids: by device."""
+    """The devices of a pool in containers. allocations: without times, sorted by pod UID, container and claim.
+
+    unhealthy: by device, the reason in the status of the pod that holds it. cdi_ids: CDI names by device; sorted.
+    """
 
     allocations: tuple[AllocationStatus, ...] = ()
     unhealthy: Mapping[str, str] = {}
     cdi_ids: Mapping[str, tuple[str, ...]] = {}
+
+
+NO_HOLDINGS: Final = PoolHoldings()
 
 
 def device_key(row: ClaimRow) -> DeviceKey:
@@ -90,9 +95,9 @@ def device_key(row: ClaimRow) -> DeviceKey:
 
 
 def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> list[Held]:
-    """Sorted by pod UID, container and claim. pods: by name, the unfinished one first. A row without a pod in the API is left out.
+    """Sorted by pod UID, container and claim. pods: by name, the unfinished one first.
 
-    If two pods have one name, the pod that uses the claim counts.
+    A row without a pod in the API is left out. If two pods have one name, the pod that uses the claim counts.
     """
     found: dict[tuple[PodName, str, str], list[ClaimRow]] = {}
     for row in rows:
@@ -110,9 +115,9 @@ def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> 
 def holdings(
     found: Iterable[Held], read: Read, ended: Collection[str]
 ) -> Generator[None, None, dict[PoolKey, PoolHoldings]]:
-    """Holdings by pool.
+    """Holdings by pool. Yields for each device.
 
-    found: sorted by pod UID, container and claim. ended: UIDs of pods that have ended, by the API. Yields for each device.
+    found: sorted by pod UID, container and claim. ended: UIDs of pods that have ended, by the API.
     """
     allocations: dict[PoolKey, list[AllocationStatus]] = {}
     unhealthy: dict[PoolKey, dict[str, str]] = {}
@@ -209,9 +214,6 @@ def _extended_resource(held: Held, results: Sequence[Result]) -> str:
         use.extended_resource for use in uses if use.claim == held.claim and (not requests or use.request in requests)
     }
     return names.pop() if len(names) == 1 else ""
-
-
-# -- health -------------------------------------------------------------------------------------------------------------------
 
 
 def _unhealthy(held: Held) -> Iterator[tuple[ClaimRow, str]]:

@@ -1,8 +1,7 @@
 """Derives the resource name of a DRA driver's pool, for its NodeDevice, from the driver's and the pool's name. Pure.
 
 The node's name is left out, because most drivers name a pool after its node: `gpu.vendor.com/devices`. Eight or more digits of
-a hash follow if the pool's name is invalid in a resource name, or if the name is taken. A driver's name may have capitals,
-which the domain of a resource name may not; the names of two drivers may differ only in capitals.
+a hash follow if the pool's name is invalid in a resource name, or if the name is taken. A driver's name may have capitals.
 Source: k8s.io/kubernetes pkg/apis/storage/validation ValidateCSIDriverName @ 1.37.
 """
 
@@ -40,16 +39,19 @@ def domain(driver: str) -> str:
 
 
 def resource_name(node_name: str, driver: str, pool: str, is_taken: Callable[[str], bool]) -> str:
-    """Return the resource name of a pool; stable for the same arguments, also after a restart.
-
-    is_taken: whether another pool or another allocator has a name.
-    """
+    """Stable for the same arguments, also after a restart. is_taken: whether another pool or allocator has a name."""
     prefix, shown = domain(driver), _without_node(node_name, pool)
     name = f"{prefix}/{shown}"
     if extended_resources.NAME.fullmatch(shown) and not is_taken(name):
         return name
     digest = hashlib.sha256(f"{driver}\0{pool}".encode()).hexdigest()
-    return next(name for digits in _DIGITS if not is_taken(name := f"{prefix}/{_hashed(shown, digest[:digits])}"))
+    plain = _NOT_IN_A_NAME.sub("-", shown)
+    for digits in _DIGITS:
+        short = plain[: _MAX - digits - 1].strip("-_.")
+        name = f"{prefix}/{short}-{digest[:digits]}" if short else f"{prefix}/{digest[:digits]}"
+        if not is_taken(name):
+            break
+    return name
 
 
 def _without_node(node_name: str, pool: str) -> str:
@@ -61,8 +63,3 @@ def _without_node(node_name: str, pool: str) -> str:
         if rest and rest != pool:
             return rest
     return pool
-
-
-def _hashed(shown: str, digest: str) -> str:
-    plain = _NOT_IN_A_NAME.sub("-", shown)[: _MAX - len(digest) - 1].strip("-_.")
-    return f"{plain}-{digest}" if plain else digest

@@ -1,8 +1,7 @@
 """Watches the ResourceSlices of this node, and publishes each changed pool. It never writes slices.
 
-A driver may publish very fast. Only the latest version of a slice is decoded: a few times at once, then once a second. Slices
-are decoded one at a time, so that the event loop is never blocked for long. If the API server lacks the kind, the agent rarely
-retries.
+A driver may publish very fast. Only the latest version of a slice is decoded: a few times at once, then once a second, in a turn
+of its own. If the API server lacks the kind, the agent rarely retries.
 """
 
 import asyncio
@@ -74,18 +73,18 @@ class DriverObserver:
         self._now = asyncio.get_running_loop().time
         # by name, the latest version that is not decoded yet; None: deleted
         self._waiting: dict[str, ResourceSliceObject | None] = {}
-        # by known slice: the resource version, and the pace of decoding
-        self._versions: dict[str, str] = {}
+        # by known slice: the pace of decoding
         self._pace: dict[str, TokenBucket] = {}
         # the names in a list that is not decoded completely, and the remaining ones: later changes of the others need no wait
         self._listed: frozenset[str] | None = None
         self._awaited = set[str]()
+        self._following: asyncio.Task[None] | None = None
         self._is_changed = asyncio.Event()
         self._stored = dict(served.names)
         self._may_store = asyncio.Event()
         self._problems = LogOnce(log)
-        self._elsewhere = Elsewhere(self._has_beyond)
-        self._elsewhere.on_known = lambda key: self.held_changed(*key)
+        self._elsewhere = Elsewhere(watches.cluster)
+        self._elsewhere.on_known = self.held_changed
         served.is_beyond = self._elsewhere.is_beyond
         served.on_forgotten = self._is_changed.set
 
@@ -95,31 +94,31 @@ class DriverObserver:
             tasks.create_task(self._work())
             tasks.create_task(self._keep_names())
             tasks.create_task(self._elsewhere.run())
+            self._following = None
             if self.served.is_off:
-                self._all_are([])
+                self.synced([])
                 return
-            following: asyncio.Task[None] | None = None
             while True:
-                following = await self._asked(tasks, following)
+                await self._ask(tasks)
 
-    async def _asked(self, tasks: asyncio.TaskGroup, following: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
+    async def _ask(self, tasks: asyncio.TaskGroup) -> None:
         """Check whether the API server serves slices, start or stop the watch, and wait until the next check."""
         kinds = await until_done(partial(self._watches.cluster.served, slices.RESOURCE.api_version))
         self.served.has_rules = TAINT_RULES in kinds
         is_served = slices.RESOURCE.plural in kinds
         may_follow = is_served and await until_done(self._may_follow)
-        if may_follow and following is None:
-            following = tasks.create_task(self._follow())
-        elif not may_follow and following is not None:
-            following.cancel()
-            following = None
+        if may_follow and self._following is None:
+            watch = self._watches.follow(WATCH, ResourceSliceObject, self._fields, self)
+            self._following = tasks.create_task(watch)
+        elif not may_follow and self._following is not None:
+            self._following.cancel()
+            self._following = None
         if self.served.is_blind is not (is_served and not may_follow):
             self.served.is_blind = not self.served.is_blind
             self._published(self.served.resources)
         if not is_served:
-            self._all_are([])
+            self.synced([])
         await self._until_asked_again(ASK_STALE_SECONDS if is_served and not may_follow else ASK_SECONDS)
-        return following
 
     async def _may_follow(self) -> bool:
         """Whether the agent has the right to: a watch without it would count as stale. Raises ApiError."""
@@ -132,13 +131,6 @@ class DriverObserver:
         self._problems.report(message, problem, remedy="update the agent's ClusterRole, or set observeDra to false")
         return not problem
 
-    async def _has_beyond(self, driver: str) -> bool:
-        """Whether the driver has slices that are not of one node. Raises ApiError."""
-        return await self._watches.cluster.exists(ResourceSliceObject, {"spec.nodeName": "", "spec.driver": driver})
-
-    async def _follow(self) -> None:
-        await self._watches.follow(WATCH, ResourceSliceObject, self._fields, self)
-
     async def _until_asked_again(self, seconds: float) -> None:
         due = self._now() + jittered(seconds, _SPREAD, random.random())
         while self._now() < due:
@@ -148,16 +140,9 @@ class DriverObserver:
 
     # -- the watch ------------------------------------------------------------------------------------------------------------
 
-    def synced(self, objects: list[ResourceSliceObject], version: int) -> None:
-        """The complete list of this node."""
-        self._all_are(objects)
-
-    def _all_are(self, objects: Collection[ResourceSliceObject]) -> None:
-        found = {each.metadata.name: each for each in objects}
-        self._waiting = {
-            name: each for name, each in found.items() if self._versions.get(name) != each.metadata.resourceVersion
-        }
-        self._listed, self._awaited = frozenset(found), {*self._waiting}
+    def synced(self, objects: list[ResourceSliceObject], version: int = 0) -> None:
+        self._waiting = {one.metadata.name: one for one in objects}
+        self._listed, self._awaited = frozenset(self._waiting), {*self._waiting}
         self._is_changed.set()
 
     def updated(self, found: ResourceSliceObject) -> None:
@@ -177,8 +162,6 @@ class DriverObserver:
                 found.lighten()
         self._waiting[name] = found
         self._is_changed.set()
-
-    # -- changes ----------------------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         while True:
@@ -207,14 +190,13 @@ class DriverObserver:
                 await asyncio.sleep(0)
         if self._listed is not None and not self._awaited:
             listed, self._listed = self._listed, None
-            self._forget_all_but(listed)
+            self._pace = {name: pace for name, pace in self._pace.items() if name in listed}
             self._published(self.served.synced(listed, self._now()))
         return next_due
 
     def _take(self, name: str, found: ResourceSliceObject | None, now: float) -> None:
         if found is None:
             del self._pace[name]
-        self._versions.pop(name, None)
         if found is None or not self._is_ours(name, found):
             self._published(self.served.removed(name, now))
             return
@@ -224,9 +206,6 @@ class DriverObserver:
             # without some counters the numbers of the pool would be wrong
             found.lighten()
             made = slice_of(found)
-        if made.has_attributes and not found.is_left_out:
-            # otherwise the next list brings it again, and there may be room
-            self._versions[name] = str(found.metadata.resourceVersion)
         self._published(self.served.put(made, now))
         self._problems.report(
             "attributes of devices are not shown: the ResourceSlices of this node have too many",
@@ -236,8 +215,8 @@ class DriverObserver:
     def _is_ours(self, name: str, found: ResourceSliceObject) -> bool:
         """Whether it is shown."""
         spec = found.spec
+        # one that cannot be decoded was logged when it came
         if spec is None:
-            # which was logged when it came
             return False
         if spec.nodeName != self._node_name:
             error = f"the slice {name} is of the node {str(spec.nodeName)[:253]!r}"
@@ -253,11 +232,6 @@ class DriverObserver:
             self._problems.report("ResourceSlices ignored: this node or one of its drivers has too many", error)
         return has_room
 
-    def _forget_all_but(self, names: Collection[str]) -> None:
-        for name in [name for name in self._pace if name not in names]:
-            del self._pace[name]
-            self._versions.pop(name, None)
-
     def _published(self, resource_names: Collection[str]) -> None:
         self._elsewhere.ask(self.served.only_held)
         for name in sorted(resource_names):
@@ -268,15 +242,11 @@ class DriverObserver:
             "pools of DRA drivers are not shown: this node has too many names", f"{count}" if count else ""
         )
 
-    # -- for others -------------------------------------------------------------------------------------------------------------
-
     def held_known(self) -> None:
-        """The devices of containers are known from now on."""
         self._changed_by_others(self.served.held_known(self._now()))
 
-    def held_changed(self, driver: str, pool: str) -> None:
-        """The devices of that pool in containers changed, or their health."""
-        self._changed_by_others(self.served.held_changed((driver, pool), self._now()))
+    def held_changed(self, key: PoolKey) -> None:
+        self._changed_by_others(self.served.held_changed(key, self._now()))
 
     def displace(self, resource_names: Collection[str], by: str) -> None:
         """The places of drivers' resources in `resource_names` go to the resource `by`."""

@@ -1,8 +1,7 @@
 """Builds the pools of this node's DRA drivers from their slices: the current generation, missing slices, duplicates. Pure.
 
 The newest generation counts once it is complete; until then the last complete one is shown. The scheduler allocates nothing
-from a pool whose number of slices differs from its count. The same holds if a device or a set of counters occurs twice, or if a
-device consumes an unknown counter.
+from a pool with another number of slices than its count, a device or a set of counters in two slices, or an unknown counter.
 Source: k8s.io/dynamic-resource-allocation structured/internal, GatherPools @ 1.37.
 """
 
@@ -34,10 +33,9 @@ class Pool(Struct, frozen=True):
     """A pool with the devices of its last complete generation, or of the existing slices before the first one.
 
     devices: by name, in order. omitted: the number of devices beyond the limit of a slice. missing, surplus: slices of the
-    newest generation, compared with its own count.
+    newest generation, compared with its own count. shared: the amount of each counter of each shared set.
     twice: devices in two slices. uncounted: consumed counters that no slice has, and sets in two slices.
     unread: slices with unknown devices; problem: why, for the first slice. Each lists the first few.
-    shared: the amount of each counter of each shared set.
     """
 
     driver: str
@@ -68,29 +66,14 @@ class Pool(Struct, frozen=True):
         return not self.twice and not self.uncounted
 
 
-class Pools:
-    """The pools of one node. Slices beyond the bounds are counted and left out."""
+class Pools(dict[PoolKey, Pool]):
+    """The pools of one node that have slices."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._slices: dict[str, Slice] = {}
-        self._pools: dict[PoolKey, Pool] = {}
-        # the last state of pools without slices
-        self._former: dict[PoolKey, Pool] = {}
-        # by slice: the number of attributes of its devices
-        self._attributes: dict[str, int] = {}
-        # by slice: the number of counters that it has or its devices consume
-        self._counters: dict[str, int] = {}
-        # names of slices whose attributes were dropped for lack of room
-        self.bare: set[str] = set()
-
-    def __contains__(self, key: PoolKey) -> bool:
-        return key in self._pools
-
-    def __iter__(self) -> Iterator[Pool]:
-        return iter([*self._pools.values()])
-
-    def get(self, key: PoolKey) -> Pool | None:
-        return self._pools.get(key)
+        # the last state of pools without slices; a pool without slices for long is removed, and later slices form a new one
+        self.former: dict[PoolKey, Pool] = {}
 
     def has_room(self, name: str, driver: str) -> bool:
         """Whether that slice is known, or one more of its driver may be."""
@@ -101,50 +84,43 @@ class Pools:
         return own < most and len(self._slices) < MAX_SLICES_IN_ALL
 
     def has_room_for_attributes(self, name: str) -> bool:
-        """Whether the attributes of that slice fit the bound."""
-        return sum(self._attributes.values()) - self._attributes.get(name, 0) < MAX_ATTRIBUTES
+        others = (found.attribute_count for found in self._slices.values() if found.name != name)
+        return sum(others) < MAX_ATTRIBUTES
 
     def has_room_for_counters(self, found: Slice) -> bool:
-        """Whether the counters of that slice fit the bound."""
-        others = sum(self._counters.values()) - self._counters.get(found.name, 0)
-        return not found.counted or others + found.counted <= MAX_COUNTERS
+        others = (other.counted for other in self._slices.values() if other.name != found.name)
+        return not found.counted or sum(others) + found.counted <= MAX_COUNTERS
+
+    @property
+    def bare(self) -> set[str]:
+        """Names of slices whose attributes were dropped for lack of room."""
+        return {found.name for found in self._slices.values() if not found.has_attributes}
 
     def put(self, found: Slice) -> set[PoolKey]:
         """Add or replace a slice. Returns the changed pools."""
         before = self._slices.get(found.name)
         self._slices[found.name] = found
-        (self.bare.discard if found.has_attributes else self.bare.add)(found.name)
-        self._attributes[found.name] = sum(len(device.attributes) for device in found.devices)
-        self._counters[found.name] = found.counted
         return self._composed({found.key} if before is None else {before.key, found.key})
 
     def remove(self, name: str) -> set[PoolKey]:
-        """The slice is gone. Returns the pools that are others now, or gone."""
-        self.bare.discard(name)
-        self._attributes.pop(name, None)
-        self._counters.pop(name, None)
+        """The slice is gone. Returns the changed pools."""
         found = self._slices.pop(name, None)
         return self._composed({found.key}) if found is not None else set()
 
-    def forget(self, key: PoolKey) -> None:
-        """Forget a pool that has had no slices for long: later slices of that name form a new pool."""
-        self._former.pop(key, None)
-
     def names(self) -> set[str]:
-        """The names of all known slices."""
         return {*self._slices}
 
     def _composed(self, keys: Iterable[PoolKey]) -> set[PoolKey]:
         changed: set[PoolKey] = set()
         for key in keys:
             slices = [found for found in self._slices.values() if found.key == key]
-            before = self._pools.get(key)
-            after = composed(slices, before or self._former.pop(key, None))
+            before = self.get(key)
+            after = composed(slices, before or self.former.pop(key, None))
             if after is not None:
-                self._pools[key] = after
+                self[key] = after
             elif before is not None:
                 # a kubelet that starts deletes all slices of its node, and they come again one by one
-                self._former[key] = self._pools.pop(key)
+                self.former[key] = self.pop(key)
             if before != after:
                 changed.add(key)
         return changed

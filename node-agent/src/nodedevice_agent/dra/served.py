@@ -1,15 +1,14 @@
 """Shows the pools of DRA drivers on this node as NodeDevices: chooses the pools, their names and their status.
 
-Each pool is a resource of the node, with a place among the names, a state, and its held devices. The state follows the pool's
-slices. A kubelet that starts deletes all slices of its node, and the drivers publish them again. So a pool without slices is
-gone only after a delay, and an incomplete pool is reported only after a longer one.
+A kubelet that starts deletes all slices of its node, and the drivers publish them again. So a pool without slices is gone only
+after a delay, and an incomplete pool is reported only after a longer one.
 """
 
 import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 from nodedevice_api import names
@@ -24,6 +23,7 @@ from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.dra.devices import PoolKey, Slice
+from nodedevice_agent.dra.holdings import NO_HOLDINGS, PoolHoldings
 from nodedevice_agent.dra.names import domain, is_observed, resource_name
 from nodedevice_agent.dra.pools import Pool, Pools
 from nodedevice_agent.dra.status import Offered, conditions, held_devices, snapshot, with_times
@@ -42,31 +42,23 @@ _LEAST: Final = 2
 WATCH: Final = "resourceslices"
 
 
-class Held(Protocol):
+class PoolHolders:
     """The devices of pools in containers, from the kubelet. The defaults stand for a node without any."""
 
-    @property
-    def is_known(self) -> bool:
-        """Whether the kubelet has responded since the start; until then the published statuses stay."""
-        return True
+    # whether the kubelet has responded since the start; until then the published statuses stay
+    is_known = True
 
-    def of(self, driver: str, pool: str) -> Sequence[AllocationStatus]:
-        """Sorted by pod UID, container and claim; without times."""
-        return ()
+    def of(self, key: PoolKey) -> PoolHoldings:
+        return NO_HOLDINGS
 
-    def pools(self) -> frozenset[PoolKey]:
+    def pools(self) -> Collection[PoolKey]:
         """Pools whose devices are held by pods, also after their slices are gone."""
-        return frozenset()
-
-    def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
-        """The reason by device, from the status of the pod that holds it."""
-        return {}
+        return ()
 
 
 class ServedByDrivers:
-    """A source of the Publisher.
+    """A source of the Publisher. is_taken: whether another allocator has a name. known: the names of pools before the start.
 
-    is_taken: whether another allocator has a name. known: the names of pools before the start.
     is_off: whether observation of drivers is off; then pools have no slices, and their NodeDevices are deleted.
     """
 
@@ -75,7 +67,7 @@ class ServedByDrivers:
     def __init__(
         self,
         node_name: str,
-        held: Held,
+        held: PoolHolders,
         is_taken: Callable[[str], bool],
         known: Mapping[PoolKey, str],
         *,
@@ -91,7 +83,7 @@ class ServedByDrivers:
         self.is_off = is_off
         # whether the API server serves DeviceTaintRules
         self.has_rules = False
-        # whether slices are no longer watched because the agent lost the permission
+        # whether the agent has lost the permission to watch slices
         self.is_blind = False
         # whether a pool does not belong to this node; None until known
         self.is_beyond: Callable[[PoolKey], bool | None] = lambda key: False
@@ -102,8 +94,6 @@ class ServedByDrivers:
         self._node_name = node_name
         self._held = held
         self._is_taken = is_taken
-        # the shown state of each pool; after it lost its slices, the last one
-        self._shown: dict[PoolKey, Pool] = {}
         self._gone_at: dict[PoolKey, float] = {}
         self._late_at: dict[PoolKey, float] = {}
         self._cordons: dict[str, Collection[str]] = {}
@@ -112,12 +102,12 @@ class ServedByDrivers:
     @property
     def without_place(self) -> set[PoolKey]:
         """Pools that are not shown because the node has too many names."""
-        return {pool.key for pool in self.pools if self.names.get(pool.key) not in self.resources}
+        return {key for key in self.pools if self.names.get(key) not in self.resources}
 
     @property
     def only_held(self) -> set[PoolKey]:
         """Pools known only from pods that hold their devices; empty before the first list of slices."""
-        known = {*self.names, *self._shown, *(pool.key for pool in self.pools)}
+        known = {*self.names, *self.pools.former, *self.pools}
         return {*self._held.pools()} - known if self.is_synced else set()
 
     # -- changes --------------------------------------------------------------------------------------------------------------
@@ -135,7 +125,7 @@ class ServedByDrivers:
         if self.is_synced:
             return self._changed(gone, now)
         self.is_synced = True
-        known = {*self.names, *self._held.pools(), *(pool.key for pool in self.pools)}
+        known = {*self.names, *self._held.pools(), *self.pools}
         # a kubelet that has just started has deleted the slices of its node
         wait = 0.0 if self.is_off else GONE_SECONDS
         self._gone_at.update({key: now + wait for key in known if key not in self.pools})
@@ -194,7 +184,8 @@ class ServedByDrivers:
         key = self._keys.pop(name, None)
         if key is not None:
             if key not in self.pools:
-                self._forget_pool(key)
+                for by_key in (self.names, self.pools.former, self._gone_at, self._late_at):
+                    by_key.pop(key, None)
             self.on_forgotten()
         return True
 
@@ -240,7 +231,7 @@ class ServedByDrivers:
         key, resource = self._keys.get(name), self.resources.get(name)
         if key is None or resource is None or not self.is_synced or not self._held.is_known:
             return None
-        pool = self._shown.get(key)
+        pool, held = self._shown(key), self._held.of(key)
         if pool is None and key in self._gone_at:
             return None
         return Offered(
@@ -248,16 +239,14 @@ class ServedByDrivers:
             name,
             pool,
             EndpointState.RUNNING if pool is not None and resource.presence.lost_to is None else EndpointState.GONE,
-            self._held.of(*key),
-            self._held.reported_unhealthy(*key),
+            held.allocations,
+            held.unhealthy,
             key in self._late_at and self._late_at[key] <= now,
             resource.presence.lost_to,
             self._cordons.get(name, ()),
             self.has_rules,
             self.is_off,
         )
-
-    # -- internals --------------------------------------------------------------------------------------------------------------
 
     def _changed(self, keys: Iterable[PoolKey], now: float) -> set[str]:
         """Follow the pools; drivers with the fewest names come first and get free places."""
@@ -269,10 +258,10 @@ class ServedByDrivers:
         """Update the shown state of a pool. Returns the names that may have changed."""
         if not is_observed(key):
             return ()
-        pool, rows = self.pools.get(key), self._held.of(*key)
+        pool, rows = self.pools.get(key), self._held.of(key).allocations
         self._follow_times(key, pool, now)
-        is_known = key in self._shown or key in self.names or (bool(rows) and self.is_beyond(key) is False)
-        if not is_known:
+        shown = self._shown(key)
+        if shown is None and key not in self.names and (not rows or self.is_beyond(key) is not False):
             return ()
         name = self._name(key)
         resource = self._resource(key, name)
@@ -280,20 +269,24 @@ class ServedByDrivers:
             return self._make_room(name, now)
         resource.use.holders.clear()
         resource.use.holders.update(dict.fromkeys(held_devices(rows), ""))
-        if resource.presence.lost_to is None:
-            self._follow_state(key, resource)
+        if resource.presence.lost_to is None and shown is not None:
+            resource.presence.state = EndpointState.RUNNING
+        elif resource.presence.lost_to is None and key not in self._gone_at:
+            resource.expire()
         return (resource.name,)
+
+    def _shown(self, key: PoolKey) -> Pool | None:
+        """The shown state of a pool; after it lost its slices, the last one."""
+        return self.pools.get(key) or self.pools.former.get(key)
 
     def _follow_times(self, key: PoolKey, pool: Pool | None, now: float) -> None:
         if pool is not None:
-            self._shown[key] = pool
             self._gone_at.pop(key, None)
-        elif key in self._shown:
+        elif key in self.pools.former:
             self._gone_at.setdefault(key, now + GONE_SECONDS)
         if key in self._gone_at and self._gone_at[key] <= now:
             del self._gone_at[key]
-            self._shown.pop(key, None)
-            self.pools.forget(key)
+            self.pools.former.pop(key, None)
         if pool is None or pool.is_complete:
             self._late_at.pop(key, None)
         else:
@@ -321,9 +314,9 @@ class ServedByDrivers:
         return resource
 
     def _make_room(self, name: str, now: float) -> Collection[str]:
-        """Free a place: end the newest unused pool of the driver with the most names, like the registration of a plugin.
+        """End the newest unused pool of the driver with the most names, like the registration of a plugin. Returns its name.
 
-        One at a time, and at most one a minute: its NodeDevice must be deleted first. Returns the name of that pool.
+        One at a time, and at most one a minute: its NodeDevice must be deleted first.
         """
         is_awaited = any(resource.presence.lost_to is not None for resource in self.resources.values())
         if is_awaited or now < self._next_exchange:
@@ -337,13 +330,3 @@ class ServedByDrivers:
         self._next_exchange = now + EXCHANGE_SECONDS
         self.resources[loser].displaced(name)
         return (loser,)
-
-    def _follow_state(self, key: PoolKey, resource: Resource) -> None:
-        if key in self._shown:
-            resource.presence.state = EndpointState.RUNNING
-        elif key not in self._gone_at:
-            resource.expire()
-
-    def _forget_pool(self, key: PoolKey) -> None:
-        for known in (self.names, self._shown, self._gone_at, self._late_at):
-            known.pop(key, None)

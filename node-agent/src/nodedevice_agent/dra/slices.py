@@ -6,8 +6,9 @@ Source: k8s.io/api resource/v1 types.go, k8s.io/dynamic-resource-allocation devi
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from functools import cache
 from itertools import islice
 from typing import Final, Self
 
@@ -44,10 +45,8 @@ _UNKNOWN_FORM: Final = "are of a form that this release does not know"
 _NO_ROOM: Final = "are not read, as the ResourceSlices of this node are too large in sum"
 
 _Value = str | int | bool
-# an amount of a counter: set, name, amount
-_Entry = tuple[str, str, Decimal]
-# by set, name and the amount's text; None if the text is invalid
-_Amounts = dict[tuple[str, str, str], _Entry | None]
+# set, name and amount of a counter; None if the amount's text is invalid. Takes the text.
+_Counter = Callable[[str, str, str], tuple[str, str, Decimal] | None]
 
 
 # -- on the wire --------------------------------------------------------------------------------------------------------------
@@ -68,6 +67,10 @@ class SliceSpec(Struct):
     nodeName: str | None = None
     devices: msgspec.Raw = _NULL
     sharedCounters: msgspec.Raw = _NULL
+
+    def __post_init__(self) -> None:
+        # without the rest of the object's text
+        self.devices, self.sharedCounters = self.devices.copy(), self.sharedCounters.copy()
 
 
 _NO_SPEC: Final = SliceSpec()
@@ -94,11 +97,6 @@ class ResourceSliceObject(LargeObject):
         if self.spec is not None:
             self.spec.devices = self.spec.sharedCounters = _NULL
             self.is_left_out = True
-
-    def detach(self) -> None:
-        if self.spec is not None:
-            self.spec.devices = self.spec.devices.copy()
-            self.spec.sharedCounters = self.spec.sharedCounters.copy()
 
 
 class _Attribute(Struct):
@@ -147,7 +145,7 @@ class _Device(Struct):
 
 
 def slice_of(found: ResourceSliceObject, *, with_attributes: bool = True) -> Slice:
-    """Decode the slice's devices. with_attributes: False if there is no room for attributes."""
+    """Decode the slice's devices. with_attributes: False without room for attributes."""
     spec = found.spec or _NO_SPEC
     problem = _NO_ROOM if found.is_left_out else ""
     devices, counters = list[_Device](), list[_CounterSet]()
@@ -161,30 +159,30 @@ def slice_of(found: ResourceSliceObject, *, with_attributes: bool = True) -> Sli
         problem = _UNKNOWN_FORM
     named = [device for device in devices if 0 < len(device.name) <= MAX_NAME]
     texts: dict[str, str] = {}
-    known: _Amounts = {}
+    counter = cache(_counter)
     return Slice(
         found.metadata.name,
         spec.driver,
         spec.pool.name,
         spec.pool.generation,
         max(spec.pool.resourceSliceCount, 1),
-        tuple(_device(device, texts, known, with_attributes=with_attributes) for device in named[:MAX_DEVICES]),
-        _counters(((each.name, each.counters) for each in counters), MAX_SHARED_COUNTERS, {}),
+        tuple(_device(device, texts, counter, with_attributes=with_attributes) for device in named[:MAX_DEVICES]),
+        _counters(((each.name, each.counters) for each in counters), MAX_SHARED_COUNTERS, _counter),
         len(devices) - len(named[:MAX_DEVICES]),
         problem,
         with_attributes,
     )
 
 
-def _device(device: _Device, texts: dict[str, str], known: _Amounts, *, with_attributes: bool) -> Device:
-    """texts, known: shared by the devices of a slice, because most values repeat."""
+def _device(device: _Device, texts: dict[str, str], counter: _Counter, *, with_attributes: bool) -> Device:
+    """texts, and a counter with a cache: shared by the devices of a slice, because most values repeat."""
     attributes = device.attributes or {}
     return Device(
         texts.setdefault(device.name, device.name),
         _attributes(device, texts) if with_attributes else NO_ATTRIBUTES,
         tuple(_taint(taint) for taint in (device.taints or ())[:MAX_TAINTS] if taint.key and taint.effect),
         _numa_nodes(attributes.get(_NUMA_NODE)),
-        _counters(((each.counterSet, each.counters) for each in device.consumesCounters or ()), MAX_COUNTERS, known),
+        _counters(((each.counterSet, each.counters) for each in device.consumesCounters or ()), MAX_COUNTERS, counter),
     )
 
 
@@ -235,19 +233,15 @@ def _numa_nodes(attribute: _Attribute | None) -> tuple[int, ...]:
     return (node,) if node is not None and 0 <= node <= _MAX_NUMA_NODE else ()
 
 
-def _counters(sets: Iterable[tuple[str, Mapping[str, _Quantity] | None]], most: int, known: _Amounts) -> Counters:
-    found = (
-        entry
+def _counters(sets: Iterable[tuple[str, Mapping[str, _Quantity] | None]], most: int, counter: _Counter) -> Counters:
+    made = (
+        counter(set_name, name, str(quantity.value))
         for set_name, counters in sets
         for name, quantity in (counters or {}).items()
-        if (entry := _entry(set_name, name, str(quantity.value), known)) is not None
     )
-    return tuple(islice(found, most))
+    return tuple(islice(filter(None, made), most))
 
 
-def _entry(set_name: str, name: str, quantity: str, known: _Amounts) -> _Entry | None:
-    key = set_name, name, quantity
-    if key not in known:
-        amount = extended_resources.amount(quantity)
-        known[key] = (set_name, name, amount) if amount is not None else None
-    return known[key]
+def _counter(set_name: str, name: str, quantity: str) -> tuple[str, str, Decimal] | None:
+    amount = extended_resources.amount(quantity)
+    return (set_name, name, amount) if amount is not None else None

@@ -20,7 +20,7 @@ from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, MAX_UNHEALTHY_NAMED, DeviceView, Snapshot
 from nodedevice_agent.dra.devices import Device, PoolKey
 from nodedevice_agent.dra.pools import MAX_NAMED, Pool
-from nodedevice_agent.kube.conditions import ConditionValue, place_taken
+from nodedevice_agent.kube.conditions import ConditionValue, healthy_by_count, place_taken
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
 
 # the CRD's bound for one device
@@ -43,8 +43,7 @@ class Offered(Struct, frozen=True):
     """The state of one pool. pool: None if it has no slices. unhealthy: the reason by held device.
 
     is_late: whether the pool has been incomplete for longer than an update takes. lost_to: see Resource. cordons: IDs in the
-    spec.
-    has_rules: whether the API server serves DeviceTaintRules in a stable version. is_off: observation of drivers is off.
+    spec. has_rules: whether the API server serves DeviceTaintRules in a stable version. is_off: observation of drivers is off.
     """
 
     key: PoolKey
@@ -68,9 +67,9 @@ def snapshot(found: Offered) -> Snapshot:
     omitted = pool.omitted if pool is not None else 0
     # so many of them may be among the omitted devices
     missing = sorted(held - devices.keys())[omitted:]
-    unhealthy = {name: _reported(name, why) for name, why in found.unhealthy.items() if name in devices}
+    unhealthy = {name: _reported(name, found.unhealthy[name]) for name in sorted(found.unhealthy) if name in devices}
     lost = {name: _missing(name) for name in missing}
-    broken = [*(unhealthy[name] for name in sorted(unhealthy)), *(lost[name] for name in sorted(lost))]
+    broken = {**unhealthy, **lost}
     return Snapshot(
         resource_name=found.resource_name,
         total=len(devices) + omitted + len(missing),
@@ -79,14 +78,14 @@ def snapshot(found: Offered) -> Snapshot:
         allocated=len(in_use),
         releasing=len(held) - len(in_use),
         reserved=0,
-        available=_available(pool, held, unhealthy) if pool is not None and _gives_out(pool, found) else 0,
+        available=_available(found, held, unhealthy),
         state=found.state,
         options=PluginOptions(),
         is_live=found.state is EndpointState.RUNNING,
         id_error="",
         plugin_message="",
-        devices=tuple(_shown(devices, {**unhealthy, **lost}, held, found.key[0])),
-        unhealthy=tuple(broken[:MAX_UNHEALTHY_NAMED]),
+        devices=tuple(_shown(devices, broken, held, found.key[0])),
+        unhealthy=tuple(broken.values())[:MAX_UNHEALTHY_NAMED],
         held=(),
         pending=(),
     )
@@ -114,13 +113,12 @@ def _administered(row: AllocationStatus) -> set[str]:
     return {share.id for share in shares if share.admin_access}.difference(s.id for s in shares if not s.admin_access)
 
 
-def _gives_out(pool: Pool, found: Offered) -> bool:
-    """Whether the scheduler gives any of it out. That it does not for a moment, while a generation comes in parts, is not shown."""
-    return pool.is_whole and pool.is_valid and (pool.is_complete or not found.is_late)
-
-
-def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) -> int:
-    """The number of devices available to a pod without tolerations. pool: valid and whole, so it has each consumed counter."""
+def _available(found: Offered, held: Collection[str], unhealthy: Collection[str]) -> int:
+    """The number of devices available to a pod without tolerations."""
+    pool = found.pool
+    # the scheduler allocates nothing from a late pool; that a generation comes in parts for a moment is not shown
+    if pool is None or not pool.is_whole or not pool.is_valid or (not pool.is_complete and found.is_late):
+        return 0
     used: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for name in held:
         if name in pool.devices:
@@ -165,15 +163,8 @@ def _with_attributes(
             continue
         attributes = attributes_of(device, driver)
         room -= sum(_octets(key) + _octets(value) + _ATTRIBUTE_BYTES for key, value in attributes)
-        yield DeviceView(
-            name,
-            view.healthy,
-            view.reason,
-            view.message,
-            numa_nodes=device.numa_nodes,
-            attributes=attributes if room >= 0 else (),
-            taints=device.taints,
-        )
+        shown = attributes if room >= 0 else ()
+        yield replace(view, numa_nodes=device.numa_nodes, attributes=shown, taints=device.taints)
 
 
 def _room(name: str, device: Device | None) -> int:
@@ -215,14 +206,11 @@ def _missing(name: str) -> DeviceView:
 
 
 def conditions(found: Offered, now: Snapshot) -> dict[str, ConditionValue]:
+    injected = f"the driver {found.key[0]} gives the devices to containers, by the kubelet"
     return {
         Condition.REGISTERED: _registered(found),
         Condition.HEALTHY: _healthy(found, now),
-        Condition.INJECTABLE: (
-            "True",
-            Reason.SERVED_BY_DRA,
-            f"the driver {found.key[0]} gives the devices to containers, by the kubelet",
-        ),
+        Condition.INJECTABLE: ("True", Reason.SERVED_BY_DRA, injected),
     }
 
 
@@ -240,10 +228,8 @@ def _registered(found: Offered) -> ConditionValue:
         wrong.append((Reason.CORDON_NOT_POSSIBLE, _no_cordon(found, found.pool)))
     if found.pool.twice:
         twice = ", ".join(found.pool.twice)
-        message = (
-            f"the scheduler allocates none of these devices, because one is in two ResourceSlices of its pool: {twice}"
-        )
-        wrong.append((Reason.DEVICES_REFUSED, f"{message}; its driver has to publish each once"))
+        message = "the scheduler allocates none of these devices, because one is in two ResourceSlices of its pool"
+        wrong.append((Reason.DEVICES_REFUSED, f"{message}: {twice}; its driver has to publish each once"))
     if found.pool.uncounted:
         message = "the scheduler allocates none of these devices, because shared counters are missing in their pool or occur twice"
         named = ", ".join(found.pool.uncounted)
@@ -281,7 +267,6 @@ def _incomplete(pool: Pool) -> str:
 
 
 def _no_cordon(found: Offered, pool: Pool) -> str:
-    """The message about cordons, with the rule that has their effect."""
     begin = (
         f"spec.cordonedDevices has no effect: the driver {found.key[0]} offers these devices, and the scheduler allocates them; "
         "remove the cordons"
@@ -316,17 +301,8 @@ def _healthy(found: Offered, now: Snapshot) -> ConditionValue:
     if found.pool is None and not now.total:
         return "False", Reason.NO_DEVICES, "no ResourceSlice offers devices of this pool"
     if found.pool is None:
-        return (
-            "False",
-            Reason.NONE_HEALTHY,
-            f"no ResourceSlice offers devices of this pool any more: {now.total} in use by pods",
-        )
+        message = f"no ResourceSlice offers devices of this pool any more: {now.total} in use by pods"
+        return "False", Reason.NONE_HEALTHY, message
     if not now.total:
         return "False", Reason.NO_DEVICES, "the driver's ResourceSlices list no devices"
-    unhealthy = now.total - now.healthy
-    if not unhealthy:
-        return "True", Reason.ALL_HEALTHY, f"all {now.total} devices are healthy"
-    named = ", ".join(f"{device.id} ({device.reason})" for device in now.unhealthy)
-    more = ", …" if unhealthy > len(now.unhealthy) else ""
-    reason = Reason.SOME_UNHEALTHY if now.healthy else Reason.NONE_HEALTHY
-    return "False", reason, f"{unhealthy} of {now.total} devices are unhealthy: {named}{more}"
+    return healthy_by_count(now)

@@ -1,7 +1,4 @@
-"""Client of the API server for the node's pods, the Node's UID, the node's NodeDevices and the agent's Lease.
-
-The types here have only the fields that the agent reads.
-"""
+"""Client of the API server for the node's pods, the Node's UID, the node's NodeDevices and the agent's Lease."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -114,11 +111,11 @@ class KubeClient:
     async def node_capacity(self, name: str) -> dict[str, int]:
         """Quantities of extended resources, by name."""
         capacity = (await self._node(name)).status.capacity
-        found = {name: extended_resources.count(str(quantity)) for name, quantity in capacity.items()}
+        counts = {name: extended_resources.count(str(quantity)) for name, quantity in capacity.items()}
         return {
-            name: number
-            for name, number in found.items()
-            if number is not None and extended_resources.is_extended_resource(name)
+            name: count
+            for name, count in counts.items()
+            if count is not None and extended_resources.is_extended_resource(name)
         }
 
     async def _node(self, name: str) -> NodeObject:
@@ -127,8 +124,7 @@ class KubeClient:
     async def node_devices_of(self, node_name: str, keep: Callable[[NodeDeviceObject], Any] | None = None) -> list[Any]:
         """List the NodeDevices of a node, reduced by `keep`. The server scans all of them: only after a lost checkpoint."""
         what = f"nodedevices of node {node_name}"
-        found, _ = await self.list(NodeDeviceObject, {"spec.nodeName": node_name}, keep, what=what)
-        return found
+        return (await self.list(NodeDeviceObject, {"spec.nodeName": node_name}, keep, what=what))[0]
 
     async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
         """Apply the object without a status, whether it exists or not. node: (name, uid) of the owner."""
@@ -153,27 +149,28 @@ class KubeClient:
     async def list(
         self, kind: type[K], fields: Mapping[str, str], keep: Callable[[K], Any] | None = None, *, what: str = ""
     ) -> tuple[list[Any], str]:
-        """List the objects that match the fields, reduced by `keep`.
+        """List the objects of all namespaces that match the fields. Also returns the resource version ("" if a proxy drops it).
 
-        Also returns the resource version to watch from. Pods are listed in all namespaces. keep: called with each object as it
-        arrives; in a thread if the object is long. what: replaces the kind in errors.
-
-        The list comes from the API server's store, never from its cache. The version is "" if a proxy drops it; the objects
-        remain valid. A list with fields is one request without `limit`: only such a request uses the API server's index, and
-        each further page would walk all objects of the cluster. Others are read in pages.
+        keep: reduces each object as it arrives; called in a thread if the object is long. what: replaces the kind in errors.
+        The list comes from the API server's store, never from its cache. A list with fields is one request without `limit`: only
+        such a request uses the API server's index, and further pages would walk all objects of the cluster.
         """
-        found: list[Any] = []
-        large = _LargeObjects()
+        objects: list[Any] = []
+        octets = 0
 
         def add(one: K) -> None:
-            large.add(one)
-            found.append(one if keep is None else keep(one))
+            nonlocal octets
+            if isinstance(one, LargeObject):
+                octets += one.octets
+                if octets > MOST_LISTED:
+                    one.lighten()
+            objects.append(one if keep is None else keep(one))
 
         params, limit = {"fieldSelector": selector(fields)} if fields else {"limit": str(_PAGE_OBJECTS)}, _PAGE_OBJECTS
         while True:
             page = await self._page(kind, params, add, what)
             if not page.continue_:
-                return found, page.version
+                return objects, page.version
             limit = min(max(limit * _PAGE_BYTES // page.octets, 1), _PAGE_MOST_OBJECTS)
             params |= {"limit": str(limit), "continue": page.continue_}
 
@@ -185,14 +182,12 @@ class KubeClient:
                 return await read_list(stream.chunks(), kind, add)
 
     async def served(self, group_version: str) -> frozenset[str]:
-        """The plurals of the kinds that the API server serves in a group and version, such as resource.k8s.io/v1; empty if it
-        serves none.
-        """
+        """The plurals of the kinds that the API server serves in a group and version, such as resource.k8s.io/v1."""
         try:
-            found = await self._get("the kinds of", group_version, base(group_version), KindsObject)
+            kinds = await self._get("the kinds of", group_version, base(group_version), KindsObject)
         except NotFound:
             return frozenset()
-        return frozenset(each.name for each in found.resources)
+        return frozenset(kind.name for kind in kinds.resources)
 
     async def object_of(self, kind: type[K], namespace: str, name: str, most_bytes: int) -> K:
         """Read one object of a namespace, and no more of the response than the limit."""
@@ -205,23 +200,19 @@ class KubeClient:
     async def _call(
         self, verb: str, what: str, request: Request, form: type[T], most_bytes: int = MOST_OBJECT_BYTES
     ) -> T:
-        """Send a request with a response of one object. form: of that."""
         with self._request(verb, what):
             content = await self._transport.call(verb, what, request, most_bytes=most_bytes)
             return await in_thread_if(len(content) > MOST_BYTES_IN_LOOP, partial(decode, content, form))
 
     async def catch_up(self, kind: type[K], fields: Mapping[str, str]) -> str:
-        """A consistent read, for which the API server's cache of that kind has to catch up with its store; the version of both.
-
-        Costs a list of one object.
-        """
+        """The version of the API server's store, by a list of one object: the cache of that kind catches up with the store."""
         return (await self._first(kind, fields, lambda found: None)).version
 
     async def exists(self, kind: type[K], fields: Mapping[str, str]) -> bool:
         """Whether any object matches the fields. Costs the same."""
-        found: list[K] = []
-        await self._first(kind, fields, found.append)
-        return bool(found)
+        objects: list[K] = []
+        await self._first(kind, fields, objects.append)
+        return bool(objects)
 
     async def _first(self, kind: type[K], fields: Mapping[str, str], add: Callable[[K], object]) -> Page:
         return await self._page(kind, {"fieldSelector": selector(fields), "limit": "1"}, add)
@@ -232,9 +223,8 @@ class KubeClient:
     ) -> AsyncIterator[AsyncIterator[tuple[str, Any]]]:
         """Request the changes since that version for about so many seconds. Entered when the server has accepted the request.
 
-        The iterator yields ADDED, MODIFIED or DELETED with the reduced object. LATER and KNOWN have metadata alone: the object
-        is read later or not at all. BOOKMARK has a version alone. It ends when the server ends the watch in order. Raises
-        Silent after SILENCE_SECONDS without data.
+        The iterator yields events of watch_event(), until the server ends the watch in order. Raises Silent after
+        SILENCE_SECONDS without data.
         """
         what = kind.resource.plural
         params = {
@@ -288,10 +278,7 @@ class KubeClient:
 
     @contextmanager
     def _request(self, verb: str, what: str) -> Iterator[None]:
-        """The context of one request or response.
-
-        It alone logs a lost and a restored connection, with the address, and rejected credentials.
-        """
+        """The context of one request or response. It alone logs a lost and a restored connection, and rejected credentials."""
         try:
             yield
         except Undecodable as exc:
@@ -319,19 +306,6 @@ class KubeClient:
         if self._is_disconnected:
             log.info("API server reachable again", extra={"server": self.server})
         self._is_disconnected = False
-
-
-class _LargeObjects:
-    """Collects the objects of a list, and drops their large parts beyond MOST_LISTED."""
-
-    def __init__(self) -> None:
-        self._octets = 0
-
-    def add(self, found: object) -> None:
-        if isinstance(found, LargeObject):
-            self._octets += found.octets
-            if self._octets > MOST_LISTED:
-                found.lighten()
 
 
 def _read(path: str, params: Mapping[str, str] | None = None, accept: str = JSON) -> Request:

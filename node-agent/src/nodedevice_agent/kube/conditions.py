@@ -1,6 +1,6 @@
 """Derives the conditions that the agent sets on a NodeDevice from a snapshot. Pure.
 
-A condition's time stamp is the time of its last change of status, so it is copied from the observed status until then.
+A condition's time stamp is the time of its last change of status: until then it is copied from the observed status.
 """
 
 from collections.abc import Mapping
@@ -44,11 +44,11 @@ _STALE: ConditionValue = (
 
 def of_snapshot(
     now: Snapshot,
-    *,
     unsaved: str,
     notes: str,
     registered: ConditionValue | None,
     injectable: ConditionValue | None,
+    *,
     is_watch_stale: bool,
 ) -> dict[str, ConditionValue]:
     """The conditions by type. For the arguments see node_device_status()."""
@@ -63,19 +63,19 @@ def of_snapshot(
 def with_times(before: NodeDeviceStatus, wall_time: str, values: Mapping[str, ConditionValue]) -> list[ConditionStatus]:
     """Conditions for the status. before: the observed status. wall_time: RFC 3339, whole seconds."""
     earlier = {c.type: c for c in before.conditions}
-    found = ((kind, values[kind]) for kind in AGENT_CONDITIONS if kind in values)
-    return [_condition(kind, *value, earlier.get(kind), wall_time) for kind, value in found]
+    kinds = (kind for kind in AGENT_CONDITIONS if kind in values)
+    return [_condition(kind, *values[kind], earlier.get(kind), wall_time) for kind in kinds]
 
 
 def condition_of(status: NodeDeviceStatus, kind: str) -> ConditionValue | None:
-    """Status, reason and message of a condition; None if the status lacks it."""
+    """None if the status lacks it."""
     return next(((c.status, c.reason, c.message) for c in status.conditions if c.type == kind), None)
 
 
 def with_condition(
     status: NodeDeviceStatus, before: NodeDeviceStatus, wall_time: str, kind: str, value: ConditionValue
 ) -> NodeDeviceStatus:
-    """The same with one that is only there while it holds, behind the others. before, wall_time: as above."""
+    """Add a condition that exists only while it holds, behind the others. before, wall_time: as above."""
     earlier = next((c for c in before.conditions if c.type == kind), None)
     return replace(status, conditions=[*status.conditions, _condition(kind, *value, earlier, wall_time)])
 
@@ -105,14 +105,10 @@ def _registered(now: Snapshot, unsaved: str, notes: str, running: ConditionValue
         return _NOT_CONFIGURED
     if now.state is EndpointState.GONE:
         return "False", Reason.ENDPOINT_GONE, "no device plugin has served this resource for five minutes"
-    if now.state is EndpointState.STOPPED and now.is_silent:
-        return (
-            "False",
-            Reason.ENDPOINT_STOPPED,
-            "the device plugin is connected and does not respond: it hangs, or is paused",
-        )
     if now.state is EndpointState.STOPPED:
-        return "False", Reason.ENDPOINT_STOPPED, "the device plugin is disconnected; it must register again"
+        hangs = "the device plugin is connected and does not respond: it hangs, or is paused"
+        gone = "the device plugin is disconnected; it must register again"
+        return "False", Reason.ENDPOINT_STOPPED, hangs if now.is_silent else gone
     if not now.is_live:
         return "False", Reason.DEVICE_LIST_PENDING, "the device plugin has registered; its device list is pending"
     if unsaved:
@@ -147,6 +143,11 @@ def _healthy(now: Snapshot) -> ConditionValue:
     if not now.is_live:
         message = f"no device plugin is connected: none of {now.total} devices counts as healthy"
         return "False", Reason.NONE_HEALTHY, message
+    return healthy_by_count(now)
+
+
+def healthy_by_count(now: Snapshot) -> ConditionValue:
+    """The condition Healthy of a resource that is served and has devices."""
     noun = "devices" if now.part_rules is None else "parts"
     shown = [f"{device.id} ({device.reason})" for device in now.unhealthy]
     unhealthy = now.total - now.healthy

@@ -18,8 +18,7 @@ LONGEST_PAUSE_SECONDS = 10.0
 class Contention:
     """Counts the edits of other clients to the status of one NodeDevice, and sets the pause before each is undone.
 
-    The first few edits are undone at once, the next with growing pauses. Otherwise two agents with one node name would write in
-    an endless loop. Writes nothing.
+    The first few edits are undone at once. Without pauses, two agents with one node name would write in an endless loop.
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,7 +44,6 @@ class Contention:
             )
 
     def pause_seconds(self) -> float:
-        """The pause before the next write."""
         excess = len(self._recent()) - FREE_EDITS
         return min(pause_seconds(excess), LONGEST_PAUSE_SECONDS) if excess > 0 else 0.0
 

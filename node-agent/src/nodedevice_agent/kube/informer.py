@@ -1,7 +1,5 @@
 """Lists and watches for the agent: one request per watch, with a pause after each useless one. All watches share a budget.
 
-The first list and watch of each object have a budget of their own.
-
 A watch that ended in order continues from the last version; any other end leads to a list, which finds missed changes. So an
 agent behind a proxy that blocks watches still sees changes, half a minute late at most.
 """
@@ -11,8 +9,8 @@ import logging
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from nodedevice_common.pacing import TokenBucket, jittered
@@ -21,10 +19,10 @@ from nodedevice_kube.list_watch import CATCH_UP_SECONDS, ListWatch, Policy, Requ
 
 from nodedevice_agent import metrics
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.initial_lists import LIST, WATCH, Turn, Turns
+from nodedevice_agent.kube.initial_lists import LIST, WATCH, Turns
 from nodedevice_agent.kube.responses import KNOWN, LATER, KubeMetadata, KubeObject, Reading
 from nodedevice_agent.kube.retries import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, log_failure, pause_seconds
-from nodedevice_agent.kube.update_pace import UpdatePace
+from nodedevice_agent.kube.update_pace import take
 
 log = logging.getLogger(__name__)
 
@@ -44,21 +42,17 @@ _REQUESTS_AT_ONCE = 2
 
 
 class EventHandler(Protocol[R_contra]):
+    """known_version: the highest resource version in a response to a write; 0 before the first write.
+
+    synced: replace all objects by a complete list; state from versions up to that one is void. updated: an object was added or
+    modified. deleted: called with the object's last state.
+    """
+
     @property
-    def known_version(self) -> int:
-        """The highest resource version in a response to a write; 0 before the first write."""
-
-    def synced(self, objects: list[Any], version: int) -> None:
-        """Replace all objects by a complete list: at the start, after each break of the watch, and from time to time.
-
-        version: state from versions up to this one is void.
-        """
-
-    def updated(self, found: R_contra) -> None:
-        """An object that was added or modified."""
-
-    def deleted(self, found: R_contra) -> None:
-        """Remove an object. Called with its last state."""
+    def known_version(self) -> int: ...
+    def synced(self, objects: list[Any], version: int) -> None: ...
+    def updated(self, found: R_contra) -> None: ...
+    def deleted(self, found: R_contra) -> None: ...
 
 
 class Watches:
@@ -71,9 +65,9 @@ class Watches:
         self._urgent_budget = TokenBucket(URGENT_REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE, clock())
         self.first = Turns(clock)
         self._loops: dict[str, WatchLoop[Any]] = {}
-        self._catching_up = asyncio.Lock()
-        # by kind: the version of the last consistent read
-        self._read_versions: dict[type[KubeObject], int] = {}
+        # one consistent read serves all watches of a kind; by kind, the version of the last one
+        self.catching_up = asyncio.Lock()
+        self.read_versions: dict[type[KubeObject], int] = {}
 
     async def follow(
         self,
@@ -85,7 +79,7 @@ class Watches:
         is_urgent: bool = False,
         keep: Callable[[R], Any] | None = None,
     ) -> None:
-        """List and watch until cancelled. name: for `stale`. fields: the field selector, such as the name of the Node.
+        """List and watch until cancelled. name: for `stale`. fields: the field selector.
 
         is_urgent: use a separate budget. keep: reduces each object before the handler gets it; the result has metadata. With
         `keep`, an object that changes without end is decoded at a limited pace (update_pace).
@@ -100,27 +94,14 @@ class Watches:
 
     async def list_once(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str]:
         """The same as the client's, in turn with the first lists and watches. Raises ApiError."""
-        turn = await self.first.take(LIST)
-        metrics.WATCH_REQUESTS.labels("list").inc()
-        try:
+        with await self.first.take(LIST):
+            metrics.WATCH_REQUESTS.labels("list").inc()
             return await self.cluster.list(kind, fields)
-        finally:
-            turn.end()
 
     def stale(self) -> frozenset[str]:
         """Names of the watches over which the API server has sent nothing for too long."""
         now = self.clock()
         return frozenset(name for name, loop in self._loops.items() if loop.state.is_stale(now))
-
-    def was_read(self, kind: type[KubeObject], version: str) -> None:
-        """A consistent read of that kind had that version."""
-        self._read_versions[kind] = number(version)
-
-    async def catch_up(self, kind: type[KubeObject], version: str, read: Callable[[], Awaitable[str]]) -> None:
-        """Read that kind, unless it was since that version: one read serves all watches of a kind."""
-        async with self._catching_up:
-            if self._read_versions.get(kind, 0) <= number(version):
-                self.was_read(kind, await read())
 
     def reserve(self, *, is_urgent: bool) -> float:
         """Take a request from the budget. Returns how many seconds to wait before it is sent."""
@@ -128,8 +109,6 @@ class Watches:
 
 
 class WatchLoop(Reading, Generic[R]):
-    """One list and watch, made by Watches."""
-
     def __init__(
         self,
         watches: Watches,
@@ -149,11 +128,12 @@ class WatchLoop(Reading, Generic[R]):
         self._is_first = True
         self._is_logged = False
         self._keep = keep
-        self._pace = UpdatePace() if keep is not None else None
+        # of each object by its UID: the pace of decoding
+        self._buckets: dict[str, TokenBucket] = {}
         # metadata of objects that changed and were not decoded, by UID
         self._outdated: dict[str, KubeMetadata] = {}
         self._has_outdated = asyncio.Event()
-        # the last handled version of each object, if some versions are skipped
+        # the last handled version of each object
         self._handled: dict[str, int] = {}
         # resource version of each object, by its UID
         self._known: dict[str, str | None] = {}
@@ -173,16 +153,13 @@ class WatchLoop(Reading, Generic[R]):
         state, clock = self.state, self._watches.clock
         if state.next(clock()) is Request.LIST:
             await self._list()
-        turn = await self._turn(WATCH)
-        self._is_first = False
-        try:
+        with await self._turn(WATCH) as turn:
+            self._is_first = False
             seconds = round(jittered(WATCH_SECONDS, _SPREAD, random.random()))
             async with self._cluster.watch(self._kind, self._fields, state.version, seconds, self) as events:
-                turn.end()
+                turn.close()
                 state.opened(clock())
                 await self._follow(events)
-        finally:
-            turn.end()
         if not state.ended(clock()):
             self._log(Unavailable("watching", self._kind.__name__, "the API server ended the watch at once"))
 
@@ -203,14 +180,10 @@ class WatchLoop(Reading, Generic[R]):
                 task.cancel()
 
     async def _list(self) -> None:
-        turn = await self._turn(LIST)
-        known_version = self._handler.known_version
-        objects: list[Any]
-        try:
+        with await self._turn(LIST):
+            known_version = self._handler.known_version
             objects, version = await self._cluster.list(self._kind, self._fields, self.keep)
-        finally:
-            turn.end()
-        self._watches.was_read(self._kind, version)
+        self._watches.read_versions[self._kind] = number(version)
         is_restored = bool(version) and self.state.listed(version, self._watches.clock(), known_version)
         if is_restored:
             extra = {"kind": self._kind.__name__, "resource_version": version}
@@ -222,9 +195,8 @@ class WatchLoop(Reading, Generic[R]):
             self.state.missed()
         self._known = found
         self._outdated.clear()
-        if self._pace is not None:
-            self._pace.forget_all_but(frozenset(found))
-            self._handled = {uid: number(version or "") for uid, version in found.items()}
+        self._buckets = {uid: bucket for uid, bucket in self._buckets.items() if uid in found}
+        self._handled = {uid: number(version or "") for uid, version in found.items()}
         # responses to writes that were sent meanwhile are newer, unless all versions went back
         self._handler.synced(objects, sys.maxsize if is_restored else number(version))
         if not version:
@@ -234,17 +206,18 @@ class WatchLoop(Reading, Generic[R]):
     async def _catch_up(self) -> None:
         """Have the API server send a bookmark, unless something came before."""
         await asyncio.sleep(CATCH_UP_SECONDS)
-        if not self.state.has_brought:
-            with suppress(ApiError):
-                await self._watches.catch_up(self._kind, self.state.version, self._read)
+        if self.state.has_brought:
+            return
+        read_versions = self._watches.read_versions
+        with suppress(ApiError):
+            async with self._watches.catching_up:
+                if read_versions.get(self._kind, 0) <= number(self.state.version):
+                    await self._turn(LIST)
+                    read_versions[self._kind] = number(await self._cluster.catch_up(self._kind, self._fields))
 
-    async def _read(self) -> str:
-        await self._turn(LIST)
-        return await self._cluster.catch_up(self._kind, self._fields)
-
-    async def _turn(self, request: int) -> Turn:
+    async def _turn(self, request: int) -> ExitStack:
         """Wait until that request may be sent. request: LIST or WATCH."""
-        turn = Turn()
+        turn = ExitStack()
         if not self._is_first:
             await asyncio.sleep(self._watches.reserve(is_urgent=self._is_urgent))
         elif not self._is_urgent:
@@ -256,33 +229,25 @@ class WatchLoop(Reading, Generic[R]):
         uid = _uid(found)
         if event == "BOOKMARK":
             return
-        if event == KNOWN:
-            self._known[uid] = found.metadata.resourceVersion
+        if event == "DELETED":
+            for by_uid in (self._known, self._handled, self._outdated, self._buckets):
+                by_uid.pop(uid, None)
+            self._handler.deleted(found)
             return
+        self._known[uid] = found.metadata.resourceVersion
         if event == LATER:
-            self._known[uid] = found.metadata.resourceVersion
             self._outdated[uid] = found.metadata
             self._has_outdated.set()
-            return
-        self._outdated.pop(uid, None)
-        if event == "DELETED":
-            self._known.pop(uid, None)
-            self._handled.pop(uid, None)
-            if self._pace is not None:
-                self._pace.forget(uid)
-            self._handler.deleted(found)
-        else:
-            self._known[uid] = found.metadata.resourceVersion
+        elif event != KNOWN:
+            self._outdated.pop(uid, None)
             self._updated(uid, found)
-
-    # -- reading one object ----------------------------------------------------------------------------------------------
 
     def is_known(self, metadata: KubeMetadata) -> bool:
         return 0 < number(metadata.resourceVersion or "") <= self._handler.known_version
 
     def skips(self, metadata: KubeMetadata, octets: int) -> bool:
         # the latest version is read by a request then
-        return self._pace is not None and not self._pace.take(metadata.uid or "", octets, self._watches.clock())
+        return self._keep is not None and not take(self._buckets, metadata.uid or "", octets, self._watches.clock())
 
     def keep(self, found: R) -> Any:
         return found if self._keep is None else self._keep(found)
@@ -307,11 +272,8 @@ class WatchLoop(Reading, Generic[R]):
         fields = {**self._fields, "metadata.name": metadata.name}
         if metadata.namespace:
             fields["metadata.namespace"] = metadata.namespace
-        turn = await self._turn(LIST)
-        try:
+        with await self._turn(LIST):
             objects, _ = await self._cluster.list(self._kind, fields, self.keep)
-        finally:
-            turn.end()
         for found in objects:
             # the watch may have brought a newer version meanwhile, or a deletion
             version = number(found.metadata.resourceVersion or "")
@@ -319,15 +281,11 @@ class WatchLoop(Reading, Generic[R]):
                 self._updated(uid, found)
 
     def _updated(self, uid: str, found: Any) -> None:
-        if self._pace is not None:
-            self._handled[uid] = number(found.metadata.resourceVersion or "")
+        self._handled[uid] = number(found.metadata.resourceVersion or "")
         self._handler.updated(found)
 
     def _log(self, error: ApiError) -> None:
-        """Log once until a watch succeeds.
-
-        Skips usual failures: silence of a quiet kind, and a version that is too old for the first time.
-        """
+        """Log once until a watch succeeds, but not silence of a quiet kind, nor the first version that is too old."""
         is_usual = self.state.is_doubtful or (isinstance(error, Gone) and self.state.failures == 1)
         if not is_usual:
             self._is_logged = self._is_logged or log_failure("API request failed; retrying", error)

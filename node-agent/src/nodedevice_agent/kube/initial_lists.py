@@ -1,12 +1,13 @@
 """Limits the first list and watch of each object: few at a time, within a budget.
 
-An agent that starts asks for hundreds of objects at once, and an update starts agents by the hundred. A slow API server gets
-fewer requests. The newest request comes first: a plugin that has just registered waits for it, older ones do not.
+An agent that starts asks for hundreds of objects at once, and an update starts agents by the hundred. The newest request comes
+first: a plugin that has just registered waits for it.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from heapq import heappop, heappush
 from itertools import count
 
@@ -32,19 +33,20 @@ class Turns:
         self._under_way = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    async def take(self, rank: int) -> "Turn":
-        """Wait for a turn. rank: LIST or WATCH."""
+    async def take(self, rank: int) -> ExitStack:
+        """Wait for a turn; close() ends it, at the API server's response. rank: LIST or WATCH."""
         given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heappush(self._waiting, (rank, -next(self._numbers), given))
         self._give()
-        turn = Turn(self._ended)
         try:
             await given
         except asyncio.CancelledError:
             if not given.cancelled():
                 # the turn came at this moment
-                turn.end()
+                self._ended()
             raise
+        turn = ExitStack()
+        turn.callback(self._ended)
         return turn
 
     def _give(self) -> None:
@@ -66,15 +68,3 @@ class Turns:
     def _ended(self) -> None:
         self._under_way -= 1
         self._give()
-
-
-class Turn:
-    """One turn. Call end() at the API server's response; further calls do nothing. on_end: None if no request waits."""
-
-    def __init__(self, on_end: Callable[[], None] | None = None) -> None:
-        self._on_end = on_end
-
-    def end(self) -> None:
-        on_end, self._on_end = self._on_end, None
-        if on_end is not None:
-            on_end()

@@ -1,8 +1,4 @@
-"""Keeps the status of a NodeDevice in compressed JSON.
-
-Objects of thousands of devices take three times the memory of JSON, which shrinks to a tenth when compressed: messages and
-times repeat.
-"""
+"""Keeps the status of a NodeDevice in compressed JSON: a tenth of the JSON, and a thirtieth of the objects."""
 
 import zlib
 

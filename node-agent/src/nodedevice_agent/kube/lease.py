@@ -1,13 +1,11 @@
 """The agent's heartbeat: a Lease named as the node, in the agents' namespace, renewed every 20 seconds give or take a tenth.
 
-Written with PUT and the last resource version: one request a renewal. The Node owns it, so that both are deleted together:
-otherwise Leases of deleted nodes would pile up where nodes come and go by the hundred. An unreachable API server is not an
-error here: the operator sees the Lease expire. Annotations have the recent rejected registrations and the state of the node's
-configurations. A label marks a refused configuration, so that the operator can watch only such Leases.
+Written with PUT and the last resource version: one request a renewal. The Node owns it, so that both are deleted together. An
+unreachable API server is not an error here: the operator sees the Lease expire. Annotations have the recent rejected
+registrations and the state of the node's configurations; a label marks a refused configuration, for the operator's watch.
 
-The holder is one process of one state directory. A process of the same directory takes the Lease over at once, as its
-predecessor has ended: the directory is locked. Another process waits until the Lease has expired by its own clock. The holder
-stops when another process holds the Lease.
+The holder is one process of one state directory, which is locked: a process of the same directory takes the Lease over at once.
+Another process waits until the Lease has expired by its own clock. The holder stops when another process holds the Lease.
 """
 
 import asyncio
@@ -93,8 +91,7 @@ class LeaseKeeper:
     async def acquire(self) -> None:
         """Wait while another agent holds the Lease.
 
-        Returns without the Lease if the API server does not respond at the start: run() retries, and stops if it finds another
-        holder.
+        Returns without the Lease if the API server does not respond at the start: run() retries.
         """
         held: LeaseHeld | None = None
         while True:
@@ -158,11 +155,6 @@ class LeaseKeeper:
 
     async def _renewed(self, rejections: str) -> Json:
         """The Lease as written. Raises LeaseHeld, ApiError."""
-        found = await self._write(rejections)
-        self._written = number(lease_of(found).version)
-        return found
-
-    async def _write(self, rejections: str) -> Json:
         now, found = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), self._lease
         send = self._cluster.replace_lease
         if found is None:
@@ -175,12 +167,18 @@ class LeaseKeeper:
                 send = self._cluster.create_lease
             else:
                 self._check_holder(lease_of(found))
-            _own(found["metadata"], {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": uid})
+            node = {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": uid}
+            # an earlier Node of the name is replaced; other owners stay
+            owners = found["metadata"].get("ownerReferences") or ()
+            others = [o for o in owners if (o.get("kind"), o.get("name")) != ("Node", self._node_name)]
+            found["metadata"]["ownerReferences"] = [*others, node]
         before = lease_of(found)
         self._annotate(found["metadata"], rejections)
         acquired = before.acquired if before.holder == self._identity else now
         found["spec"] = spec_of(Lease(self._identity, now, acquired, names.AGENT_LEASE_SECONDS))
-        return await send(found)
+        written = await send(found)
+        self._written = number(lease_of(written).version)
+        return written
 
     def _annotate(self, metadata: Json, rejections: str) -> None:
         reports = {
@@ -198,14 +196,11 @@ class LeaseKeeper:
         if lease.holder in ("", self._identity) or number(lease.version) < self._written:
             # older than our own last write: the API server was restored from a backup
             return
-        if self._written == 0 and (_agent_id(lease.holder) == _agent_id(self._identity) or self._has_expired(lease)):
-            return
-        raise LeaseHeld(f"{self._namespace}/{self._node_name}", lease.holder)
-
-    def _has_expired(self, lease: Lease) -> bool:
         now = self._clock()
         self._foreign.saw(lease, now)
-        return self._foreign.expires_in_seconds(now, names.AGENT_LEASE_SECONDS) < 0
+        has_expired = self._foreign.expires_in_seconds(now, names.AGENT_LEASE_SECONDS) < 0
+        if self._written != 0 or (_agent_id(lease.holder) != _agent_id(self._identity) and not has_expired):
+            raise LeaseHeld(f"{self._namespace}/{self._node_name}", lease.holder)
 
 
 def _agent_id(holder: str) -> str:
@@ -220,13 +215,3 @@ async def _pause(seconds: float, is_news: asyncio.Event, news: TokenBucket) -> N
             await is_news.wait()
             await asyncio.sleep(news.wait_seconds(clock()))
             news.reserve(clock())
-
-
-def _own(metadata: Json, node: Json) -> None:
-    """Make that Node an owner, in place of an earlier one of its name; other owners stay."""
-    others = [
-        owner
-        for owner in metadata.get("ownerReferences") or ()
-        if (owner.get("kind"), owner.get("name")) != ("Node", node["name"])
-    ]
-    metadata["ownerReferences"] = [*others, node]

@@ -1,9 +1,8 @@
 """One NodeDevice object: publishes its resource's status in it, and reads the administrator's cordons from it.
 
-An object is watched by its name (the API server indexes names, not fields), or visited now and then (parked.py). Its observed
-status is compared with the desired one before a write, so that a restart writes nothing and an edit by another client is undone.
-The first change is written immediately; more changes within the pause are written together. A failed write is retried with growing
-pauses, and immediately once the watch is connected again or the object was deleted.
+An object is watched by its name (the API server indexes names, not fields), or visited now and then (parked.py). A status that
+equals the observed one is not written. Changes within a pause are written together. A failed write is retried with growing
+pauses, and immediately once the API server responds again.
 """
 
 import asyncio
@@ -60,7 +59,7 @@ class NodeDeviceSync:
         self._hurry = asyncio.Event()
         self._stopped = asyncio.Event()
         self._observed: KeptStatus | None = None
-        self._version = 0
+        self.known_version = 0
         # our own statuses: the last one known to be stored, then the later ones; empty while none is known
         self._ours: tuple[KeptStatus, ...] = ()
         self._is_owned = True
@@ -112,16 +111,12 @@ class NodeDeviceSync:
 
     # -- the observed object --------------------------------------------------------------------------------------------
 
-    @property
-    def known_version(self) -> int:
-        return self._version
-
     def synced(self, objects: list[NodeDeviceObject], version: int) -> None:
-        if self._version <= version:
-            if any(_version(found) < self._version for found in objects):
+        if self.known_version <= version:
+            if any(_version(found) < self.known_version for found in objects):
                 # the API server was restored from a backup: our later writes are lost, but no client edited the status
                 self._ours = ()
-            self._version = 0
+            self.known_version = 0
         self._seen(objects[0] if objects else None)
         self._synced.set()
         self._hurry.set()
@@ -133,7 +128,7 @@ class NodeDeviceSync:
         self._seen(None)
 
     def _seen(self, found: NodeDeviceObject | None) -> None:
-        if found is not None and 0 < _version(found) <= self._version:
+        if found is not None and 0 < _version(found) <= self.known_version:
             # the response to our write has shown this version, or a later one
             return
         if found is None and self._source.forget(self._resource_name):
@@ -162,7 +157,7 @@ class NodeDeviceSync:
 
     def _responded(self, written: NodeDeviceObject) -> None:
         """Store the object from the response to a write; its watch event is skipped."""
-        self._version = _version(written)
+        self.known_version = _version(written)
         if self._observe(written, KeptStatus(written.status)):
             self.touch()
 
@@ -234,32 +229,24 @@ class NodeDeviceSync:
             return await self._send(made.status)
 
     async def _made(self) -> "_Made | None":
-        """Make the status to write; None if the published one stays, or after the stop.
-
-        A long status is made in a thread; only the resource is read in the event loop.
-        """
+        """Make the status to write, a long one in a thread; None if the published one stays, or after the stop."""
         await self._source.saved()
         if self._stopped.is_set():
             return None
         async with self._writes.making:
-            made = await self._made_of(self._observed)
+            observed = self._observed
+            is_long = observed is not None and observed.is_long
+            before = await in_thread_if(is_long, lambda: observed_status(_read(observed)))
+            wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            make = self._source.status_maker(self._resource_name, before, wall_time)
+            # others run in between
+            await asyncio.sleep(0)
+            if make is None:
+                return None
+            made = await in_thread_if(make.is_long or is_long, partial(_compared, make, before, observed))
         return None if self._stopped.is_set() else made
 
-    async def _made_of(self, observed: KeptStatus | None) -> "_Made | None":
-        is_long = observed is not None and observed.is_long
-        before = await in_thread_if(is_long, lambda: observed_status(observed.read() if observed is not None else {}))
-        wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        make = self._source.status_maker(self._resource_name, before, wall_time)
-        # others run in between
-        await asyncio.sleep(0)
-        return (
-            None
-            if make is None
-            else await in_thread_if(make.is_long or is_long, partial(_compared, make, before, observed))
-        )
-
     async def _send(self, status: KeptStatus) -> bool:
-        """Returns whether it was written."""
         if self._ours:
             self._ours = (self._ours[0], *self._ours[1:][-_MOST_SENT:], status)
         try:
@@ -302,8 +289,12 @@ def _compared(make: StatusMaker, before: NodeDeviceStatus, observed: KeptStatus 
     """May be long, and uses nothing that changes."""
     desired = make.made()
     status: Json = to_builtins(desired)
-    is_stored = _is_as_written(observed.read() if observed is not None else {}, status)
+    is_stored = _is_as_written(_read(observed), status)
     return _Made(KeptStatus(status), is_stored, is_loss(before, desired), is_bulk(before, desired))
+
+
+def _read(observed: KeptStatus | None) -> Json:
+    return observed.read() if observed is not None else {}
 
 
 def _is_as_written(observed: Json, ours: Json) -> bool:

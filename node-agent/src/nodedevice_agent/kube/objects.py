@@ -50,8 +50,6 @@ class KindObject(msgspec.Struct):
 
 
 class KindsObject(msgspec.Struct):
-    """The kinds of a group that the API server serves."""
-
     resources: list[KindObject] = []
 
 

@@ -28,18 +28,17 @@ _NAMELESS: Final = NodeDeviceSpec(node_name="", resource_name="")
 
 def observed_status(status: Json) -> NodeDeviceStatus:
     """The status without its malformed parts."""
-    found = _decoded(status, NodeDeviceStatus) or _decoded(
-        _well_formed_fields(status, NodeDeviceStatus), NodeDeviceStatus
-    )
-    return found or NodeDeviceStatus()
+    return _readable(status, NodeDeviceStatus())
 
 
 def observed_spec(spec: Json) -> NodeDeviceSpec:
     """The same of a spec. Malformed names are empty."""
-    found = _decoded(spec, NodeDeviceSpec)
-    if found is None:
-        found = _decoded(to_builtins(_NAMELESS) | _well_formed_fields(spec, NodeDeviceSpec), NodeDeviceSpec)
-    return found or _NAMELESS
+    return _readable(spec, _NAMELESS)
+
+
+def _readable(value: Json, default: R) -> R:
+    form = type(default)
+    return _decoded(value, form) or _decoded(to_builtins(default) | _well_formed_fields(value, form), form) or default
 
 
 def held_ids(allocation: AllocationStatus) -> tuple[list[str], int]:
@@ -82,14 +81,14 @@ def resource_name_of(spec: NodeDeviceSpec) -> str:
 
 
 def _well_formed_fields(value: Json, form: type[Struct]) -> Json:
-    found = ((each.encode_name, each.type) for each in structs.fields(form) if each.encode_name in value)
-    kept = {name: _well_formed(value[name], kind) for name, kind in found}
-    return {name: each for name, each in kept.items() if each is not None}
+    kinds = {field.encode_name: field.type for field in structs.fields(form)}
+    kept = {name: _well_formed(value[name], kind) for name, kind in kinds.items() if name in value}
+    return {name: part for name, part in kept.items() if part is not None}
 
 
 def _well_formed(value: object, form: Any) -> object:
     """The value without its invalid parts; None if all of it is invalid."""
-    if _fits(value, form):
+    if _decoded(value, form) is not None:
         return value
     kind = get_args(form)[0] if get_origin(form) in (list, UnionType) else form
     if get_origin(form) is list:
@@ -99,19 +98,11 @@ def _well_formed(value: object, form: Any) -> object:
         return None
     kept = _well_formed_fields(value, kind)
     # a required field may be invalid
-    return kept if _fits(kept, kind) else None
+    return kept if _decoded(kept, kind) is not None else None
 
 
-def _decoded(value: Json, form: type[R]) -> R | None:
+def _decoded(value: object, form: type[R]) -> R | None:
     try:
         return convert(value, form)
     except Undecodable:
         return None
-
-
-def _fits(value: object, form: Any) -> bool:
-    try:
-        convert(value, form)
-    except Undecodable:
-        return False
-    return True

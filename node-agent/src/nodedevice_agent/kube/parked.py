@@ -1,10 +1,8 @@
 """Parks NodeDevices of unused names, whose plugins are gone: a periodic visit replaces the watch.
 
-The NodeDevice of a removed plugin stays for an hour, and a plugin that invents names leaves hundreds. A watch needs a
-connection, three tasks, the status and metrics: 0.2 MiB. A parked NodeDevice is only a name; a visit makes the rest. After a
-change of plugins a node has a few unused names: they keep their watches and see changes at once. Above that limit all unused
-names are parked: they share pages of memory, and one left would keep all pages. A late visit does no harm: cordons are read
-before such a name allocates.
+The NodeDevice of a removed plugin stays for an hour, and a plugin that invents names leaves hundreds. A watch takes 0.2 MiB; a
+parked NodeDevice is only a name. Above a limit all unused names are parked: they share pages of memory, and one left would keep
+all pages. A late visit does no harm: cordons are read before such a name allocates.
 """
 
 import asyncio
@@ -43,7 +41,6 @@ class Parked:
         self.due[name] = self._clock() + random.random() * VISIT_SECONDS
 
     def remove(self, name: str) -> bool:
-        """Whether it was among them."""
         return self.due.pop(name, None) is not None
 
     async def work(self) -> None:
@@ -73,7 +70,7 @@ def to_park(
     known: Collection[Mapping[str, Resource]],
     now: float,
 ) -> frozenset[str]:
-    """Choose the names to park. parked: names that are parked; they stay parked until they are needed. needed: names with a place.
+    """Choose the names to park. parked: names that stay parked until they are needed. needed: names with a place.
 
     known: the resources of each device manager.
     """
@@ -91,10 +88,7 @@ def is_served(name: str, known: Iterable[Mapping[str, Resource]]) -> bool:
 
 
 def _is_gone(resource: Resource, now: float) -> bool:
-    """Whether the plugin has been gone for a while.
-
-    A name that was ended on purpose is deleted soon, and another waits for its place.
-    """
+    """Whether the plugin has been gone for a while. A name that was ended on purpose is deleted soon instead."""
     if resource.presence.is_not_configured or resource.may_answer or resource.presence.state is EndpointState.RUNNING:
         return False
     ends_at = resource.presence.grace_ends_at

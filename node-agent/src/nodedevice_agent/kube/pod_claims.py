@@ -1,7 +1,7 @@
 """Decodes the ResourceClaims of a pod, and the health of their devices from its status.
 
-The kubelet prepares the claims of a pod before it makes the sandbox, and unprepares them once all containers have ended. For
-extended resources that a DRA driver serves, the scheduler makes one claim for the whole pod.
+The kubelet prepares the claims of a pod before it makes the sandbox. For extended resources that a DRA driver serves, the
+scheduler makes one claim for the whole pod.
 Source: component-helpers resourceclaim.Name; kubelet pkg/kubelet/cm/dra UpdateAllocatedResourcesStatus @ 1.37.
 """
 
@@ -69,8 +69,6 @@ class PodCondition(msgspec.Struct, gc=False):
 
 
 class ClaimsInStatus(msgspec.Struct, gc=False):
-    """The part of a pod's status that is about claims."""
-
     phase: str | None = None
     conditions: list[PodCondition] | None = None
     containerStatuses: list[ContainerStatus] | None = None
@@ -123,10 +121,16 @@ def _are_prepared(status: ClaimsInStatus) -> bool:
 
 def _unhealthy(names: Mapping[str, str], status: ClaimsInStatus) -> Iterator[UnhealthyDevice]:
     """Never of extended resources: the kubelet reports the health of claims that a container names. On since 1.36."""
+    for container, resource, device in unhealthy(status):
+        claim = names.get(_base(resource.removeprefix(OF_CLAIM)))
+        if claim and resource.startswith(OF_CLAIM):
+            yield UnhealthyDevice(container, claim, device.resourceID, shown(device.message or ""))
+
+
+def unhealthy(status: ClaimsInStatus) -> Iterator[tuple[str, str, ResourceHealth]]:
+    """Container, name of the resource or claim, and unhealthy device. Source: KEP-4680, on since 1.36."""
     for container in status.containerStatuses or ():
         for resource in container.allocatedResourcesStatus or ():
-            claim = names.get(_base(resource.name.removeprefix(OF_CLAIM)))
-            if claim and resource.name.startswith(OF_CLAIM):
-                for device in resource.resources or ():
-                    if device.health == "Unhealthy":
-                        yield UnhealthyDevice(container.name, claim, device.resourceID, shown(device.message or ""))
+            for device in resource.resources or ():
+                if device.health == "Unhealthy":
+                    yield container.name, resource.name, device

@@ -1,12 +1,11 @@
 """Decodes pods, and keeps only the fields that the device manager needs, within bounds.
 
-These are extended resources in limits, the kind of each container, phase and deletion. A container that requests devices also
-keeps the settings that a device plugin must not override, and the kubelet's report on its devices. Lists of a container are
-decoded one by one, so that no step takes long. Pure but for the log.
+A container that requests devices also keeps the settings that a device plugin must not override, and the kubelet's report on its
+devices. Lists of a container are decoded one by one, so that no step takes long. Pure but for the log.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Final, TypeVar
@@ -31,7 +30,14 @@ from nodedevice_agent.devicemanager.pods import (
     Pod,
 )
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, CONFIG_MIRROR, is_config_hash
-from nodedevice_agent.kube.pod_claims import OF_CLAIM, ClaimsInStatus, ContainerClaim, PodResourceClaim, claims_of_pod
+from nodedevice_agent.kube.pod_claims import (
+    OF_CLAIM,
+    ClaimsInStatus,
+    ContainerClaim,
+    PodResourceClaim,
+    claims_of_pod,
+    unhealthy,
+)
 from nodedevice_agent.kube.responses import KubeMetadata, KubeObject
 
 log = logging.getLogger(__name__)
@@ -73,17 +79,14 @@ class KeyRef(msgspec.Struct, gc=False):
     optional: bool | None = None
 
 
-class EnvVarSource(msgspec.Struct, gc=False):
-    """The sources of a variable that may be optional."""
-
-    configMapKeyRef: KeyRef | None = None
-    secretKeyRef: KeyRef | None = None
-    fileKeyRef: KeyRef | None = None
-
-
 class EnvVar(msgspec.Struct, gc=False):
     name: str = ""
-    valueFrom: EnvVarSource | None = None
+    valueFrom: dict[str, KeyRef | None] | None = None
+
+    @property
+    def may_be_missing(self) -> bool:
+        """Whether its source is optional: if that does not exist the variable is not set, and the agent cannot know."""
+        return any(source is not None and source.optional is True for source in (self.valueFrom or {}).values())
 
 
 class VolumeMount(msgspec.Struct, gc=False):
@@ -173,13 +176,18 @@ def from_api(pod: PodObject) -> Pod:
     specs = (*(pod.spec.initContainers or ()), *pod.spec.containers)
     using = [(spec.name, spec.resources.claims) for spec in specs if spec.resources.claims]
     annotations, has_requests = meta.annotations or {}, any(c.limits for c in containers)
+    sick = (
+        (name, shown_id(device.resourceID))
+        for _, name, device in unhealthy(pod.status)
+        if not name.startswith(OF_CLAIM)
+    )
     return replace(
         known,
         containers=containers,
-        annotations=_own_annotations(pod) if has_requests else {},
+        annotations=_for_plugins(annotations) if has_requests else {},
         # one character more is enough to see that it is too long
         assigned_parts=annotations.get(ASSIGNED_PARTS_ANNOTATION, "")[: MAX_CHARACTERS + 1] if has_requests else "",
-        unhealthy=frozenset(islice(_unhealthy(pod.status), _MAX_UNHEALTHY)) if has_requests else frozenset(),
+        unhealthy=frozenset(islice(sick, _MAX_UNHEALTHY)) if has_requests else frozenset(),
         claims=claims_of_pod(pod.spec.resourceClaims or (), using, pod.status),
     )
 
@@ -218,31 +226,18 @@ def _limits(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]]) -> dict[s
     return limits
 
 
-def _unhealthy(status: ClaimsInStatus) -> Iterator[tuple[str, str]]:
-    """The kubelet counts a forgotten device as healthy. Source: KEP-4680, on since 1.36."""
-    for container in status.containerStatuses or ():
-        for resource in container.allocatedResourcesStatus or ():
-            for device in resource.resources or ():
-                if device.health == "Unhealthy" and not resource.name.startswith(OF_CLAIM):
-                    yield resource.name, shown_id(device.resourceID)
-
-
-def _own_annotations(pod: PodObject) -> dict[str, str]:
+def _for_plugins(annotations: Mapping[str, str]) -> dict[str, str]:
     """Annotations in nodedevice.io/, which are for device plugins."""
-    found = sorted((pod.metadata.annotations or {}).items())
-    ours = [(name, value[:_MAX_ANNOTATION]) for name, value in found if _is_for_plugins(name)]
-    return dict(ours[:_MAX_ANNOTATIONS])
-
-
-def _is_for_plugins(annotation: str) -> bool:
-    return annotation.startswith(f"{GROUP}/") and annotation != ASSIGNED_PARTS_ANNOTATION
+    names = sorted(annotations.keys() - {ASSIGNED_PARTS_ANNOTATION})
+    ours = [name for name in names if name.startswith(f"{GROUP}/")][:_MAX_ANNOTATIONS]
+    return {name: annotations[name][:_MAX_ANNOTATION] for name in ours}
 
 
 def _config_hash(pod: PodObject) -> str:
     """The UID of the static pod that this pod claims to mirror; empty for all others."""
     annotations = pod.metadata.annotations or {}
-    found = annotations.get(CONFIG_HASH, "") if CONFIG_MIRROR in annotations else ""
-    return found if is_config_hash(found) else ""
+    uid = annotations.get(CONFIG_HASH, "") if CONFIG_MIRROR in annotations else ""
+    return uid if is_config_hash(uid) else ""
 
 
 class _Settings:
@@ -257,16 +252,17 @@ class _Settings:
         own = spec.securityContext or NO_SECURITY_CONTEXT
         variables, mounts = _listed(spec.env, EnvVar), _listed(spec.volumeMounts, VolumeMount)
         words = [*(_listed(spec.command, str) or ()), *(_listed(spec.args, str) or ())]
-        envs = self._kept(env.name for env in variables or () if not _may_be_missing(env))
+        envs = self._kept(env.name for env in variables or () if not env.may_be_missing)
         paths = self._kept(normalized(mount.mountPath) for mount in mounts or ())
         is_whole = None not in (variables, mounts, envs, paths)
+        short_references = (name for name in references(words) if len(name) <= _MAX_REFERENCE)
         return ContainerSettings(
             envs or frozenset(),
             paths or frozenset(),
             is_privileged=own.privileged is True,
             run_as_user=self._pods.runAsUser if own.runAsUser is None else own.runAsUser,
             run_as_group=self._pods.runAsGroup if own.runAsGroup is None else own.runAsGroup,
-            references=frozenset(_short_references(words)) - (envs or frozenset()),
+            references=frozenset(islice(short_references, _MAX_REFERENCES)) - (envs or frozenset()),
             is_whole=is_whole,
         )
 
@@ -285,18 +281,6 @@ def _listed(text: msgspec.Raw, form: type[T]) -> list[T] | None:
         return None
     found: list[T] | None = decode(text, list[form] | None)  # type: ignore[valid-type]  # a form that is made of a value
     return found or []
-
-
-def _short_references(command: Iterable[str]) -> Iterator[str]:
-    found = references(command)
-    return islice((name for name in found if len(name) <= _MAX_REFERENCE), _MAX_REFERENCES)
-
-
-def _may_be_missing(env: EnvVar) -> bool:
-    """Whether its source is optional. If the source does not exist the variable is not set, and the agent cannot know."""
-    source = env.valueFrom
-    found = (source.configMapKeyRef, source.secretKeyRef, source.fileKeyRef) if source is not None else ()
-    return any(ref is not None and ref.optional is True for ref in found)
 
 
 def _count(quantity: str | int) -> int:

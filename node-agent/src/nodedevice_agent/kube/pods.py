@@ -35,16 +35,11 @@ log = logging.getLogger(__name__)
 
 
 class PodObserver(Protocol):
-    """Another receiver of changes to this node's pods."""
+    """Another receiver of changes to this node's pods: all of them, one that is new or changed, one that the API has no more."""
 
-    def pods_synced(self, pods: Iterable[Pod]) -> None:
-        """The complete list."""
-
-    def pod_seen(self, pod: Pod) -> None:
-        """New or changed."""
-
-    def pod_gone(self, pod_uid: str) -> None:
-        """The API has it no more."""
+    def pods_synced(self, pods: Iterable[Pod]) -> None: ...
+    def pod_seen(self, pod: Pod) -> None: ...
+    def pod_gone(self, pod_uid: str) -> None: ...
 
 
 class PodWatch:

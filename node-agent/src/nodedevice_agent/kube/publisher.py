@@ -1,12 +1,8 @@
-"""Publishes each resource of this node as a NodeDevice object: decides which objects exist, and makes their statuses.
-
-A NodeDeviceSync (nodedevice.py) writes and watches each object; unused ones are parked (parked.py).
-"""
+"""Publishes each resource of this node as a NodeDevice object: decides which objects exist, and makes their statuses."""
 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Protocol
 
 from nodedevice_api.names import Condition, node_device_name
@@ -39,8 +35,7 @@ _MOST_NAMED = 3
 class OfferedTwice(Protocol):
     """Which devices two resources of this node offer. is_known: False until all sources were compared.
 
-    conditions: status, reason and message by resource name. is_changed: set when a resource's devices or allocations may have
-    changed.
+    conditions: by resource name. is_changed: set when a resource's devices or allocations may have changed.
     """
 
     is_known: bool
@@ -49,9 +44,8 @@ class OfferedTwice(Protocol):
 
 
 class Publisher:
-    """Keeps the NodeDevice objects of one node.
+    """Keeps the NodeDevice objects of one node. start() once the plugin host and the delivery exist: both publish through this.
 
-    start() once the plugin host and the delivery exist; both publish through this, so it is made before them.
     notes: a problem of the start that the condition Registered shows, such as an unreadable checkpoint.
     """
 
@@ -124,10 +118,7 @@ class Publisher:
             found.touch()
 
     def forget(self, resource_name: str) -> bool:
-        """Called when the object does not exist.
-
-        Forgets a resource whose plugin is gone and that no pod needs; returns whether it did.
-        """
+        """Forget a resource without an object whose plugin is gone and that no pod needs. Returns whether it did."""
         was_known = resource_name in self._host.manager.resources
         if not self._host.manager.forget(resource_name):
             return False
@@ -197,11 +188,9 @@ class Publisher:
             metrics.forget(resource_name)
 
     def is_parked(self, resource_name: str) -> bool:
-        """Whether its object is visited, and not watched."""
         return resource_name in self._parked.due
 
     def _known(self) -> list[Mapping[str, Resource]]:
-        """The resources of each source, ours first."""
         return [self._host.manager.resources, *(source.resources for source in self._sources)]
 
     def poll_watches(self) -> str:
@@ -225,7 +214,6 @@ class Publisher:
         await self._host.saved()
 
     def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
-        """Return the maker of the status that replaces the observed one; None if the published one stays."""
         make, twice = self._maker(resource_name, observed, wall_time), self.offered_twice
         if make is None or twice is None:
             return make
@@ -235,17 +223,15 @@ class Publisher:
             condition = condition_of(observed, Condition.OFFERED_TWICE)
         if not condition:
             return make
-        add = partial(
-            with_condition, before=observed, wall_time=wall_time, kind=Condition.OFFERED_TWICE, value=condition
-        )
-        return StatusMaker(lambda: add(make.made()), make.is_long)
+        kind = Condition.OFFERED_TWICE
+        return StatusMaker(lambda: with_condition(make.made(), observed, wall_time, kind, condition), make.is_long)
 
     def _maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
         if not self.are_pods_known:
             return None
         is_watch_stale = not self._stale_watches.isdisjoint((PODS, node_device_name(self.node_name, resource_name)))
-        having = (each for each in self._sources if resource_name in each.resources and each.has(resource_name))
-        source = next(having, None)
+        sources = (source for source in self._sources if resource_name in source.resources)
+        source = next((source for source in sources if source.has(resource_name)), None)
         if source is not None:
             is_watch_stale = is_watch_stale or source.watch in self._stale_watches
             return source.status_maker(

@@ -57,11 +57,6 @@ class LargeObject(KubeObject):
         raise NotImplementedError  # implemented by each kind
 
     def lighten(self) -> None:
-        """Drop the large parts."""
-        raise NotImplementedError  # implemented by each kind
-
-    def detach(self) -> None:
-        """Copy the kept text, so that the rest of the object's text can be freed."""
         raise NotImplementedError  # implemented by each kind
 
 
@@ -89,10 +84,9 @@ class _Envelope(msgspec.Struct):
 
 
 async def read_list(chunks: AsyncIterator[bytes], kind: type[Any], add: Callable[[Any], object]) -> Page:
-    """Decode the objects of a page one by one as the text arrives, and call `add` with each.
+    """Decode the objects of a page one by one as the text arrives, and call `add` with each; in a thread if it is long.
 
-    `add` is called in a thread if the object is long. Besides the objects kept by `add`, one at most is in memory.
-    Raises Undecodable.
+    Besides the objects kept by `add`, one at most is in memory. Raises Undecodable.
     """
     items, octets = ListItems(MOST_OBJECT_BYTES), 0
     try:
@@ -111,28 +105,23 @@ async def read_list(chunks: AsyncIterator[bytes], kind: type[Any], add: Callable
 
 
 def _add(item: Item, kind: type[Any], add: Callable[[Any], object]) -> None:
-    """Raises Undecodable."""
-    add(_decoded(item.text, kind) if item.is_whole else _too_long(item.text, kind))
+    """Raises Undecodable, also for an object that is too long and whose start lacks the name."""
+    if item.is_whole:
+        add(_decoded(item.text, kind))
+        return
+    problem = Undecodable(ValueError(f"it is longer than {MOST_OBJECT_BYTES // 2**20} MiB"))
+    found = identity(item.text)
+    if found is None:
+        raise problem
+    add(_by_name(KubeMetadata(*found), kind, problem))
 
 
 def _decoded(content: bytes | msgspec.Raw, kind: type[K]) -> K:
     """Decode one of several objects. An object of another form is replaced if its kind has `known_by_name`. Raises Undecodable."""
     try:
-        found = decode(content, kind)
+        return decode(content, kind)
     except Undecodable as exc:
         return _by_name(decode(content, KubeObject).metadata, kind, exc)
-    if isinstance(found, LargeObject):
-        found.detach()
-    return found
-
-
-def _too_long(head: bytes, kind: type[K]) -> K:
-    """Replaces an object that is too long, from its start. Raises Undecodable if the start lacks the name."""
-    problem = Undecodable(ValueError(f"it is longer than {MOST_OBJECT_BYTES // 2**20} MiB"))
-    found = identity(head)
-    if found is None:
-        raise problem
-    return _by_name(KubeMetadata(*found), kind, problem)
 
 
 def _by_name(metadata: KubeMetadata, kind: type[K], problem: Undecodable) -> K:
@@ -188,11 +177,10 @@ EVERYTHING: Final = Reading()
 
 
 def watch_event(what: str, line: bytes, kind: type[KubeObject], reading: Reading = EVERYTHING) -> tuple[str, Any]:
-    """Decode a line of a watch into type and object.
+    """Decode a line of a watch into type and object. what: the plural of the kind, for errors.
 
-    LATER and KNOWN have metadata alone: the object is decoded later or not at all.
-
-    what: the plural of the kind, for errors. Raises Undecodable for an invalid line, ApiError for an error from the server.
+    LATER and KNOWN have metadata alone: the object is decoded later or not at all. BOOKMARK has a version alone.
+    Raises Undecodable for an invalid line, ApiError for an error from the server.
     """
     found = decode(line, _WatchEvent)
     if found.type == "ERROR":

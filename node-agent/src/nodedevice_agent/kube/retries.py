@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -19,10 +18,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 
 def pause_seconds(failures: int, error: ApiError | None = None) -> float:
-    """0.5 to 30 seconds, growing, and as long at least as the API server asks for.
-
-    Random, so that the agents of a fleet do not retry in step.
-    """
+    """0.5 to 30 seconds, growing, random, and as long at least as the API server asks for."""
     pause = spread_pause(failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, random.random())
     return max(pause, error.retry_after_seconds if error is not None else 0.0)
 
@@ -40,20 +36,14 @@ def log_failure(event: str, error: ApiError, **fields: str) -> bool:
 
 
 async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
-    """Call `once` until it does not raise ApiError, with growing pauses. Returns its result. but: an error to raise.
-
-    The pause is reset after a success longer than the longest pause.
-    """
+    """Call `once` until it does not raise ApiError, with growing pauses. Returns its result. but: an error to raise."""
     failures, is_logged = 0, False
     while True:
-        started = time.monotonic()
+        failures += 1
         try:
             return await once()
         except but:
             raise
         except ApiError as exc:
-            if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
-                failures, is_logged = 0, False
-            failures += 1
             is_logged = is_logged or log_failure("API request failed; retrying", exc)
             await asyncio.sleep(pause_seconds(failures, exc))

@@ -1,5 +1,4 @@
-"""NodeDevices of resources that the kubelet or DRA drivers allocate on this node: the interface of a source, and the kubelet's
-source.
+"""NodeDevices of resources that the kubelet or DRA drivers allocate here: the interface of a source, and the kubelet's source.
 
 The agent only shows them. A name that a plugin serves here belongs to the agent, even if a source has it. A name that moves
 from one source to another keeps its object.
@@ -40,49 +39,40 @@ class StatusMaker(NamedTuple):
 
 
 class Source(Protocol):
-    """Another allocator of devices on this node. watch: the name of the watch that it needs; "" if it needs none."""
+    """Another allocator of devices on this node. watch: the name of the watch that it needs; "" if it needs none.
+
+    resources: by name, the oldest first. has: whether this source provides the status of that name. remember: the NodeDevice,
+    after the agent's state was lost. cordoned: the cordons in the NodeDevice, which are only reported. forget: whether the name is
+    unused: without a source, and without a pod that holds or requests it. status_maker: the maker of the status that replaces the
+    observed one; None if that stays. now: monotonic seconds.
+    """
 
     watch: str
 
     @property
-    def resources(self) -> Mapping[str, Resource]:
-        """Resources by name, the oldest first."""
-
-    def has(self, resource_name: str) -> bool:
-        """Whether this source provides the status of that name."""
-
-    def remember(self, resource_name: str, status: NodeDeviceStatus) -> None:
-        """Remember the NodeDevice, after the agent's state was lost."""
-
-    def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
-        """The cordons in the NodeDevice; they are only reported."""
-
-    def forget(self, resource_name: str) -> bool:
-        """Whether the name is unused: without a source, and without a pod that holds or requests it."""
-
+    def resources(self) -> Mapping[str, Resource]: ...
+    def has(self, resource_name: str) -> bool: ...
+    def remember(self, resource_name: str, status: NodeDeviceStatus) -> None: ...
+    def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None: ...
+    def forget(self, resource_name: str) -> bool: ...
     def status_maker(
         self, resource_name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
-    ) -> StatusMaker | None:
-        """The maker of the status that replaces the observed one; None if the published one stays. now: monotonic seconds."""
+    ) -> StatusMaker | None: ...
 
 
 class Served(Protocol):
-    """Resources of the kubelet, as its PodResources service shows them."""
+    """Resources of the kubelet, as its PodResources service shows them.
+
+    has_healthy: whether the kubelet can allocate devices of the resource now. remember_published: devices of the published status,
+    before the first snapshot. forget: whether the resource is unknown now.
+    """
 
     @property
     def resources(self) -> Mapping[str, Resource]: ...
-
-    def has_healthy(self, resource_name: str) -> bool:
-        """Whether the kubelet can allocate devices of the resource now."""
-
-    def snapshot(self, resource_name: str) -> Snapshot:
-        """Raises KeyError for an unknown resource."""
-
-    def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None:
-        """Devices of the published status, before the first snapshot."""
-
-    def forget(self, resource_name: str) -> bool:
-        """Whether the resource is unknown now."""
+    def has_healthy(self, resource_name: str) -> bool: ...
+    def snapshot(self, resource_name: str) -> Snapshot: ...
+    def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None: ...
+    def forget(self, resource_name: str) -> bool: ...
 
 
 class ServedStatus:
@@ -103,7 +93,6 @@ class ServedStatus:
         return self._served.resources
 
     def has(self, resource_name: str) -> bool:
-        """Whether the kubelet serves it, and no plugin does here."""
         is_here = resource_name in self._served.resources and not self._manager.is_recovering
         own = self._manager.resources.get(resource_name)
         if is_here and own is not None:
@@ -128,7 +117,6 @@ class ServedStatus:
         self._cordons[resource_name] = device_ids
 
     def forget(self, resource_name: str) -> bool:
-        """Whether the kubelet no longer has the resource, and no pod holds or requests it."""
         if not self._served.forget(resource_name):
             return False
         self._names.discard(resource_name)

@@ -1,15 +1,14 @@
-"""Encodes the agent's part of a NodeDevice's status from a snapshot and the time stamps of the observed status; decodes these.
+"""Encodes the agent's part of a NodeDevice's status from a snapshot and the time stamps of the observed status.
 
-A time stamp is the time of the last change, so it is copied from the observed status while its entry is the same. Equal state
-therefore gives an equal status, also after a restart, and nothing is written. The time of an allocation comes from the
-checkpoint, because the observed status may be deleted; without one it is copied. Malformed parts of an observed status count as
-absent, and are overwritten. Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated and count the
-omitted entries.
+A time stamp is copied from the observed status while its entry is the same: equal state gives an equal status, also after a
+restart. The time of an allocation comes from the checkpoint, because the observed status may be deleted; without one it is copied.
+Bounds are the CRD's: above them the numbers stay exact, and lists are truncated and count the omitted entries.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate, takewhile
 from typing import Final, TypeVar
 
 from msgspec import to_builtins
@@ -30,7 +29,6 @@ from nodedevice_api.parts import Advertise, PartRules
 from nodedevice_api.wire import Record
 
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, AllocationView, DeviceView, PendingView, Snapshot
 from nodedevice_agent.kube import parts
@@ -69,16 +67,15 @@ def node_device_status(
 ) -> NodeDeviceStatus:
     """Every field of status that the agent owns.
 
+    before: the observed status, with any owner's fields. wall_time: RFC 3339, whole seconds.
     delivery: DELIVERY_*; empty if neither the agent nor the kubelet delivers.
-    before: the observed status (with any owner's fields; empty if the object does not exist). wall_time: RFC 3339, whole
-    seconds.
     unsaved: why the agent's checkpoint cannot be written now; empty while it can.
     notes: a problem that an administrator should know of, such as an unreadable checkpoint.
-    registered: status, reason and message of the condition without a problem; None: from the plugin.
-    injectable: the same, from the backend; None if the agent does not inject.
+    registered: the condition without a problem; None: from the plugin.
+    injectable: the condition, from the backend; None if the agent does not inject.
     is_watch_stale: whether the API server is silent over the watch of the node's pods, or of this NodeDevice.
     rows: the sorted allocations to show, if not the snapshot's.
-    conditions: by type, status, reason and message of conditions that are not the snapshot's.
+    conditions: by type, conditions that are not the snapshot's.
     """
     devices, omitted = _devices(now, before, wall_time)
     earlier = _by_container(before.allocations)
@@ -90,15 +87,9 @@ def node_device_status(
     awaited = _by_container(before.waiting)
     waiting, _ = _truncated([_waiting(w, awaited, wall_time) for w in now.pending], MAX_WAITING)
     # the operator restores cordons up to the limit, and the others follow
-    remembered, _ = _truncated([_cordon(*c) for c in now.remembered_cordons], MAX_NAMED_DEVICES)
-    of_now = of_snapshot(
-        now,
-        unsaved=unsaved,
-        notes=notes,
-        registered=registered,
-        injectable=injectable,
-        is_watch_stale=is_watch_stale,
-    )
+    cordons = [CordonedDevice(id=i, reason=c.reason, by=c.by, at=c.at) for i, c in now.remembered_cordons]
+    remembered, _ = _truncated(cordons, MAX_NAMED_DEVICES)
+    of_now = of_snapshot(now, unsaved, notes, registered, injectable, is_watch_stale=is_watch_stale)
     return NodeDeviceStatus(
         total=now.total,
         healthy=now.healthy,
@@ -195,7 +186,10 @@ def _allocation(
     allocation = held.allocation
     uid = _shown_uid(allocation.pod_uid, held.pod)
     earlier = before.get((uid, allocation.container))
-    since = _text(allocation.since) if allocation.since else (earlier.since if earlier is not None else "")
+    since = earlier.since if earlier is not None else ""
+    if allocation.since:
+        # after a clock was set back it may be in the future; it stays unchanged
+        since = datetime.fromtimestamp(allocation.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     of_parents: list[HeldParts] = []
     ids, omitted = list(map(str, allocation.device_ids)), 0
     if by_parent:
@@ -238,29 +232,16 @@ def _waiting(entry: PendingView, before: Mapping[tuple[str, str], Waiting], wall
     )
 
 
-def _cordon(device_id: str, cordon: Cordon) -> CordonedDevice:
-    return CordonedDevice(id=device_id, reason=cordon.reason, by=cordon.by, at=cordon.at)
-
-
 def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
     return pod.uid_in_api if pod is not None else pod_uid
 
 
-def _text(seconds: int) -> str:
-    """Unix seconds from the API's time. After a clock was set back it may be in the future; it stays unchanged."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _truncated(entries: list[_Entry], limit: int) -> tuple[list[_Entry], int]:
     """As many entries as the bounds allow, and the number of omitted ones."""
-    kept, size = entries[:limit], 0
-    if _fits(kept):
-        return kept, len(entries) - len(kept)
-    for index, entry in enumerate(kept):
-        size += _size(entry)
-        if size > MAX_LIST_BYTES:
-            kept = kept[:index]
-            break
+    kept = entries[:limit]
+    if not _fits(kept):
+        sizes = accumulate(map(_size, kept))
+        kept = kept[: sum(1 for _ in takewhile(lambda size: size <= MAX_LIST_BYTES, sizes))]
     return kept, len(entries) - len(kept)
 
 

@@ -1,7 +1,6 @@
 """Limits how often an agent writes its NodeDevices, and chooses the next one.
 
-A plugin can change its resource's status as fast as it likes, and one agent has hundreds of plugins. A write beyond the budget
-waits and then has the newest state, so the last state always arrives.
+A write beyond the budget waits and then has the newest state, so the last state always arrives.
 """
 
 from collections.abc import Callable, Collection
@@ -24,8 +23,8 @@ _FAIR_TURN = 4
 class WriteShare:
     """The share of one object in the budget. on_turn: called when it may write, after it had to wait.
 
-    is_loss: its next write takes devices away. is_bulk: its next write is the first one, or reports that the plugin has gone,
-    which hundreds of plugins may do at once. has_turn: it may write once. number: higher for what came later.
+    is_loss: its next write takes devices away. is_bulk: its next write is the first one, or reports that the plugin has gone:
+    hundreds of plugins may do so at once. has_turn: it may write once. number: higher for what came later.
     """
 
     def __init__(self, now: float, on_turn: Callable[[], None], number: int = 0) -> None:
@@ -45,8 +44,6 @@ class WriteShare:
 
 
 class WriteBudget:
-    """The budget of one agent. Mutable; time is an argument."""
-
     def __init__(self, now: float) -> None:
         self._bucket = TokenBucket(AGENT_WRITES_PER_SECOND, AGENT_WRITES_AT_ONCE, now)
         self._turns = 0

@@ -51,11 +51,10 @@ class NodeSources:
                     yield self._kubelet.served.manager, resource, True
 
     def pools(self) -> Iterator[PoolOffer]:
-        """The offers of DRA drivers."""
         if self._drivers is None:
             return
         served, holders = self._drivers.served, self._drivers.holders
         for name, resource in served.resources.items():
             found = served.offered(name, self._now()) if served.has(name) else None
             if found is not None and found.pool is not None and found.state is EndpointState.RUNNING:
-                yield PoolOffer(name, found.pool, resource.use.holders.keys(), holders.cdi_ids(*found.key))
+                yield PoolOffer(name, found.pool, resource.use.holders.keys(), holders.of(found.key).cdi_ids)

@@ -1,6 +1,5 @@
 """The PodResources service on a Unix socket: v1 and v1alpha1 side by side, for monitors such as GPU exporters.
 
-The content comes from view; here are the messages, the socket, the rate limit and the counters. Every call only reads.
 Source: kubelet pkg/kubelet/apis/podresources @ 1.37 (server_v1.go, server_v1alpha1.go, constants.go). Intended difference:
 after a start, List and Get return UNAVAILABLE until this node's pods are known; an empty list would be wrong.
 """
@@ -27,7 +26,7 @@ from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, grpc_target, is_served, is_socket, is_too_long, remove
 from nodedevice_agent.lib.grpc_server import SMALL_REQUEST_BYTES, options
 from nodedevice_agent.podresources import view
-from nodedevice_agent.podresources.view import DeviceOnNode, PodDevices, Seen, SeenResource
+from nodedevice_agent.podresources.view import DeviceOnNode, Seen, SeenResource
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,6 @@ class _CallGuard:
         self._bucket = TokenBucket(CALLS_PER_SECOND, CALLS_AT_ONCE, clock())
 
     async def check(self, context: _Context, version: str, method: str, *, needs_pods: bool) -> None:
-        """Return if the call may continue; otherwise abort it with a status."""
         metrics.POD_RESOURCES_REQUESTS.labels(version, method).inc()
         if not self._bucket.take(self._clock()):
             # the kubelet's words, which existing clients check for
@@ -105,27 +103,26 @@ class _Lister(api_pb2_grpc.PodResourcesListerServicer):
         self, request: api_pb2.ListPodResourcesRequest, context: _Context
     ) -> api_pb2.ListPodResourcesResponse:
         await self._guard.check(context, "v1", "list", needs_pods=True)
-        found = view.seen(self._manager)
-        return await _made(found, lambda: api_pb2.ListPodResourcesResponse(pod_resources=map(_pod, view.pods(found))))
+        pods = view.seen(self._manager)
+        return await _made(pods, lambda: api_pb2.ListPodResourcesResponse(pod_resources=map(_pod, pods)))
 
     async def GetAllocatableResources(
         self, request: api_pb2.AllocatableResourcesRequest, context: _Context
     ) -> api_pb2.AllocatableResourcesResponse:
         await self._guard.check(context, "v1", "get_allocatable", needs_pods=False)
-        found = view.seen_resources(self._manager)
+        resources = view.seen_resources(self._manager)
         return await _made(
-            found, lambda: api_pb2.AllocatableResourcesResponse(devices=map(_device, view.allocatable(found)))
+            resources, lambda: api_pb2.AllocatableResourcesResponse(devices=map(_device, view.allocatable(resources)))
         )
 
     async def Get(self, request: api_pb2.GetPodResourcesRequest, context: _Context) -> api_pb2.GetPodResourcesResponse:
         await self._guard.check(context, "v1", "get", needs_pods=True)
-        found = view.pod(self._manager, request.pod_namespace, request.pod_name)
-        if found is None:
+        pod = view.pod(self._manager, request.pod_namespace, request.pod_name)
+        if pod is None:
             # status and words of the kubelet, whose plain error becomes UNKNOWN
             why = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
             await _abort(context, "v1", "get", grpc.StatusCode.UNKNOWN, why)
-        (pod,) = await _made([found], lambda: [_pod(each) for each in view.pods([found])])
-        return api_pb2.GetPodResourcesResponse(pod_resources=pod)
+        return api_pb2.GetPodResourcesResponse(pod_resources=await _made([pod], lambda: _pod(pod)))
 
 
 class _AlphaLister(alpha_pb2_grpc.PodResourcesListerServicer):
@@ -137,23 +134,20 @@ class _AlphaLister(alpha_pb2_grpc.PodResourcesListerServicer):
         self, request: alpha_pb2.ListPodResourcesRequest, context: _Context
     ) -> alpha_pb2.ListPodResourcesResponse:
         await self._guard.check(context, "v1alpha1", "list", needs_pods=True)
-        found = view.seen(self._manager)
-        return await _made(
-            found, lambda: alpha_pb2.ListPodResourcesResponse(pod_resources=map(_alpha_pod, view.pods(found)))
-        )
+        pods = view.seen(self._manager)
+        return await _made(pods, lambda: alpha_pb2.ListPodResourcesResponse(pod_resources=map(_alpha_pod, pods)))
 
 
 async def _made(seen: Iterable[Seen | SeenResource], make: Callable[[], T]) -> T:
-    """Make the response about these; a long one in a thread, as each device takes a microsecond or two."""
     return await in_thread_if(sum(each.size for each in seen) > _MOST_IN_LOOP, make)
 
 
-def _pod(pod: PodDevices) -> api_pb2.PodResources:
+def _pod(seen: Seen) -> api_pb2.PodResources:
     containers = [
         api_pb2.ContainerResources(name=container.name, devices=map(_device, container.devices))
-        for container in pod.containers
+        for container in seen.containers()
     ]
-    return api_pb2.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
+    return api_pb2.PodResources(name=seen.pod.name, namespace=seen.pod.namespace, containers=containers)
 
 
 def _device(device: DeviceOnNode) -> api_pb2.ContainerDevices:
@@ -164,13 +158,13 @@ def _device(device: DeviceOnNode) -> api_pb2.ContainerDevices:
     return message
 
 
-def _alpha_pod(pod: PodDevices) -> alpha_pb2.PodResources:
+def _alpha_pod(seen: Seen) -> alpha_pb2.PodResources:
     containers = [
         alpha_pb2.ContainerResources(name=container.name, devices=map(_alpha_device, container.devices))
-        for container in pod.containers
+        for container in seen.containers()
         if container.kind is ContainerKind.APP
     ]
-    return alpha_pb2.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
+    return alpha_pb2.PodResources(name=seen.pod.name, namespace=seen.pod.namespace, containers=containers)
 
 
 def _alpha_device(device: DeviceOnNode) -> alpha_pb2.ContainerDevices:

@@ -1,8 +1,6 @@
 """The PodResources view of the device manager: each pod's containers with their devices, for monitors on the node.
 
-A read: it changes nothing, and pods that have ended are not in it. One entry per resource, device and NUMA node, never
-grouped: a device on two nodes is listed twice, one without topology once. Sidecars and app containers are included, init
-containers are not.
+One entry per resource, device and NUMA node: a device on two nodes is listed twice, one without topology once.
 Source: kubelet pkg/kubelet/apis/podresources @ 1.37. Intended differences: equal state gives equal order, and a cordoned
 device is not allocatable unless a container holds it.
 """
@@ -32,14 +30,6 @@ class ContainerDevices(Struct, frozen=True):
     devices: tuple[DeviceOnNode, ...] = ()
 
 
-class PodDevices(Struct, frozen=True):
-    """containers: sidecars, then app containers, each in the pod's order, including those without devices."""
-
-    namespace: str
-    name: str
-    containers: tuple[ContainerDevices, ...] = ()
-
-
 class Seen(Struct, frozen=True):
     """A pod and its devices at that moment. size: the number of devices."""
 
@@ -49,6 +39,18 @@ class Seen(Struct, frozen=True):
     @property
     def size(self) -> int:
         return sum(len(allocation.device_ids) for allocation in self.allocations)
+
+    def containers(self) -> list[ContainerDevices]:
+        """Sidecars, then app containers, each in the pod's order, including those without devices. Call it in any thread."""
+        by_container: dict[str, list[Allocation]] = {}
+        for allocation in sorted(self.allocations, key=lambda allocation: allocation.resource_name):
+            by_container.setdefault(allocation.container, []).append(allocation)
+        return [
+            ContainerDevices(container.name, kind, tuple(_devices(by_container.get(container.name, ()))))
+            for kind in (ContainerKind.SIDECAR, ContainerKind.APP)
+            for container in self.pod.containers
+            if container.kind is kind
+        ]
 
 
 class SeenResource(Struct, frozen=True):
@@ -65,13 +67,8 @@ class SeenResource(Struct, frozen=True):
 
 def seen(manager: DeviceManager) -> list[Seen]:
     """Every pod of this node that has not ended, by namespace and name."""
-    found = sorted(manager.pods.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
-    return [Seen(pod, tuple(manager.book.of_pod(pod.uid))) for pod in found]
-
-
-def pods(found: Iterable[Seen]) -> list[PodDevices]:
-    """Call it in any thread."""
-    return [_view(each) for each in found]
+    pods = sorted(manager.pods.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
+    return [Seen(pod, tuple(manager.book.of_pod(pod.uid))) for pod in pods]
 
 
 def pod(manager: DeviceManager, namespace: str, name: str) -> Seen | None:
@@ -85,31 +82,17 @@ def seen_resources(manager: DeviceManager) -> list[SeenResource]:
     return [
         SeenResource(name, resource.devices, availability.allocatable(resource))
         for name, resource in sorted(manager.resources.items())
-        if resource.is_live
     ]
 
 
-def allocatable(found: Iterable[SeenResource]) -> list[DeviceOnNode]:
+def allocatable(resources: Iterable[SeenResource]) -> list[DeviceOnNode]:
     """Sorted; in any thread."""
     return [
         DeviceOnNode(resource.name, device_id, node)
-        for resource in found
+        for resource in resources
         for device_id in resource.device_ids
         for node in resource.devices[device_id].numa_nodes or (None,)
     ]
-
-
-def _view(found: Seen) -> PodDevices:
-    by_container: dict[str, list[Allocation]] = {}
-    for allocation in sorted(found.allocations, key=lambda each: each.resource_name):
-        by_container.setdefault(allocation.container, []).append(allocation)
-    containers = tuple(
-        ContainerDevices(container.name, kind, tuple(_devices(by_container.get(container.name, ()))))
-        for kind in (ContainerKind.SIDECAR, ContainerKind.APP)
-        for container in found.pod.containers
-        if container.kind is kind
-    )
-    return PodDevices(found.pod.namespace, found.pod.name, containers)
 
 
 def _devices(allocations: Iterable[Allocation]) -> Iterator[DeviceOnNode]:

@@ -1,10 +1,12 @@
 """Slices as drivers publish them, for tests of what is made of them."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from nodedevice_agent.dra.devices import PoolKey, Slice
+from nodedevice_agent.dra.holdings import PoolHoldings
+from nodedevice_agent.dra.served import PoolHolders
 from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
 from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, ClaimStatus
 from nodedevice_common.decoding import decode
@@ -70,7 +72,7 @@ def row(pod: str, *devices: str, claim: str = "c", container: str = "main", **mo
     )
 
 
-class FakeHeld:
+class FakeHeld(PoolHolders):
     """What containers have, as a test says."""
 
     def __init__(self) -> None:
@@ -78,11 +80,8 @@ class FakeHeld:
         self.rows: dict[PoolKey, list[AllocationStatus]] = {}
         self.unhealthy: dict[PoolKey, dict[str, str]] = {}
 
-    def of(self, driver: str, pool: str) -> Sequence[AllocationStatus]:
-        return self.rows.get((driver, pool), [])
+    def of(self, key: PoolKey) -> PoolHoldings:
+        return PoolHoldings(tuple(self.rows.get(key, ())), self.unhealthy.get(key, {}))
 
     def pools(self) -> frozenset[PoolKey]:
         return frozenset(self.rows)
-
-    def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
-        return self.unhealthy.get((driver, pool), {})

@@ -62,7 +62,7 @@ class Node:
 
     @property
     def held(self) -> dict[str, list[str]]:
-        return {each.name: each.device_ids for each in self.holders.of(*KEY)}
+        return {each.name: each.device_ids for each in self.holders.of(KEY).allocations}
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ async def test_an_end_that_the_kubelet_does_not_show_yet_is_seen_in_the_next_lis
     """As where somebody else than the kubelet calls a pod failed."""
     node.seen(pod("p000", "claim", has_ended=True))
     assert await node.calls() == ONE
-    assert [each.name for each in node.holders.of(*KEY) if each.releasing] == ["p000"]
+    assert [each.name for each in node.holders.of(KEY).allocations if each.releasing] == ["p000"]
     node.kubelet.claim_rows = node.kubelet.claim_rows[1:]
     await asyncio.sleep(30)
     assert "p000" not in node.held

@@ -1,10 +1,13 @@
 """Which pools are not of this node: asked by driver, once for each pool, whatever ends meanwhile."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import cast
 
 import pytest
 from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.dra.elsewhere import Elsewhere
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_kube.api_errors import Unauthorized
 
 from tests.fakes.background import background
@@ -22,10 +25,11 @@ class Api:
         self.answers: dict[str, bool | Exception] = {}
         self.asked: list[str] = []
         self.known: list[PoolKey] = []
-        self.elsewhere = Elsewhere(self._has)
+        self.elsewhere = Elsewhere(cast(KubeClient, self))
         self.elsewhere.on_known = self.known.append
 
-    async def _has(self, driver: str) -> bool:
+    async def exists(self, kind: type, fields: Mapping[str, str]) -> bool:
+        driver = fields["spec.driver"]
         self.asked.append(driver)
         found = self.answers.get(driver)
         if found is None:

@@ -46,7 +46,7 @@ class Node:
         self.changed: list[str] = []
         self.holders = Holders(cast(Any, self.claims), self._wake)
         self.holders.on_known = self._is_known
-        self.holders.on_changed = lambda driver, pool: self.changed.append(f"{driver}/{pool}")
+        self.holders.on_changed = lambda key: self.changed.append("/".join(key))
 
     def _wake(self) -> None:
         self.woken += 1
@@ -57,11 +57,11 @@ class Node:
 
     @property
     def held(self) -> dict[str, list[str]]:
-        return {each.name: each.device_ids for each in self.holders.of(*KEY)}
+        return {each.name: each.device_ids for each in self.holders.of(KEY).allocations}
 
     @property
     def releasing(self) -> list[str]:
-        return [each.name for each in self.holders.of(*KEY) if each.releasing]
+        return [each.name for each in self.holders.of(KEY).allocations if each.releasing]
 
     def is_asked_again(self) -> bool:
         """Whether the kubelet is, since the last time; as the reader does it."""
@@ -101,7 +101,7 @@ def test_it_is_known_once_the_kubelet_and_the_api_have_answered_and_claims_were_
     node.claims.known["claim"] = claim(result(admin_access=True))
     node.claims.on_read()
     assert (node.held, node.known, node.changed) == ({"a": ["gpu-0"]}, 1, [f"{DRIVER}/{POOL}"])
-    (only,) = node.holders.of(*KEY)
+    (only,) = node.holders.of(KEY).allocations
     assert only.claim is not None
     assert only.claim.devices[0].admin_access
 
@@ -211,9 +211,9 @@ def test_a_pod_that_has_ended_has_its_devices_until_the_kubelet_shows_them_no_mo
 def test_a_pod_of_the_same_name_does_not_get_them(node: Node) -> None:
     node.holders.pod_gone("uid-a")
     node.holders.pod_seen(pod("a", "other", uid="second", are_prepared=False))
-    assert [(each.pod_uid, each.releasing) for each in node.holders.of(*KEY)] == [("uid-a", True)]
+    assert [(each.pod_uid, each.releasing) for each in node.holders.of(KEY).allocations] == [("uid-a", True)]
     node.holders.pods_read(reading(row("a", "gpu-1", "other")))
-    assert [(each.pod_uid, each.device_ids) for each in node.holders.of(*KEY)] == [("second", ["gpu-1"])]
+    assert [(each.pod_uid, each.device_ids) for each in node.holders.of(KEY).allocations] == [("second", ["gpu-1"])]
 
 
 # -- changes ------------------------------------------------------------------------------------------------------------------
@@ -232,15 +232,15 @@ def test_nothing_is_changed_without_a_change(node: Node) -> None:
 def test_health_is_a_change(node: Node) -> None:
     ill = pod("a", "claim", ill=[UnhealthyDevice("main", "claim", f"{DRIVER}/{POOL}/gpu-0", "hot")])
     node.holders.pod_seen(ill)
-    assert node.holders.reported_unhealthy(*KEY).keys() == {"gpu-0"}
+    assert node.holders.of(KEY).unhealthy.keys() == {"gpu-0"}
     node.holders.pod_seen(pod("a", "claim"))
-    assert node.holders.reported_unhealthy(*KEY) == {}
+    assert node.holders.of(KEY).unhealthy == {}
     assert node.changed == [f"{DRIVER}/{POOL}"] * 2
 
 
 def test_cdi_names_are_a_change(node: Node) -> None:
     node.holders.pods_read(reading(row("a", cdi_ids=("x=0",))))
-    assert node.holders.cdi_ids(*KEY) == {"gpu-0": ("x=0",)}
+    assert node.holders.of(KEY).cdi_ids == {"gpu-0": ("x=0",)}
     assert node.changed == [f"{DRIVER}/{POOL}"]
 
 
@@ -252,8 +252,8 @@ def test_only_the_pools_that_changed_are_named(node: Node) -> None:
 
 def test_of_an_unknown_pool_there_is_nothing(node: Node) -> None:
     unknown = (DRIVER, "other")
-    assert (node.holders.of(*unknown), node.holders.cdi_ids(*unknown)) == ((), {})
-    assert node.holders.reported_unhealthy(*unknown) == {}
+    assert (node.holders.of(unknown).allocations, node.holders.of(unknown).cdi_ids) == ((), {})
+    assert node.holders.of(unknown).unhealthy == {}
 
 
 def test_our_own_driver_is_not_observed(node: Node) -> None:

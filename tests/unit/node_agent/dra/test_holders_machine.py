@@ -135,7 +135,7 @@ class Agent:
     def shown(self) -> list[Row]:
         return [
             (each.pod_uid, each.container, each.claim.name, each.claim.uid, tuple(each.device_ids), each.releasing)
-            for each in self.holders.of(DRIVER, POOL)
+            for each in self.holders.of((DRIVER, POOL)).allocations
             if each.claim is not None
         ]
 

@@ -38,7 +38,7 @@ async def test_a_pool_that_lost_its_place_has_one_as_soon_as_there_is_room(node:
 @pytest.mark.parametrize("change", ["held_changed", "held_known"])
 async def test_a_pool_whose_name_is_anothers_gets_one_as_soon_as_there_is_room(change: str, node: Node) -> None:
     changes: dict[str, Callable[[], None]] = {
-        "held_changed": partial(node.observer.held_changed, *KEY),
+        "held_changed": partial(node.observer.held_changed, KEY),
         "held_known": node.observer.held_known,
     }
     await node.put("s", "a")

@@ -44,7 +44,7 @@ def test_several_slices_are_one_pool_and_two_drivers_have_their_own() -> None:
     found.put(a_slice("t", ["c"], driver="nic.example.com"))
     assert names_of(found) == ["a", "b"]
     assert [*pool_of(found, ("nic.example.com", NODE)).devices] == ["c"]
-    assert {pool.key for pool in found} == {KEY, ("nic.example.com", NODE)}
+    assert {*found} == {KEY, ("nic.example.com", NODE)}
 
 
 def test_the_last_complete_generation_counts_until_the_next_is_complete() -> None:
@@ -79,7 +79,7 @@ def test_slices_that_come_again_one_by_one_hide_no_device() -> None:
     # one that comes much later is another
     for name in ("s2", "s3"):
         found.remove(name)
-    found.forget(KEY)
+    del found.former[KEY]
     found.put(a_slice("s4", ["s0"], count=2))
     assert names_of(found) == ["s0"]
 

@@ -133,7 +133,7 @@ async def test_a_list_is_taken_unless_our_own_write_is_newer(
     made = NodeDeviceSync(publisher, GPU)
     made.synced([stored(50, "before")], 50)
     # as if it were written by us
-    made._version, made._ours = 50, (KeptStatus({"total": 1, "conditions": []}),)
+    made.known_version, made._ours = 50, (KeptStatus({"total": 1, "conditions": []}),)
     made.synced([stored(version, "listed")], as_of)
     assert publisher.cordoned_ids == cordoned
     assert [record.getMessage() for record in caplog.records] == []

@@ -1,26 +1,22 @@
-"""Retries of requests: with growing pauses, which begin again after long success."""
-
-from types import SimpleNamespace
+"""Retries of requests, with growing pauses."""
 
 import pytest
 from nodedevice_agent.kube import retries
-from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS, until_done
+from nodedevice_agent.kube.retries import until_done
 from nodedevice_kube.api_errors import Gone, Unavailable
 
 LOST = Unavailable("watching", "pods", "lost")
 
 
 class Attempts:
-    """Each attempt takes some seconds and ends so; `pauses`: the number of failures before each pause."""
+    """errors: of each attempt; `pauses`: the number of failures before each pause."""
 
-    def __init__(self, *attempts: tuple[float, Exception | None]) -> None:
-        self.now = 1000.0
+    def __init__(self, *errors: Exception | None) -> None:
         self.pauses: list[int] = []
-        self._attempts = iter(attempts)
+        self._errors = iter(errors)
 
     async def once(self) -> None:
-        seconds, error = next(self._attempts)
-        self.now += seconds
+        error = next(self._errors)
         if error is not None:
             raise error
 
@@ -29,25 +25,23 @@ class Attempts:
         return 0.0
 
 
-def attempts(monkeypatch: pytest.MonkeyPatch, *each: tuple[float, Exception | None]) -> Attempts:
-    made = Attempts(*each)
-    monkeypatch.setattr(retries, "time", SimpleNamespace(monotonic=lambda: made.now))
+def attempts(monkeypatch: pytest.MonkeyPatch, *errors: Exception | None) -> Attempts:
+    made = Attempts(*errors)
     monkeypatch.setattr(retries, "pause_seconds", made.pause_seconds)
     return made
 
 
-async def test_pauses_grow_and_begin_again_after_what_worked_for_long(
+async def test_pauses_grow_and_the_failure_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = attempts(monkeypatch, (0, LOST), (LONGEST_PAUSE_SECONDS, LOST), (LONGEST_PAUSE_SECONDS + 1, LOST), (0, None))
+    made = attempts(monkeypatch, LOST, LOST, LOST, None)
     await until_done(made.once)
-    assert made.pauses == [1, 2, 1]
-    # that is a failure of its own
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert made.pauses == [1, 2, 3]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 async def test_an_error_that_the_caller_handles_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = attempts(monkeypatch, (0, LOST), (0, Gone("watching", "pods", "too old", 410)))
+    made = attempts(monkeypatch, LOST, Gone("watching", "pods", "too old", 410))
     with pytest.raises(Gone):
         await until_done(made.once, but=Gone)
     assert made.pauses == [1]

@@ -29,7 +29,7 @@ class Server:
             await later(self._seconds)
         finally:
             self.under_way -= 1
-            turn.end()
+            turn.close()
 
     async def start(self, number: int) -> None:
         """As one of many objects that are known from before."""
@@ -75,13 +75,13 @@ async def test_one_that_is_cancelled_keeps_no_turn(is_given: bool) -> None:
         waiting = asyncio.create_task(turns.take(LIST))
         await asyncio.sleep(10)
         if is_given:
-            taken.pop().end()
+            taken.pop().close()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         for turn in taken:
-            turn.end()
+            turn.close()
             # a second time does nothing
-            turn.end()
+            turn.close()
     async with asyncio.timeout(60):
         await asyncio.gather(*(turns.take(LIST) for _ in range(MOST_UNDER_WAY)))

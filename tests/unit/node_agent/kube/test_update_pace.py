@@ -8,9 +8,10 @@ import pytest
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.pod_objects import PodObject, SeenPod, seen
-from nodedevice_agent.kube.update_pace import AT_ONCE, MOST_TOKENS, UpdatePace
+from nodedevice_agent.kube.update_pace import AT_ONCE, MOST_TOKENS, take
 from nodedevice_common.api_connections import Request
 from nodedevice_common.decoding import decode
+from nodedevice_common.pacing import TokenBucket
 
 from tests.fakes import api_answers
 from tests.fakes.api_answers import Answer, json_answer, query_of
@@ -21,27 +22,22 @@ from tests.fakes.virtual_time import later
 MIB = 1024 * 1024
 
 
-class TestUpdatePace:
+class TestPace:
     def test_a_few_at_once_and_then_one_a_second(self) -> None:
-        pace = UpdatePace()
-        assert [pace.take("a", 100, 0.0) for _ in range(AT_ONCE + 1)] == [True] * AT_ONCE + [False]
-        assert [pace.take("a", 100, now) for now in (0.5, 1.0, 1.5, 2.0)] == [False, True, False, True]
+        buckets = dict[str, TokenBucket]()
+        assert [take(buckets, "a", 100, 0.0) for _ in range(AT_ONCE + 1)] == [True] * AT_ONCE + [False]
+        assert [take(buckets, "a", 100, now) for now in (0.5, 1.0, 1.5, 2.0)] == [False, True, False, True]
 
     def test_a_large_one_is_decoded_less_often(self) -> None:
-        pace = UpdatePace()
-        at_once = AT_ONCE // MOST_TOKENS
-        assert [pace.take("a", MIB, 0.0) for _ in range(at_once + 1)] == [True] * at_once + [False]
-        assert [pace.take("a", MIB, float(now)) for now in range(1, 11)] == [False] * 9 + [True]
+        buckets, at_once = dict[str, TokenBucket](), AT_ONCE // MOST_TOKENS
+        assert [take(buckets, "a", MIB, 0.0) for _ in range(at_once + 1)] == [True] * at_once + [False]
+        assert [take(buckets, "a", MIB, float(now)) for now in range(1, 11)] == [False] * 9 + [True]
 
     def test_each_object_has_its_own(self) -> None:
-        pace = UpdatePace()
-        while pace.take("a", MIB, 0.0):
+        buckets = dict[str, TokenBucket]()
+        while take(buckets, "a", MIB, 0.0):
             pass
-        assert pace.take("b", MIB, 0.0)
-        pace.forget("a")
-        assert pace.take("a", MIB, 0.0)
-        pace.forget_all_but(frozenset("a"))
-        assert [*pace._buckets] == ["a"]
+        assert take(buckets, "b", MIB, 0.0)
 
 
 def pod(version: int) -> dict[str, Any]:

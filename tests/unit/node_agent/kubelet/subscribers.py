@@ -78,7 +78,7 @@ class NoClaims:
 def holders(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
     found = Holders(cast(Any, NoClaims()), reader.wake)
     found.pods_synced([claimed.pod("one", "claim")])
-    return found, lambda: (found.is_known, found.of(*claimed.KEY), found.cdi_ids(*claimed.KEY))
+    return found, lambda: (found.is_known, found.of(claimed.KEY))
 
 
 # all that the agent has, by the name of their class

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
+from nodedevice_agent.dra.holdings import PoolHoldings
 from nodedevice_agent.kube.served_resources import ServedStatus
 from nodedevice_agent.kubelet.served import KubeletDevices
 from nodedevice_agent.offered_twice.node_sources import NodeSources
@@ -40,7 +41,7 @@ class Drivers:
             has=lambda name: name == POOL,
             offered=lambda name, now: {(POOL, 0.0): offered}[name, now],
         )
-        self.holders: Any = SimpleNamespace(is_known=True, cdi_ids=lambda driver, pool: {"gpu-0": (driver, pool)})
+        self.holders: Any = SimpleNamespace(is_known=True, of=lambda key: PoolHoldings(cdi_ids={"gpu-0": key}))
 
 
 def sources(scenario: Scenario, kubelet: Kubelet | None = None, drivers: Drivers | None = None) -> NodeSources:

@@ -4,20 +4,20 @@ import pytest
 from nodedevice_agent.devicemanager.pods import ContainerKind
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.podresources import view as pod_resources
-from nodedevice_agent.podresources.view import ContainerDevices, DeviceOnNode, PodDevices
+from nodedevice_agent.podresources.view import ContainerDevices, DeviceOnNode
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, init, pod, sidecar
 
 APP, SIDECAR = ContainerKind.APP, ContainerKind.SIDECAR
 
 
-def view_of(scenario: Scenario, name: str) -> PodDevices | None:
+def view_of(scenario: Scenario, name: str) -> list[ContainerDevices] | None:
     seen = pod_resources.pod(scenario.manager, "default", name)
-    return pod_resources.pods([seen])[0] if seen is not None else None
+    return seen.containers() if seen is not None else None
 
 
-def listed(scenario: Scenario) -> list[PodDevices]:
-    return pod_resources.pods(pod_resources.seen(scenario.manager))
+def listed(scenario: Scenario) -> list[tuple[str, list[ContainerDevices]]]:
+    return [(seen.pod.name, seen.containers()) for seen in pod_resources.seen(scenario.manager)]
 
 
 def allocatable(scenario: Scenario) -> list[DeviceOnNode]:
@@ -34,8 +34,8 @@ def test_pods_without_devices_are_listed_with_their_containers() -> None:
     scenario = Scenario()
     scenario.see(pod("b", container("x"), container("y")), pod("a"))
     assert listed(scenario) == [
-        PodDevices("default", "a", (ContainerDevices("main", APP),)),
-        PodDevices("default", "b", (ContainerDevices("x", APP), ContainerDevices("y", APP))),
+        ("a", [ContainerDevices("main", APP)]),
+        ("b", [ContainerDevices("x", APP), ContainerDevices("y", APP)]),
     ]
 
 
@@ -43,22 +43,13 @@ def test_one_entry_per_resource_device_and_numa_node() -> None:
     scenario = Scenario.with_plugin([Device("g0", numa_nodes=(0, 1)), Device("g1", numa_nodes=(1,))])
     scenario.plugin(["n0"], name=NIC, endpoint=2)
     scenario.run(pod("p", gpu=2, nic=1))
-    assert view_of(scenario, "p") == PodDevices(
-        "default",
-        "p",
-        (
-            ContainerDevices(
-                "main",
-                APP,
-                (
-                    DeviceOnNode(GPU, "g0", 0),
-                    DeviceOnNode(GPU, "g0", 1),
-                    DeviceOnNode(GPU, "g1", 1),
-                    DeviceOnNode(NIC, "n0", None),
-                ),
-            ),
-        ),
+    devices = (
+        DeviceOnNode(GPU, "g0", 0),
+        DeviceOnNode(GPU, "g0", 1),
+        DeviceOnNode(GPU, "g1", 1),
+        DeviceOnNode(NIC, "n0", None),
     )
+    assert view_of(scenario, "p") == [ContainerDevices("main", APP, devices)]
 
 
 @pytest.mark.kubelet("behaviour 72", "scenario 73")
@@ -67,7 +58,7 @@ def test_sidecars_come_before_apps_and_init_containers_are_left_out() -> None:
     scenario.run(pod("p", init("first"), sidecar("proxy"), container("app", gpu=1)))
     found = view_of(scenario, "p")
     assert found is not None
-    assert [(c.name, c.kind, len(c.devices)) for c in found.containers] == [("proxy", SIDECAR, 1), ("app", APP, 1)]
+    assert [(c.name, c.kind, len(c.devices)) for c in found] == [("proxy", SIDECAR, 1), ("app", APP, 1)]
 
 
 @pytest.mark.kubelet("behaviour 73")

@@ -48,9 +48,19 @@ class _Commands(click.Group):
         if place is None:
             return None
         module, name = place.split(":")
-        found: Any = getattr(importlib.import_module(module), name)
-        assert isinstance(found, click.Command)
-        return found
+        command: Any = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raises NoSuchCommand with the names of COMMANDS: click suggests one of those that it has imported."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as exc:
+            names = [name for name in COMMANDS if not name.startswith("_")]
+            raise click.exceptions.NoSuchCommand(exc.command_name, possibilities=names, ctx=ctx) from None
 
 
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

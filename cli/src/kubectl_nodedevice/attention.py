@@ -1,5 +1,6 @@
 """Objects that need attention, worst first, each with the command that explains it. Pure."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,35 +12,30 @@ from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.shell import NONE, Typed, typed
 from kubectl_nodedevice.text import age, counted, moment, some
 
-# codes, worst first: stable across releases
-OPERATOR_SILENT: Final = "OperatorSilent"
-WITHOUT_DEVICES: Final = "ContainerWithoutDevices"
-BROKEN_HELD: Final = "DeviceBrokenHeld"
-AGENT_SILENT: Final = "AgentSilent"
-NOT_READY: Final = "NotReady"
-BROKEN: Final = "DeviceBroken"
-OFFERED_TWICE: Final = "OfferedTwice"
-CONFIG_REFUSED: Final = "ConfigRefused"
-CONFIG_CONFLICT: Final = "ConfigConflict"
-CONFIG_UNMATCHED: Final = "ConfigMatchesNoDevice"
-POD_WAITING: Final = "PodWaiting"
-POD_UNSCHEDULABLE: Final = "PodUnschedulable"
+# codes, the worst first; stable across releases
 ORDER: Final = (
-    OPERATOR_SILENT,
-    WITHOUT_DEVICES,
-    BROKEN_HELD,
-    AGENT_SILENT,
-    NOT_READY,
-    BROKEN,
-    OFFERED_TWICE,
-    CONFIG_REFUSED,
-    CONFIG_CONFLICT,
-    CONFIG_UNMATCHED,
-    POD_WAITING,
-    POD_UNSCHEDULABLE,
+    OPERATOR_SILENT := "OperatorSilent",
+    WITHOUT_DEVICES := "ContainerWithoutDevices",
+    BROKEN_HELD := "DeviceBrokenHeld",
+    AGENT_SILENT := "AgentSilent",
+    NOT_READY := "NotReady",
+    BROKEN := "DeviceBroken",
+    OFFERED_TWICE := "OfferedTwice",
+    CONFIG_REFUSED := "ConfigRefused",
+    CONFIG_CONFLICT := "ConfigConflict",
+    CONFIG_UNMATCHED := "ConfigMatchesNoDevice",
+    POD_WAITING := "PodWaiting",
+    POD_UNSCHEDULABLE := "PodUnschedulable",
 )
+_NO_DEVICES: Final = "NoDevices"
 # reasons of Ready that need no repair: no hardware, all devices cordoned, not configured
-_INTENDED: Final = frozenset({"NoDevices", "AllCordoned", "NotConfigured"})
+_INTENDED: Final = frozenset({_NO_DEVICES, "AllCordoned", "NotConfigured"})
+# The plugin's words in a message of NoDevices if NVIDIA's driver hides the GPUs. NoGpu and DriverReleased are intended.
+# Source: nodedevice_agent.plugins.nvml.reasons
+_DRIVER_PROBLEM: Final = (
+    r"[^;]*; (?P<words>.+) \((?P<reason>"
+    r"Driver(?:Failed|Hangs|Mismatch|NotLoaded|TooOld)|GpuUnreadable|NoDriverLibrary|ReaderFailed)\)"
+)
 # reasons that single devices explain better
 _BY_DEVICES: Final = frozenset({"NoHealthyDevices", "SomeDevicesUnhealthy"})
 _NOT_DELIVERED: Final = frozenset({"DevicesNotInjected", "DevicesInUseAfterRelease", "DevicesRenumbered"})
@@ -67,12 +63,17 @@ class Summary:
     def is_unready(self) -> bool:
         """Whether it needs attention: it is not Ready, and not on purpose."""
         is_gone = self.reason == "EndpointGone" and not self.allocated
-        return self.ready != "True" and self.reason not in _INTENDED and not is_gone
+        return self.ready != "True" and not self.is_intended and not is_gone
+
+    @property
+    def is_intended(self) -> bool:
+        """Whether its reason needs no repair."""
+        return self.reason in _INTENDED
 
     @property
     def needs_reading(self) -> bool:
         """Whether the whole object has more to say than its row."""
-        return self.is_unready or self.healthy < self.total or bool(self.waiting)
+        return self.is_unready or self.reason == _NO_DEVICES or self.healthy < self.total or bool(self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,37 +110,41 @@ def of_operator(lease: Lease | None, now: datetime) -> Iterator[Need]:
 
 
 def of_summaries(summaries: Iterable[Summary], whole: Mapping[str, NodeDevice], now: datetime) -> Iterator[Need]:
-    """One line for each node whose agent is silent, and one for each reason why resources are not Ready."""
+    """One line for each reason why agents are silent, and for each resource and reason why it is not Ready."""
     silent: dict[str, list[Summary]] = {}
     unready: dict[tuple[str, str], list[Summary]] = {}
     for each in summaries:
-        if not each.is_unready:
+        read = whole.get(each.name)
+        problem = _driver_problem(read) if read else None
+        if problem:
+            unready.setdefault((each.resource, problem["reason"]), []).append(each)
+        elif not each.is_unready:
             continue
-        if each.agent not in ("True", "") and each.served_by != "":
+        elif each.agent not in ("True", "") and each.served_by != "":
             silent.setdefault(each.reason, []).append(each)
-        elif each.reason not in _BY_DEVICES or each.name not in whole:
+        elif each.reason not in _BY_DEVICES or read is None:
             unready.setdefault((each.resource, each.reason), []).append(each)
-    for reason, found in silent.items():
-        nodes = sorted({each.node for each in found})
-        since = _since(found, whole, "AgentReady")
-        why = f"{reason}{_message(found, whole)}".removeprefix(": ")
+    for reason, rows in silent.items():
+        nodes, since = sorted({each.node for each in rows}), _since(rows, whole, "AgentReady")
+        why = f"{reason}{_message(rows, whole)}".removeprefix(": ")
         text = f"the agent on {_nodes(nodes)} is silent{_ago(since, now)}{f': {why}' if why else ''}"
-        yield Need(
-            AGENT_SILENT, text, command("why", "node", nodes[0]), since, {"node": nodes[0], "nodes": str(len(nodes))}
-        )
-    for (resource, reason), found in unready.items():
-        nodes = sorted({each.node for each in found})
-        since = _since(found, whole, "Ready")
-        code = WITHOUT_DEVICES if reason in _NOT_DELIVERED else NOT_READY
-        why = (reason or "the operator has not reconciled it yet") + _message(found, whole)
+        yield _of_node(AGENT_SILENT, text, nodes[0], since, nodes=str(len(nodes)))
+    for (resource, reason), rows in unready.items():
+        nodes, since = sorted({each.node for each in rows}), _since(rows, whole, "Ready")
+        why = (reason or "the operator has not reconciled it yet") + _message(rows, whole)
         text = f"{resource} on {_nodes(nodes)} is not ready{_ago(since, now)}: {why}"
-        yield Need(
-            code,
-            text,
-            command("why", "node", nodes[0]),
-            since,
-            {"resource": resource, "node": nodes[0], "reason": reason},
-        )
+        code = WITHOUT_DEVICES if reason in _NOT_DELIVERED else NOT_READY
+        yield _of_node(code, text, nodes[0], since, resource=resource, reason=reason)
+
+
+def _of_node(code: str, text: str, node: str, since: str, **about: str) -> Need:
+    return Need(code, text, command("why", "node", node), since, {"node": node, **about})
+
+
+def _driver_problem(found: NodeDevice) -> re.Match[str] | None:
+    """Reason and words of the NVIDIA driver's problem if it hides all devices; None for any other NoDevices."""
+    ready = found.condition("Ready")
+    return re.fullmatch(_DRIVER_PROBLEM, ready.message) if ready.reason == _NO_DEVICES else None
 
 
 def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
@@ -166,7 +171,7 @@ def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
     twice = found.condition("OfferedTwice")
     if twice.status == "True":
         text = f"{found.resource} on {found.node}: {twice.message or twice.reason}"
-        yield Need(OFFERED_TWICE, text, command("why", "node", found.node), twice.since, {"node": found.node})
+        yield _of_node(OFFERED_TWICE, text, found.node, twice.since)
 
 
 def of_waiting(found: NodeDevice, now: datetime) -> Iterator[Need]:
@@ -240,7 +245,8 @@ def _since(found: Sequence[Summary], whole: Mapping[str, NodeDevice], kind: str)
 
 
 def _message(found: Sequence[Summary], whole: Mapping[str, NodeDevice]) -> str:
-    """The words of the first of them."""
-    read = next((whole[each.name] for each in found if each.name in whole), None)
-    message = read.condition("Ready").message if read else ""
+    """The message of the first one that was read."""
+    read = next((whole[each.name] for each in found if each.name in whole), NodeDevice())
+    problem = _driver_problem(read)
+    message = problem["words"] if problem else read.condition("Ready").message
     return f": {message}" if message else ""

@@ -119,7 +119,8 @@ def summary_of(row: Rows) -> Summary:
 
 def _read_whole(reader: Reader, rows: Sequence[Summary]) -> Mapping[str, NodeDevice]:
     """Needs, a limited number of each reason: one cause on every node must not hide the others."""
-    asked = [row for row in rows if row.needs_reading]
+    # rows that are not Ready on purpose come last, as most of them have nothing more to say
+    asked = sorted((row for row in rows if row.needs_reading), key=lambda row: row.is_intended)
     by_reason: dict[tuple[str, str, bool], list[Summary]] = {}
     for row in asked:
         by_reason.setdefault((row.resource, row.reason, bool(row.waiting)), []).append(row)

@@ -75,8 +75,8 @@ def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowe
         return
     screen.line(f"   {row.advice}")
     screen.command(line, indent=5)
-    if allowed(row.needs) is False:
-        screen.line(f"   You may not run this line; the role {row.role} may.", FAINT)
+    if allowed(row.line.needs) is False:
+        screen.line(f"   You may not run this line; the role {row.line.role} may.", FAINT)
 
 
 def _details(finding: Finding) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _cause(finding: Finding, allowed: Allowed) -> Mapping[str, Any]:
         "help": {
             "text": row.advice,
             "command": line_of(row, finding.fields),
-            "role": str(row.role),
-            "allowed": allowed(row.needs),
+            "role": str(row.line.role),
+            "allowed": allowed(row.line.needs),
         },
     }

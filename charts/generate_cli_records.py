@@ -5,7 +5,6 @@ Every field has a default, as the CRD may be of another release. Run by `make ge
 """
 
 import inspect
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
@@ -16,7 +15,7 @@ from kubectl_nodedevice.records import camel
 from nodedevice_api import nodedevice, poddevice
 
 OUT: Final = Path(__file__).parents[1] / "cli/src/kubectl_nodedevice/device_records.py"
-_HEAD: Final = '''"""NodeDevice and PodDevice as records, made of those of `nodedevice_api` by `make generate`. Pure."""
+_HEAD: Final = '''"""NodeDevice and PodDevice as records, by `make generate`; `nodedevice_api` documents their fields. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,16 +73,13 @@ def _kind(name: str, forms: list[type[msgspec.Struct]]) -> str:
 
 
 def _record(name: str, forms: list[type[msgspec.Struct]], lines: list[str]) -> str:
-    words = inspect.cleandoc(forms[-1].__doc__ or "")
-    end = "\n" if "\n" in words else ""
-    doc = [textwrap.indent(f'"""{words}{end}"""', "    "), ""] if words else []
     own = [
         f"\n{inspect.getsource(each.fget).rstrip()}"
         for form in forms
         for each in vars(form).values()
         if isinstance(each, property) and each.fget
     ]
-    return "\n".join(["@dataclass(frozen=True, slots=True)", f"class {name}:", *doc, *lines, *own, ""])
+    return "\n".join(["@dataclass(frozen=True, slots=True)", f"class {name}:", *lines, *own, ""])
 
 
 def _lines(form: type[msgspec.Struct], base: str) -> Iterator[str]:

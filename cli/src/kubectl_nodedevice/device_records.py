@@ -1,4 +1,4 @@
-"""NodeDevice and PodDevice as records, made of those of `nodedevice_api` by `make generate`. Pure."""
+"""NodeDevice and PodDevice as records, by `make generate`; `nodedevice_api` documents their fields. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +8,6 @@ from kubectl_nodedevice.records import Meta, place
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """Of spec.cordonedDevices and status.rememberedCordons."""
-
     id: str = ""
     reason: str = ""
     by: str = ""
@@ -26,8 +24,6 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """delivery: how devices reach containers; "" where the agent does not know. runtime: the same, as earlier releases have it."""
-
     version: str = ""
     delivery: str = ""
     runtime: str = ""
@@ -41,8 +37,6 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class PartRules:
-    """sm_percent: None where containers are not limited."""
-
     placement: str = ""
     choice: str = ""
     containers: str = ""
@@ -53,11 +47,6 @@ class PartRules:
 
 @dataclass(frozen=True, slots=True)
 class PartCounts:
-    """Counts of one physical device.
-
-    total: listed or held. allocated: held, also by a pod that has ended. available: a pod could get them now.
-    """
-
     total: int = 0
     healthy: int = 0
     allocated: int = 0
@@ -66,8 +55,6 @@ class PartCounts:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint of a DRA driver's device. effect: None, NoSchedule or NoExecute. since: "" if the driver gives no time."""
-
     key: str = ""
     value: str = ""
     effect: str = ""
@@ -81,11 +68,6 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """presence: Present or Missing; "" for a physical device with parts that is present. parts: None for a device that has none.
-
-    reason, message: "" and None while it is healthy, and while its plugin is not connected.
-    """
-
     id: str = ""
     health: str = ""
     presence: str = ""
@@ -107,11 +89,6 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class HeldParts:
-    """Parts of one physical device that a container holds.
-
-    numbers: ranges. sep: between parent and number in the IDs of the parts. See nodedevice_api.parts.
-    """
-
     parent: str = ""
     parts: int = 0
     numbers: str = ""
@@ -120,12 +97,6 @@ class HeldParts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDevice:
-    """Facts from a claim about one of its devices, beyond its name. A device is listed once for each of its shares.
-
-    share_id: "" unless the device is shared. consumed_capacity: quantities by name. extended_resource: the name that the
-    pod requested, if it did not name the claim itself.
-    """
-
     id: str = ""
     share_id: str = place("shareID")
     consumed_capacity: Mapping[str, str] = place("consumedCapacity", dict)
@@ -135,11 +106,6 @@ class ClaimedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The ResourceClaim, in the pod's namespace, that gives a container devices of a DRA driver.
-
-    uid: "" if the claim was not read. devices: only devices with facts, sorted by ID and share.
-    """
-
     name: str = ""
     uid: str = ""
     devices: tuple[ClaimedDevice, ...] = ()
@@ -147,8 +113,6 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one container holds, of a DRA driver by one claim. since: "" for parts. device_ids: of whole devices."""
-
     namespace: str = ""
     pod: str = place("name")
     pod_uid: str = place("podUID")
@@ -164,8 +128,6 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A container that requested the resource and does not have it yet. not_injected: it runs all the same. final: it gets none."""
-
     namespace: str = ""
     pod: str = place("name")
     pod_uid: str = place("podUID")
@@ -179,8 +141,6 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """observed_generation: 0 in a condition of an agent."""
-
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -191,12 +151,6 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """`health` is Unknown if the NodeDevice does not show it.
-
-    parts, of: how many parts of it the container holds, of how many; 0 without parts. claim, share_id: of DRA.
-    extended_resource: the name that the pod requested, if it did not name the claim itself. taints: as in the NodeDevice.
-    """
-
     id: str = ""
     health: str = ""
     numa_nodes: tuple[int, ...] = ()
@@ -210,8 +164,6 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True)
 class HeldResource:
-    """What a container holds of one resource, sorted by device ID, claim and share. driver, pool: of DRA; "" for others."""
-
     name: str = place("resourceName")
     driver: str = ""
     pool: str = ""
@@ -220,20 +172,12 @@ class HeldResource:
 
 @dataclass(frozen=True, slots=True)
 class HoldingContainer:
-    """A container and its resources, sorted by name."""
-
     name: str = ""
     resources: tuple[HeldResource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
-    """total, endpoint, agent: None if no agent has written a status. parts: None if the devices have no parts.
-
-    driver, pool: of DRA, as in the ResourceSlices; "" for others. waiting_pods: of how many pods the list has containers,
-    or would have, were it longer.
-    """
-
     meta: Meta = place("metadata", Meta)
     node: str = place("spec.nodeName")
     resource: str = place("spec.resourceName")
@@ -262,8 +206,6 @@ class NodeDevice:
 
 @dataclass(frozen=True, slots=True)
 class PodDevice:
-    """resources, devices, health: one line each, for people."""
-
     meta: Meta = place("metadata", Meta)
     node: str = place("spec.nodeName")
     pod_uid: str = place("spec.podUID")

@@ -211,8 +211,6 @@ def _shown_free(node: Node, found: NodeDevice) -> int:
 
 
 def _behind(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
-    # an agent of the release before has `runtime` alone
-    delivery = found.agent.delivery or found.agent.runtime
-    if facts.has_read(NODES) and delivery != "kubelet" and _shown_free(node, found) < wanted.count:
+    if facts.has_read(NODES) and found.agent.known_delivery != "kubelet" and _shown_free(node, found) < wanted.count:
         detail = f"it shows {shown_number(node, found.resource) or 0}, {found.available} are available"
         yield Obstacle("CapacityBehind", found.node, found.resource, detail, fields={"node_device": found.name})

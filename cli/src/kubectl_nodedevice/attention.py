@@ -1,4 +1,4 @@
-"""Objects that need attention, worst first, each with the command that explains it. Pure."""
+"""Decides which objects need attention, the worst first, and names the command that explains each. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ _NOT_DELIVERED: Final = frozenset({"DevicesNotInjected", "DevicesInUseAfterRelea
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A NodeDevice as the API server prints it in a row. waiting: None where its CRD has no such column."""
+    """A NodeDevice as the API server prints it in a row. waiting: None if its CRD has no such column."""
 
     name: str
     node: str
@@ -61,18 +61,17 @@ class Summary:
 
     @property
     def is_unready(self) -> bool:
-        """Whether it needs attention: it is not Ready, and not on purpose."""
+        """Whether it is not Ready and should be."""
         is_gone = self.reason == "EndpointGone" and not self.allocated
         return self.ready != "True" and not self.is_intended and not is_gone
 
     @property
     def is_intended(self) -> bool:
-        """Whether its reason needs no repair."""
         return self.reason in _INTENDED
 
     @property
     def needs_reading(self) -> bool:
-        """Whether the whole object has more to say than its row."""
+        """Whether the whole object shows more than its row."""
         return self.is_unready or self.reason == _NO_DEVICES or self.healthy < self.total or bool(self.waiting)
 
 
@@ -88,17 +87,15 @@ class Need:
 
 
 def command(*words: str) -> Typed:
-    """A line to type, of this program."""
     return typed("kubectl", "nodedevice", *words)
 
 
 def ordered(needs: Iterable[Need]) -> list[Need]:
-    """The worst first; of one kind the oldest first."""
+    """Sort by code, the worst first, and each code by time, the oldest first."""
     return sorted(needs, key=lambda each: (ORDER.index(each.code), each.since or "~", each.text))
 
 
 def of_operator(lease: Lease | None, now: datetime) -> Iterator[Need]:
-    """lease: None if unknown."""
     renewed = moment(lease.renewed) if lease else None
     if lease is None or renewed is None:
         return
@@ -158,7 +155,7 @@ def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
         what = "is missing" if device.presence == "Missing" else "is unhealthy"
         text = f"{device.id} ({found.resource}) on {found.node} {what}{_ago(device.since, now)}: {short_reason(device)}{by}"
         about = {"node": found.node, "resource": found.resource, "device": device.id, "reason": device.reason}
-        # another resource of the node may list the same device
+        # Another resource of the node may list the same device.
         explained = command("why", "device", *_last(found.node, device.id, "--resource", found.resource))
         yield Need(BROKEN_HELD if held else BROKEN, text, explained, device.since, about)
     for allocation in found.allocations:
@@ -204,12 +201,12 @@ def of_pending(pods: Iterable[Pod], now: datetime) -> Iterator[Need]:
 
 
 def asked_for(pod: Pod) -> set[str]:
-    """Extended resources that it requests, and its claims."""
+    """Return the extended resources and claims that a pod requests."""
     return {*requests(pod), *(f"claim {each.name}" for each in pod.claims)}
 
 
 def of_configs(name: str, refused: int, conflict: str, result: str, missing: str = "") -> Iterator[Need]:
-    """The needs of one NodeDeviceConfig, from the API server's row. missing: its resources without a device on any node."""
+    """Yield the needs of one NodeDeviceConfig, from its row. missing: its resources without a device on any node."""
     explained = typed("kubectl", "get", "nodedeviceconfig", name, "-o", "wide")
     if refused:
         words = result or f"{counted(refused, 'node')} {'refuses' if refused == 1 else 'refuse'} it"
@@ -226,7 +223,7 @@ def _why_pod(namespace: str, name: str) -> Typed:
 
 
 def _last(node: str, device: str, *options: str) -> list[str]:
-    """Arguments and options, so that no device ID is taken for an option."""
+    """Order arguments so that no device ID is taken for an option."""
     return [node, *options, "--", device] if device.startswith("-") else [node, device, *options]
 
 

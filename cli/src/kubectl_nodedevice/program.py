@@ -1,4 +1,4 @@
-"""The command line: flags, and the commands by name, each imported when it is used."""
+"""The command line. A command is imported when it is used."""
 
 import contextlib
 import importlib
@@ -18,7 +18,7 @@ from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.session import current, shared_options
 
 NAME: Final = "kubectl nodedevice"
-# where each command is; its help is read from there
+# the place of each command
 COMMANDS: Final[Mapping[str, str]] = {
     "devices": "kubectl_nodedevice.commands.devices:devices",
     "holders": "kubectl_nodedevice.commands.holders:holders",
@@ -31,15 +31,13 @@ COMMANDS: Final[Mapping[str, str]] = {
     "completion": "kubectl_nodedevice.commands.completion:completion",
     "__complete": "kubectl_nodedevice.commands.completion:complete",
 }
-# with which a shell requests completions
+# the variable of a shell that requests completions
 COMPLETION: Final = "_KUBECTL_NODEDEVICE_COMPLETE"
-# of a process that a closed pipe ends, as shells show it
+# exit status of a process that a closed pipe ends, as in shells
 _CLOSED_PIPE: Final = 141
 
 
 class _Commands(click.Group):
-    """Imports the command that is used, and no other."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -55,7 +53,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raises NoSuchCommand with the names of COMMANDS: click suggests one of those that it has imported."""
+        """Raises NoSuchCommand with near names of COMMANDS: click itself suggests only imported commands."""
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as exc:
@@ -83,7 +81,7 @@ root.params += shared_options()
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; return the exit status."""
+    """Run one command line. Return the exit status."""
     _make_streams_safe()
     sys.excepthook = _report_bug
     try:
@@ -93,7 +91,7 @@ def run(arguments: list[str]) -> int:
         _forget_output()
         return _CLOSED_PIPE
     except OSError as exc:
-        # a full disk behind standard output, mostly; what failed elsewhere has had its own sentence
+        # Usually a full disk. Other failures have been reported before.
         _forget_output()
         Screen().fail(CliError(f"the output cannot be written: {exc.strerror or exc}", "make room for it"))
         return FAILED
@@ -101,7 +99,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _make_streams_safe() -> None:
-    """Replace characters that the terminal lacks; a closed stream takes everything."""
+    """Replace characters that the terminal lacks. Replace closed streams."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -111,7 +109,7 @@ def _make_streams_safe() -> None:
 
 
 def _report_bug(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
-    """As Python does, without secrets and what a terminal obeys."""
+    """Print a traceback without secrets and control characters."""
     import traceback
 
     for line in "".join(traceback.format_exception(kind, exc, trace)).splitlines():
@@ -119,7 +117,7 @@ def _report_bug(kind: type[BaseException], exc: BaseException, trace: TracebackT
 
 
 def _forget_output() -> None:
-    """Drop the buffer: its reader is gone, and Python would report that at its end."""
+    """Drop the buffer: its reader is gone, and Python would report that at the end."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -131,7 +129,7 @@ def _run(arguments: list[str]) -> int:
 
         return asked_by_shell(root, os.environ[COMPLETION])
     try:
-        # not by main(), which has its own end for a closed pipe
+        # main() handles a closed pipe in its own way
         with root.make_context(NAME, arguments) as context:
             result = root.invoke(context)
     except (CliError, ApiError) as exc:

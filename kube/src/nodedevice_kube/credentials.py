@@ -1,7 +1,7 @@
-"""The credentials of one API server, kept up to date: tokens, certificates, log-in programs.
+"""Keeps the credentials of one API server up to date: tokens, certificates, log-in programs.
 
-`refresh` reads files and may run a program, so that it blocks; everything else is quick. Files are read again when they change,
-at most once a minute, and after the API server refused the credentials (401).
+`refresh` blocks, as it reads files and may run a program. Files are read again when they change, at most once a minute, and after
+the API server refused the credentials (401).
 """
 
 import base64
@@ -37,9 +37,9 @@ _Version = tuple[int, int, int, int] | None
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Access:
-    """What a request is sent with. headers: authorization and impersonation, which are secret. tls: None for http://.
+    """What a request needs. headers: authorization and impersonation, which are secret. tls: None for http://.
 
-    Another object after each change.
+    A change makes another object.
     """
 
     headers: Headers
@@ -49,8 +49,8 @@ class Access:
 class Credentials:
     """One API server and one identity, for all clients of the process. Thread-safe.
 
-    settings: as loaded. proxy: to connect by, or None. environment: for the proxy. load: reads the settings again after a 401.
-    exec_seconds: how long a log-in program may take; None at a terminal, where a person may have to type.
+    load: reads the settings again after a 401. exec_seconds: the limit of a log-in program; None at a terminal, where a person
+    types.
     """
 
     def __init__(
@@ -70,27 +70,27 @@ class Credentials:
         self._lock = threading.Lock()
         self._checked_at = float("-inf")
         self._was_refused = False
-        # The number of finished attempts, and why the last one failed.
+        # the number of finished attempts, and the failure of the last one
         self._attempts = 0
         self._failure: CredentialProblem | None = None
         self._credential: Credential | None = None
-        # What `_current` was made from.
+        # the sources of `_current`
         self._origins: object = None
         self._current: Access | None = None
 
     @property
     def is_due(self) -> bool:
-        """Whether `refresh` is to be called before the next request."""
+        """Whether `refresh` must be called before the next request."""
         if self._monotonic() - self._checked_at >= _CHECK_SECONDS:
             return True
         expires_at = self._credential.expires_at if self._credential else None
         return expires_at is not None and self._now() >= expires_at
 
     def refresh(self) -> "Access":
-        """Reads changed files, and runs the log-in program if its credential expired or was refused.
+        """Read changed files, and run the log-in program if its credential expired or was refused.
 
-        Blocks. Returns what the next requests are sent with. Raises CredentialProblem if there are no usable credentials;
-        while new ones cannot be used, earlier ones count unless the API server refused them. One attempt is made for all that wait.
+        Blocks. Raises CredentialProblem without usable credentials: earlier ones stay valid until the API server refuses them. All
+        waiting threads share one attempt.
         """
         attempts = self._attempts
         with self._lock:
@@ -120,19 +120,19 @@ class Credentials:
             self._attempts += 1
 
     def refused(self, access: "Access") -> None:
-        """The API server did not accept these (401): read them again before the next request, unless that was done meanwhile."""
+        """Note that the API server refused these (401), so that the next `refresh` reads them again."""
         if access is self._current:
             self._was_refused = True
             self._checked_at = float("-inf")
 
     @property
     def current(self) -> "Access":
-        """As of the last `refresh`."""
+        """The result of the last `refresh`."""
         assert self._current is not None
         return self._current
 
     def _reload(self) -> None:
-        """A kubeconfig may have got another token or certificate meanwhile; its server stays."""
+        """A kubeconfig may have a new token or certificate; its server stays."""
         if self._load is None:
             return
         try:
@@ -146,7 +146,7 @@ class Credentials:
     def _read(self) -> "Access":
         settings, credential, current = self.settings, self._credential, self._current
         if settings.has_exec_plugin and (self._was_refused or credential is None or self._is_expired(credential)):
-            # for few: a kubectl plugin starts in a tenth of a second
+            # imported late: a kubectl plugin starts in a tenth of a second
             from nodedevice_kube import exec_plugin
 
             credential = exec_plugin.run(settings, self._exec_seconds)
@@ -167,7 +167,7 @@ class Credentials:
         return credential.expires_at is not None and self._now() >= credential.expires_at
 
     def _token(self, credential: "Credential | None") -> str:
-        """The token in the file, which goes before an inline token as with kubectl. Raises CredentialProblem."""
+        """Return the token of the file, else the inline one, as kubectl does. Raises CredentialProblem."""
         settings = self.settings
         token, where = (credential.token, "the log-in program") if credential else (settings.token, settings.origin)
         if settings.token_file:
@@ -179,7 +179,7 @@ class Credentials:
                     raise CredentialProblem(f"{where} cannot be read ({exc})", "renew or correct it") from exc
             if not token:
                 raise CredentialProblem(f"{where} is empty", "renew or correct it")
-        # HTTP drops what surrounds the value of a header.
+        # HTTP drops spaces around the value of a header.
         token = token.strip(" \t")
         if token and not _TOKEN.fullmatch(token):
             raise CredentialProblem(
@@ -235,7 +235,7 @@ def load(
     exec_seconds: float | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Credentials:
-    """Credentials of that kubeconfig and context, read once so that problems appear at once. Raises ConnectionProblem."""
+    """Load credentials of that kubeconfig and context, and use them once, so that problems appear now. Raises ConnectionProblem."""
 
     def settings() -> Settings:
         return kubeconfig.load(path, context, environment)

@@ -12,12 +12,12 @@ from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.styles import BAD, BOLD, FAINT, GOOD, HELD, PLAIN, WARN
 from kubectl_nodedevice.survey import ResourceLine, Survey, survey
 
-# needs that are shown one by one; -o wide and JSON have all
+# needs that are printed one by one; -o wide and JSON have all
 _MOST_SHOWN: Final = 20
 
 
 def overview(session: Session) -> int:
-    """Show it; return the exit status. Raises CliError."""
+    """Return the exit status. Raises CliError."""
     screen = session.screen
     reader = Reader(session.api, screen)
     found = survey(reader, session.namespace)
@@ -64,7 +64,7 @@ def _number(number: int, style: str) -> Cell:
 
 
 def _own(own: list[PodDevice]) -> Table:
-    """The devices of a person's pods, if that person may see only pods."""
+    """Show devices of the person's pods to a person who may see only these."""
     table = Table(("NAMESPACE", "POD", "NODE", "DEVICES", "HEALTH"))
     for each in own:
         is_healthy = each.health in ("", "Healthy")

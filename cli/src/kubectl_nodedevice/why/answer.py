@@ -1,4 +1,4 @@
-"""An explanation for people, on a screen, or for programs."""
+"""Prints an explanation for people or for programs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -13,14 +13,13 @@ from kubectl_nodedevice.why.explanation import Explanation, Finding, Obstacle
 from kubectl_nodedevice.why.reasons.rights import Access
 from kubectl_nodedevice.why.reasons.row import line_of
 
-# obstacles that are shown of one finding; all are in the JSON
+# obstacles of one finding that are printed; JSON has all
 _MOST_SHOWN: Final = 3
-# whether the reader may do that; None where the API server does not say
+# whether the reader has that right; None if the API server does not say
 Allowed = Callable[[Access], bool | None]
 
 
 def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) -> None:
-    """On at most a screen, as long as few things are wrong."""
     if screen.is_for_machines:
         screen.data("Explanation", data(found, allowed))
         return
@@ -42,7 +41,7 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) ->
 
 
 def of_own_cordons(found: Explanation, own_name: Callable[[], str]) -> Explanation:
-    """Drops --take-over if the reader has set the cordons. own_name: the reader's name; raises CliError if it is unknown."""
+    """Remove --take-over from commands about the reader's own cordons. own_name: raises CliError if the name is unknown."""
     if not any("cordoned_by" in each.fields for finding in found.findings for each in finding.obstacles):
         return found
     try:
@@ -80,7 +79,7 @@ def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowe
 
 
 def _details(finding: Finding) -> Iterator[str]:
-    """Nodes for which it is the same share a line."""
+    """Yield one line for all nodes with the same detail."""
     nodes: dict[tuple[str, str], list[str]] = {}
     for each in finding.obstacles:
         nodes.setdefault((each.detail, each.as_of), []).append(each.node)
@@ -92,7 +91,7 @@ def _details(finding: Finding) -> Iterator[str]:
 
 
 def data(found: Explanation, allowed: Allowed) -> Mapping[str, Any]:
-    """As JSON has it. causes: in the order of precedence; `code` is stable across releases."""
+    """Return the explanation for JSON. causes: by precedence; `code` is stable across releases."""
     return {
         "subject": found.subject,
         "state": found.state,

@@ -1,4 +1,4 @@
-"""Reads the facts of an explanation, each kind once. A forbidden kind is noted, and the rest is read."""
+"""Reads the facts of an explanation, each kind once. Notes a forbidden kind, and reads the rest."""
 
 from functools import partial
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def of_pod(session: Session, namespace: str, name: str) -> Facts:
-    """The facts about the pod. Raises ApiError if the pod itself may not be read, or the API server does not respond."""
+    """Raises ApiError if the pod is forbidden, or the API server does not respond."""
     gathering = Gathering(Reader(session.api, session.screen))
     around: dict[str, Any]
     try:
@@ -38,7 +38,7 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
 
 
 def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[str, Any]:
-    """All that matters to that pod, which may not exist yet."""
+    """Read what concerns the pod, which may not exist yet."""
     pod = record_of(Pod, raw)
     has_claims = bool(pod.claims) or bool(requests(pod))
     return {
@@ -61,7 +61,7 @@ def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[
 
 
 def of_node(session: Session, name: str) -> Facts:
-    """The facts about the node, or a device of it. Raises ApiError if the API server does not respond."""
+    """Read the facts about the node or its devices. Raises ApiError if the API server does not respond."""
     gathering = Gathering(Reader(session.api, session.screen))
     nodes, node_devices = _nodes(gathering, name), _node_devices(gathering, name)
     path = LEASES.path(name, gathering.release.leases)
@@ -70,7 +70,6 @@ def of_node(session: Session, name: str) -> Facts:
 
 
 def _nodes(gathering: Gathering, name: str) -> tuple[Node, ...]:
-    """All Nodes, or the one of that name."""
     if not name:
         return tuple(gathering.all_of(kinds_of.NODES, NODES.path(), Node))
     one = gathering.one_of(kinds_of.NODES, NODES.path(name), name, partial(record_of, Node))
@@ -82,7 +81,7 @@ def _node_devices(gathering: Gathering, node: str) -> tuple[NodeDevice, ...]:
 
 
 def _of_resources(gathering: Gathering, resources: list[str]) -> tuple[NodeDevice, ...]:
-    """NodeDevices of the resources that the pod requests; all if one does not exist, as its name may be misspelled."""
+    """Read NodeDevices of requested resources; all of them if one does not exist, as its name may be misspelled."""
 
     def read() -> list[NodeDevice]:
         found = [gathering.reader.node_devices(resource=each) for each in resources]
@@ -92,7 +91,7 @@ def _of_resources(gathering: Gathering, resources: list[str]) -> tuple[NodeDevic
 
 
 def _namespace(gathering: Gathering, name: str) -> dict[str, str]:
-    """When its deletion was asked for, and what keeps it."""
+    """Read when the namespace's deletion was requested, and what delays it."""
     path, read = path_of(CORE, "namespaces", name), partial(record_of, Object)
     namespace = gathering.one_of(kinds_of.NAMESPACES, path, name, read) or Object()
     conditions = namespace.conditions.values() if namespace.meta.deleted else ()
@@ -110,7 +109,7 @@ def _dra(gathering: Gathering, kind: str, plural: str, form: type[T]) -> tuple[T
 
 
 def _claims(gathering: Gathering, namespace: str) -> tuple[Any, ...]:
-    """Pods of all namespaces, as they hold devices; if these are forbidden, pods of the pod's own namespace."""
+    """Read claims of all namespaces, as they hold devices; if that is forbidden, of the pod's namespace."""
     found = gathering.all_of(kinds_of.CLAIMS, path_of(DRA, "resourceclaims"), kinds.ResourceClaim)
     if found or all(each.kind != kinds_of.CLAIMS for each in gathering.unread):
         return tuple(found)

@@ -1,4 +1,4 @@
-"""What stops a pod on its node, in the order of precedence. Pure."""
+"""Reasons that stop a pod on its node, by precedence. Pure."""
 
 from typing import Final
 

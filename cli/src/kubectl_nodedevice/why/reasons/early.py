@@ -1,4 +1,4 @@
-"""What stops a pod before a scheduler sees it, in the order of precedence. Pure."""
+"""Reasons that stop a pod before a scheduler sees it, by precedence. Pure."""
 
 from typing import Final
 

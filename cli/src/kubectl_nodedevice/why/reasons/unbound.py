@@ -1,4 +1,4 @@
-"""What stops a pod on its way to a node, in the order of precedence. Pure."""
+"""Reasons that stop a pod on its way to a node, by precedence. Pure."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from kubectl_nodedevice.why.reasons.rights import Access, Role
 from kubectl_nodedevice.why.reasons.row import Help, Line, Row
 
 UNBOUND: Final = (
-    # nodes that it may be scheduled to
+    # possible nodes
     Row(
         "NodeMissing",
         "Node {node} does not exist.",
@@ -54,7 +54,7 @@ UNBOUND: Final = (
             lines.UNTAINT,
         ),
     ),
-    # the server of the resource on the node
+    # the device manager of the resource on the node
     Row(
         "NodeLacks",
         "No node has all that it requests; something is missing on {on}.",

@@ -32,6 +32,20 @@ _FIELDS: Final = {
     "AllocationStatus.name": "pod",
     "Waiting.name": "pod",
 }
+# fields that no command shows
+SKIPPED: Final = {
+    nodedevice.EndpointStatus: {"pre_start_required", "get_preferred_allocation_available"},
+    nodedevice.AgentStatus: {"version"},
+    nodedevice.PartRulesStatus: {"advertise", "sm_percent", "largest_available"},
+    nodedevice.DeviceStatus: {"cordoned_by"},
+    nodedevice.HeldParts: {"numbers", "sep"},
+    nodedevice.ClaimedDevice: {"consumed_capacity", "extended_resource"},
+    nodedevice.ClaimStatus: {"uid"},
+    nodedevice.AllocationStatus: {"omitted"},
+    nodedevice.ConditionStatus: {"observed_generation"},
+    nodedevice.NodeDeviceStatus: {"allocations_omitted", "waiting_pods"},
+    poddevice.HeldDevice: {"extended_resource", "taints"},
+}
 _BLANK: Final = {str: '""', int: "0", bool: "False"}
 
 
@@ -85,6 +99,8 @@ def _record(name: str, forms: list[type[msgspec.Struct]], lines: list[str]) -> s
 def _lines(form: type[msgspec.Struct], base: str) -> Iterator[str]:
     hints = get_type_hints(form)
     for each in msgspec.structs.fields(form):
+        if each.name in SKIPPED.get(form, ()):
+            continue
         name = _FIELDS.get(f"{form.__name__}.{each.name}", _FIELDS.get(each.name, each.name))
         kind, default = _typed(hints[each.name])
         if isinstance(each.default, str):

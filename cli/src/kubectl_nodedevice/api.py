@@ -118,11 +118,11 @@ class Api:
             rest = {name: value for name, value in query.items() if name != "fieldSelector"}
             yield from self.objects(what, path, rest, make)
 
-    def rows(self, what: str, path: str, query: Mapping[str, str] | None = None) -> Iterator[Rows]:
+    def rows(self, what: str, path: str) -> Iterator[Rows]:
         """Yield each row of a list, without the objects. Raises ApiError, LoginProblem."""
         columns: Mapping[str, int] = {}
-        asked = {"includeObject": "None", **(query or {})}
-        for page, table in self._pages(what, path, asked, _TABLE, "rows", lambda row: list_of(row, "cells")):
+        query = {"includeObject": "None"}
+        for page, table in self._pages(what, path, query, _TABLE, "rows", lambda row: list_of(row, "cells")):
             found = list_of(table, "columnDefinitions")
             columns = {text_of(each, "name").lower(): at for at, each in enumerate(found)} if found else columns
             yield from (Rows(columns, cells) for cells in page)

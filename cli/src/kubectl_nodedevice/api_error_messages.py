@@ -116,7 +116,6 @@ def too_big(method: str, what: str, most_bytes: int, credentials: Credentials) -
 
 
 def undecodable(method: str, what: str, reason: str, credentials: Credentials) -> ApiError:
-    """Return the error of a response that does not come from an API server."""
     problem = f"the response of {_server(credentials)} to {what} does not come from an API server: {reason}"
     remedy = "correct server in the kubeconfig; a proxy or a log-in page may respond in its place"
     return InvalidResponse(method, what, problem, remedy=remedy)

@@ -201,7 +201,6 @@ def of_pending(pods: Iterable[Pod], now: datetime) -> Iterator[Need]:
 
 
 def asked_for(pod: Pod) -> set[str]:
-    """Return the extended resources and claims that a pod requests."""
     return {*requests(pod), *(f"claim {each.name}" for each in pod.claims)}
 
 
@@ -242,7 +241,6 @@ def _since(found: Sequence[Summary], whole: Mapping[str, NodeDevice], kind: str)
 
 
 def _message(found: Sequence[Summary], whole: Mapping[str, NodeDevice]) -> str:
-    """The message of the first one that was read."""
     read = next((whole[each.name] for each in found if each.name in whole), NodeDevice())
     problem = _driver_problem(read)
     message = problem["words"] if problem else read.condition("Ready").message

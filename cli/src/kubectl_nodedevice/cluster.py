@@ -52,8 +52,6 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """The fields that most kinds have. conditions: by type."""
-
     meta: Meta = place("metadata", Meta)
     conditions: Mapping[str, Condition] = place("status.conditions", dict)
 

@@ -240,12 +240,10 @@ def is_in_force(found: NodeDevice, done: Done, before: NodeDevice) -> bool:
 
 
 def is_alive(found: NodeDevice) -> bool:
-    """Whether its agent can apply the change."""
     return found.condition("AgentReady").status in ("True", "")
 
 
 def effect(found: NodeDevice, done: Done, now: datetime) -> str:
-    """Return the consequence for the device, after the agent has applied the change."""
     if done.code not in (CORDONED, UNCORDONED):
         return ""
     if not is_alive(found):

@@ -17,14 +17,11 @@ class Cordon:
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     state: str = ""
-    pre_start_required: bool = False
-    get_preferred_allocation_available: bool = False
     since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    version: str = ""
     delivery: str = ""
     runtime: str = ""
     served_by: str = ""
@@ -40,9 +37,6 @@ class PartRules:
     placement: str = ""
     choice: str = ""
     containers: str = ""
-    advertise: str = ""
-    sm_percent: int | None = None
-    largest_available: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,6 @@ class Device:
     parts: PartCounts | None = None
     since: str = ""
     cordoned_since: str = ""
-    cordoned_by: str = ""
     numa_nodes: tuple[int, ...] = ()
     attributes: Mapping[str, str] = place("attributes", dict)
     taints: tuple[Taint, ...] = ()
@@ -91,23 +84,18 @@ class Device:
 class HeldParts:
     parent: str = ""
     parts: int = 0
-    numbers: str = ""
-    sep: str = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDevice:
     id: str = ""
     share_id: str = place("shareID")
-    consumed_capacity: Mapping[str, str] = place("consumedCapacity", dict)
     admin_access: bool = False
-    extended_resource: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     name: str = ""
-    uid: str = ""
     devices: tuple[ClaimedDevice, ...] = ()
 
 
@@ -120,7 +108,6 @@ class Allocation:
     since: str = ""
     parts: tuple[HeldParts, ...] = ()
     device_ids: tuple[str, ...] = place("deviceIDs", ())
-    omitted: int = place("deviceIDsOmitted", 0)
     releasing: bool = False
     not_injected: bool = False
     claim: Claim | None = None
@@ -146,7 +133,6 @@ class Condition:
     reason: str = ""
     message: str = ""
     since: str = place("lastTransitionTime")
-    observed_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +144,6 @@ class HeldDevice:
     of: int = 0
     claim: str = ""
     share_id: str = place("shareID")
-    extended_resource: str = ""
-    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +181,7 @@ class NodeDevice:
     devices: tuple[Device, ...] = place("status.devices", ())
     devices_omitted: int = place("status.devicesOmitted", 0)
     allocations: tuple[Allocation, ...] = place("status.allocations", ())
-    allocations_omitted: int = place("status.allocationsOmitted", 0)
     waiting: tuple[Waiting, ...] = place("status.waiting", ())
-    waiting_pods: int = place("status.waitingPods", 0)
     remembered_cordons: tuple[Cordon, ...] = place("status.rememberedCordons", ())
     conditions: Mapping[str, Condition] = place("status.conditions", dict)
 

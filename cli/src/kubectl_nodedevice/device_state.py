@@ -1,6 +1,6 @@
 """Names the state of a device in words and in codes: free, in use, unhealthy, cordoned. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -62,7 +62,6 @@ def pod_name(namespace: str, name: str, uid: str = "") -> str:
 
 
 def holders_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
-    """Return the containers that use each device, by its ID."""
     everybody = {device_id: [each for each in of if not each.is_admin] for device_id, of in everybody_of(found).items()}
     return {device_id: of for device_id, of in everybody.items() if of}
 
@@ -87,16 +86,16 @@ def _administered(allocation: Allocation) -> set[str]:
 
 def cordons_of(found: NodeDevice, device_id: str) -> list[Cordon]:
     """Return the cordons in force: by its own ID or for all devices; the agent may remember some."""
-    if not found.honours_cordons:
-        return []
-    own = {each.id: each for each in (*found.remembered_cordons, *found.cordons)}
-    return [each for each in own.values() if each.id == device_id or each.id in ALL_DEVICES]
+    return [each for each in _cordons(found) if each.id == device_id or each.id in ALL_DEVICES]
 
 
 def part_cordons(found: NodeDevice, device: Device) -> list[Cordon]:
-    if device.parts is None or not found.honours_cordons:
-        return []
-    return [each for each in found.cordons if is_part(each.id, device.id)]
+    return [each for each in _cordons(found) if is_part(each.id, device.id)] if device.parts else []
+
+
+def _cordons(found: NodeDevice) -> Iterable[Cordon]:
+    cordons = {each.id: each for each in (*found.remembered_cordons, *found.cordons)}
+    return cordons.values() if found.honours_cordons else ()
 
 
 def is_part(device_id: str, parent: str) -> bool:

@@ -110,7 +110,6 @@ class Screen:
             print("\t".join(map(plain, each.split("\t"))), file=self.out)
 
     def table(self, table: Table) -> None:
-        """Print a table with its header; nothing without rows."""
         if not table.rows:
             return
         if self.is_terminal and len(table.rows) <= _MOST_WRAPPED:
@@ -190,8 +189,10 @@ class Screen:
     def _console(self) -> Any:
         from rich.console import Console
 
+        # None lets the library decide by NO_COLOR, TERM and the terminal
+        no_color = True if os.environ.get("NO_COLOR") else None
         return Console(
-            file=self.out, width=self._columns(), highlight=False, markup=False, emoji=False, no_color=_has_no_color()
+            file=self.out, width=self._columns(), highlight=False, markup=False, emoji=False, no_color=no_color
         )
 
     def _print(self, text: str, style: str) -> None:
@@ -271,7 +272,6 @@ class _Packed:
             self._packed.append(packed)
 
     def texts(self) -> Iterator[str]:
-        """Yield all text, in ASCII."""
         unpacking = zlib.decompressobj()
         for each in (*self._packed, self._packing.flush()):
             yield unpacking.decompress(each).decode()
@@ -301,8 +301,3 @@ def _padded(text: str, shape: tuple[int, bool]) -> str:
 def _cell(given: str | Cell) -> Cell:
     found = given if isinstance(given, Cell) else Cell(given)
     return Cell(shown(found.text), found.style)
-
-
-def _has_no_color() -> bool | None:
-    """Return None to let the library decide by NO_COLOR, TERM and the terminal."""
-    return True if os.environ.get("NO_COLOR") else None

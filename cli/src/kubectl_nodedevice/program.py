@@ -81,7 +81,6 @@ root.params += shared_options()
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line. Return the exit status."""
     _make_streams_safe()
     sys.excepthook = _report_bug
     try:

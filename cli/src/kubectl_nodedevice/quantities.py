@@ -72,7 +72,6 @@ def requests(pod: Pod) -> Mapping[str, int]:
 
 
 def needs_of(pod: Pod, resource: str) -> tuple[Need, ...]:
-    """Return how many units of an extended resource each container requests."""
     found = ((count(each.requests.get(resource, "")) or 0, each) for each in pod.containers)
     return tuple(Need(n, each.is_init and not each.is_sidecar, each.name) for n, each in found if n > 0)
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound
 from nodedevice_kube.paths import LEASES, PODS, selector
 
-from kubectl_nodedevice.api import CONFIGS, GROUP, NODE_DEVICES, POD_DEVICES, Api, Rows, path_of
+from kubectl_nodedevice.api import GROUP, NODE_DEVICES, POD_DEVICES, Api, Rows, path_of
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod, PodDevice
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.records import record_of
@@ -71,18 +71,14 @@ class Reader:
         """Raises ApiError."""
         return record_of(NodeDevice, self.api.get(f"{NODE_DEVICES} {name}", path_of(GROUP, NODE_DEVICES, name)))
 
-    def pod_devices(self, namespace: str, node: str = "") -> list[PodDevice]:
+    def pod_devices(self, namespace: str) -> list[PodDevice]:
         """Read the PodDevices of a namespace; "" for all. Raises ApiError."""
         path = path_of(GROUP, POD_DEVICES, namespace=namespace)
-        found = self._selected(PodDevice, POD_DEVICES, path, {"spec.nodeName": node})
+        found = self._selected(PodDevice, POD_DEVICES, path, {})
         return sorted(found, key=lambda each: (each.meta.namespace, each.meta.name))
 
     def pending_pods(self, namespace: str = "") -> list[Pod]:
         return list(self._selected(Pod, "pods", PODS.path(namespace=namespace), {"status.phase": "Pending"}))
-
-    def configs(self) -> list[Rows]:
-        """Raises ApiError."""
-        return self.rows(CONFIGS)
 
     def lease(self, namespace: str, name: str) -> Lease | None:
         """Return None if it does not exist. Raises ApiError."""

@@ -33,7 +33,6 @@ def place(path: str = "", default: Any = "", *, by: _Make | None = None) -> Any:
 
 
 def nothing() -> Mapping[str, Any]:
-    """Return an empty object, shared by all records."""
     return _NOTHING
 
 
@@ -87,7 +86,6 @@ def _maker(kind: Any) -> _Make:
 
 
 def _items(make: _Make, value: list[Any]) -> tuple[Any, ...]:
-    """Drop items of another type."""
     return tuple(made for each in value if (made := make(each)) is not _OTHER)
 
 

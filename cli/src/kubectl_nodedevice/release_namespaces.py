@@ -36,7 +36,6 @@ def bound(api: Api) -> Release | None:
 
 
 def of_binding(binding: Json) -> Release | None:
-    """Read the namespace of the binding's service account."""
     subjects = [each for each in list_of(binding, "subjects") if text_of(each, "name") == ACCOUNT]
     namespace = text_of(subjects[0], "namespace") if subjects else ""
     leases = text_of(binding, "metadata", "annotations", _LEASES)

@@ -28,8 +28,6 @@ _OF_OPERATORS_POD: Final = frozenset({"check", "devices", "holders"})
 
 @dataclass
 class Flags:
-    """Flags before or after the command's name."""
-
     context: str = ""
     kubeconfig: str = ""
     as_user: str = ""
@@ -66,7 +64,7 @@ class Session:
         settings = kubeconfig.load(flags.kubeconfig, flags.context)
         if not (flags.as_user or flags.as_groups or flags.as_uid):
             return settings
-        return settings.acting_as(Impersonation(flags.as_user, flags.as_uid, flags.as_groups))
+        return settings._replace(impersonation=Impersonation(flags.as_user, flags.as_uid, flags.as_groups))
 
     @cached_property
     def api(self) -> Api:
@@ -107,17 +105,14 @@ def seconds_of(duration: str) -> float | None:
     if not duration:
         return _TIMEOUT
     try:
-        found = float(duration)
+        seconds = float(duration)
     except ValueError:
         pieces = _DURATION.findall(duration)
-        if "".join("".join(piece) for piece in pieces) != duration:
-            raise UsageProblem(
-                f"--request-timeout {duration} is not a duration", "such as 30s, 2m, or 0 for none"
-            ) from None
-        found = sum(float(number) * _UNITS[unit] for number, unit in pieces)
-    if not 0 <= found < 1e6:
+        is_whole = "".join("".join(piece) for piece in pieces) == duration
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in pieces) if is_whole else -1
+    if not 0 <= seconds < 1e6:
         raise UsageProblem(f"--request-timeout {duration} is not a duration", "such as 30s, 2m, or 0 for none")
-    return found or None
+    return seconds or None
 
 
 def current(context: click.Context) -> Session:
@@ -138,7 +133,6 @@ def _keep(field_name: str) -> Callable[[click.Context, click.Parameter, Any], No
 
 
 def shared_options() -> list[click.Option]:
-    """Return kubectl's flags, which the group and each command have."""
 
     def option(field_name: str, *names: str, **settings: Any) -> click.Option:
         return click.Option(names, expose_value=False, callback=_keep(field_name), **settings)
@@ -168,8 +162,6 @@ def shared_options() -> list[click.Option]:
 
 
 class Command(click.Command):
-    """A command with kubectl's flags."""
-
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.params += shared_options()

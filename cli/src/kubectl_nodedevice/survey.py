@@ -7,7 +7,7 @@ from functools import partial
 from nodedevice_kube.api_errors import Forbidden
 
 from kubectl_nodedevice import release_namespaces
-from kubectl_nodedevice.api import NODE_DEVICES, Rows, if_readable
+from kubectl_nodedevice.api import CONFIGS, NODE_DEVICES, Rows, if_readable
 from kubectl_nodedevice.attention import (
     Need,
     Summary,
@@ -81,7 +81,7 @@ def survey(reader: Reader, namespace: str) -> Survey:
     lease = reader.optional(
         "the operator's Lease", lambda: reader.lease(release_namespaces.find(reader.api).namespace, OPERATOR_LEASE)
     )
-    configs = reader.optional("nodedeviceconfigs", reader.configs) or []
+    configs = reader.optional(CONFIGS, lambda: reader.rows(CONFIGS)) or []
     now = reader.now
     needs = [
         *of_operator(lease, now),

@@ -95,7 +95,6 @@ class Connection:
     def _begun(
         self, method: str, target: str, headers: Headers, body: bytes | None, give_up_at: float | None
     ) -> http.client.HTTPResponse:
-        """Return a response whose body is still to be read."""
         with as_login_problem():
             access = self._credentials.refresh()
         if self._access is not access:
@@ -117,7 +116,6 @@ class Connection:
             raise
 
     def _always(self, access: Access) -> Iterator[tuple[str, str]]:
-        """Yield headers of each request."""
         proxy = self._credentials.proxy
         if not self._credentials.settings.is_uncompressed:
             yield "Accept-Encoding", "gzip"
@@ -140,8 +138,6 @@ class Connection:
 
 
 class _TlsConnection(http.client.HTTPSConnection):
-    """HTTPS to a server, maybe through a proxy."""
-
     def __init__(
         self, host: str, port: int, timeout: float | None, context: ssl.SSLContext, proxy: Proxy | None
     ) -> None:

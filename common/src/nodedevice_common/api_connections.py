@@ -23,6 +23,8 @@ from nodedevice_kube.proxies import Proxy
 _MOST_HEAD_BYTES: Final = 32 * 1024
 # The second address of a host name is tried after this time, in parallel to the first. Source: RFC 8305.
 _NEXT_ADDRESS_SECONDS: Final = 0.25
+# An API server keeps an idle connection for 90 s, so that none is used while it ends.
+_IDLE_SECONDS: Final = 60.0
 # A connection to a peer that vanished is noticed within about half a minute.
 _KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -50,7 +52,7 @@ class _Ended(Broken):
 
 
 class Request(Struct, frozen=True):
-    """target: path and query. headers: without those of connection and credentials.
+    """target: path and query. headers: without headers of connection and credentials.
 
     before_write: called before the first byte is sent, each time; if it raises, nothing is sent.
     """
@@ -90,9 +92,8 @@ class Sender(Protocol):
 class Connections:
     """The connections to one API server: one for each request under way, and some that are kept for the next one.
 
-    server: URL without a final slash. most_idle: how many are kept, for idle_seconds each; an API server keeps its own for 90 s, so
-    none is used while it ends. connect_seconds: for TCP, proxy and TLS together. buffer_bytes: of each connection, process-wide;
-    with less than a TLS record (16 KiB) a long response takes more reads.
+    server: URL without a final slash. most_idle: how many are kept. connect_seconds: for TCP, proxy and TLS together. buffer_bytes:
+    of each connection, process-wide; with less than a TLS record (16 KiB) a long response takes more reads.
     """
 
     def __init__(
@@ -102,7 +103,6 @@ class Connections:
         user_agent: str,
         *,
         most_idle: int = 3,
-        idle_seconds: float = 60.0,
         connect_seconds: float = 10.0,
         buffer_bytes: int = 32 * 1024,
     ) -> None:
@@ -114,7 +114,7 @@ class Connections:
         self._is_tls, self._host = parts.scheme == "https", (parts.hostname or "").encode("idna").decode()
         self._port = parts.port or (443 if self._is_tls else 80)
         self._proxy, self._user_agent = proxy, user_agent
-        self._most_idle, self._idle_seconds, self._connect_seconds = most_idle, idle_seconds, connect_seconds
+        self._most_idle, self._connect_seconds = most_idle, connect_seconds
         host = f"[{self._host}]" if ":" in self._host else self._host
         self._authority = f"{host}:{self._port}"
         named = host if self._port == (443 if self._is_tls else 80) else self._authority
@@ -173,7 +173,7 @@ class Connections:
         if connection.tls is not self._tls:
             connection.end()
             return
-        connection.keep(self._idle_seconds)
+        connection.keep()
         self._idle.append(connection)
         if len(self._idle) > self._most_idle:
             self._idle[0].end()
@@ -321,10 +321,10 @@ class _Connection:
             self._http.start_next_cycle()
             self._pool.free(self)
 
-    def keep(self, seconds: float) -> None:
-        """End it after that time, unless it is used again."""
+    def keep(self) -> None:
+        """End it after a while, unless it is used again."""
         self._is_unused = True
-        self._expiry = asyncio.get_running_loop().call_later(seconds, self.end)
+        self._expiry = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self.end)
 
     def reused(self) -> bool:
         """Whether it can be used again: its peer has neither ended it nor sent anything unasked."""

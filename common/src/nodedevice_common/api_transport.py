@@ -21,7 +21,7 @@ from nodedevice_common.threads import Shared
 EXEC_SECONDS: Final = 30.0
 # A slow response takes at most so many times the allowed silence.
 _MOST_SILENCES: Final = 10
-# Of the body of a refusal: a Status is much shorter.
+# the longest body of a refusal: a Status is much shorter
 _MOST_REFUSAL_BYTES: Final = 64 * 1024
 
 

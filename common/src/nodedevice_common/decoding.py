@@ -62,7 +62,7 @@ def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any:
 
 
 def decode_unique(text: str) -> Any:
-    """Return a value of any shape. Raises Undecodable, also for duplicate keys, of which the decoder would keep the last."""
+    """Return a value of any shape. Raises Undecodable, also for duplicate keys: the decoder would keep the last one."""
     found = decode(text, Any)
     try:
         json.loads(shallow(text.encode()), object_pairs_hook=_unique)

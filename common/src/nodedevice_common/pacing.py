@@ -20,8 +20,6 @@ def jittered(seconds: float, spread: float, random_number: float) -> float:
 
 
 class Backoff(Struct):
-    """Growing delays; one instance for each retried thing."""
-
     first_seconds: float = 0.2
     limit_seconds: float = 30.0
     _retries: int = 0

@@ -76,7 +76,7 @@ def _checked(source: str, found: T) -> T:
     try:
         msgspec.json.encode(found)
     except UnicodeEncodeError as exc:
-        raise SettingProblem(source, "has text that is no UTF-8") from exc
+        raise SettingProblem(source, "has text that is not UTF-8") from exc
     return found
 
 

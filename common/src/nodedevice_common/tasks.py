@@ -105,7 +105,7 @@ def apart(task: str, passing: type[Exception] | tuple[type[Exception], ...] = ()
 
 
 def log_failed_callbacks() -> None:
-    """Log, count and name failures of the running event loop's callbacks like those of tasks.
+    """Log, count and name failures of the running event loop's callbacks as failures of tasks.
 
     asyncio would log a traceback each time, which could fill the disk.
     """

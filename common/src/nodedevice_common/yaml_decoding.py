@@ -9,7 +9,7 @@ from nodedevice_kube.decoding import check_size
 from nodedevice_common.decoding import DEEPEST, TooMuch, Undecodable
 from nodedevice_common.yaml_nodes import Mapping, Node, Scalar
 
-# Values, including those that aliases repeat. Each takes 300 bytes and 10 µs; a CDI specification has some ten for each device.
+# Values, aliases included. Each takes 300 bytes and 10 µs; a CDI specification has some ten for each device.
 _MOST: Final = 100_000
 
 

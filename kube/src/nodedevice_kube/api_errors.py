@@ -35,7 +35,7 @@ _FIELD_CONFLICT: Final = "FieldManagerConflict"
 _TERMINATING: Final = "NamespaceTerminating"
 _BUDGET: Final = "DisruptionBudget"
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-# The API server answers an apply with an unknown field, or with too large an object, by 500.
+# An apply with an unknown field, or with too large an object, gets a 500.
 _PERMANENT: Final = (
     "failed to create typed patch object",
     "request is too large",
@@ -140,7 +140,7 @@ class Forbidden(ApiError):
 
 
 class Unauthorized(Forbidden):
-    """401: the token or the certificate is rejected, for every request and whatever the roles."""
+    """401: the token or the certificate is rejected, for every request, whether or not roles allow it."""
 
 
 class Denied(Forbidden):

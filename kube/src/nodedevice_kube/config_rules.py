@@ -18,7 +18,7 @@ Rule = Mapping[str, Any]
 Problem = tuple[str, str]
 # problems of one document that are named
 MOST: Final = 50
-# percent of common letters from which a word is suggested for another
+# a word is suggested if so many percent of its letters are in the other
 _ALIKE: Final = 75
 _LONGEST_SHOWN: Final = 40
 _MOST_DIGITS: Final = 4
@@ -56,12 +56,12 @@ def problems(value: Any, rule: Rule, path: str = "", root: Rule | None = None) -
         yield path, problem
 
 
-def sentences(found: Iterator[Problem], most: int = MOST) -> list[str]:
-    """Return one sentence for each problem, at most `most`: each suggestion costs time."""
-    shown = [f"{path or 'the document'}: {text}" for path, text in islice(found, most + 1)]
+def sentences(found: Iterator[Problem]) -> list[str]:
+    """Return one sentence for each problem, at most MOST: each suggestion costs time."""
+    shown = [f"{path or 'the document'}: {text}" for path, text in islice(found, MOST + 1)]
     # YAML and JSON have escapes for half a character, which terminals and logs reject
     shown = [text.encode(errors="backslashreplace").decode() for text in shown]
-    return shown if len(shown) <= most else [*shown[:most], "and more"]
+    return shown if len(shown) <= MOST else [*shown[:MOST], "and more"]
 
 
 def closest(word: str, known: Sequence[str]) -> str:

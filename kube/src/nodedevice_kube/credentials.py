@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -64,7 +65,10 @@ class Credentials:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
-        self.proxy: Proxy | None = _proxy(settings, environment)
+        if settings.proxy_url:
+            self.proxy: Proxy | None = proxies.proxy_of(settings.proxy_url, f"proxy-url of {settings.origin}")
+        else:
+            self.proxy = proxies.of_environment(settings.scheme, settings.host, settings.port, environment)
         self._load, self._exec_seconds = load, exec_seconds
         self._monotonic, self._now = monotonic, now
         self._lock = threading.Lock()
@@ -81,10 +85,7 @@ class Credentials:
     @property
     def is_due(self) -> bool:
         """Whether `refresh` must be called before the next request."""
-        if self._monotonic() - self._checked_at >= _CHECK_SECONDS:
-            return True
-        expires_at = self._credential.expires_at if self._credential else None
-        return expires_at is not None and self._now() >= expires_at
+        return self._monotonic() - self._checked_at >= _CHECK_SECONDS or self._is_expired(self._credential)
 
     def refresh(self) -> "Access":
         """Read changed files, and run the log-in program if its credential expired or was refused.
@@ -127,7 +128,6 @@ class Credentials:
 
     @property
     def current(self) -> "Access":
-        """The result of the last `refresh`."""
         assert self._current is not None
         return self._current
 
@@ -163,8 +163,8 @@ class Credentials:
         self._credential, self._origins = credential, origins
         return Access(headers, context)
 
-    def _is_expired(self, credential: "Credential") -> bool:
-        return credential.expires_at is not None and self._now() >= credential.expires_at
+    def _is_expired(self, credential: "Credential | None") -> bool:
+        return credential is not None and credential.expires_at is not None and self._now() >= credential.expires_at
 
     def _token(self, credential: "Credential | None") -> str:
         """Return the token of the file, else the inline one, as kubectl does. Raises CredentialProblem."""
@@ -198,12 +198,6 @@ def _authorization(settings: Settings, token: str) -> Headers:
     return ()
 
 
-def _proxy(settings: Settings, environment: Mapping[str, str]) -> Proxy | None:
-    if settings.proxy_url:
-        return proxies.proxy_of(settings.proxy_url, f"proxy-url of {settings.origin}")
-    return proxies.of_environment(settings.scheme, settings.host, settings.port, environment)
-
-
 def _impersonation(impersonation: Impersonation) -> Headers:
     """Source: client-go @ v0.37 transport.impersonatingRoundTripper, which escapes keys of `extra` in the same way."""
     headers = [
@@ -233,13 +227,9 @@ def load(
     context: str = "",
     *,
     exec_seconds: float | None = None,
-    environment: Mapping[str, str] = os.environ,
 ) -> Credentials:
     """Load credentials of that kubeconfig and context, and use them once, so that problems appear now. Raises ConnectionProblem."""
-
-    def settings() -> Settings:
-        return kubeconfig.load(path, context, environment)
-
-    credentials = Credentials(settings(), load=settings, exec_seconds=exec_seconds, environment=environment)
+    settings = partial(kubeconfig.load, path, context)
+    credentials = Credentials(settings(), load=settings, exec_seconds=exec_seconds)
     credentials.refresh()
     return credentials

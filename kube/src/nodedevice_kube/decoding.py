@@ -12,7 +12,7 @@ from nodedevice_kube.depth import DEEPEST, shallow
 
 # Octets of one file. A kubeconfig of 1,000 clusters has 4 MB.
 _MOST_OCTETS: Final = 16 << 20
-# of a text, with those that aliases repeat
+# of a text, aliases included
 _MOST_VALUES: Final = 200_000
 
 
@@ -53,7 +53,7 @@ def decode_yaml(text: str) -> Any:
 
 
 def decode_documents(text: str, *, is_strict: bool = False) -> list[Any]:
-    """Return the values of all non-empty documents. is_strict: refuse duplicate keys, of which YAML readers keep the last.
+    """Return the values of all non-empty documents. is_strict: refuse duplicate keys; YAML readers keep the last one.
 
     Raises Undecodable.
     """
@@ -87,7 +87,7 @@ def read_text(path: Path) -> str:
     except OSError as exc:
         raise Undecodable(exc.strerror or str(exc)) from exc
     except ValueError as exc:
-        raise Undecodable("it is no text in UTF-8") from exc
+        raise Undecodable("it is not UTF-8 text") from exc
 
 
 def _why(exc: BaseException) -> str:
@@ -135,7 +135,7 @@ def check_size(text: bytes | str, loader: type[Any], most: int) -> None:
         if len(is_open) - 1 + height > DEEPEST:
             raise TooLarge(f"it is nested deeper than {DEEPEST} levels, with its aliases")
         if before + count > most:
-            raise TooLarge(f"it has more than {most} values, with those that its aliases repeat")
+            raise TooLarge(f"it has more than {most} values, aliases included")
 
 
 @cache

@@ -219,7 +219,7 @@ def _seconds(name: str, timestamp: Any) -> float | None:
     try:
         moment = datetime.fromisoformat(timestamp if isinstance(timestamp, str) else "")
         if moment.tzinfo is None:
-            raise ValueError("a time without a zone is none")
+            raise ValueError("a time needs a zone")
         return moment.timestamp()
     except (ValueError, OverflowError) as exc:
         raise CredentialProblem(f"{name} printed an invalid expirationTimestamp", _LOG_IN_AGAIN) from exc

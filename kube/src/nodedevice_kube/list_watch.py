@@ -184,10 +184,10 @@ class ListWatch:
         if opened_at is not None and now - opened_at >= STABLE_SECONDS:
             self._is_mute, self._heard_at, self.failures = False, now, 0
         else:
-            # Without an open watch a request failed, which tells nothing about the next watch.
+            # Without an open watch a request failed, and the next watch may work.
             self._is_mute = opened_at is not None and not self.has_brought
 
 
 def number(version: str) -> int:
-    """Return a resource version as a number, by which the API server orders them; 0 for any other text."""
+    """Return a resource version as a number, as the API server orders them; 0 for any other text."""
     return int(version) if version.isdecimal() and len(version) < 20 else 0

@@ -21,7 +21,7 @@ _NAMED: Final = rf"[\w.-]{{0,64}}(?:{_NAMES})(?:[_-]?(?:data|id|key|value))?"
 # quotes have a backslash within a quoted text
 _QUOTE: Final = r"""\\{0,3}["']"""
 _VALUE: Final = r"""[^\s"'\\,;&<>]+"""
-# Before each group: words in small letters, one of which its patterns need. A text without them compiles nothing.
+# Before each group: words in small letters; the patterns need one of them. A text without them compiles nothing.
 _PATTERNS: Final = {
     # a private key, also one whose end was cut off
     ("private key",): (r"(?P<keep>-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----)(?:.*?(?=-----END)|.*)",),

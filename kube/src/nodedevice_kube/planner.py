@@ -167,7 +167,8 @@ class Planner:
             for index, need in enumerate(needs):
                 parts = next(self._choices(need, wholes[index]), None)
                 if parts is None:
-                    return Misfit(index, self._most())
+                    rooms = [self.room(parent) for parent in self._ids]
+                    return Misfit(index, max(rooms, default=0) if self._is_single else sum(room > 0 for room in rooms))
                 undo += self._take(need, parts)
                 found.append(parts)
             return found
@@ -255,22 +256,14 @@ class Planner:
     # -- reads --------------------------------------------------------------------------------------------------------
 
     def room(self, parent: str) -> int:
-        """Return how many of its parts a container could have."""
         return self._free.get(parent, 0) + self._reusable.get(parent, 0)
 
     def _has(self, parent: str, count: int, need: Need) -> bool:
-        """Whether it has so many parts for that need."""
         left, of_init = self._percents(parent)
         left += of_init if self._reusable.get(parent, 0) and parent not in self._promised else 0
         if self.room(parent) < count or (need.percent and need.percent > left):
             return False
         return not need.is_strict or self._is_near(parent, need)
-
-    def _most(self) -> int:
-        rooms = [self.room(parent) for parent in self._ids]
-        if self._is_single:
-            return max(rooms, default=0)
-        return sum(room > 0 for room in rooms)
 
     def _state(self, parent: str) -> tuple[int, int, int, int, bool, tuple[int, ...]]:
         free, reusable = self._free.get(parent, 0), self._reusable.get(parent, 0)

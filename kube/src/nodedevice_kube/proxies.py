@@ -26,7 +26,6 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """The URL without user and password."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def __repr__(self) -> str:

@@ -77,6 +77,3 @@ class Settings(NamedTuple):
         """
         others = (self.token, self.token_file, self.username, self.cert_file, self.cert_data)
         return bool(self.exec_plugin) and not any(others)
-
-    def acting_as(self, impersonation: Impersonation) -> "Settings":
-        return self._replace(impersonation=impersonation)

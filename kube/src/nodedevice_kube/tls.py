@@ -36,7 +36,7 @@ class _Context(ssl.SSLContext):
 
 
 def new_context(settings: Settings, certificate: str = "", key: str = "") -> ssl.SSLContext:
-    """Return TLS for the settings. certificate, key: PEM of a log-in program, which go before those of the settings.
+    """Return TLS for the settings. certificate, key: PEM of a log-in program, used instead of the certificate in the settings.
 
     Reads files. Raises CredentialProblem.
     """
@@ -76,7 +76,6 @@ def _unusable(what: str, exc: Exception) -> CredentialProblem:
 
 @contextlib.contextmanager
 def _pair(settings: Settings, certificate: str, key: str) -> Iterator[tuple[str, str] | None]:
-    """Yield files of the client certificate and its key."""
     certificate = certificate or settings.cert_data
     key = key or settings.key_data
     if not certificate and not settings.cert_file:

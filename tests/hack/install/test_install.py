@@ -350,7 +350,7 @@ def test_arguments_are_checked_before_anybody_is_asked(world: World, arguments: 
             "agents: {config: {delivery: nrii}, httpPort: x}",
             "agents.config.delivery: .*agents.httpPort: .*number",
         ),
-        (b"\xff\xfe", "is no text in UTF-8"),
+        (b"\xff\xfe", "is not UTF-8 text"),
     ],
     ids=["tab", "YAML", "twice", "documents", "annotation", "label", "list", "typo", "two", "binary"],
 )

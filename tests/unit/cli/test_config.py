@@ -196,7 +196,7 @@ def test_paths_of_the_host_are_compared_with_values_that_are_checked_too(run: Ru
         b"a: !!python/object:os.system {}\n",
         b"a: &a [*a]\n",
         b"plugins: &a {generic: *a}",
-        b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b]\n",
+        "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]" for i in range(9)).encode(),
     ],
 )
 def test_a_file_that_is_none(run: Run, tmp_path: Path, content: bytes) -> None:
@@ -285,7 +285,7 @@ def test_a_file_that_cannot_be_checked(refused: Callable[..., CliError], tmp_pat
     empty.touch()
     bad.write_bytes(b"\xff")
     remedy = "it has a NodeDeviceConfig, values or settings of the agent"
-    for file, why in ((empty, ("it is empty", remedy)), (bad, ("it is no text in UTF-8", "correct the file"))):
+    for file, why in ((empty, ("it is empty", remedy)), (bad, ("it is not UTF-8 text", "correct the file"))):
         found = refused("config", "validate", str(file))
         assert (found.code, found.problem, found.remedy) == ("BadFile", f"{file}: {why[0]}", why[1])
 

@@ -98,5 +98,5 @@ def test_text_that_is_no_utf8_is_refused_with_its_file(tmp_path: Path, text: str
 
 def test_an_argument_that_is_no_utf8_is_refused_with_its_flag() -> None:
     """As Python has it: an octet that is none is a lone surrogate."""
-    with pytest.raises(SettingProblem, match=r"--name \(NODEDEVICE_NAME\): has text that is no UTF-8"):
+    with pytest.raises(SettingProblem, match=r"--name \(NODEDEVICE_NAME\): has text that is not UTF-8"):
         load(_Texts, None, {"name": os.fsdecode(b"node-\xff")})

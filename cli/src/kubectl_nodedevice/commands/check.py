@@ -172,7 +172,7 @@ class _Checks:
         desired = sum(number_of(each, "status", "desiredNumberScheduled") for each in sets) if sets else None
         return checks.of_agents(leases, self._first_agents, self._reader.now, desired, is_refused)
 
-    # -- these only explain: without the right to read them there is no line ---------------------------------------------
+    # -- explanations, left out if they may not be read --------------------------------------------
 
     def _daemon_set(self, name: str) -> Any:
         path = path_of(APPS, "daemonsets", name, self._namespace)

@@ -128,7 +128,6 @@ def _host_paths(documents: Sequence[Any]) -> list[str]:
 
 
 def _of_document(document: Any, roots: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the document's kind in words, and its problems."""
     kind = text_of(document, "kind")
     schemas = _schemas()
     if kind:

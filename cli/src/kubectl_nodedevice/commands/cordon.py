@@ -157,7 +157,6 @@ def _until_stopped(work: _Work) -> Iterator[None]:
 
 
 def _status(work: _Work, of_report: int) -> int:
-    """Return the exit status of the whole command."""
     if isinstance(work.stopped_by, CliError | ApiError):
         work.session.screen.fail(work.stopped_by)
         return FAILED
@@ -258,7 +257,6 @@ def _report(work: _Work, lines: Sequence[_Line]) -> int:
 
 
 def _is_left(done: Done) -> bool:
-    """Whether anything requested was not done."""
     return done.code in (cordons.OTHERS, cordons.UNKNOWN) or bool(done.left)
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
 from sys import intern
@@ -131,7 +131,6 @@ def _show_stale(screen: Screen, silent: Mapping[str, str], now: datetime) -> Non
 
 def _data(line: Line) -> dict[str, Any]:
     found, device = line.found, line.device
-    parts = device.parts
     return {
         "node": found.node,
         "resource": found.resource,
@@ -149,14 +148,7 @@ def _data(line: Line) -> dict[str, Any]:
             {"id": each.id, "by": each.by, "reason": each.reason, "at": each.at}
             for each in cordons_of(found, device.id)
         ],
-        "parts": {
-            "total": parts.total,
-            "healthy": parts.healthy,
-            "allocated": parts.allocated,
-            "available": parts.available,
-        }
-        if parts
-        else None,
+        "parts": asdict(device.parts) if device.parts else None,
         "holders": [
             {
                 "namespace": each.allocation.namespace,

@@ -25,7 +25,7 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) ->
         return
     screen.line(f"{found.subject} {found.state}", BOLD)
     for number, finding in enumerate(found.findings, 1):
-        _show_finding(screen, number, finding, allowed, found.asked)
+        _show_finding(screen, number, finding, allowed)
     screen.line()
     if not found.findings and found.is_stopped:
         screen.line("Nothing about devices is known to stop it.", GOOD)
@@ -61,7 +61,7 @@ def _of_own_cordons(finding: Finding, name: str) -> Finding:
     return replace(finding, obstacles=tuple(map(own, finding.obstacles)))
 
 
-def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowed, asked: str) -> None:
+def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowed) -> None:
     screen.line("")
     screen.line(f"{number}. {finding.sentence}  [{finding.code}]")
     lines = list(_details(finding))
@@ -69,11 +69,9 @@ def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowe
         screen.line(f"   {line}")
     if len(lines) > _MOST_SHOWN:
         screen.line(f"   and so on: {len(lines) - _MOST_SHOWN} more")
-    row, line = finding.row, line_of(finding.row, finding.fields)
-    if line == asked:
-        return
+    row = finding.row
     screen.line(f"   {row.advice}")
-    screen.command(line, indent=5)
+    screen.command(line_of(row, finding.fields), indent=5)
     if allowed(row.line.needs) is False:
         screen.line(f"   You may not run this line; the role {row.line.role} may.", FAINT)
 

@@ -54,13 +54,12 @@ class Gathering:
             pass
         return otherwise
 
-    def all_of(self, kind: str, path: str, form: type[T], query: Mapping[str, str] | None = None) -> list[T]:
+    def all_of(self, kind: str, path: str, form: type[T], query: Mapping[str, str] | None = None) -> tuple[T, ...]:
         """Read each object of a kind as a record. Raises ApiError."""
         plural = kind.partition(".")[0]
         self.reader.screen.progress(f"reading {plural}")
-        return self.guarded(
-            kind, lambda: list(self.reader.api.objects(plural, path, query, partial(record_of, form))), []
-        )
+        objects = self.reader.api.objects(plural, path, query, partial(record_of, form))
+        return self.guarded(kind, lambda: tuple(objects), ())
 
     def one_of(self, kind: str, path: str, name: str, make: Callable[[Json], T]) -> T | None:
         """Build a value from one object; None if it is missing or forbidden. Raises ApiError."""

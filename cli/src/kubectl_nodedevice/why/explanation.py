@@ -70,10 +70,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """state: a sentence. findings: by precedence. notes: further facts. words: quoted from the scheduler or the kubelet.
-
-    asked: the user's own command, which is not repeated as a remedy.
-    """
+    """state: a sentence. findings: by precedence. notes: further facts. words: quoted from the scheduler or the kubelet."""
 
     subject: str
     state: str
@@ -84,7 +81,6 @@ class Explanation:
     words_by: str = "scheduler"
     words_at: str = ""
     unread: tuple[Unread, ...] = ()
-    asked: str = ""
 
 
 def findings_of(

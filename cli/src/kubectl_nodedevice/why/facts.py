@@ -27,7 +27,7 @@ PoolName = tuple[str, str]
 
 @dataclass(frozen=True)
 class Facts:
-    """pod: None if it does not exist. extended_claim: the claim that the scheduler created for extended resources.
+    """pod: None if it does not exist.
 
     family: controllers that would make a missing pod, the outermost first; `pod` is then the pod that they would make, `pods` are
     their pods, and `pod_names` all of the namespace. has_queue: Kueue is installed. workload: its object of the pod or Job.
@@ -40,7 +40,6 @@ class Facts:
     name: str = ""
     pod: Pod | None = None
     pod_device: PodDevice | None = None
-    extended_claim: str = ""
     nodes: tuple[Node, ...] = ()
     node_devices: tuple[NodeDevice, ...] = ()
     leases: tuple[Lease, ...] = ()
@@ -93,7 +92,6 @@ class Facts:
 
     @cached_property
     def offering_drivers(self) -> frozenset[str]:
-        """Drivers that have published a device."""
         return frozenset(each.driver for each in self.slices if each.devices)
 
     @cached_property

@@ -108,14 +108,13 @@ def _uids(found: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """devices: (driver, pool, device) of its allocation. node_selector: of the allocation. reserved_for: UIDs."""
+    """devices: (driver, pool, device) of its allocation. node_selector: of the allocation."""
 
     meta: Meta = place("metadata", Meta)
     requests: tuple[Request, ...] = place("spec.devices.requests", (), by=_requests)
     is_allocated: bool = place("status.allocation", False, by=bool)
     devices: tuple[tuple[str, str, str], ...] = place("status.allocation.devices.results", (), by=_devices)
     node_selector: Json = place("status.allocation.nodeSelector", dict)
-    reserved_for: tuple[str, ...] = place("status.reservedFor", (), by=_uids)
 
     @property
     def holder(self) -> str:

@@ -41,7 +41,6 @@ def _own(facts: Facts, node: Node) -> Iterator[Obstacle]:
 
 
 def _resources(facts: Facts, node: Node) -> list[str]:
-    """Return the resources of NodeDevices and of the Node."""
     shown = {each.resource for each in facts.node_devices}
     return sorted(shown | {name for name in node.allocatable if is_extended(name) and count(node.allocatable[name])})
 

@@ -188,7 +188,6 @@ def _resources(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 
 
 def _known(facts: Facts) -> set[str]:
-    """Return names of resources that pods can request."""
     by_node = {name for node in facts.nodes for name in node.allocatable if "/" in name}
     shown = {each.resource for each in facts.node_devices if each.served_by != BY_DRA}
     return by_node | shown | {each.extended_resource for each in facts.classes if each.extended_resource}

@@ -23,7 +23,6 @@ REFUSED: Final = frozenset({"QuotaExceeded", "CreationRefused"})
 
 
 def obstacles(facts: Facts) -> tuple[Obstacle, ...]:
-    """Return what keeps the controllers from making the pod."""
     return tuple(found for cause in _CAUSES if facts.family and (found := cause(facts)) is not None)
 
 
@@ -171,7 +170,6 @@ def is_ready(pod: Pod) -> bool:
 
 
 def is_lacking(facts: Facts) -> bool:
-    """Whether a controller has fewer pods than it wants."""
     if not facts.family:
         return False
     root = facts.family[0]

@@ -38,7 +38,6 @@ def _is_before(old: Pod, new: Pod, root: Controller, sets: Mapping[str, Controll
 
 
 def fields(root: Controller | None) -> Mapping[str, str]:
-    """Return the fields of the command that ends the old pod first."""
     if root is None:
         return {}
     patch = json.dumps({"spec": _PATCHES[root.kind]})

@@ -35,7 +35,6 @@ _SHORT: Final = frozenset({"NotEnoughDevices", "DeviceUnconfirmed", "NoDeviceFit
 
 
 def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
-    """Return all obstacles to running with its devices."""
     waiting = list(_waiting(facts, pod))
     at_agent = [_of_agent(facts, found, each) for found, each in waiting] or list(_by_event(facts, pod))
     without = [*_not_injected(facts, pod), *_by_stray(facts, pod)]
@@ -49,7 +48,6 @@ def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
 
 
 def held(facts: Facts, pod: Pod) -> tuple[tuple[NodeDevice, Allocation], ...]:
-    """Return the pod's allocations in NodeDevices of its node."""
     return tuple(
         (found, each)
         for found in facts.node_devices
@@ -90,7 +88,6 @@ def _of_agent(facts: Facts, found: NodeDevice, waiting: Waiting) -> Obstacle:
 
 
 def _taken(facts: Facts, found: NodeDevice) -> str:
-    """Describe the devices that are not free."""
     units = devices.units_of(found, facts.now)
     taken = [
         some([f"{unit.id} {unit.why.get(taker, '')}".strip() for unit in units if unit.taken.get(taker)])
@@ -122,17 +119,15 @@ def _has_devices(facts: Facts, pod: Pod) -> bool:
 def _not_injected(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
     for found, each in held(facts, pod):
         if each.not_injected:
-            fields = {
-                "container": each.container,
-                "words": f", although {some(list(each.device_ids))} are allocated to it",
-            }
+            words = f", although {some(list(each.device_ids))} are allocated to it"
+            fields = {"container": each.container, "words": words}
             yield Obstacle("RunsWithoutDevices", found.node, found.resource, fields=fields)
 
 
 def _by_stray(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
     """A stale number on a Node with a DRA driver let the pod be scheduled: it has no claim, so it has no device."""
     node = facts.node(pod.node)
-    if node is None or facts.extended_claim or pod.phase != "Running":
+    if node is None or pod.extended_claim or pod.phase != "Running":
         return
     for resource in requests(pod):
         is_served_there = facts.node_device(pod.node, resource) is not None
@@ -153,15 +148,11 @@ def _claims(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 
 def _containers(pod: Pod, waits_at_agent: bool, has_devices: bool) -> Iterator[Obstacle]:
     for each in pod.containers:
-        if _is_refused_its_file(each) and has_devices:
+        if has_devices and each.state != "running" and any(words in each.last_words for words in _REFUSED):
             fields = {"container": each.name, "words": _last_line(each.last_words)}
             yield Obstacle("DeviceFileRefused", pod.node, fields=fields)
         elif each.state == "waiting" and each.reason not in _STARTING:
             yield from _container(pod, each, waits_at_agent)
-
-
-def _is_refused_its_file(found: Container) -> bool:
-    return found.state != "running" and any(each in found.last_words for each in _REFUSED)
 
 
 def _last_line(words: str) -> str:
@@ -174,9 +165,8 @@ def _container(pod: Pod, found: Container, waits_at_agent: bool) -> Iterator[Obs
     words = ": ".join(filter(None, [found.reason, found.message]))
     fields = {"container": found.name, "words": words}
     if found.reason in _IMAGE:
-        yield Obstacle(
-            "ImageNotPulled", pod.node, fields={**fields, "words": ", ".join(filter(None, [found.image, words]))}
-        )
+        words = ", ".join(filter(None, [found.image, words]))
+        yield Obstacle("ImageNotPulled", pod.node, fields={**fields, "words": words})
     elif _REQUIRED in found.message:
         yield Obstacle("RequiredPluginMissing", pod.node, fields=fields)
     elif _POISONED in found.message:

@@ -12,8 +12,8 @@ from typing import Final
 from nodedevice_kube import planner
 from nodedevice_kube.planner import Need, at_once
 
-from kubectl_nodedevice.cluster import ALL_DEVICES, Cordon, Device, NodeDevice, PartCounts, PartRules
-from kubectl_nodedevice.device_state import Holder, holders_of, is_part
+from kubectl_nodedevice.cluster import Cordon, Device, NodeDevice, PartCounts, PartRules
+from kubectl_nodedevice.device_state import Holder, cordon_words, cordons_of, holders_of, part_cordons
 from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Obstacle
@@ -143,14 +143,12 @@ def units_of(
     """
     if found.devices_omitted or (len(found.devices) < (found.total or 0) and not _has_parts(found)):
         return (_counted(found, is_away),)
-    cordons = cordons_of(found)
     holders = holders_of(found)
-    units = (_unit(each, cordons, holders.get(each.id, []), now, is_away) for each in found.devices)
+    units = (_unit(found, each, holders.get(each.id, []), now, is_away) for each in found.devices)
     return tuple(_apart(unit, holders.get(unit.id, []), predecessors) for unit in units)
 
 
 def _apart(unit: Unit, holders: Sequence[Holder], predecessors: frozenset[str]) -> Unit:
-    """Count devices of predecessors separately."""
     old = [each for each in holders if each.pod in predecessors]
     if not old:
         return unit
@@ -179,20 +177,11 @@ def _counted(found: NodeDevice, is_away: bool) -> Unit:
     return Unit("", total, free, taken, why)
 
 
-def cordons_of(found: NodeDevice) -> tuple[Cordon, ...]:
-    return found.cordons + found.remembered_cordons if found.honours_cordons else ()
-
-
-def cordon_on(device: str, cordons: Iterable[Cordon]) -> Cordon | None:
-    """Return the cordon of the device's own ID, else the cordon of all devices."""
-    found = sorted((each for each in cordons if each.id in (device, *ALL_DEVICES)), key=lambda each: each.id != device)
-    return found[0] if found else None
-
-
-def _unit(device: Device, cordons: Sequence[Cordon], holders: Sequence[Holder], now: datetime, is_away: bool) -> Unit:
-    cordon = cordon_on(device.id, cordons)
+def _unit(found: NodeDevice, device: Device, holders: Sequence[Holder], now: datetime, is_away: bool) -> Unit:
+    # the cordon of its own ID before that of all devices
+    cordon = min(cordons_of(found, device.id), key=lambda each: each.id != device.id, default=None)
     counts = device.parts or _whole(device, holders)
-    parts = _cordoned_parts(device.id, cordons) if device.parts else 0
+    parts = len(part_cordons(found, device))
     cordoned = counts.total if cordon else parts
     fault = OTHER_USE if device.reason == _IN_OTHER_USE else BROKEN
     # a disconnected plugin explains no single device
@@ -202,7 +191,7 @@ def _unit(device: Device, cordons: Sequence[Cordon], holders: Sequence[Holder], 
     taken = {CORDONED: cordoned, fault: broken, HELD: counts.allocated, TAINTED: tainted}
     free = counts.total - counts.allocated if is_well else counts.available
     why = {
-        CORDONED: described_cordon(cordon) if cordon else f"{parts} parts",
+        CORDONED: cordon_words(cordon).removeprefix(": ").strip() if cordon else f"{parts} parts",
         fault: described_fault(device, now),
         HELD: described_holders(holders),
         TAINTED: some([f"{each.key}:{each.effect}" for each in device.taints]),
@@ -211,18 +200,8 @@ def _unit(device: Device, cordons: Sequence[Cordon], holders: Sequence[Holder], 
 
 
 def _whole(device: Device, holders: Sequence[Holder]) -> PartCounts:
-    """Count a device without parts as one part."""
     is_well = device.is_healthy and device.presence != "Missing"
     return PartCounts(1, int(is_well), int(bool(holders)), int(is_well and not holders))
-
-
-def _cordoned_parts(parent: str, cordons: Iterable[Cordon]) -> int:
-    return len([each for each in cordons if is_part(each.id, parent)])
-
-
-def described_cordon(cordon: Cordon) -> str:
-    """Return words such as `by alice: ecc`."""
-    return " ".join(filter(None, [f"by {cordon.by}:" if cordon.by else "", cordon.reason])).rstrip(":")
 
 
 def described_fault(device: Device, now: datetime) -> str:

@@ -30,7 +30,6 @@ def _is_among(found: DeviceClass, drivers: frozenset[str]) -> bool:
 
 
 def devices_on(facts: Facts, found: DeviceClass, node: str) -> tuple[tuple[Slice, SliceDevice], ...]:
-    """Return devices of the node that could belong to the class."""
     return tuple(each for each in facts.offered_on(node) if found.driver in ("", each[0].driver))
 
 

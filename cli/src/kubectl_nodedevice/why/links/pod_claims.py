@@ -15,7 +15,6 @@ from kubectl_nodedevice.why.links.placement import matches_terms
 
 
 def claims_of(facts: Facts, pod: Pod) -> tuple[ResourceClaim, ...]:
-    """Return the existing claims."""
     found = (facts.claim(pod.meta.namespace, each.claim) for each in pod.claims if each.claim)
     return tuple(each for each in found if each is not None)
 

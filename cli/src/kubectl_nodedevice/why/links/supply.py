@@ -75,7 +75,6 @@ def _only_a_number(node: Node, wanted: Wanted) -> Iterator[Obstacle]:
 
 
 def stray_number(node: Node, resource: str) -> str:
-    """Return the Node's number, and its writer."""
     owner = node.writers.get(resource)
     return f"it shows {shown_number(node, resource)}{f', written by {owner}' if owner else ''}"
 
@@ -101,19 +100,20 @@ def _short(facts: Facts, found: NodeDevice, wanted: Wanted, *, is_away: bool) ->
 
 
 def nothing(found: NodeDevice) -> Obstacle:
-    """Explain an empty list, in the words of the agent."""
     registered, healthy = found.condition("Registered"), found.condition("Healthy")
-    fields = {"node_device": found.name}
     if registered.reason == _DEVICES_REFUSED:
-        return Obstacle("DevicesRefused", found.node, found.resource, registered.message, fields=fields)
-    detail = healthy.message or registered.message
-    return Obstacle("NoDevices", found.node, found.resource, detail.rstrip("."), fields=fields)
+        return _of(found, "DevicesRefused", registered.message)
+    return _of(found, "NoDevices", (healthy.message or registered.message).rstrip("."))
+
+
+def _of(found: NodeDevice, code: str, detail: str) -> Obstacle:
+    return Obstacle(code, found.node, found.resource, detail, fields={"node_device": found.name})
 
 
 def _ours(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
     wanted = _placed(wanted, found)
     away = _plugin(facts, found)
-    chain = [*agent_obstacles(facts, found.node, found), *away, *_injection(found), *_validity(found)]
+    chain = [*agent_obstacles(facts, found.node, found), *away, *_delivery(found)]
     chain += _on_node(facts, node, found, wanted)
     yield from chain
     short = _short(facts, found, wanted, is_away=bool(away))
@@ -169,23 +169,18 @@ def _plugin(facts: Facts, found: NodeDevice) -> tuple[Obstacle, ...]:
     since = age(found.endpoint.since or registered.since, facts.now)
     detail = f"{registered.reason or state}{f' for {since}' if since else ''}"
     if registered.reason == "PlaceTaken":
-        return (Obstacle("PlaceTaken", found.node, found.resource, detail, fields={"node_device": found.name}),)
+        return (_of(found, "PlaceTaken", detail),)
     code = "NotConfigured" if registered.reason == "NotConfigured" else "PluginAway"
     return (Obstacle(code, found.node, found.resource, detail),)
 
 
-def _injection(found: NodeDevice) -> Iterator[Obstacle]:
+def _delivery(found: NodeDevice) -> Iterator[Obstacle]:
     injectable = found.condition("Injectable")
     if injectable.status == "False":
-        fields = {"node_device": found.name}
-        yield Obstacle("NotInjectable", found.node, found.resource, injectable.reason, fields=fields)
-
-
-def _validity(found: NodeDevice) -> Iterator[Obstacle]:
+        yield _of(found, "NotInjectable", injectable.reason)
     advertised = found.condition("Advertised")
     if found.total is None or (advertised.status == "False" and advertised.reason in _NOT_AN_AGENTS):
-        detail = advertised.reason or "no agent has written its status"
-        yield Obstacle("NodeDeviceInvalid", found.node, found.resource, detail, fields={"node_device": found.name})
+        yield _of(found, "NodeDeviceInvalid", advertised.reason or "no agent has written its status")
 
 
 def _on_node(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
@@ -193,15 +188,14 @@ def _on_node(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Ite
     if not facts.has_read(NODES) or _shown_free(node, found) >= wanted.count:
         return
     conflict, advertised = found.condition("Conflict"), found.condition("Advertised")
-    fields = {"node_device": found.name}
     if conflict.status == "True":
         owner = node.writers.get(found.resource)
         detail = f"{conflict.reason}{f', {owner}' if owner else ''}, it shows {shown_number(node, found.resource) or 0}"
-        yield Obstacle("CapacityConflict", found.node, found.resource, detail, fields=fields)
+        yield _of(found, "CapacityConflict", detail)
     elif advertised.status == "False" and advertised.reason in _POLICY:
-        yield Obstacle("PolicyRefuses", found.node, found.resource, advertised.reason, fields=fields)
+        yield _of(found, "PolicyRefuses", advertised.reason)
     elif advertised.status == "False" and advertised.reason in _REFUSED:
-        yield Obstacle("CapacityRefused", found.node, found.resource, advertised.reason, fields=fields)
+        yield _of(found, "CapacityRefused", advertised.reason)
 
 
 def _shown_free(node: Node, found: NodeDevice) -> int:
@@ -212,4 +206,4 @@ def _shown_free(node: Node, found: NodeDevice) -> int:
 def _behind(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
     if facts.has_read(NODES) and found.agent.known_delivery != "kubelet" and _shown_free(node, found) < wanted.count:
         detail = f"it shows {shown_number(node, found.resource) or 0}, {found.available} are available"
-        yield Obstacle("CapacityBehind", found.node, found.resource, detail, fields={"node_device": found.name})
+        yield _of(found, "CapacityBehind", detail)

@@ -6,8 +6,6 @@ from typing import Final
 
 
 class Role(StrEnum):
-    """Roles of Kubernetes and of the chart."""
-
     VIEW = "view"
     EDIT = "edit"
     FLEET_VIEW = "nodedevice-fleet-view"
@@ -32,7 +30,6 @@ class Access:
 
 
 def in_namespace(verb: str, resource: str, group: str = "") -> Access:
-    """A right in the pod's namespace."""
     return Access(verb, resource, group, OF_THE_POD)
 
 

@@ -19,6 +19,7 @@ from nodedevice_kube.retries import Retries
 from kubectl_nodedevice import api_error_messages
 from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.pages import Bounds, Page
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.transport import MOST_BYTES, USER_AGENT, Connection, Response, TooLong
 
 T = TypeVar("T")
@@ -117,6 +118,14 @@ class Api:
                 raise
             rest = {name: value for name, value in query.items() if name != "fieldSelector"}
             yield from self.objects(what, path, rest, make)
+
+    def record(self, form: type[T], what: str, path: str) -> T:
+        """Return one object as a record. Raises ApiError, LoginProblem."""
+        return record_of(form, self.get(what, path))
+
+    def records(self, form: type[T], what: str, path: str, query: Mapping[str, str] | None = None) -> Iterator[T]:
+        """Yield a record of each object of a list. Raises as `objects`."""
+        return self.objects(what, path, query, partial(record_of, form))
 
     def rows(self, what: str, path: str) -> Iterator[Rows]:
         """Yield each row of a list, without the objects. Raises ApiError, LoginProblem."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import TypeVar
 
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound
@@ -12,7 +11,6 @@ from nodedevice_kube.paths import LEASES, PODS, selector
 from kubectl_nodedevice.api import GROUP, NODE_DEVICES, POD_DEVICES, Api, Rows, path_of
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod, PodDevice
 from kubectl_nodedevice.output import Screen
-from kubectl_nodedevice.records import record_of
 
 T = TypeVar("T")
 OPERATOR_LEASE = "nodedevice-operator"
@@ -69,7 +67,7 @@ class Reader:
 
     def node_device(self, name: str) -> NodeDevice:
         """Raises ApiError."""
-        return record_of(NodeDevice, self.api.get(f"{NODE_DEVICES} {name}", path_of(GROUP, NODE_DEVICES, name)))
+        return self.api.record(NodeDevice, f"{NODE_DEVICES} {name}", path_of(GROUP, NODE_DEVICES, name))
 
     def pod_devices(self, namespace: str) -> list[PodDevice]:
         """Read the PodDevices of a namespace; "" for all. Raises ApiError."""
@@ -83,14 +81,14 @@ class Reader:
     def lease(self, namespace: str, name: str) -> Lease | None:
         """Return None if it does not exist. Raises ApiError."""
         try:
-            return record_of(Lease, self.api.get(f"leases {namespace}/{name}", LEASES.path(name, namespace)))
+            return self.api.record(Lease, f"leases {namespace}/{name}", LEASES.path(name, namespace))
         except NotFound:
             return None
 
     def _selected(self, form: type[T], kind: str, path: str, fields: Mapping[str, str]) -> Iterator[T]:
         wanted = selector({name: value for name, value in fields.items() if value})
         query = {"fieldSelector": wanted} if wanted else {}
-        return self._counted(kind, self.api.objects(kind, path, query, partial(record_of, form)))
+        return self._counted(kind, self.api.records(form, kind, path, query))
 
     def _counted(self, kind: str, found: Iterator[T]) -> Iterator[T]:
         try:

@@ -108,7 +108,12 @@ class Connection:
                 )
             if connection.sock is not None:
                 connection.sock.settimeout(self._timeout)
-            _send(connection, method, self._target(target), [*self._always(access), *access.headers, *headers], body)
+            connection.putrequest(method, self._target(target), skip_accept_encoding=True)
+            for name, value in (*self._always(access), *access.headers, *headers):
+                connection.putheader(name, value)
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
             return connection.getresponse()
         except BaseException:
             # The request may or may not have been sent.
@@ -179,17 +184,6 @@ class _Received(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
-
-
-def _send(
-    connection: http.client.HTTPConnection, method: str, target: str, headers: Headers, body: bytes | None
-) -> None:
-    connection.putrequest(method, target, skip_accept_encoding=True)
-    for name, value in headers:
-        connection.putheader(name, value)
-    if body is not None:
-        connection.putheader("Content-Length", str(len(body)))
-    connection.endheaders(body)
 
 
 def _pieces(response: http.client.HTTPResponse, encoding: str | None, most_bytes: int) -> Iterator[bytes]:

@@ -164,9 +164,7 @@ class _Checks:
         return [checks.of_operator(lease, self._first_leader, self._reader.now, is_refused)]
 
     def _agents(self, sets: Sequence[Any], is_refused: bool) -> list[Result]:
-        found = self._api.objects(
-            "leases", LEASES.path(namespace=self._leases_namespace), make=partial(record_of, Lease)
-        )
+        found = self._api.records(Lease, "leases", LEASES.path(namespace=self._leases_namespace))
         leases = {each.meta.name: each for each in found}
         self._first_agents = leases | self._first_agents
         desired = sum(number_of(each, "status", "desiredNumberScheduled") for each in sets) if sets else None
@@ -201,7 +199,7 @@ class _Checks:
         return checks.of_shared_slices((each.driver, len(each.devices)) for each in slices)
 
     def _listed(self, kind: str, path: str, form: type[T], query: Mapping[str, str]) -> list[T]:
-        objects = self._api.objects(kind, path, query, partial(record_of, form))
+        objects = self._api.records(form, kind, path, query)
         return if_readable(lambda: list(objects)) or []
 
     # -- NodeDevices --------------------------------------------------------------------------------------------------------

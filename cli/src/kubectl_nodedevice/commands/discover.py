@@ -1,7 +1,6 @@
 """`kubectl nodedevice discover NODE`: asks the node's agent which devices the node could offer."""
 
 import subprocess
-from functools import partial
 from typing import Final
 
 import click
@@ -11,7 +10,6 @@ from nodedevice_kube.paths import NODES, PODS
 from kubectl_nodedevice import release_namespaces
 from kubectl_nodedevice.cluster import Pod, Release
 from kubectl_nodedevice.errors import FAILED, FINE, CliError
-from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.text import plain
@@ -64,7 +62,7 @@ def _agent(session: Session, node: str) -> str:
     release = release_namespaces.bound(session.api) or Release()
     namespace = session.flags.namespace or release.namespace
     try:
-        for found in session.api.objects("pods", PODS.path(namespace=namespace), query, partial(record_of, Pod)):
+        for found in session.api.records(Pod, "pods", PODS.path(namespace=namespace), query):
             is_agent = found.account == release_namespaces.ACCOUNT and found.meta.owner.startswith(_OWNER)
             if is_agent and found.phase == "Running" and not found.meta.deleted:
                 return f"{namespace}/{found.meta.name}"

@@ -24,7 +24,6 @@ from kubectl_nodedevice.cluster import (
 from kubectl_nodedevice.errors import FINE, UsageProblem
 from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import Reader
-from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.styles import BAD, GOOD, PLAIN
 from kubectl_nodedevice.text import age
@@ -65,9 +64,7 @@ def _of_pod(reader: Reader, namespace: str, pod: str) -> list[PodDevice]:
     """Return [] if the pod has no devices. Raises ApiError if it does not exist."""
     name = f"{namespace}/{pod}"
     try:
-        return [
-            record_of(PodDevice, reader.api.get(f"{POD_DEVICES} {name}", path_of(GROUP, POD_DEVICES, pod, namespace)))
-        ]
+        return [reader.api.record(PodDevice, f"{POD_DEVICES} {name}", path_of(GROUP, POD_DEVICES, pod, namespace))]
     except NotFound:
         # The pod or the kind may be missing, or the pod has no devices.
         reader.pod_devices(namespace)

@@ -58,12 +58,16 @@ class Gathering:
         """Read each object of a kind as a record. Raises ApiError."""
         plural = kind.partition(".")[0]
         self.reader.screen.progress(f"reading {plural}")
-        objects = self.reader.api.objects(plural, path, query, partial(record_of, form))
+        objects = self.reader.api.records(form, plural, path, query)
         return self.guarded(kind, lambda: tuple(objects), ())
 
     def one_of(self, kind: str, path: str, name: str, make: Callable[[Json], T]) -> T | None:
         """Build a value from one object; None if it is missing or forbidden. Raises ApiError."""
         return self.guarded(kind, lambda: make(self.reader.api.get(f"{kind.partition('.')[0]} {name}", path)), None)
+
+    def record_of(self, kind: str, path: str, name: str, form: type[T]) -> T | None:
+        """Return one object as a record; None if it is missing or forbidden. Raises ApiError."""
+        return self.one_of(kind, path, name, partial(record_of, form))
 
     def facts(self, **found: Any) -> Facts:
         """To be called after all reads, as `now` is the clock of the API server."""

@@ -1,6 +1,5 @@
 """Reads the facts of an explanation, each kind once. Notes a forbidden kind, and reads the rest."""
 
-from functools import partial
 from typing import Any
 
 from nodedevice_kube.api_errors import NotFound
@@ -49,7 +48,7 @@ def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[
     }
     if pod.meta.uid:
         path = path_of(GROUP, POD_DEVICES, name, namespace)
-        around["pod_device"] = gathering.one_of(kinds_of.POD_DEVICES, path, name, partial(record_of, PodDevice))
+        around["pod_device"] = gathering.record_of(kinds_of.POD_DEVICES, path, name, PodDevice)
         around["events"] = gathering.events(namespace, f"involvedObject.uid={pod.meta.uid}")
     if pod.claims or resources:
         around["classes"] = gathering.all_of(kinds_of.CLASSES, path_of(DRA, "deviceclasses"), kinds.DeviceClass)
@@ -67,14 +66,14 @@ def of_node(session: Session, name: str) -> Facts:
     gathering = Gathering(Reader(session.api, session.screen))
     nodes, node_devices = _nodes(gathering, name), _node_devices(gathering, name)
     path = LEASES.path(name, gathering.release.leases)
-    lease = gathering.one_of(kinds_of.LEASES, path, name, partial(record_of, Lease))
+    lease = gathering.record_of(kinds_of.LEASES, path, name, Lease)
     return gathering.facts(name=name, nodes=nodes, node_devices=node_devices, leases=(lease,) if lease else ())
 
 
 def _nodes(gathering: Gathering, name: str) -> tuple[Node, ...]:
     if not name:
         return gathering.all_of(kinds_of.NODES, NODES.path(), Node)
-    one = gathering.one_of(kinds_of.NODES, NODES.path(name), name, partial(record_of, Node))
+    one = gathering.record_of(kinds_of.NODES, NODES.path(name), name, Node)
     return (one,) if one else ()
 
 
@@ -94,8 +93,8 @@ def _of_resources(gathering: Gathering, resources: list[str]) -> tuple[NodeDevic
 
 def _namespace(gathering: Gathering, name: str) -> dict[str, str]:
     """Read when the namespace's deletion was requested, and what delays it."""
-    path, read = path_of(CORE, "namespaces", name), partial(record_of, Object)
-    namespace = gathering.one_of(kinds_of.NAMESPACES, path, name, read) or Object()
+    path = path_of(CORE, "namespaces", name)
+    namespace = gathering.record_of(kinds_of.NAMESPACES, path, name, Object) or Object()
     conditions = namespace.conditions.values() if namespace.meta.deleted else ()
     words = "; ".join(each.message for each in conditions if each.status == "True" and each.message)
     return {"namespace_deleted": namespace.meta.deleted, "namespace_words": words}

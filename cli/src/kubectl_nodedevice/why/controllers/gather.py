@@ -6,12 +6,11 @@ from typing import Any, Final
 
 from nodedevice_kube.api_errors import NotFound
 from nodedevice_kube.fields import map_of
-from nodedevice_kube.paths import PODS
+from nodedevice_kube.paths import PODS, selector
 
 from kubectl_nodedevice.api import APPS, CORE, path_of
 from kubectl_nodedevice.cluster import Json, Meta, Pod
 from kubectl_nodedevice.quantities import requests
-from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
 from kubectl_nodedevice.why.cluster_reader import Gathering
@@ -54,9 +53,8 @@ def _rollout(gathering: Gathering, pod: Pod) -> dict[str, Any]:
         root = _one(gathering, kind, namespace, name) if kind == "Deployment" else None
     if root is None or not root.is_surging:
         return {}
-    query = (
-        {"labelSelector": ",".join(f"{key}={value}" for key, value in root.selector.items())} if root.selector else {}
-    )
+    labels = selector(root.selector)
+    query = {"labelSelector": labels} if labels else {}
     sets = _all(gathering, "ReplicaSet", namespace, query) if root.kind == "Deployment" else None
     pods = gathering.all_of("pods", PODS.path(namespace=namespace), Pod, query)
     return {"predecessors": rollouts.predecessors(pod, root, sets or (), pods), "rollout": root}
@@ -128,7 +126,7 @@ def _queue(gathering: Gathering, namespace: str, *owners: Meta) -> dict[str, Any
         for version in queues.VERSIONS:
             path = path_of(version, "workloads", namespace=namespace)
             try:
-                return list(gathering.reader.api.objects("workloads", path, make=partial(record_of, kinds.Workload)))
+                return list(gathering.reader.api.records(kinds.Workload, "workloads", path))
             except NotFound:
                 continue
         return None

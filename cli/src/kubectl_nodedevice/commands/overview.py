@@ -7,6 +7,7 @@ from kubectl_nodedevice.cluster import PodDevice
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader, Unseen
+from kubectl_nodedevice.records import camel
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.styles import BAD, BOLD, FAINT, GOOD, HELD, PLAIN, WARN
@@ -96,17 +97,7 @@ def _show_needs(screen: Screen, needs: list[Need], *, sees_all: bool) -> None:
 def _data(found: Survey, unseen: list[Unseen]) -> dict[str, Any]:
     return {
         "resources": [
-            {
-                "resource": line.resource,
-                "servedBy": line.served_by,
-                "nodes": len(line.nodes),
-                "devices": line.devices,
-                "free": line.free,
-                "held": line.held,
-                "broken": line.broken,
-                "cordoned": line.cordoned,
-                "waiting": line.waiting,
-            }
+            {camel(name): value for name, value in vars(line).items()} | {"nodes": len(line.nodes)}
             for line in found.lines
         ],
         "podDevices": [f"{each.meta.namespace}/{each.meta.name}" for each in found.own or ()],

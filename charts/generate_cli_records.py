@@ -5,7 +5,6 @@ Every field has a default, as the CRD may be of another release. Run by `make ge
 """
 
 import inspect
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
@@ -16,7 +15,7 @@ from kubectl_nodedevice.records import camel
 from nodedevice_api import nodedevice, poddevice
 
 OUT: Final = Path(__file__).parents[1] / "cli/src/kubectl_nodedevice/device_records.py"
-_HEAD: Final = '''"""NodeDevice and PodDevice as records, made of those of `nodedevice_api` by `make generate`. Pure."""
+_HEAD: Final = '''"""NodeDevice and PodDevice as records, by `make generate`; `nodedevice_api` documents their fields. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +31,20 @@ _FIELDS: Final = {
     "last_transition_time": "since",
     "AllocationStatus.name": "pod",
     "Waiting.name": "pod",
+}
+# fields that no command shows
+SKIPPED: Final = {
+    nodedevice.EndpointStatus: {"pre_start_required", "get_preferred_allocation_available"},
+    nodedevice.AgentStatus: {"version"},
+    nodedevice.PartRulesStatus: {"advertise", "sm_percent", "largest_available"},
+    nodedevice.DeviceStatus: {"cordoned_by"},
+    nodedevice.HeldParts: {"numbers", "sep"},
+    nodedevice.ClaimedDevice: {"consumed_capacity", "extended_resource"},
+    nodedevice.ClaimStatus: {"uid"},
+    nodedevice.AllocationStatus: {"omitted"},
+    nodedevice.ConditionStatus: {"observed_generation"},
+    nodedevice.NodeDeviceStatus: {"allocations_omitted", "waiting_pods"},
+    poddevice.HeldDevice: {"extended_resource", "taints"},
 }
 _BLANK: Final = {str: '""', int: "0", bool: "False"}
 
@@ -74,21 +87,20 @@ def _kind(name: str, forms: list[type[msgspec.Struct]]) -> str:
 
 
 def _record(name: str, forms: list[type[msgspec.Struct]], lines: list[str]) -> str:
-    words = inspect.cleandoc(forms[-1].__doc__ or "")
-    end = "\n" if "\n" in words else ""
-    doc = [textwrap.indent(f'"""{words}{end}"""', "    "), ""] if words else []
     own = [
         f"\n{inspect.getsource(each.fget).rstrip()}"
         for form in forms
         for each in vars(form).values()
         if isinstance(each, property) and each.fget
     ]
-    return "\n".join(["@dataclass(frozen=True, slots=True)", f"class {name}:", *doc, *lines, *own, ""])
+    return "\n".join(["@dataclass(frozen=True, slots=True)", f"class {name}:", *lines, *own, ""])
 
 
 def _lines(form: type[msgspec.Struct], base: str) -> Iterator[str]:
     hints = get_type_hints(form)
     for each in msgspec.structs.fields(form):
+        if each.name in SKIPPED.get(form, ()):
+            continue
         name = _FIELDS.get(f"{form.__name__}.{each.name}", _FIELDS.get(each.name, each.name))
         kind, default = _typed(hints[each.name])
         if isinstance(each.default, str):

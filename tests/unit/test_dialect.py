@@ -17,9 +17,9 @@ NODE_FEATURE_DISCOVERY: Final = 7.9
 LIMITS: Final = {
     "node-agent/src": 7,
     "operator/src": 4,
-    "cli/src": 40,
-    "kube/src": 30,
-    "common/src": 9,
+    "cli/src": 5,
+    "kube/src": 18,
+    "common/src": 3,
     "proto/src": 29,
     "hack": 24,
     "charts": 34,

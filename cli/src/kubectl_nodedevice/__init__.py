@@ -1,3 +1,3 @@
-"""`kubectl nodedevice`: what the devices of a cluster do, for people."""
+"""`kubectl nodedevice`: shows the devices of a cluster, and explains why they cannot be used."""
 
 __version__ = "0.1.0"

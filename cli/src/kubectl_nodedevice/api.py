@@ -1,7 +1,4 @@
-"""Requests to the Kubernetes API, one after the other, and lists, which are read object by object (`pages`).
-
-Every failure is a sentence with its remedy (`sentences`).
-"""
+"""Sends requests to the Kubernetes API one after the other. Each failure is a sentence with its remedy (`api_error_messages`)."""
 
 import http.client
 import json
@@ -12,16 +9,17 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from nodedevice_kube.api_errors import ApiError, Gone
+from nodedevice_kube.api_errors import ApiError, Forbidden, Gone, NotFound
 from nodedevice_kube.credentials import Credentials
 from nodedevice_kube.decoding import Undecodable, decode_json
+from nodedevice_kube.fields import Json, list_of, map_of, text_of
 from nodedevice_kube.paths import JSON, JSON_PATCH, Resource, base, target
 from nodedevice_kube.retries import Retries
 
 from kubectl_nodedevice import api_error_messages
 from kubectl_nodedevice.errors import CliError
-from kubectl_nodedevice.fields import Json, list_of, map_of, text_of
 from kubectl_nodedevice.pages import Bounds, Page
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.transport import MOST_BYTES, USER_AGENT, Connection, Response, TooLong
 
 T = TypeVar("T")
@@ -32,16 +30,16 @@ DRA: Final = "resource.k8s.io/v1"
 NODE_DEVICES: Final = "nodedevices"
 POD_DEVICES: Final = "poddevices"
 CONFIGS: Final = "nodedeviceconfigs"
-# Kubernetes 1.10 and newer; an older API server returns the objects, which have no rows
+# For Kubernetes 1.10 and newer; an older API server returns objects without rows.
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PAGE: Final = 500
-# that a page with several objects is to have; one with more than twice as many is requested again with fewer objects
+# The wanted size of a page with several objects. A page of more than twice this size is requested again with fewer objects.
 _PAGE_BYTES: Final = 4 << 20
-# the server says how long to wait; it is asked no more often than this
+# The server says how long to wait; requests are retried no more often than this.
 _MOST_RETRIES: Final = 5
 _SHORTEST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
-# objects that could not be read, of one list
+# unreadable objects of one list
 _MOST_NAMED: Final = 10
 
 
@@ -51,13 +49,13 @@ def as_it_is(obj: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A list as the API server prints it. columns: names in lower case, the keys of a row's cells."""
+    """One row of a list, as the API server prints it. columns: index of each column's cell, by name in lower case."""
 
     columns: Mapping[str, int]
     cells: Sequence[Any]
 
     def cell(self, column: str) -> Any:
-        """None where the server has no such column, as with older CRDs."""
+        """Return None if the server has no such column, as with an older CRD."""
         at = self.columns.get(column)
         return None if at is None or at >= len(self.cells) else self.cells[at]
 
@@ -72,10 +70,10 @@ class Rows:
 
 @dataclass
 class Api:
-    """requests: how many were sent. timeout_seconds: for one request; None for no limit.
+    """Sends requests, and retries them if the server has no room.
 
-    warn: gets a sentence about unread parts of a list. server_time: the clock of the API server at its last response; None
-    without one.
+    requests: how many were sent. timeout_seconds: of one request; None for no limit. warn: takes a sentence about unread objects.
+    server_time: the API server's clock at its last response.
     """
 
     credentials: Credentials
@@ -92,7 +90,7 @@ class Api:
         self._connection.close()
 
     def get(self, what: str, path: str) -> Any:
-        """One object. what: as people name the request, such as `nodes a`. Raises ApiError, LoginProblem."""
+        """Return one object. what: names the request for people, such as `nodes a`. Raises ApiError, LoginProblem."""
         return self._decoded("GET", what, self._request("GET", what, path))
 
     def post(self, what: str, path: str, body: Any) -> Any:
@@ -100,7 +98,7 @@ class Api:
         return self._decoded("POST", what, self._request("POST", what, path, body, JSON))
 
     def patch(self, what: str, path: str, body: Any, content_type: str = JSON_PATCH) -> Any:
-        """The changed object. Raises ApiError, LoginProblem."""
+        """Return the changed object. Raises ApiError, LoginProblem."""
         changed = target(path, {"fieldManager": "kubectl-nodedevice"})
         return self._decoded("PATCH", what, self._request("PATCH", what, changed, body, content_type))
 
@@ -109,7 +107,7 @@ class Api:
     ) -> Iterator[T]:
         """Build a value from each object of a list, page by page. Raises ApiError, LoginProblem.
 
-        An older CRD of ours may lack the fields to select by, and returns all objects: callers compare.
+        An older CRD of ours cannot select by a field and returns all objects, so callers compare.
         """
         query = query or {}
         try:
@@ -121,11 +119,19 @@ class Api:
             rest = {name: value for name, value in query.items() if name != "fieldSelector"}
             yield from self.objects(what, path, rest, make)
 
-    def rows(self, what: str, path: str, query: Mapping[str, str] | None = None) -> Iterator[Rows]:
-        """Each row of a list, as the server prints it, without the objects. Raises ApiError, LoginProblem."""
+    def record(self, form: type[T], what: str, path: str) -> T:
+        """Return one object as a record. Raises ApiError, LoginProblem."""
+        return record_of(form, self.get(what, path))
+
+    def records(self, form: type[T], what: str, path: str, query: Mapping[str, str] | None = None) -> Iterator[T]:
+        """Yield a record of each object of a list. Raises as `objects`."""
+        return self.objects(what, path, query, partial(record_of, form))
+
+    def rows(self, what: str, path: str) -> Iterator[Rows]:
+        """Yield each row of a list, without the objects. Raises ApiError, LoginProblem."""
         columns: Mapping[str, int] = {}
-        asked = {"includeObject": "None", **(query or {})}
-        for page, table in self._pages(what, path, asked, _TABLE, "rows", lambda row: list_of(row, "cells")):
+        query = {"includeObject": "None"}
+        for page, table in self._pages(what, path, query, _TABLE, "rows", lambda row: list_of(row, "cells")):
             found = list_of(table, "columnDefinitions")
             columns = {text_of(each, "name").lower(): at for at, each in enumerate(found)} if found else columns
             yield from (Rows(columns, cells) for cells in page)
@@ -133,7 +139,7 @@ class Api:
     def _pages(
         self, what: str, path: str, query: Mapping[str, str], accept: str, array: str, make: Callable[[Json], T]
     ) -> Iterator[tuple[list[T], Any]]:
-        """The values built from each page, and the page without its objects."""
+        """Yield the values built from each page, and the page without its objects."""
         bounds, token, limit = Bounds(), "", PAGE
         while True:
             page = Page(make, bounds, array)
@@ -143,13 +149,13 @@ class Api:
                 self._request("GET", what, asked, accept=accept, most_bytes=most_bytes, take=page.take)
                 rest = page.envelope()
             except TooLong:
-                # by the size of the objects so far
+                # as the objects so far are so large
                 limit = min(page.limit(_PAGE_BYTES), limit // 2)
                 continue
             except Undecodable as exc:
                 raise api_error_messages.undecodable("GET", what, str(exc), self.credentials) from exc
             except _Expired as exc:
-                # the server no longer has the state of the first page; it gives a token for the current rest
+                # The server has lost the state of the first page, and gives a token for the rest as of now.
                 token = exc.token
                 continue
             yield page.found, rest
@@ -181,9 +187,9 @@ class Api:
         most_bytes: int = MOST_BYTES,
         take: Callable[[bytes], object] | None = None,
     ) -> bytes:
-        """The body of a response, unless `take` gets it.
+        """Return the body of a response, unless `take` takes it.
 
-        Raises ApiError, LoginProblem, and TooLong where `most_bytes` is lower than MOST_BYTES.
+        Raises ApiError, LoginProblem, and TooLong if `most_bytes` is lower than MOST_BYTES.
         """
         headers = [("Accept", accept), ("User-Agent", USER_AGENT)]
         if content_type:
@@ -234,12 +240,12 @@ class Api:
         except Undecodable as exc:
             raise api_error_messages.undecodable(method, what, str(exc), self.credentials) from exc
         if not isinstance(found, dict):
-            raise api_error_messages.undecodable(method, what, "it is no object", self.credentials)
+            raise api_error_messages.undecodable(method, what, "it is not an object", self.credentials)
         return found
 
 
 class _Expired(Gone):
-    """A list cannot be continued from its state. token: continues it from the current one."""
+    """The server cannot continue a list from its state. token: continues it from the current one."""
 
     def __init__(self, method: str, what: str, token: str) -> None:
         problem = "the list has changed too much while it was read"
@@ -247,18 +253,26 @@ class _Expired(Gone):
         self.token = token
 
 
+def if_readable(read: Callable[[], T]) -> T | None:
+    """Return the result of `read`; None if the object or its kind is missing or forbidden. Raises other ApiErrors."""
+    try:
+        return read()
+    except (Forbidden, NotFound):
+        return None
+
+
 def path_of(group: str, plural: str, name: str = "", namespace: str = "") -> str:
-    """The path of a kind, or of one of its objects. group: with its version, such as apps/v1. Names are quoted."""
+    """Return the path of a kind, or of one of its objects. group: with its version, such as apps/v1."""
     return Resource(group, plural, is_namespaced=True).path(name, namespace)
 
 
 def _is_retried(error: ApiError, method: str) -> bool:
-    """A server without room has done nothing. Another one that says when to come back may have: reads alone are sent again."""
+    """A server without room has done nothing. Any other that says when to retry may have, so only reads are sent again."""
     return error.status == 429 or (error.status == 503 and method == "GET" and error.retry_after_seconds > 0)
 
 
 def _http_date(text: str | None) -> datetime | None:
-    """The time in a header such as `Sat, 28 Nov 2026 10:00:00 GMT`, which has English words in any locale."""
+    """Parse a header such as `Sat, 28 Nov 2026 10:00:00 GMT`, which has English words in any locale."""
     if not text:
         return None
     from email.utils import parsedate_to_datetime

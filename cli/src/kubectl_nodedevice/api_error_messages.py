@@ -1,4 +1,4 @@
-"""What a request has ended with, as a sentence with its remedy. Pure."""
+"""Explains a failed request in a sentence with its remedy. Pure."""
 
 import http.client
 import re
@@ -19,14 +19,14 @@ from nodedevice_kube.api_errors import (
     refusal_of,
 )
 from nodedevice_kube.credentials import Credentials
+from nodedevice_kube.fields import text_of
 
 from kubectl_nodedevice.errors import CliError, LoginProblem
-from kubectl_nodedevice.fields import text_of
 
 _INSTALL: Final = "install nodedevice here, or name the cluster that has it by --context (docs/install.md)"
-# what each of them is called to people; a kind of ours that is missing has a remedy of its own
+# Names for people. A kind of ours that is missing has a remedy of its own.
 _KINDS: Final = {"nodedevices": "NodeDevices", "poddevices": "PodDevices", "nodedeviceconfigs": "NodeDeviceConfigs"}
-# as the authorizers of Kubernetes write it; compiled when it is used, which is rare
+# the words of Kubernetes' authorizers; compiled at its rare use
 _CANNOT: Final = (
     r'cannot (?P<verb>\w+) resource "(?P<kind>[^"]+)"(?: in API group "[^"]*")?'
     r'(?: in the namespace "(?P<namespace>[^"]+)")?'
@@ -39,7 +39,7 @@ _ROLES: Final = {"nodedevices": _FLEET_VIEW, "nodedeviceconfigs": _FLEET_VIEW, "
 def of_response(
     method: str, what: str, code: int, body: Mapping[str, Any], retry_after: str | None, credentials: Credentials
 ) -> ApiError | CliError:
-    """For a response other than 2xx. what: as people name the request, such as `nodedevices`. body: a Status, or {}."""
+    """Return the error of a response other than 2xx. what: names the request, such as `nodedevices`. body: a Status, or {}."""
     found = refusal_of(method, what, code, body, retry_after)
     problem, remedy = _words(found, body, credentials)
     if code == 401:
@@ -58,7 +58,7 @@ def _words(found: ApiError, body: Mapping[str, Any], credentials: Credentials) -
         return _forbidden(message, what)
     if isinstance(found, NotFound):
         kind = _KINDS.get(what.partition(" ")[0])
-        # the kind itself: of an object that is missing the response has the name
+        # The kind itself is missing: the response about a missing object has its name.
         if kind and not text_of(body, "details", "name"):
             return f"this cluster ({login.name}) has no {kind}: their CRD is not installed", _INSTALL
         return f"{what} does not exist", "correct the name, or the namespace"
@@ -77,7 +77,7 @@ def _words(found: ApiError, body: Mapping[str, Any], credentials: Credentials) -
 
 
 def _forbidden(message: str, what: str) -> tuple[str, str]:
-    """The verb and kind that the authorizer refuses; the words of any other refusal, such as of an admission policy or a quota."""
+    """Name the verb and kind that the authorizer refuses. Any other refusal, as by a policy or a quota, keeps its own words."""
     found = re.search(_CANNOT, message)
     if not found:
         return f"{what} was refused: {message or 'Forbidden'}", "an administrator can allow it"
@@ -89,10 +89,10 @@ def _forbidden(message: str, what: str) -> tuple[str, str]:
 
 
 def of_failure(method: str, what: str, exc: Exception, seconds: float | None, credentials: Credentials) -> ApiError:
-    """For a request without a response. seconds: the limit of the request."""
+    """Return the error of a request without a response. seconds: the limit of the request."""
     server = _server(credentials)
     if isinstance(exc, TimeoutError):
-        problem = f"{server} did not answer within {seconds or 0:g} s"
+        problem = f"{server} did not respond within {seconds or 0:g} s"
         found: ApiError = NoAnswer(method, what, problem, seconds or 0)
         found.remedy = "try again, or with a longer --request-timeout, such as 2m"
         return found
@@ -111,20 +111,16 @@ def of_failure(method: str, what: str, exc: Exception, seconds: float | None, cr
 
 
 def too_big(method: str, what: str, most_bytes: int, credentials: Credentials) -> ApiError:
-    problem = f"{_server(credentials)} gives an answer of more than {most_bytes >> 20} MiB"
+    problem = f"{_server(credentials)} sent a response of more than {most_bytes >> 20} MiB"
     return TooBig(method, what, problem, remedy="name fewer, such as one node or one namespace")
 
 
 def undecodable(method: str, what: str, reason: str, credentials: Credentials) -> ApiError:
-    """The error for a response that does not come from an API server."""
-    problem = (
-        f"what {_server(credentials).removeprefix('the API server ')} answers to {what} is none of the API's: {reason}"
-    )
-    remedy = "is it an API server? A proxy or a log-in page may answer in its place"
+    problem = f"the response of {_server(credentials)} to {what} does not come from an API server: {reason}"
+    remedy = "correct server in the kubeconfig; a proxy or a log-in page may respond in its place"
     return InvalidResponse(method, what, problem, remedy=remedy)
 
 
 def _server(credentials: Credentials) -> str:
-    """The API server, and the way to it."""
     proxy, login = credentials.proxy, credentials.settings
     return f"the API server {login.server} ({login.name}{f', by the proxy {proxy.url}' if proxy else ''})"

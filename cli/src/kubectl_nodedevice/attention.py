@@ -1,5 +1,6 @@
-"""Objects that need attention, worst first, each with the command that explains it. Pure."""
+"""Decides which objects need attention, the worst first, and names the command that explains each. Pure."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,35 +12,30 @@ from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.shell import NONE, Typed, typed
 from kubectl_nodedevice.text import age, counted, moment, some
 
-# codes, worst first: stable across releases
-OPERATOR_SILENT: Final = "OperatorSilent"
-WITHOUT_DEVICES: Final = "ContainerWithoutDevices"
-BROKEN_HELD: Final = "DeviceBrokenHeld"
-AGENT_SILENT: Final = "AgentSilent"
-NOT_READY: Final = "NotReady"
-BROKEN: Final = "DeviceBroken"
-OFFERED_TWICE: Final = "OfferedTwice"
-CONFIG_REFUSED: Final = "ConfigRefused"
-CONFIG_CONFLICT: Final = "ConfigConflict"
-CONFIG_UNMATCHED: Final = "ConfigMatchesNoDevice"
-POD_WAITING: Final = "PodWaiting"
-POD_UNSCHEDULABLE: Final = "PodUnschedulable"
+# codes, the worst first; stable across releases
 ORDER: Final = (
-    OPERATOR_SILENT,
-    WITHOUT_DEVICES,
-    BROKEN_HELD,
-    AGENT_SILENT,
-    NOT_READY,
-    BROKEN,
-    OFFERED_TWICE,
-    CONFIG_REFUSED,
-    CONFIG_CONFLICT,
-    CONFIG_UNMATCHED,
-    POD_WAITING,
-    POD_UNSCHEDULABLE,
+    OPERATOR_SILENT := "OperatorSilent",
+    WITHOUT_DEVICES := "ContainerWithoutDevices",
+    BROKEN_HELD := "DeviceBrokenHeld",
+    AGENT_SILENT := "AgentSilent",
+    NOT_READY := "NotReady",
+    BROKEN := "DeviceBroken",
+    OFFERED_TWICE := "OfferedTwice",
+    CONFIG_REFUSED := "ConfigRefused",
+    CONFIG_CONFLICT := "ConfigConflict",
+    CONFIG_UNMATCHED := "ConfigMatchesNoDevice",
+    POD_WAITING := "PodWaiting",
+    POD_UNSCHEDULABLE := "PodUnschedulable",
 )
+_NO_DEVICES: Final = "NoDevices"
 # reasons of Ready that need no repair: no hardware, all devices cordoned, not configured
-_INTENDED: Final = frozenset({"NoDevices", "AllCordoned", "NotConfigured"})
+_INTENDED: Final = frozenset({_NO_DEVICES, "AllCordoned", "NotConfigured"})
+# The plugin's words in a message of NoDevices if NVIDIA's driver hides the GPUs. NoGpu and DriverReleased are intended.
+# Source: nodedevice_agent.plugins.nvml.reasons
+_DRIVER_PROBLEM: Final = (
+    r"[^;]*; (?P<words>.+) \((?P<reason>"
+    r"Driver(?:Failed|Hangs|Mismatch|NotLoaded|TooOld)|GpuUnreadable|NoDriverLibrary|ReaderFailed)\)"
+)
 # reasons that single devices explain better
 _BY_DEVICES: Final = frozenset({"NoHealthyDevices", "SomeDevicesUnhealthy"})
 _NOT_DELIVERED: Final = frozenset({"DevicesNotInjected", "DevicesInUseAfterRelease", "DevicesRenumbered"})
@@ -47,7 +43,7 @@ _NOT_DELIVERED: Final = frozenset({"DevicesNotInjected", "DevicesInUseAfterRelea
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A NodeDevice as the API server prints it in a row. waiting: None where its CRD has no such column."""
+    """A NodeDevice as the API server prints it in a row. waiting: None if its CRD has no such column."""
 
     name: str
     node: str
@@ -65,14 +61,18 @@ class Summary:
 
     @property
     def is_unready(self) -> bool:
-        """Whether it needs attention: it is not Ready, and not on purpose."""
+        """Whether it is not Ready and should be."""
         is_gone = self.reason == "EndpointGone" and not self.allocated
-        return self.ready != "True" and self.reason not in _INTENDED and not is_gone
+        return self.ready != "True" and not self.is_intended and not is_gone
+
+    @property
+    def is_intended(self) -> bool:
+        return self.reason in _INTENDED
 
     @property
     def needs_reading(self) -> bool:
-        """Whether the whole object has more to say than its row."""
-        return self.is_unready or self.healthy < self.total or bool(self.waiting)
+        """Whether the whole object shows more than its row."""
+        return self.is_unready or self.reason == _NO_DEVICES or self.healthy < self.total or bool(self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +87,15 @@ class Need:
 
 
 def command(*words: str) -> Typed:
-    """A line to type, of this program."""
     return typed("kubectl", "nodedevice", *words)
 
 
 def ordered(needs: Iterable[Need]) -> list[Need]:
-    """The worst first; of one kind the oldest first."""
+    """Sort by code, the worst first, and each code by time, the oldest first."""
     return sorted(needs, key=lambda each: (ORDER.index(each.code), each.since or "~", each.text))
 
 
 def of_operator(lease: Lease | None, now: datetime) -> Iterator[Need]:
-    """lease: None if unknown."""
     renewed = moment(lease.renewed) if lease else None
     if lease is None or renewed is None:
         return
@@ -109,37 +107,41 @@ def of_operator(lease: Lease | None, now: datetime) -> Iterator[Need]:
 
 
 def of_summaries(summaries: Iterable[Summary], whole: Mapping[str, NodeDevice], now: datetime) -> Iterator[Need]:
-    """One line for each node whose agent is silent, and one for each reason why resources are not Ready."""
+    """One line for each reason why agents are silent, and for each resource and reason why it is not Ready."""
     silent: dict[str, list[Summary]] = {}
     unready: dict[tuple[str, str], list[Summary]] = {}
     for each in summaries:
-        if not each.is_unready:
+        read = whole.get(each.name)
+        problem = _driver_problem(read) if read else None
+        if problem:
+            unready.setdefault((each.resource, problem["reason"]), []).append(each)
+        elif not each.is_unready:
             continue
-        if each.agent not in ("True", "") and each.served_by != "":
+        elif each.agent not in ("True", "") and each.served_by != "":
             silent.setdefault(each.reason, []).append(each)
-        elif each.reason not in _BY_DEVICES or each.name not in whole:
+        elif each.reason not in _BY_DEVICES or read is None:
             unready.setdefault((each.resource, each.reason), []).append(each)
-    for reason, found in silent.items():
-        nodes = sorted({each.node for each in found})
-        since = _since(found, whole, "AgentReady")
-        why = f"{reason}{_message(found, whole)}".removeprefix(": ")
+    for reason, rows in silent.items():
+        nodes, since = sorted({each.node for each in rows}), _since(rows, whole, "AgentReady")
+        why = f"{reason}{_message(rows, whole)}".removeprefix(": ")
         text = f"the agent on {_nodes(nodes)} is silent{_ago(since, now)}{f': {why}' if why else ''}"
-        yield Need(
-            AGENT_SILENT, text, command("why", "node", nodes[0]), since, {"node": nodes[0], "nodes": str(len(nodes))}
-        )
-    for (resource, reason), found in unready.items():
-        nodes = sorted({each.node for each in found})
-        since = _since(found, whole, "Ready")
-        code = WITHOUT_DEVICES if reason in _NOT_DELIVERED else NOT_READY
-        why = (reason or "the operator has not reconciled it yet") + _message(found, whole)
+        yield _of_node(AGENT_SILENT, text, nodes[0], since, nodes=str(len(nodes)))
+    for (resource, reason), rows in unready.items():
+        nodes, since = sorted({each.node for each in rows}), _since(rows, whole, "Ready")
+        why = (reason or "the operator has not reconciled it yet") + _message(rows, whole)
         text = f"{resource} on {_nodes(nodes)} is not ready{_ago(since, now)}: {why}"
-        yield Need(
-            code,
-            text,
-            command("why", "node", nodes[0]),
-            since,
-            {"resource": resource, "node": nodes[0], "reason": reason},
-        )
+        code = WITHOUT_DEVICES if reason in _NOT_DELIVERED else NOT_READY
+        yield _of_node(code, text, nodes[0], since, resource=resource, reason=reason)
+
+
+def _of_node(code: str, text: str, node: str, since: str, **about: str) -> Need:
+    return Need(code, text, command("why", "node", node), since, {"node": node, **about})
+
+
+def _driver_problem(found: NodeDevice) -> re.Match[str] | None:
+    """Reason and words of the NVIDIA driver's problem if it hides all devices; None for any other NoDevices."""
+    ready = found.condition("Ready")
+    return re.fullmatch(_DRIVER_PROBLEM, ready.message) if ready.reason == _NO_DEVICES else None
 
 
 def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
@@ -153,7 +155,7 @@ def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
         what = "is missing" if device.presence == "Missing" else "is unhealthy"
         text = f"{device.id} ({found.resource}) on {found.node} {what}{_ago(device.since, now)}: {short_reason(device)}{by}"
         about = {"node": found.node, "resource": found.resource, "device": device.id, "reason": device.reason}
-        # another resource of the node may list the same device
+        # Another resource of the node may list the same device.
         explained = command("why", "device", *_last(found.node, device.id, "--resource", found.resource))
         yield Need(BROKEN_HELD if held else BROKEN, text, explained, device.since, about)
     for allocation in found.allocations:
@@ -166,7 +168,7 @@ def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
     twice = found.condition("OfferedTwice")
     if twice.status == "True":
         text = f"{found.resource} on {found.node}: {twice.message or twice.reason}"
-        yield Need(OFFERED_TWICE, text, command("why", "node", found.node), twice.since, {"node": found.node})
+        yield _of_node(OFFERED_TWICE, text, found.node, twice.since)
 
 
 def of_waiting(found: NodeDevice, now: datetime) -> Iterator[Need]:
@@ -199,12 +201,11 @@ def of_pending(pods: Iterable[Pod], now: datetime) -> Iterator[Need]:
 
 
 def asked_for(pod: Pod) -> set[str]:
-    """Extended resources that it requests, and its claims."""
     return {*requests(pod), *(f"claim {each.name}" for each in pod.claims)}
 
 
 def of_configs(name: str, refused: int, conflict: str, result: str, missing: str = "") -> Iterator[Need]:
-    """The needs of one NodeDeviceConfig, from the API server's row. missing: its resources without a device on any node."""
+    """Yield the needs of one NodeDeviceConfig, from its row. missing: its resources without a device on any node."""
     explained = typed("kubectl", "get", "nodedeviceconfig", name, "-o", "wide")
     if refused:
         words = result or f"{counted(refused, 'node')} {'refuses' if refused == 1 else 'refuse'} it"
@@ -221,7 +222,7 @@ def _why_pod(namespace: str, name: str) -> Typed:
 
 
 def _last(node: str, device: str, *options: str) -> list[str]:
-    """Arguments and options, so that no device ID is taken for an option."""
+    """Order arguments so that no device ID is taken for an option."""
     return [node, *options, "--", device] if device.startswith("-") else [node, device, *options]
 
 
@@ -240,7 +241,7 @@ def _since(found: Sequence[Summary], whole: Mapping[str, NodeDevice], kind: str)
 
 
 def _message(found: Sequence[Summary], whole: Mapping[str, NodeDevice]) -> str:
-    """The words of the first of them."""
-    read = next((whole[each.name] for each in found if each.name in whole), None)
-    message = read.condition("Ready").message if read else ""
+    read = next((whole[each.name] for each in found if each.name in whole), NodeDevice())
+    problem = _driver_problem(read)
+    message = problem["words"] if problem else read.condition("Ready").message
     return f": {message}" if message else ""

@@ -1,22 +1,23 @@
-"""Checks an installation: one line for each part that it needs, with its problem. Pure.
+"""Checks an installation: one line for each part, with its problem. Pure.
 
-Leases are judged by the API server's clock and by whether they change: an agent on a node with a wrong clock passes all the same.
+A Lease counts as renewed if it changes, or by the API server's clock: the agent's own clock may be wrong.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from nodedevice_kube.fields import number_of
+
 from kubectl_nodedevice.attention import Summary
-from kubectl_nodedevice.cluster import Json, Lease, NodeDevice, Object, Pod
-from kubectl_nodedevice.fields import number_of
+from kubectl_nodedevice.cluster import NO_CONDITION, Json, Lease, NodeDevice, Object, Pod
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.text import age, counted, moment
 from kubectl_nodedevice.why.kinds import Event
 
-# with more lines than this, only problems are listed one by one
+# of a longer result, only problems are listed one by one
 MOST_LISTED: Final = 40
 _NO_IMAGE: Final = ": the node does not get its image; docs/install.md, Images"
 _REMEDIES: Final = {
@@ -33,7 +34,7 @@ _QUOTA: Final = re.compile(r"exceeded quota: ([^ ,]+)")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One line. what: the kind of part. is_good: None where the person may not see it. details: one sentence, with the remedy."""
+    """One line. what: the kind of part. is_good: None if the person may not see it. details: a sentence with the remedy."""
 
     what: str
     name: str
@@ -43,7 +44,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A workload whose pods the cluster refuses, in the controller's words. at: when it was last tried."""
+    """A workload whose pods the cluster refuses. message: the controller's words. at: the last attempt."""
 
     kind: str
     name: str
@@ -51,23 +52,19 @@ class Refusal:
     at: str
 
 
-def refused_deployments(found: Iterable[Json]) -> Iterator[Refusal]:
-    """Of these Deployments; their controller copies the condition from their ReplicaSets."""
-    for each in found:
-        deployment = record_of(Object, each)
-        failure = deployment.conditions.get("ReplicaFailure")
-        if failure is not None and failure.status == "True":
-            yield Refusal("Deployment", deployment.meta.name, failure.message, failure.since)
+def refused_deployments(deployments: Iterable[Object]) -> list[Refusal]:
+    """Find Deployments with ReplicaFailure. Their controller copies the condition from their ReplicaSets."""
+    failures = [(each.meta.name, each.conditions.get("ReplicaFailure", NO_CONDITION)) for each in deployments]
+    return [Refusal("Deployment", name, one.message, one.since) for name, one in failures if one.status == "True"]
 
 
 def lacks_pods(daemon_set: Json) -> bool:
-    """Whether fewer nodes have a pod of it than should."""
     desired = number_of(daemon_set, "status", "desiredNumberScheduled")
     return number_of(daemon_set, "status", "currentNumberScheduled") < desired
 
 
 def refused_daemon_sets(lacking: Iterable[Json], events: Iterable[Event]) -> list[Refusal]:
-    """DaemonSets that lack pods and whose last Event says that a pod was refused."""
+    """Find DaemonSets that lack pods and whose last Event reports a refused pod."""
     last = {each.about_uid: each for each in sorted(events, key=lambda each: each.at) if each.reason == "FailedCreate"}
     metas = [record_of(Object, each).meta for each in lacking]
     found = ((meta.name, last.get(meta.uid)) for meta in metas)
@@ -75,7 +72,7 @@ def refused_daemon_sets(lacking: Iterable[Json], events: Iterable[Event]) -> lis
 
 
 def of_refusals(refusals: Iterable[Refusal], namespace: str, now: datetime) -> list[Result]:
-    """A line for each workload: there is neither a pod nor a log to read."""
+    """Return a line for each workload, as neither a pod nor a log exists."""
     return [Result(each.kind, each.name, False, _refused(each, namespace, now)) for each in refusals]
 
 
@@ -98,7 +95,7 @@ def _allow(message: str, namespace: str) -> str:
 
 
 def of_kind(name: str, conditions: Mapping[str, str], release: str, own: str) -> Result:
-    """conditions: status by type. release: that put the CRD there; own: of this program."""
+    """conditions: status by type. release: the one that installed the CRD. own: this program's."""
     if conditions.get("Established") != "True":
         is_taken = conditions.get("NamesAccepted") == "False"
         why = "its names are taken by another kind" if is_taken else "not established yet"
@@ -117,7 +114,7 @@ def _compared(release: str, own: str) -> str:
 
 
 def is_renewed(lease: Lease, first_seen: Lease | None, now: datetime) -> bool:
-    """Whether the Lease is being renewed: it has changed since it was first seen, or has not expired by this clock."""
+    """Whether the Lease has changed since it was first seen, or has not expired by this clock."""
     if first_seen is not None and first_seen.renewed != lease.renewed:
         return True
     seconds = seconds_since(lease.renewed, now)
@@ -125,13 +122,12 @@ def is_renewed(lease: Lease, first_seen: Lease | None, now: datetime) -> bool:
 
 
 def seconds_since(renewed: str, now: datetime) -> float | None:
-    """None if it is not a time."""
     then = moment(renewed)
     return None if then is None else (now - then).total_seconds()
 
 
 def of_operator(lease: Lease | None, first_seen: Lease | None, now: datetime, is_refused: bool = False) -> Result:
-    """lease: None without one. is_refused: the cluster refuses the operators' pods, as another line says."""
+    """is_refused: the cluster refuses the operator's pods, and another line reports that."""
     if lease is None or not lease.holder:
         advice = _NO_PODS if is_refused else f"{_PODS_AND_LOGS.format('operator')}, and its namespace (-n)"
         return Result("operator", "", False, f"none leads; {advice}")
@@ -147,9 +143,9 @@ def of_agents(
     desired: int | None,
     is_refused: bool = False,
 ) -> list[Result]:
-    """The agents as a whole, then each that does not renew its Lease.
+    """Return a line for all agents, then one for each agent that does not renew its Lease.
 
-    desired: how many there should be, if that is known. is_refused: the cluster refuses their pods, as another line says.
+    desired: how many should run, or None. is_refused: the cluster refuses their pods, and another line reports that.
     """
     silent = sorted(node for node, lease in leases.items() if not is_renewed(lease, first_seen.get(node), now))
     alive = len(leases) - len(silent)
@@ -169,7 +165,7 @@ def of_agents(
 
 
 def of_pods(pods: Iterable[Pod]) -> list[Result]:
-    """Pods of the programs that do not run: an image that is missing is not mistaken for a program that is slow."""
+    """Report our pods that do not run, so that a missing image is not mistaken for a slow program."""
     found = []
     for pod in sorted(pods, key=lambda each: each.meta.name):
         waits = (each.reason for each in pod.containers if each.state == "waiting" and each.reason)
@@ -181,7 +177,7 @@ def of_pods(pods: Iterable[Pod]) -> list[Result]:
 
 
 def of_summaries(summaries: Sequence[Summary], messages: Mapping[str, str]) -> list[Result]:
-    """Each NodeDevice, Ready or why not; of many, only those with a problem, and the number that is Ready.
+    """Return a line for each NodeDevice; of many, only those with a problem, and how many are Ready.
 
     messages: of the condition Ready, by name, if they were read.
     """
@@ -199,7 +195,7 @@ def of_summaries(summaries: Sequence[Summary], messages: Mapping[str, str]) -> l
 
 
 def of_shared_slices(slices: Iterable[tuple[str, int]]) -> list[Result]:
-    """What DRA drivers offer that is not of one node, a line for each driver. slices: driver, and number of devices, of each."""
+    """Return a line for each DRA driver that offers devices of more than one node. slices: driver and number of devices."""
     counts: dict[str, list[int]] = {}
     for driver, number in slices:
         counts.setdefault(driver, []).append(number)
@@ -222,7 +218,7 @@ def _of_summary(found: Summary, message: str) -> Result:
 
 
 def of_delivery(found: Iterable[NodeDevice]) -> list[Result]:
-    """How devices reach containers, and what does not hold there: each sentence once, the most frequent first."""
+    """Report how devices reach containers: each message once, the most frequent first."""
     by_message: dict[str, list[str]] = {}
     for each in sorted(found, key=lambda each: (each.node, each.resource)):
         condition = each.condition("Injectable")

@@ -1,12 +1,14 @@
-"""Records of the cluster's objects, with the fields that people are shown. Pure.
+"""Records of the cluster's objects, with the fields that this program shows. Pure.
 
-Times are text, as in the API; "" and None stand for an absent field. NodeDevices and PodDevices have the
-records of `device_records`.
+Times are text, as in the API; "" and None stand for an absent field.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from nodedevice_kube.fields import Json as Json
+from nodedevice_kube.fields import list_of, map_of, number_of, text_of, texts_of
 
 from kubectl_nodedevice import device_records
 from kubectl_nodedevice.device_records import Agent as Agent
@@ -26,45 +28,41 @@ from kubectl_nodedevice.device_records import PartRules as PartRules
 from kubectl_nodedevice.device_records import PodDevice as PodDevice
 from kubectl_nodedevice.device_records import Taint as Taint
 from kubectl_nodedevice.device_records import Waiting as Waiting
-from kubectl_nodedevice.fields import Json as Json
-from kubectl_nodedevice.fields import list_of, map_of, number_of, text_of, texts_of
 from kubectl_nodedevice.records import Meta as Meta
 from kubectl_nodedevice.records import place, record_of
 
-# status.agent.servedBy: who gives the devices out
+# status.agent.servedBy: the device manager that allocates
 BY_NODEDEVICE: Final = "nodedevice"
 BY_KUBELET: Final = "kubelet"
 BY_DRA: Final = "dra"
 # spec.cordonedDevices: one of these IDs means every device of the resource on the node
 ALL_DEVICES: Final = frozenset({"*", "all"})
 NO_CONDITION: Final = Condition()
+SYSTEM_NAMESPACE: Final = "nodedevice-system"
+AGENTS_NAMESPACE: Final = "nodedevice-agents"
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Where the release is, as the chart has it by default. namespace: of operator and agents. leases: of the agents' Leases."""
+    """The release's namespaces, by default the chart's. namespace: of operator and agents. leases: of the agents' Leases."""
 
-    namespace: str = "nodedevice-system"
-    leases: str = "nodedevice-agents"
+    namespace: str = SYSTEM_NAMESPACE
+    leases: str = AGENTS_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """What objects of most kinds have. conditions: by type."""
-
     meta: Meta = place("metadata", Meta)
     conditions: Mapping[str, Condition] = place("status.conditions", dict)
 
 
 def taints_of(found: Any) -> tuple[Taint, ...]:
-    """As Kubernetes writes them, of a Node or in a ResourceSlice."""
+    """Decode the taints of a Node, or of a device in a ResourceSlice."""
     return tuple(replace(record_of(Taint, each), since=text_of(each, "timeAdded")) for each in list_of(found))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice(device_records.NodeDevice):
-    """One resource on one node."""
-
     endpoint: Endpoint = place("status.endpoint", Endpoint)
     agent: Agent = place("status.agent", Agent)
 
@@ -79,11 +77,11 @@ class NodeDevice(device_records.NodeDevice):
 
     @property
     def honours_cordons(self) -> bool:
-        """Whether a cordon of a device has an effect: not on devices that the kubelet or a DRA driver allocates."""
+        """Whether cordons of its devices have an effect. The kubelet and DRA drivers ignore them."""
         return self.served_by in ("", BY_NODEDEVICE)
 
     def condition(self, kind: str) -> Condition:
-        """The condition of that type, or one with an empty status."""
+        """Return the condition of that type, or one with an empty status."""
         return self.conditions.get(kind, NO_CONDITION)
 
 
@@ -118,7 +116,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether a pod with it may be on a node with that taint. Source: Kubernetes, v1.Toleration.ToleratesTaint."""
+        """Source: Kubernetes, v1.Toleration.ToleratesTaint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -128,10 +126,10 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """requests: quantities by resource name, limits count without a request. claims: names within the pod.
+    """requests: quantities by resource name; limits count without a request. claims: names within the pod.
 
-    is_init: it ends before the others start. is_sidecar: an init container that runs on. state: running, waiting, terminated or "".
-    last_words: the message of its last termination, if any.
+    is_init: it ends before the others start. is_sidecar: an init container that runs on. last_words: of its last termination.
+    state: running, waiting, terminated or "".
     """
 
     name: str = ""
@@ -148,7 +146,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """A claim of a pod. name: within the pod. claim: name of the ResourceClaim; "" while it is being made of the template."""
+    """A claim of a pod. name: within the pod. claim: name of the ResourceClaim; "" until it is created from the template."""
 
     name: str = ""
     claim: str = ""
@@ -156,7 +154,7 @@ class PodClaim:
 
 
 def _containers(pod: Json) -> tuple[Container, ...]:
-    """Init containers first, as they start."""
+    """Init containers come first, as they start."""
     found: list[Container] = []
     for key, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
         states = {text_of(each, "name"): each for each in list_of(pod, "status", statuses)}
@@ -212,10 +210,10 @@ def _is_constrained(spec: Json) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """affinity: spec.affinity. node: "" while it is not bound. conditions: by type.
+    """affinity: spec.affinity. node: "" until it is bound. conditions: by type.
 
-    is_constrained: by other pods, ports or volumes besides, which only the scheduler weighs. extended_claim: what the scheduler
-    made for its extended resources.
+    is_constrained: only the scheduler weighs its other constraints (pods, ports, volumes). extended_claim: the claim that the
+    scheduler created for its extended resources.
     """
 
     meta: Meta = place("metadata", Meta)
@@ -238,13 +236,12 @@ class Pod:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, and holds nothing for long."""
         return self.phase in ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The Lease that an agent or the leading operator renews. duration_seconds: for how long a renewal counts."""
+    """The Lease of an agent or of the leading operator. duration_seconds: how long a renewal counts."""
 
     meta: Meta = place("metadata", Meta)
     holder: str = place("spec.holderIdentity")

@@ -1,6 +1,6 @@
 """Decides what a cordon changes, and its consequences. Pure: objects in, patches and sentences out.
 
-A patch names the version that was read, so that two people who cordon at the same time lose nothing.
+A patch names the version that was read, so that of two people who cordon at the same time neither overwrites the other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from kubectl_nodedevice.errors import UsageProblem
 from kubectl_nodedevice.shell import NONE, Typed, typed
 from kubectl_nodedevice.text import age, some
 
-# the change of one device, for programs
+# codes of a change, for programs
 CORDONED, UNCORDONED, UNCHANGED, OTHERS, UNKNOWN = "Cordoned", "Uncordoned", "Unchanged", "OthersCordon", "NotCordoned"
 EVERY: Final = "*"
 _LIST: Final = "/spec/cordonedDevices"
@@ -31,7 +31,7 @@ _MOST_NAMED: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The change of one device. text: a sentence about the change, or why nothing changed. cordon: the current or former one.
+    """The change of one device. text: a sentence about it. cordon: the current or former one.
 
     left: devices that stay cordoned by their own ID after `--device '*'`. command: lifts these cordons.
     """
@@ -46,19 +46,19 @@ class Done:
 
 @dataclass
 class Change:
-    """patch: a JSON patch, [] if nothing changes."""
+    """patch: a JSON patch; [] if nothing changes."""
 
     done: list[Done] = field(default_factory=list)
     patch: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def targets(found: Sequence[NodeDevice], device_ids: Sequence[str]) -> list[tuple[NodeDevice, list[str]]]:
-    """Which NodeDevice of one node each ID is of. Raises UsageProblem for an ID that none has, or several have."""
+    """Find the NodeDevice of each ID on one node. Raises UsageProblem unless exactly one has it."""
     by_name: dict[str, tuple[NodeDevice, list[str]]] = {}
     for device_id in device_ids:
         having = [each for each in found if has(each, device_id)]
         if not having and len(found) == 1 and not knows_all(found[0]):
-            # whether it has it cannot be known now; the cordon takes effect when the device appears
+            # Its list is incomplete, so the cordon takes effect when the device appears.
             having = list(found)
         if not having:
             raise _unknown(found, device_id)
@@ -71,7 +71,7 @@ def targets(found: Sequence[NodeDevice], device_ids: Sequence[str]) -> list[tupl
 
 
 def has(found: NodeDevice, device_id: str) -> bool:
-    """Whether the ID names a device of it, a part of one, all devices, or an existing cordon."""
+    """Whether the ID names one of its devices, a part of one, all devices, or an existing cordon."""
     known = {*(each.id for each in found.cordons), *(each.id for each in found.devices)}
     if device_id in ALL_DEVICES or device_id in known:
         return True
@@ -79,7 +79,7 @@ def has(found: NodeDevice, device_id: str) -> bool:
 
 
 def knows_all(found: NodeDevice) -> bool:
-    """Whether every device is listed: none is left out, and its plugin is connected."""
+    """Whether every device is listed: none is omitted, and the plugin is connected."""
     return not found.devices_omitted and found.endpoint.state in ("Running", "")
 
 
@@ -92,7 +92,7 @@ def _unknown(found: Sequence[NodeDevice], device_id: str) -> UsageProblem:
 
 
 def check_served(found: NodeDevice, device_ids: Sequence[str], *, has_rules: bool) -> None:
-    """Raises UsageProblem if a cordon has no effect; its remedy has the way that works.
+    """Raises UsageProblem if a cordon has no effect; its remedy is a command that has one.
 
     has_rules: whether the API server serves the stable kind DeviceTaintRule.
     """
@@ -109,7 +109,7 @@ def check_served(found: NodeDevice, device_ids: Sequence[str], *, has_rules: boo
 
 
 def _rule(found: NodeDevice, device_ids: Sequence[str]) -> str:
-    """What does the same, of a driver's devices: a rule for each, or one for all of the pool."""
+    """Describe the DeviceTaintRules that have the same effect: one for each device, or one for the whole pool."""
     selector = f"driver: {found.driver}, pool: {found.pool}"
     ids = [] if ALL_DEVICES.intersection(device_ids) else [*device_ids]
     selector += f", device: {ids[0]}" if ids else ""
@@ -118,7 +118,7 @@ def _rule(found: NodeDevice, device_ids: Sequence[str]) -> str:
 
 
 def cordon(found: NodeDevice, device_ids: Sequence[str], wanted: Cordon, *, takes_over: bool) -> Change:
-    """Cordon them, as `wanted` says but for its ID. Another's cordon stays, unless it is taken over."""
+    """Plan cordons like `wanted`. Another person's cordon stays, unless it is taken over."""
     change = Change()
     additions: list[Mapping[str, Any]] = []
     for device_id in device_ids:
@@ -145,7 +145,7 @@ def cordon(found: NodeDevice, device_ids: Sequence[str], wanted: Cordon, *, take
 
 
 def uncordon(found: NodeDevice, device_ids: Sequence[str], me: str, *, takes_over: bool) -> Change:
-    """Lift their cordons. A cordon of another person, or without a name, is lifted only with --take-over."""
+    """Plan to lift cordons. A cordon of another person, or without a name, is lifted only with --take-over."""
     change = Change()
     indexes: list[int] = []
     for device_id in device_ids:
@@ -164,7 +164,7 @@ def uncordon(found: NodeDevice, device_ids: Sequence[str], me: str, *, takes_ove
         whose = cordon_words(there) if there.by != me else ""
         text = f"uncordoned{f'; it was cordoned{whose}' if whose else ''}"
         change.done.append(_with_left(found, Done(device_id, UNCORDONED, text, there), device_ids, me))
-    # the last one first, so that the places of the others stay
+    # from the end, so that the other indexes stay valid
     change.patch += [{"op": "remove", "path": f"{_LIST}/{at}"} for at in sorted(set(indexes), reverse=True)]
     return _of_version(found, change)
 
@@ -182,7 +182,7 @@ def _not_cordoned(found: NodeDevice, device_id: str, device_ids: Sequence[str], 
 
 
 def _with_left(found: NodeDevice, done: Done, device_ids: Sequence[str], me: str) -> Done:
-    """With the devices that stay cordoned one by one, where all devices were asked for."""
+    """Add the devices that stay cordoned one by one if all devices were requested."""
     left = tuple(each for each in found.cordons if each.id not in {*ALL_DEVICES, *device_ids})
     if done.id not in ALL_DEVICES or not left:
         return done
@@ -193,7 +193,7 @@ def _with_left(found: NodeDevice, done: Done, device_ids: Sequence[str], me: str
 
 
 def lifting(found: NodeDevice, there: Sequence[Cordon], me: str) -> Typed:
-    """The command that lifts these cordons; with --take-over if another person set one."""
+    """Return the command that lifts these cordons; with --take-over if another person set one."""
     words = [word for each in there for word in ("--device", each.id)]
     takes = ["--take-over"] if any(each.by != me for each in there) else []
     return typed("kubectl", "nodedevice", "uncordon", found.node, "--resource", found.resource, *words, *takes)
@@ -210,7 +210,7 @@ def _entry(device_id: str, wanted: Cordon) -> Mapping[str, Any]:
 
 
 def _of_version(found: NodeDevice, change: Change) -> Change:
-    """The API server returns 409 if the object has another version by then."""
+    """Make the patch fail with 409 if the object has changed."""
     if change.patch:
         version = {"op": "replace", "path": "/metadata/resourceVersion", "value": found.meta.resource_version}
         change.patch.insert(0, version)
@@ -218,7 +218,7 @@ def _of_version(found: NodeDevice, change: Change) -> Change:
 
 
 def is_in_force(found: NodeDevice, done: Done, before: NodeDevice) -> bool:
-    """Whether the agent has applied the change; True if the server of the resource (kubelet, DRA driver) ignores cordons.
+    """Whether the agent has applied the change; True if the device manager (kubelet, DRA driver) ignores cordons.
 
     before: the object before the change.
     """
@@ -240,12 +240,10 @@ def is_in_force(found: NodeDevice, done: Done, before: NodeDevice) -> bool:
 
 
 def is_alive(found: NodeDevice) -> bool:
-    """Whether its agent is there to honour it."""
     return found.condition("AgentReady").status in ("True", "")
 
 
 def effect(found: NodeDevice, done: Done, now: datetime) -> str:
-    """The consequence for the device, after the agent has honoured the change."""
     if done.code not in (CORDONED, UNCORDONED):
         return ""
     if not is_alive(found):

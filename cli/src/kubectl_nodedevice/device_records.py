@@ -1,4 +1,4 @@
-"""NodeDevice and PodDevice as records, made of those of `nodedevice_api` by `make generate`. Pure."""
+"""NodeDevice and PodDevice as records, by `make generate`; `nodedevice_api` documents their fields. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +8,6 @@ from kubectl_nodedevice.records import Meta, place
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """Of spec.cordonedDevices and status.rememberedCordons."""
-
     id: str = ""
     reason: str = ""
     by: str = ""
@@ -19,16 +17,11 @@ class Cordon:
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     state: str = ""
-    pre_start_required: bool = False
-    get_preferred_allocation_available: bool = False
     since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """delivery: how devices reach containers; "" where the agent does not know. runtime: the same, as earlier releases have it."""
-
-    version: str = ""
     delivery: str = ""
     runtime: str = ""
     served_by: str = ""
@@ -41,23 +34,13 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class PartRules:
-    """sm_percent: None where containers are not limited."""
-
     placement: str = ""
     choice: str = ""
     containers: str = ""
-    advertise: str = ""
-    sm_percent: int | None = None
-    largest_available: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PartCounts:
-    """Counts of one physical device.
-
-    total: listed or held. allocated: held, also by a pod that has ended. available: a pod could get them now.
-    """
-
     total: int = 0
     healthy: int = 0
     allocated: int = 0
@@ -66,8 +49,6 @@ class PartCounts:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint of a DRA driver's device. effect: None, NoSchedule or NoExecute. since: "" if the driver gives no time."""
-
     key: str = ""
     value: str = ""
     effect: str = ""
@@ -81,11 +62,6 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """presence: Present or Missing; "" for a physical device with parts that is present. parts: None for a device that has none.
-
-    reason, message: "" and None while it is healthy, and while its plugin is not connected.
-    """
-
     id: str = ""
     health: str = ""
     presence: str = ""
@@ -94,7 +70,6 @@ class Device:
     parts: PartCounts | None = None
     since: str = ""
     cordoned_since: str = ""
-    cordoned_by: str = ""
     numa_nodes: tuple[int, ...] = ()
     attributes: Mapping[str, str] = place("attributes", dict)
     taints: tuple[Taint, ...] = ()
@@ -107,48 +82,25 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class HeldParts:
-    """Parts of one physical device that a container holds.
-
-    numbers: ranges. sep: between parent and number in the IDs of the parts. See nodedevice_api.parts.
-    """
-
     parent: str = ""
     parts: int = 0
-    numbers: str = ""
-    sep: str = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDevice:
-    """Facts from a claim about one of its devices, beyond its name. A device is listed once for each of its shares.
-
-    share_id: "" unless the device is shared. consumed_capacity: quantities by name. extended_resource: the name that the
-    pod requested, if it did not name the claim itself.
-    """
-
     id: str = ""
     share_id: str = place("shareID")
-    consumed_capacity: Mapping[str, str] = place("consumedCapacity", dict)
     admin_access: bool = False
-    extended_resource: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The ResourceClaim, in the pod's namespace, that gives a container devices of a DRA driver.
-
-    uid: "" if the claim was not read. devices: only devices with facts, sorted by ID and share.
-    """
-
     name: str = ""
-    uid: str = ""
     devices: tuple[ClaimedDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one container holds, of a DRA driver by one claim. since: "" for parts. device_ids: of whole devices."""
-
     namespace: str = ""
     pod: str = place("name")
     pod_uid: str = place("podUID")
@@ -156,7 +108,6 @@ class Allocation:
     since: str = ""
     parts: tuple[HeldParts, ...] = ()
     device_ids: tuple[str, ...] = place("deviceIDs", ())
-    omitted: int = place("deviceIDsOmitted", 0)
     releasing: bool = False
     not_injected: bool = False
     claim: Claim | None = None
@@ -164,8 +115,6 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A container that requested the resource and does not have it yet. not_injected: it runs all the same. final: it gets none."""
-
     namespace: str = ""
     pod: str = place("name")
     pod_uid: str = place("podUID")
@@ -179,24 +128,15 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """observed_generation: 0 in a condition of an agent."""
-
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
     since: str = place("lastTransitionTime")
-    observed_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """`health` is Unknown if the NodeDevice does not show it.
-
-    parts, of: how many parts of it the container holds, of how many; 0 without parts. claim, share_id: of DRA.
-    extended_resource: the name that the pod requested, if it did not name the claim itself. taints: as in the NodeDevice.
-    """
-
     id: str = ""
     health: str = ""
     numa_nodes: tuple[int, ...] = ()
@@ -204,14 +144,10 @@ class HeldDevice:
     of: int = 0
     claim: str = ""
     share_id: str = place("shareID")
-    extended_resource: str = ""
-    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HeldResource:
-    """What a container holds of one resource, sorted by device ID, claim and share. driver, pool: of DRA; "" for others."""
-
     name: str = place("resourceName")
     driver: str = ""
     pool: str = ""
@@ -220,20 +156,12 @@ class HeldResource:
 
 @dataclass(frozen=True, slots=True)
 class HoldingContainer:
-    """A container and its resources, sorted by name."""
-
     name: str = ""
     resources: tuple[HeldResource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
-    """total, endpoint, agent: None if no agent has written a status. parts: None if the devices have no parts.
-
-    driver, pool: of DRA, as in the ResourceSlices; "" for others. waiting_pods: of how many pods the list has containers,
-    or would have, were it longer.
-    """
-
     meta: Meta = place("metadata", Meta)
     node: str = place("spec.nodeName")
     resource: str = place("spec.resourceName")
@@ -253,17 +181,13 @@ class NodeDevice:
     devices: tuple[Device, ...] = place("status.devices", ())
     devices_omitted: int = place("status.devicesOmitted", 0)
     allocations: tuple[Allocation, ...] = place("status.allocations", ())
-    allocations_omitted: int = place("status.allocationsOmitted", 0)
     waiting: tuple[Waiting, ...] = place("status.waiting", ())
-    waiting_pods: int = place("status.waitingPods", 0)
     remembered_cordons: tuple[Cordon, ...] = place("status.rememberedCordons", ())
     conditions: Mapping[str, Condition] = place("status.conditions", dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PodDevice:
-    """resources, devices, health: one line each, for people."""
-
     meta: Meta = place("metadata", Meta)
     node: str = place("spec.nodeName")
     pod_uid: str = place("spec.podUID")

@@ -1,6 +1,6 @@
-"""The state of a device, in words and in one code: free, in use, unhealthy, cordoned. Pure."""
+"""Names the state of a device in words and in codes: free, in use, unhealthy, cordoned. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -9,7 +9,7 @@ from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, Allocation, Cordon, 
 from kubectl_nodedevice.styles import BAD, FAINT, GOOD, HELD, WARN
 from kubectl_nodedevice.text import age
 
-# codes, for programs: stable across releases; an API newer than this program may have others in `health`
+# Codes for programs: stable across releases. A newer API may have other values of `health`.
 BROKEN, MISSING, NO_PLUGIN, CORDONED, TAINTED = "Broken", "Missing", "NoPlugin", "Cordoned", "Tainted"
 RELEASING, HELD_BY_POD, FREE, PARTLY_FREE, UNKNOWN = "Releasing", "Held", "Free", "PartlyFree", "Unknown"
 _STYLES: Final = {
@@ -29,7 +29,7 @@ _LONGEST_REASON: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """codes: all that hold, the worst first. since: the time of the first; "" if unknown."""
+    """codes: all that apply, the worst first. since: the time of the first; "" if unknown."""
 
     codes: tuple[str, ...]
     text: str
@@ -42,9 +42,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A container that holds a device. parts: how many it holds, of a device with parts.
+    """A container that uses a device. parts: how many parts of the device it has.
 
-    is_admin: other containers may have the device at the same time.
+    is_admin: other containers may use the device at the same time.
     """
 
     allocation: Allocation
@@ -57,18 +57,17 @@ class Holder:
 
 
 def pod_name(namespace: str, name: str, uid: str = "") -> str:
-    """namespace/name; by its UID where the API has no name of it."""
+    """Return namespace/name; the UID if the API has no name."""
     return f"{namespace}/{name}" if name else f"pod {uid}"
 
 
 def holders_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
-    """The containers that use each device, by its ID."""
     everybody = {device_id: [each for each in of if not each.is_admin] for device_id, of in everybody_of(found).items()}
     return {device_id: of for device_id, of in everybody.items() if of}
 
 
 def everybody_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
-    """The same, with containers that have it for administration, such as a monitor of all devices."""
+    """Add containers that have a device for administration, such as a monitor of all devices."""
     holders: dict[str, list[Holder]] = {}
     for allocation in found.allocations:
         administered = _administered(allocation)
@@ -80,34 +79,33 @@ def everybody_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
 
 
 def _administered(allocation: Allocation) -> set[str]:
-    """Of several shares of a device one may be for use."""
+    """Return devices with shares for administration alone."""
     shares = allocation.claim.devices if allocation.claim else ()
     return {each.id for each in shares if each.admin_access} - {each.id for each in shares if not each.admin_access}
 
 
 def cordons_of(found: NodeDevice, device_id: str) -> list[Cordon]:
-    """Cordons in force for this device: by its own ID, or for all devices; also cordons that the agent remembers."""
-    if not found.honours_cordons:
-        return []
-    own = {each.id: each for each in (*found.remembered_cordons, *found.cordons)}
-    return [each for each in own.values() if each.id == device_id or each.id in ALL_DEVICES]
+    """Return the cordons in force: by its own ID or for all devices; the agent may remember some."""
+    return [each for each in _cordons(found) if each.id == device_id or each.id in ALL_DEVICES]
 
 
 def part_cordons(found: NodeDevice, device: Device) -> list[Cordon]:
-    """Cordons of single parts of the device."""
-    if device.parts is None or not found.honours_cordons:
-        return []
-    return [each for each in found.cordons if is_part(each.id, device.id)]
+    return [each for each in _cordons(found) if is_part(each.id, device.id)] if device.parts else []
+
+
+def _cordons(found: NodeDevice) -> Iterable[Cordon]:
+    cordons = {each.id: each for each in (*found.remembered_cordons, *found.cordons)}
+    return cordons.values() if found.honours_cordons else ()
 
 
 def is_part(device_id: str, parent: str) -> bool:
-    """Whether the ID is that of a part of the device. Source: nodedevice_api.parts."""
+    """Whether the ID names a part of the device. Source: nodedevice_api.parts."""
     rest = device_id.removeprefix(parent)
     return rest != device_id and any(rest.startswith(each) and rest[len(each) :].isdecimal() for each in ("::", "-"))
 
 
 def state_of(found: NodeDevice, device: Device, holders: Sequence[Holder], now: datetime) -> State:
-    """The states of the device, the worst first: it may be unhealthy, cordoned and in use at once."""
+    """Return all states of the device, the worst first: it can be unhealthy, cordoned and in use at once."""
     pieces = list(_pieces(found, device, holders, now))
     codes = tuple(code for code, _, _ in pieces)
     text = "; ".join(words for _, words, _ in pieces)
@@ -117,7 +115,7 @@ def state_of(found: NodeDevice, device: Device, holders: Sequence[Holder], now: 
 def _pieces(
     found: NodeDevice, device: Device, holders: Sequence[Holder], now: datetime
 ) -> Iterator[tuple[str, str, str]]:
-    """Code, words and since."""
+    """Yield code, words and since."""
     bad = _broken(found, device, now)
     if bad:
         yield bad
@@ -159,12 +157,11 @@ def _use(
 
 
 def cordon_words(cordon: Cordon) -> str:
-    """` by alice: ecc`, as far as known."""
+    """Return words such as ` by alice: ecc`; "" if nothing is known."""
     return (f" by {cordon.by}" if cordon.by else "") + (f": {cordon.reason}" if cordon.reason else "")
 
 
 def short_reason(device: Device) -> str:
-    """The reason why it is unhealthy, in a few words."""
     words = device.message.split("; ")[0].split(". ")[0].rstrip(".") or device.reason
     return words if len(words) <= _LONGEST_REASON else device.reason or f"{words[:_LONGEST_REASON]}…"
 
@@ -175,7 +172,7 @@ def _timed(word: str, since: str, now: datetime, reason: str) -> str:
 
 
 def held_words(holders: Sequence[Holder]) -> str:
-    """Pods with their number of parts; - for none."""
+    """Return the pods with their number of parts; "-" if no pod uses it."""
     found: dict[str, int] = {}
     for each in holders:
         name = f"{each.pod} (admin access)" if each.is_admin else each.pod

@@ -1,9 +1,9 @@
-"""What can go wrong for a person at a terminal: a sentence, and what to do about it.
+"""Errors for people at a terminal: a sentence and its remedy.
 
 CliError ─┬─ UsageProblem       the command line is wrong
-          └─ LoginProblem       no usable kubeconfig, certificate or token, or one that the API server rejects
+          └─ LoginProblem       no usable kubeconfig, certificate or token, or the API server rejects it
 
-Requests end with an ApiError of the client core, whose sentences are in `sentences`.
+A failed request is an ApiError of the client core; `api_error_messages` words it.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ INTERRUPTED: Final = 130
 
 
 class CliError(Exception):
-    """A sentence without a full stop, and the remedy; no secrets in them. code: one word for machines, stable across releases."""
+    """A sentence without a full stop, and the remedy, both without secrets. code: one word for programs, stable across releases."""
 
     code = "Failed"
 

@@ -1,4 +1,4 @@
-"""Connection settings of the command line. The rules of `nodedevice_kube.kubeconfig` and of kubectl apply."""
+"""Loads connection settings by the rules of `nodedevice_kube.kubeconfig`, which are kubectl's."""
 
 import os
 from collections.abc import Mapping
@@ -10,6 +10,6 @@ from kubectl_nodedevice.errors import as_login_problem
 
 
 def load(file: str, context: str, environment: Mapping[str, str] = os.environ) -> Settings:
-    """file, context: as the flags give them; "" for none. Raises LoginProblem."""
+    """file, context: values of the flags, or "". Raises LoginProblem."""
     with as_login_problem():
         return kubeconfig.load(file, context, environment)

@@ -1,7 +1,7 @@
 """Writes all output: tables, lines, JSON and YAML on standard output; errors and progress on standard error.
 
-Text has its secrets masked (`shown`). Text to be copied, a command or a block such as YAML, is never wrapped, cut or masked.
-Colours and wrapping are for terminals alone; a pipe gets plain columns of any width.
+Secrets in text are masked (`shown`). Text to be copied, a command or a block, is never wrapped, cut or masked. Only a terminal
+gets colours and wrapped lines; a pipe gets plain columns of any width.
 """
 
 import itertools
@@ -24,21 +24,20 @@ from kubectl_nodedevice.styles import BOLD, FAINT
 from kubectl_nodedevice.text import folded, plain, width
 
 API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
-# more rows than fit a few screens are not wrapped, which would take longer than reading them
+# Larger tables are not wrapped: people do not read them, and wrapping is slow.
 _MOST_WRAPPED: Final = 300
-# characters of a word that a column keeps whole, such as a resource's name; a longer one is broken where the terminal has no room
+# Characters of a word that a column keeps whole. The terminal breaks longer words if it has no room.
 _LEAST: Final = 24
-# before the second and further lines of a row that is shown as words
+# indent of the second and further lines of a row that is printed as words
 _HANGING: Final = "    "
-# that are not made again
+# cells that are cached
 _CELLS: Final = 1024
-# widths of a line, the longer one first
+# first words of a command, the longer one first
 _PROGRAMS: Final = ("kubectl nodedevice", "kubectl")
-# a faster step shows nothing
+# no progress is shown of shorter work
 _PATIENCE_SECONDS: Final = 1.0
 
 
-# a sentence and its remedy
 Failure = CliError | ApiError
 
 
@@ -48,13 +47,13 @@ class Cell:
     style: str = ""
 
 
-# texts, or cells with a style; one for each column
+# one cell for each column
 Row = Sequence[str | Cell]
 
 
 @dataclass
 class Table:
-    """numbers: the columns of numbers, which are aligned at their right."""
+    """numbers: columns that are aligned at their right."""
 
     columns: Sequence[str]
     rows: list[Row] = field(default_factory=list)
@@ -66,10 +65,7 @@ class Table:
 
 @dataclass
 class Screen:
-    """form: "", wide, json or yaml. out, err: where to; None for the process's own.
-
-    flags: that name the cluster and the person on this command line, so that each command is for the same.
-    """
+    """form: "", wide, json or yaml. flags: name cluster and person, and are added to each printed command."""
 
     form: str = ""
     out: TextIO = field(default_factory=lambda: sys.stdout)
@@ -91,36 +87,35 @@ class Screen:
         return self.out.isatty()
 
     def line(self, text: str = "", style: str = "") -> None:
-        """One line, wrapped where the terminal is narrower."""
+        """Print one line; a narrow terminal wraps it."""
         text = shown(text)
         for each in folded(text, self._columns()) if self.is_terminal else [text]:
             self._print(each, style)
 
     def command(self, command: Typed, indent: int = 3) -> None:
-        """A line to type, below the text that it belongs to."""
+        """Print a command to copy, below the text that it belongs to."""
         self._print(f"{' ' * indent}{self.typed(command)}", FAINT)
 
     def typed(self, command: Typed) -> Typed:
-        """The command for the same cluster, as the same person."""
+        """Return the command for the same cluster and person."""
         if not self.flags:
             return command
-        # kubectl passes what stands before the name of a plugin to none
+        # kubectl drops flags that stand before the name of a plugin.
         program = next((each for each in _PROGRAMS if command.startswith(f"{each} ")), "")
         return Typed(f"{program} {self.flags}{command.removeprefix(program)}") if program else command
 
     def block(self, text: str) -> None:
-        """Lines to be copied, such as YAML or a script: their spaces and tabs count."""
+        """Print lines to copy, such as YAML or a script; spaces and tabs stay."""
         for each in text.splitlines():
             print("\t".join(map(plain, each.split("\t"))), file=self.out)
 
     def table(self, table: Table) -> None:
-        """Columns under their names; nothing without rows."""
         if not table.rows:
             return
         if self.is_terminal and len(table.rows) <= _MOST_WRAPPED:
             self._rich_table(table, [[_cell(each) for each in row] for row in table.rows])
             return
-        # most cells occur in many rows; the masked text is not kept, as rows may be very many
+        # Most cells occur in many rows. The masked text is not kept, as there can be very many rows.
         text_of = lru_cache(_CELLS)(lambda given: _cell(given).text)
         widths = [width(name) for name in table.columns]
         for row in table.rows:
@@ -128,11 +123,11 @@ class Screen:
         shapes = [(size, name in table.numbers) for size, name in zip(widths, table.columns, strict=True)]
         for row in (table.columns, *table.rows):
             texts = [text_of(each) for each in row]
-            # the last column may be of any width
+            # The last column may have any width.
             print("  ".join(map(_padded, texts, shapes)).rstrip(), file=self.out)
 
     def data(self, kind: str, content: Mapping[str, Any]) -> None:
-        """An object for programs, as JSON or YAML. Items of an iterator are written when all have come."""
+        """Print an object as JSON or YAML. Items of an iterator are written when all have arrived."""
         whole = self._for_machines({"apiVersion": API_VERSION, "kind": kind, **content})
         if self.form == "yaml":
             import yaml
@@ -140,14 +135,14 @@ class Screen:
             yaml.safe_dump(whole, self.out, sort_keys=False, width=120)
             return
         packed = _Packed()
-        # in printable ASCII alone
+        # as printable ASCII
         json.dump(whole, packed, indent=2)
         for text in packed.texts():
             self.out.write(text)
         print(file=self.out)
 
     def _for_machines(self, value: Any, key: str = "") -> Any:
-        """Words without secrets. Names stay unchanged."""
+        """Mask secrets in words. Names stay unchanged."""
         if isinstance(value, Mapping):
             return {name: self._for_machines(each, name) for name, each in value.items()}
         if isinstance(value, Iterator):
@@ -163,18 +158,17 @@ class Screen:
         return self.typed(Typed(value)) if key == "command" else masked(value)
 
     def note(self, text: str, end: str = "\n") -> None:
-        """One line for people in addition to the result: on standard error."""
+        """Print one line for people on standard error, in addition to the result."""
         self.end_progress()
         print(shown(text), end=end, file=self.err, flush=True)
 
     def fail(self, error: Failure) -> None:
-        """The sentence, and the remedy."""
         self.end_progress()
         remedy = f"; {error.remedy}" if error.remedy else ""
         print(shown(f"error: {error.problem}{remedy}"), file=self.err)
 
     def progress(self, text: str) -> None:
-        """The current step, on a line that changes; after the first second, and only on a terminal."""
+        """Show the current step after the first second, and only on a terminal."""
         now = time.monotonic()
         self._progress_since = self._progress_since or now
         if now - self._progress_since < _PATIENCE_SECONDS or not self.err.isatty():
@@ -195,12 +189,14 @@ class Screen:
     def _console(self) -> Any:
         from rich.console import Console
 
+        # None lets the library decide by NO_COLOR, TERM and the terminal
+        no_color = True if os.environ.get("NO_COLOR") else None
         return Console(
-            file=self.out, width=self._columns(), highlight=False, markup=False, emoji=False, no_color=_has_no_color()
+            file=self.out, width=self._columns(), highlight=False, markup=False, emoji=False, no_color=no_color
         )
 
     def _print(self, text: str, style: str) -> None:
-        """One line, unchanged and of any length."""
+        """Print one line unchanged, of any length."""
         if self.is_terminal and style:
             self._console().print(text, style=style, soft_wrap=True)
         else:
@@ -221,7 +217,7 @@ class Screen:
         fits = sum(widths) + 2 * gaps <= self._columns()
         table = RichTable(box=None, pad_edge=False, padding=(0, 2 if fits else 1, 0, 0), header_style=BOLD)
         for name, size in zip(columns, least, strict=True):
-            # narrow columns are not broken for the sake of wide ones
+            # narrow columns are not broken in favour of wide ones
             table.add_column(
                 name, overflow="fold", min_width=size, justify="right" if name in given.numbers else "left"
             )
@@ -230,9 +226,9 @@ class Screen:
         self._console().print(table)
 
     def _record(self, columns: Sequence[str], row: list[Cell]) -> None:
-        """Print one row as words, for a terminal too narrow for columns: the first cell, then each name with its cell.
+        """Print one row as words if columns do not fit: the first cell, then each column's name with its cell.
 
-        Further lines are indented. A name stays on one line with the first word of its cell, and a word is never broken.
+        A name stays on one line with the first word of its cell, and no word is broken.
         """
         from rich.text import Text
 
@@ -253,7 +249,7 @@ class Screen:
 
 
 class _Lazy(list[Any]):
-    """Items that come while they are written, as JSON is of lists alone."""
+    """Items that arrive while they are written: json.dump takes only lists."""
 
     def __init__(self, items: Iterator[Any]) -> None:
         first = next(items, self)
@@ -265,7 +261,7 @@ class _Lazy(list[Any]):
 
 
 class _Packed:
-    """Text that is kept until it is whole, so that an error leaves nothing half written: a tenth of its size."""
+    """Collects compressed text, so that an error leaves no half of it on standard output."""
 
     def __init__(self) -> None:
         self._packing = zlib.compressobj(1)
@@ -276,19 +272,18 @@ class _Packed:
             self._packed.append(packed)
 
     def texts(self) -> Iterator[str]:
-        """All that was written, in ASCII, in pieces."""
         unpacking = zlib.decompressobj()
         for each in (*self._packed, self._packing.flush()):
             yield unpacking.decompress(each).decode()
 
 
 def shown(text: str) -> str:
-    """Words for people: without secrets, and without what a terminal obeys."""
+    """Mask secrets, and remove characters that control a terminal."""
     return plain(masked(text))
 
 
 def _widths(rows: Sequence[Sequence[Cell]], *, of_words: bool = False) -> list[int]:
-    """For each column, the width of its widest cell, or of the widest word in its cells."""
+    """Return the width of each column's widest cell, or of its widest word."""
 
     def wide(text: str) -> int:
         return max(map(width, text.split(" "))) if of_words else width(text)
@@ -297,7 +292,7 @@ def _widths(rows: Sequence[Sequence[Cell]], *, of_words: bool = False) -> list[i
 
 
 def _padded(text: str, shape: tuple[int, bool]) -> str:
-    """shape: the width of the column, and whether it has numbers."""
+    """shape: the column's width, and whether it has numbers."""
     size, is_number = shape
     spaces = " " * (size - width(text))
     return spaces + text if is_number else text + spaces
@@ -306,8 +301,3 @@ def _padded(text: str, shape: tuple[int, bool]) -> str:
 def _cell(given: str | Cell) -> Cell:
     found = given if isinstance(given, Cell) else Cell(given)
     return Cell(shown(found.text), found.style)
-
-
-def _has_no_color() -> bool | None:
-    """None lets the library decide, which asks NO_COLOR, TERM and the terminal."""
-    return True if os.environ.get("NO_COLOR") else None

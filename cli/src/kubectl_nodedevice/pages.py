@@ -1,7 +1,7 @@
 """Reads one page of a list object by object as its text arrives, and cuts large objects. Pure.
 
-Tenants write up to 1.5 MB into an object, and an agent into its NodeDevices. Only one object is in memory whole, besides
-the values built from the others. A limited number of large objects is kept whole; the others lose their long fields.
+Tenants write up to 1.5 MB into an object, and an agent into its NodeDevices. Only one object at a time is decoded. A limited number
+of large objects is kept whole; the others lose their long fields.
 """
 
 import json
@@ -10,31 +10,30 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 from nodedevice_kube.decoding import Undecodable, decode_json
+from nodedevice_kube.fields import Json, map_of
 from nodedevice_kube.list_items import Item, ListItems, identity
 
-from kubectl_nodedevice.fields import Json, map_of
-
 T = TypeVar("T")
-# The API server stores 1.5 MB of one; as JSON, with a character escaped in six bytes, that is nine times as much.
+# The API server stores up to 1.5 MB, which JSON escapes can make nine times as large.
 MOST_OBJECT_BYTES: Final = 16 << 20
-# the largest list of devices that is usual has a tenth of it
+# ten times the largest usual list of devices
 LARGE_BYTES: Final = 64 << 10
-# of the large objects of a list that are kept whole
+# large objects of one list that are kept whole
 MOST_LARGE_BYTES: Final = 12 << 20
-# of a field of the others
+# the longest field of other large objects
 _MOST_FIELD_BYTES: Final = 4 << 10
 
 
 @dataclass
 class Bounds:
-    """Bounds of one list. cut: how many objects lost long fields. unread: unreadable objects, and why. large_bytes: so far."""
+    """Bounds of one list. cut: how many objects lost long fields. unread: unreadable objects, and why."""
 
     cut: int = 0
     unread: tuple[str, ...] = ()
     large_bytes: int = 0
 
     def kept(self, obj: Json, size: int) -> Json:
-        """The object, or the part of it that is kept. size: of its text, in bytes."""
+        """Return the object, or a cut copy. size: bytes of its text."""
         if size <= LARGE_BYTES:
             return obj
         self.large_bytes += size
@@ -45,7 +44,7 @@ class Bounds:
 
 
 def short(obj: Json) -> Json:
-    """Without the fields of its metadata, spec and status that are long. A NodeDevice's devices count as left out."""
+    """Remove long fields of metadata, spec and status. A NodeDevice's devices then count as omitted."""
     found = {key: _short_fields(part) for key, part in obj.items()}
     if "devices" in map_of(obj, "status") and "devices" not in map_of(found, "status"):
         found["status"]["devicesOmitted"] = found["status"].get("total")
@@ -62,14 +61,14 @@ def _is_short(value: Any) -> bool:
     try:
         return len(json.dumps(value)) <= _MOST_FIELD_BYTES
     except RecursionError:
-        # It was decoded at a lower depth of the stack.
+        # It was decoded with a smaller stack.
         return False
 
 
 class Page(Generic[T]):
-    """Takes the text of one page in pieces. make: builds a value from an object. array: the name of the array of objects.
+    """Takes the text of one page in pieces. make: builds a value from an object. array: the key of the array of objects.
 
-    bounds: of the list, with this page. found: the values, in order. count, octets: of the objects so far, and of their text.
+    bounds: of the list, with this page. found: the values, in order. count, octets: of the objects so far.
     """
 
     def __init__(self, make: Callable[[Json], T], bounds: Bounds, array: str = "items") -> None:
@@ -80,7 +79,7 @@ class Page(Generic[T]):
         self._items = ListItems(MOST_OBJECT_BYTES, array)
 
     def take(self, text: bytes) -> None:
-        """Take the next piece. Raises Undecodable unless the text is a list."""
+        """Raises Undecodable unless the text is a list."""
         self.octets += len(text)
         for item in self._items.feed(text):
             self.count += 1
@@ -100,12 +99,12 @@ class Page(Generic[T]):
             self.found.append(self._make(self.bounds.kept(obj, item.size)))
 
     def envelope(self) -> Json:
-        """The list without its objects, once all of its text was taken. Raises Undecodable."""
+        """Return the list without its objects, after all of its text. Raises Undecodable."""
         found = decode_json(self._items.envelope())
         if not isinstance(found, dict):
-            raise Undecodable("it is no object")
+            raise Undecodable("it is not an object")
         return found
 
     def limit(self, page_bytes: int) -> int:
-        """How many such objects have about so many bytes, and at least one."""
+        """Return how many such objects have about so many bytes, at least one."""
         return max(self.count * page_bytes // max(self.octets, 1), 1)

@@ -1,4 +1,4 @@
-"""The command line: flags, and the commands by name, each imported when it is used."""
+"""The command line. A command is imported when it is used."""
 
 import contextlib
 import importlib
@@ -18,7 +18,7 @@ from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.session import current, shared_options
 
 NAME: Final = "kubectl nodedevice"
-# where each command is; its help is read from there
+# the place of each command
 COMMANDS: Final[Mapping[str, str]] = {
     "devices": "kubectl_nodedevice.commands.devices:devices",
     "holders": "kubectl_nodedevice.commands.holders:holders",
@@ -31,15 +31,13 @@ COMMANDS: Final[Mapping[str, str]] = {
     "completion": "kubectl_nodedevice.commands.completion:completion",
     "__complete": "kubectl_nodedevice.commands.completion:complete",
 }
-# with which a shell requests completions
+# the variable of a shell that requests completions
 COMPLETION: Final = "_KUBECTL_NODEDEVICE_COMPLETE"
-# of a process that a closed pipe ends, as shells show it
+# exit status of a process that a closed pipe ends, as in shells
 _CLOSED_PIPE: Final = 141
 
 
 class _Commands(click.Group):
-    """Imports the command that is used, and no other."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -48,9 +46,19 @@ class _Commands(click.Group):
         if place is None:
             return None
         module, name = place.split(":")
-        found: Any = getattr(importlib.import_module(module), name)
-        assert isinstance(found, click.Command)
-        return found
+        command: Any = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raises NoSuchCommand with near names of COMMANDS: click itself suggests only imported commands."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as exc:
+            names = [name for name in COMMANDS if not name.startswith("_")]
+            raise click.exceptions.NoSuchCommand(exc.command_name, possibilities=names, ctx=ctx) from None
 
 
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -73,7 +81,6 @@ root.params += shared_options()
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; return the exit status."""
     _make_streams_safe()
     sys.excepthook = _report_bug
     try:
@@ -83,7 +90,7 @@ def run(arguments: list[str]) -> int:
         _forget_output()
         return _CLOSED_PIPE
     except OSError as exc:
-        # a full disk behind standard output, mostly; what failed elsewhere has had its own sentence
+        # Usually a full disk. Other failures have been reported before.
         _forget_output()
         Screen().fail(CliError(f"the output cannot be written: {exc.strerror or exc}", "make room for it"))
         return FAILED
@@ -91,7 +98,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _make_streams_safe() -> None:
-    """Replace characters that the terminal lacks; a closed stream takes everything."""
+    """Replace characters that the terminal lacks. Replace closed streams."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -101,7 +108,7 @@ def _make_streams_safe() -> None:
 
 
 def _report_bug(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
-    """As Python does, without secrets and what a terminal obeys."""
+    """Print a traceback without secrets and control characters."""
     import traceback
 
     for line in "".join(traceback.format_exception(kind, exc, trace)).splitlines():
@@ -109,7 +116,7 @@ def _report_bug(kind: type[BaseException], exc: BaseException, trace: TracebackT
 
 
 def _forget_output() -> None:
-    """Drop the buffer: its reader is gone, and Python would report that at its end."""
+    """Drop the buffer: its reader is gone, and Python would report that at the end."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -121,7 +128,7 @@ def _run(arguments: list[str]) -> int:
 
         return asked_by_shell(root, os.environ[COMPLETION])
     try:
-        # not by main(), which has its own end for a closed pipe
+        # main() handles a closed pipe in its own way
         with root.make_context(NAME, arguments) as context:
             result = root.invoke(context)
     except (CliError, ApiError) as exc:

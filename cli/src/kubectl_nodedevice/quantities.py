@@ -9,12 +9,12 @@ from nodedevice_kube.planner import Need
 
 from kubectl_nodedevice.cluster import Pod
 
-# every class of DRA has an extended resource of its own, see extendedresourcecache.go of the scheduler
+# Each DeviceClass has such an extended resource. Source: kube-scheduler, extendedresourcecache.go
 IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 # The greatest Quantity by definition; a greater number counts as this one.
 _MOST: Final = 2**63 - 1
 _MOST_CHARACTERS: Final = 10_000
-# fewer than the greatest Quantity has
+# fewer digits than the greatest Quantity
 _FEW_DIGITS: Final = 18
 _FORM: Final = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))")
 _SCALE: Final = {
@@ -23,13 +23,13 @@ _SCALE: Final = {
     **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
     **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
 }
-# anybody may write any exponent: too great a number becomes infinite, and raises nothing
+# Anyone can write any exponent: a number that is too great becomes infinite, without an error.
 _CONTEXT: Final = Context(prec=28, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 _GREATEST_EXPONENT: Final = Decimal(10**8)
 
 
 def count(quantity: str) -> int | None:
-    """A whole number of devices, between -(2^63 - 1) and 2^63 - 1; None for any other text ("1500m", "one").
+    """Return a whole number of devices within ±(2^63 - 1); None for any other text ("1500m", "one").
 
     Reads every form that the API server stores: 1e3, +3, 003, 1Ki. Source: k8s.io/apimachinery pkg/api/resource, Quantity.
     """
@@ -40,7 +40,7 @@ def count(quantity: str) -> int | None:
 
 
 def amount(quantity: str) -> Decimal | None:
-    """The same for a number that need not be whole, such as cpu: "1500m" is 1.5. None if invalid."""
+    """Return any quantity, such as 1.5 for "1500m" of cpu; None if it is invalid."""
     match = _FORM.fullmatch(quantity.strip()) if len(quantity) <= _MOST_CHARACTERS else None
     suffix = (match[3] or "") if match else ""
     if match is None or suffix not in _SCALE:
@@ -55,16 +55,16 @@ def amount(quantity: str) -> Decimal | None:
 
 
 def is_extended(name: str) -> bool:
-    """Whether it is an extended resource. Source: Kubernetes, IsExtendedResourceName and IsDRAExtendedResourceName."""
+    """Source: Kubernetes, IsExtendedResourceName and IsDRAExtendedResourceName."""
     if name.startswith(IMPLICIT_CLASS):
         return True
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 def requests(pod: Pod) -> Mapping[str, int]:
-    """The units of each extended resource that the pod needs at one time.
+    """Return how many units of each extended resource the pod needs at one time.
 
-    Init containers run one after the other, before the others; sidecars count together with all containers that start after them.
+    Init containers run before the others, one after the other. Sidecars count together with all later containers.
     Source: Kubernetes, k8s.io/component-helpers/resource, PodRequests.
     """
     names = {name for each in pod.containers for name in each.requests if is_extended(name)}
@@ -72,13 +72,12 @@ def requests(pod: Pod) -> Mapping[str, int]:
 
 
 def needs_of(pod: Pod, resource: str) -> tuple[Need, ...]:
-    """How many of an extended resource each container requests."""
     found = ((count(each.requests.get(resource, "")) or 0, each) for each in pod.containers)
     return tuple(Need(n, each.is_init and not each.is_sidecar, each.name) for n, each in found if n > 0)
 
 
 def exceeding(pod: Pod, allocatable: Mapping[str, str]) -> list[str]:
-    """Resources other than devices, such as cpu, of which the pod requests more than `allocatable` lists."""
+    """Return resources other than devices, such as cpu, that the pod requests in excess of `allocatable`."""
     names = sorted({name for each in pod.containers for name in each.requests if not is_extended(name)})
     known = [(name, amount(allocatable[name])) for name in names if name in allocatable]
     return [name for name, most in known if most is not None and _needed(pod, name, amount) > most]

@@ -1,7 +1,7 @@
-"""Reads API objects into records: dataclasses whose fields name their place in the JSON. Pure.
+"""Decodes API objects into records: dataclasses whose fields name their place in the JSON. Pure.
 
-Reading never fails. A field that is absent, or of another type than its record has, gets its default, and unknown fields are
-skipped: so objects of an older and of a newer CRD are read as well.
+Never fails. A field that is absent, or of another type, has its default, and unknown fields are skipped. So objects of older and
+newer CRDs can be read.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,22 +10,22 @@ from sys import intern
 from types import UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin
 
-from kubectl_nodedevice.fields import Json, is_set, list_of, text_of, texts_of
+from nodedevice_kube.fields import Json, is_set, list_of, text_of, texts_of
 
 T = TypeVar("T")
 _Make = Callable[[Any], Any]
-# one field: its name, its place, and its constructor
+# one field: its name, its path, and its constructor
 _Plan = tuple[tuple[str, tuple[str, ...], _Make], ...]
 _plans: dict[Any, _Plan] = {}
-# in place of a value of another type than the field's
+# marks a value of another type than the field's
 _OTHER: Final = object()
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def place(path: str = "", default: Any = "", *, by: _Make | None = None) -> Any:
-    """A field that its name does not find. path: keys, joined by dots. default: a value, or the type that makes it.
+    """Place a field explicitly. path: keys, joined by dots. default: a value, or the type that makes it.
 
-    by: what makes the field of the value there; without a path, of the whole object.
+    by: makes the field from the value at the path; without a path, from the whole object.
     """
     metadata = {"path": tuple(path.split(".")) if path else (), "by": by}
     factory = nothing if default is dict else default if isinstance(default, type) else None
@@ -33,12 +33,11 @@ def place(path: str = "", default: Any = "", *, by: _Make | None = None) -> Any:
 
 
 def nothing() -> Mapping[str, Any]:
-    """An empty object, which is the same for all records."""
     return _NOTHING
 
 
 def record_of(form: type[T], obj: Any) -> T:
-    """The record of that form. A field without `place` is found by its name in camelCase."""
+    """Decode a record of that form. A field without `place` is found by its name in camelCase."""
     found: dict[str, Any] = {}
     for name, path, make in _plans.get(form) or _plans.setdefault(form, _plan(form)):
         value = obj
@@ -57,23 +56,23 @@ def _plan(form: Any) -> _Plan:
 
 
 def camel(name: str) -> str:
-    """Such as lastUpdate for last_update."""
+    """Return lastUpdate for last_update."""
     first, *rest = name.split("_")
     return first + "".join(map(str.capitalize, rest))
 
 
 def _maker(kind: Any) -> _Make:
-    """What makes a value of that type, or _OTHER."""
+    """Return a function that makes a value of that type, or _OTHER."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is UnionType:
         one = _maker(arguments[0])
-        # an empty object says nothing
+        # an empty object has no information
         return lambda value: _OTHER if value == {} else one(value)
     if origin is tuple:
         item = _maker(arguments[0])
         return lambda value: _items(item, value) if isinstance(value, list) else _OTHER
     if kind is str:
-        # most are the same in many objects
+        # many objects share most texts
         return lambda value: intern(value) if type(value) is str else _OTHER
     if is_dataclass(kind):
         form: Any = kind
@@ -87,12 +86,11 @@ def _maker(kind: Any) -> _Make:
 
 
 def _items(make: _Make, value: list[Any]) -> tuple[Any, ...]:
-    """Without items of another type."""
     return tuple(made for each in value if (made := make(each)) is not _OTHER)
 
 
 def _exactly(kind: type) -> _Make:
-    """True does not count as a number."""
+    """A bool is not a number here."""
     return lambda value: value if type(value) is kind else _OTHER
 
 
@@ -103,7 +101,7 @@ def _owner(metadata: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """deleted: when its deletion was requested; "" for none. owner: kind/name of its controller."""
+    """deleted: when its deletion was requested. owner: kind/name of its controller."""
 
     name: str = ""
     namespace: str = ""

@@ -1,20 +1,17 @@
-"""Finds the release's namespaces: of its programs, and of the agents' Leases.
+"""Finds the namespaces of the release: of its programs, and of the agents' Leases.
 
-The agents' ClusterRoleBinding counts first: only an administrator can write it. A tenant could label a DaemonSet as ours, so
-DaemonSets count only without such a binding; the chart's own names are the default.
+The agents' ClusterRoleBinding counts first, as only an administrator can write it. A tenant can label a DaemonSet as ours, so
+DaemonSets count only without such a binding. The default is the chart's.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Iterator
+from typing import Final
 
-from nodedevice_kube.api_errors import Forbidden, NotFound
+from nodedevice_kube.fields import list_of, map_of, text_of
 
-from kubectl_nodedevice.api import APPS, Api, path_of
-from kubectl_nodedevice.cluster import Json, Release
-from kubectl_nodedevice.fields import list_of, map_of, text_of
-from kubectl_nodedevice.reading import AGENTS_NAMESPACE, SYSTEM_NAMESPACE
+from kubectl_nodedevice.api import APPS, Api, if_readable, path_of
+from kubectl_nodedevice.cluster import AGENTS_NAMESPACE, SYSTEM_NAMESPACE, Json, Release
 
-T = TypeVar("T")
 ACCOUNT: Final = "nodedevice-agent"
 AGENTS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component=agent"
 _BINDINGS: Final = "rbac.authorization.k8s.io/v1"
@@ -23,27 +20,22 @@ _VARIABLE: Final = "NODEDEVICE_LEASES_NAMESPACE"
 
 
 def find(api: Api) -> Release:
-    """The release of this cluster; with the chart's own names where the reader may not see it. Raises ApiError."""
-    binding = _answered(lambda: api.get("clusterrolebindings", path_of(_BINDINGS, "clusterrolebindings", ACCOUNT)))
-    found = of_binding(binding) if binding else None
-    if found is None:
-        sets: list[Json] | None = _answered(
-            lambda: list(api.objects("daemonsets", path_of(APPS, "daemonsets"), {"labelSelector": AGENTS}))
-        )
-        found = of_daemon_sets(sets or [])
-    return found or Release()
+    """Return the chart's default namespaces if the reader may not see the release. Raises ApiError."""
+    if release := bound(api):
+        return release
+    query = {"labelSelector": AGENTS}
+    objects: Iterator[Json] = api.objects("daemonsets", path_of(APPS, "daemonsets"), query)
+    sets = if_readable(lambda: list(objects))
+    return of_daemon_sets(sets or []) or Release()
 
 
-def _answered(read: Callable[[], T]) -> T | None:
-    """The result of `read`; None if the object does not exist, or the person may not read it. Raises ApiError."""
-    try:
-        return read()
-    except (Forbidden, NotFound):
-        return None
+def bound(api: Api) -> Release | None:
+    """Return the release by its ClusterRoleBinding; None if that is unreadable. Raises ApiError."""
+    path = path_of(_BINDINGS, "clusterrolebindings", ACCOUNT)
+    return of_binding(if_readable(lambda: api.get("clusterrolebindings", path)) or {})
 
 
 def of_binding(binding: Json) -> Release | None:
-    """The namespace of the binding's service account."""
     subjects = [each for each in list_of(binding, "subjects") if text_of(each, "name") == ACCOUNT]
     namespace = text_of(subjects[0], "namespace") if subjects else ""
     leases = text_of(binding, "metadata", "annotations", _LEASES)
@@ -51,7 +43,7 @@ def of_binding(binding: Json) -> Release | None:
 
 
 def of_daemon_sets(sets: list[Json]) -> Release | None:
-    """By agents of that account; of several namespaces none is chosen, unless one is the chart's own."""
+    """Read DaemonSets with the agents' account. Of several namespaces only the chart's default is certain."""
     found = dict(_of_daemon_set(each) for each in sets if _account(each) == ACCOUNT)
     if SYSTEM_NAMESPACE in found:
         return found[SYSTEM_NAMESPACE]

@@ -1,4 +1,4 @@
-"""What a field of a schema is, and means. Pure."""
+"""Describes fields of a schema. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ Schema = Mapping[str, Any]
 
 
 def at(schema: Schema, words: Sequence[str]) -> Schema | None:
-    """The schema of a field, through lists, with or without an index; None if unknown."""
+    """Return the schema of a field, through lists with or without an index; None if it is unknown."""
     for word in words:
         schema = inner(schema)
         found = schema.get("properties", {}).get(re.sub(r"\[\d*\]$", "", word))
@@ -21,9 +21,9 @@ def at(schema: Schema, words: Sequence[str]) -> Schema | None:
 
 
 def stored(value: Any, schema: Schema) -> Any:
-    """The same without fields that are null, as an API server takes it.
+    """Remove null fields, as an API server does.
 
-    Keys of maps stay: without its only label, a selector is of all nodes.
+    Keys of maps stay: a selector without its only label would select all nodes.
     """
     if isinstance(value, list):
         return [stored(each, schema.get("items", {})) for each in value]
@@ -36,14 +36,14 @@ def stored(value: Any, schema: Schema) -> Any:
 
 
 def inner(schema: Schema) -> Schema:
-    """The schema of a list's entries; any other schema itself."""
+    """Return the schema of a list's entries; any other schema itself."""
     while schema.get("type") == "array":
         schema = schema.get("items", {})
     return schema
 
 
 def type_of(schema: Schema) -> str:
-    """Such as `list of objects`, `text, one of a, b`, `whole number, 0, to 100`."""
+    """Return words such as `list of objects`, `text, one of a, b`, `whole number, 0, to 100`."""
     kind: str = schema.get("type", "anything")
     if kind == "array":
         return f"list of {type_of(schema.get('items', {}))}"

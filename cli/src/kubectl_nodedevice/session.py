@@ -1,4 +1,4 @@
-"""What each command has: the flags that it shares with kubectl, the API server they name, and the screen."""
+"""The state of one command line: kubectl's flags, the API server that they name, and the screen."""
 
 import re
 from collections.abc import Callable
@@ -19,17 +19,15 @@ from kubectl_nodedevice.shell import typed
 _KEY: Final = "kubectl_nodedevice.flags"
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-# for one request; kubectl has none, and waits for a server that is gone
+# of one request; kubectl has no limit, and waits for a server that is gone
 _TIMEOUT: Final = 30.0
-# in the operator's pod
+# the account of the operator's pod, and the commands that run there
 _OPERATORS_ACCOUNT: Final = "nodedevice-operator"
 _OF_OPERATORS_POD: Final = frozenset({"check", "devices", "holders"})
 
 
 @dataclass
 class Flags:
-    """As on the command line, before or after the command's name."""
-
     context: str = ""
     kubeconfig: str = ""
     as_user: str = ""
@@ -43,7 +41,7 @@ class Flags:
 
 @dataclass
 class Session:
-    """The state of one command line. command: "" for the first screen."""
+    """command: "" for the overview."""
 
     flags: Flags = field(default_factory=Flags)
     command: str = ""
@@ -54,7 +52,7 @@ class Session:
 
     @cached_property
     def login(self) -> Settings:
-        """Raises LoginProblem."""
+        """Raises LoginProblem, UsageProblem."""
         login = self._settings()
         if login.account == _OPERATORS_ACCOUNT and self.command not in _OF_OPERATORS_POD:
             problem = "this is the operator's account, which may do no more than check, devices and holders"
@@ -66,7 +64,7 @@ class Session:
         settings = kubeconfig.load(flags.kubeconfig, flags.context)
         if not (flags.as_user or flags.as_groups or flags.as_uid):
             return settings
-        return settings.acting_as(Impersonation(flags.as_user, flags.as_uid, flags.as_groups))
+        return settings._replace(impersonation=Impersonation(flags.as_user, flags.as_uid, flags.as_groups))
 
     @cached_property
     def api(self) -> Api:
@@ -77,22 +75,21 @@ class Session:
         return Api(credentials, seconds, self.screen.note)
 
     def close(self) -> None:
-        """End the connection, if any."""
         if "api" in self.__dict__:
             self.api.close()
 
     @property
     def namespace(self) -> str:
-        """The one that was asked for, else the context's; "" for all."""
+        """The requested namespace, else the context's; "" for all."""
         return "" if self.flags.is_all_namespaces else self.flags.namespace or self.login.namespace or "default"
 
     def kubectl(self, *arguments: str) -> list[str]:
-        """A command of kubectl for the same cluster, as the same person."""
+        """Return a kubectl command for the same cluster and person."""
         return ["kubectl", *self._shared, *arguments]
 
     @property
     def _shared(self) -> list[str]:
-        """The flags that kubectl has for both."""
+        """Flags that kubectl has as well."""
         flags = self.flags
         return [
             *(["--kubeconfig", flags.kubeconfig] if flags.kubeconfig else []),
@@ -104,25 +101,21 @@ class Session:
 
 
 def seconds_of(duration: str) -> float | None:
-    """Seconds in kubectl's form: 30s, 1m30s, 2; None for 0 (unlimited); half a minute by default. Raises UsageProblem."""
+    """Parse kubectl's durations: 30s, 1m30s, 2. Return None for 0 (unlimited), the default for "". Raises UsageProblem."""
     if not duration:
         return _TIMEOUT
     try:
-        found = float(duration)
+        seconds = float(duration)
     except ValueError:
         pieces = _DURATION.findall(duration)
-        if "".join("".join(piece) for piece in pieces) != duration:
-            raise UsageProblem(
-                f"--request-timeout {duration} is no duration", "such as 30s, 2m, or 0 for none"
-            ) from None
-        found = sum(float(number) * _UNITS[unit] for number, unit in pieces)
-    if not 0 <= found < 1e6:
-        raise UsageProblem(f"--request-timeout {duration} is no duration", "such as 30s, 2m, or 0 for none")
-    return found or None
+        is_whole = "".join("".join(piece) for piece in pieces) == duration
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in pieces) if is_whole else -1
+    if not 0 <= seconds < 1e6:
+        raise UsageProblem(f"--request-timeout {duration} is not a duration", "such as 30s, 2m, or 0 for none")
+    return seconds or None
 
 
 def current(context: click.Context) -> Session:
-    """The session of this command line."""
     if _KEY not in context.meta:
         context.meta[_KEY] = made = Session()
         context.find_root().call_on_close(made.close)
@@ -140,7 +133,6 @@ def _keep(field_name: str) -> Callable[[click.Context, click.Parameter, Any], No
 
 
 def shared_options() -> list[click.Option]:
-    """kubectl's own flags, which every command has, as the group has them."""
 
     def option(field_name: str, *names: str, **settings: Any) -> click.Option:
         return click.Option(names, expose_value=False, callback=_keep(field_name), **settings)
@@ -170,8 +162,6 @@ def shared_options() -> list[click.Option]:
 
 
 class Command(click.Command):
-    """A command with kubectl's own flags."""
-
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.params += shared_options()

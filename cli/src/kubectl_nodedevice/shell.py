@@ -1,22 +1,21 @@
-"""Writes lines to type into a shell: each word reaches the program unchanged, with any characters. Pure."""
+"""Writes commands for a shell. Each word reaches the program unchanged, with any characters. Pure."""
 
 import re
 import shlex
 from typing import Final, NewType
 
-# a command that can be copied; never wrapped, cut or shortened
+# a command to copy; never wrapped, cut or shortened
 Typed = NewType("Typed", str)
 NONE: Final = Typed("")
 _ESCAPES: Final = {"\\": "\\\\", "'": "\\'"}
 
 
 def typed(*words: str) -> Typed:
-    """The line of these words."""
     return Typed(" ".join(map(quoted, words)))
 
 
 def quoted(word: str) -> str:
-    """One word. With characters that a terminal obeys it is in the form of bash and zsh, which has none of them."""
+    """Quote one word. A word with control characters is written in the form of bash and zsh ($'…'), which shows none of them."""
     if word.isprintable():
         return shlex.quote(word)
     return f"$'{''.join(map(_escaped, word))}'"

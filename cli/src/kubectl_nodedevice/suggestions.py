@@ -8,7 +8,7 @@ _MOST_NAMED = 12
 
 
 def nothing_of(reader: Reader, node: str, resource: str) -> UsageProblem:
-    """An error that the node, or the resource, has no NodeDevice; it lists the names that have. Raises ApiError."""
+    """Return an error that names existing nodes or resources with NodeDevices. Raises ApiError."""
     every = reader.node_devices()
     nodes = sorted({each.node for each in every})
     if node and node not in nodes:

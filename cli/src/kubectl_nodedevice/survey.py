@@ -1,12 +1,13 @@
-"""Gathers what the first screen shows: rows of all objects, and the whole objects that need attention."""
+"""Gathers the overview: rows of all objects, and the whole objects that need attention."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from nodedevice_kube.api_errors import Forbidden, NotFound
+from nodedevice_kube.api_errors import Forbidden
 
 from kubectl_nodedevice import release_namespaces
-from kubectl_nodedevice.api import NODE_DEVICES, Rows
+from kubectl_nodedevice.api import CONFIGS, NODE_DEVICES, Rows, if_readable
 from kubectl_nodedevice.attention import (
     Need,
     Summary,
@@ -22,14 +23,14 @@ from kubectl_nodedevice.attention import (
 from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, BY_NODEDEVICE, NodeDevice, Pod, PodDevice
 from kubectl_nodedevice.reading import OPERATOR_LEASE, Reader
 
-# at most so many objects are read whole; the others are shown by their rows
+# objects that are read whole; the others are shown by their rows
 MOST_READ = 60
 _SERVERS = {BY_NODEDEVICE: "nodedevice", BY_KUBELET: "kubelet", BY_DRA: "DRA"}
 
 
 @dataclass
 class ResourceLine:
-    """One line of the first screen: a resource, or a driver of DRA. waiting: None if unknown."""
+    """One line of the overview: a resource, or a DRA driver. waiting: None if unknown."""
 
     resource: str
     served_by: str
@@ -61,7 +62,7 @@ class ResourceLine:
 
 @dataclass
 class Survey:
-    """lines: of resources. own: PodDevices of the person's namespace, where the cluster's NodeDevices may not be seen."""
+    """own: PodDevices of the person's namespace, if the person may not see the cluster's NodeDevices."""
 
     lines: list[ResourceLine]
     needs: list[Need]
@@ -80,7 +81,7 @@ def survey(reader: Reader, namespace: str) -> Survey:
     lease = reader.optional(
         "the operator's Lease", lambda: reader.lease(release_namespaces.find(reader.api).namespace, OPERATOR_LEASE)
     )
-    configs = reader.optional("nodedeviceconfigs", reader.configs) or []
+    configs = reader.optional(CONFIGS, lambda: reader.rows(CONFIGS)) or []
     now = reader.now
     needs = [
         *of_operator(lease, now),
@@ -99,7 +100,6 @@ def _of_namespace(reader: Reader, namespace: str) -> Survey:
 
 
 def summary_of(row: Rows) -> Summary:
-    """A NodeDevice as the API server prints it."""
     return Summary(
         row.text("name"),
         row.text("node"),
@@ -118,8 +118,9 @@ def summary_of(row: Rows) -> Summary:
 
 
 def _read_whole(reader: Reader, rows: Sequence[Summary]) -> Mapping[str, NodeDevice]:
-    """Needs, a limited number of each reason: one cause on every node must not hide the others."""
-    asked = [row for row in rows if row.needs_reading]
+    """Read a limited number of objects for each reason, so that one cause on every node does not hide the others."""
+    # rows that are not Ready on purpose come last, as most of them have nothing more to say
+    asked = sorted((row for row in rows if row.needs_reading), key=lambda row: row.is_intended)
     by_reason: dict[tuple[str, str, bool], list[Summary]] = {}
     for row in asked:
         by_reason.setdefault((row.resource, row.reason, bool(row.waiting)), []).append(row)
@@ -128,17 +129,15 @@ def _read_whole(reader: Reader, rows: Sequence[Summary]) -> Mapping[str, NodeDev
     found: dict[str, NodeDevice] = {}
     for number, row in enumerate(chosen):
         reader.screen.progress(f"reading nodedevices that need attention: {number} of {len(chosen)}")
-        try:
-            found[row.name] = reader.node_device(row.name)
-        except (NotFound, Forbidden):
-            # deleted meanwhile, or only lists are allowed: its row has to do
-            continue
+        # if the object was deleted, or only lists are allowed, its row has to suffice
+        if whole := if_readable(partial(reader.node_device, row.name)):
+            found[row.name] = whole
     reader.screen.end_progress()
     return found
 
 
 def _pending(reader: Reader, namespace: str) -> list[Pod]:
-    """Pods of all namespaces; of the person's own namespace if the others are forbidden."""
+    """Read pods of all namespaces; if that is forbidden, of the person's own namespace."""
     try:
         return reader.pending_pods()
     except Forbidden as exc:

@@ -1,17 +1,17 @@
-"""What others have named, for a terminal: text that cannot steer it. Every text that is shown passes `plain`. Pure."""
+"""Makes foreign text safe for a terminal, and formats times and lists. All printed text passes `plain`. Pure."""
 
 import re
 import unicodedata
 from datetime import UTC, datetime
 from typing import Final
 
-# before the first word of a line, or of an item of a list: where its other lines begin
+# the indent of a line or list item, which its further lines repeat
 _INDENT: Final = re.compile(r" *(?:\d+\. )?")
 _SECONDS_PER: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def plain(text: str) -> str:
-    """The text on one line, without characters that a terminal obeys: escapes, other controls, changes of direction."""
+    """Return one line without control characters: escapes, changes of direction, line feeds."""
     if text.isprintable():
         return text
     return "".join(_plain(each) for each in text)
@@ -20,12 +20,12 @@ def plain(text: str) -> str:
 def _plain(character: str) -> str:
     if character.isprintable():
         return character
-    # a space of another width is shown as one; line feeds and tabs end a word
+    # spaces of other widths, line feeds and tabs become a space
     return " " if character.isspace() else ""
 
 
 def folded(text: str, columns: int) -> list[str]:
-    """Lines of at most so many columns, broken between words. A longer word has a line of its own, and is whole."""
+    """Break text between words into lines of at most so many columns. A longer word has a line of its own."""
     if width(text) <= columns:
         return [text]
     head = _INDENT.match(text)
@@ -43,7 +43,7 @@ def folded(text: str, columns: int) -> list[str]:
 
 
 def width(text: str) -> int:
-    """Columns of a terminal that it takes."""
+    """Return the columns that text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(_width(each) for each in text)
@@ -56,7 +56,7 @@ def _width(character: str) -> int:
 
 
 def moment(text: str) -> datetime | None:
-    """A time of the API; None for any other text."""
+    """Parse a time of the API. Return None for any other text."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -65,7 +65,7 @@ def moment(text: str) -> datetime | None:
 
 
 def age(since: str, now: datetime) -> str:
-    """The age, such as `12 min`; "" if unknown. Only the bigger unit, as kubectl shows ages above ten."""
+    """Return an age such as `12 min`, in one unit as kubectl; "" if unknown."""
     start = moment(since)
     if start is None:
         return ""
@@ -77,11 +77,11 @@ def age(since: str, now: datetime) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 device`, `2 devices`."""
+    """Return `1 device`, `2 devices`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def some(names: list[str], most: int = 3) -> str:
-    """The first of them, and how many more."""
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -1,6 +1,6 @@
 """One kept HTTP connection to an API server, by the standard library: requests, deadlines, compressed bodies.
 
-Raises the system's errors, which `api` turns into sentences, and LoginProblem.
+Raises the system's errors, which `api` words, and LoginProblem.
 """
 
 import http
@@ -20,22 +20,22 @@ from nodedevice_kube.proxies import Proxy
 
 from kubectl_nodedevice.errors import as_login_problem
 
-# names and values; a name may be there several times
+# names and values; a name may occur several times
 Headers = Sequence[tuple[str, str]]
 # status, headers with names in lower case, and body
 Response = tuple[int, Mapping[str, str], bytes]
 USER_AGENT: Final = "kubectl-nodedevice"
 _PIECE: Final = 1 << 16
-# of one unpacked response; a page of the biggest NodeDevices has a tenth of it
+# of one unpacked response: ten times a page of the largest NodeDevices
 MOST_BYTES: Final = 256 << 20
 
 
 class TooLong(OSError):
-    """The response is bigger than any of the API's."""
+    """The response is longer than any of the API's."""
 
 
 class Connection:
-    """Requests, one after the other, by one connection that is opened again where the server has closed it."""
+    """Sends requests one after the other. Opens the connection again if the server has closed it."""
 
     def __init__(self, credentials: Credentials, timeout_seconds: float | None) -> None:
         self._credentials = credentials
@@ -54,14 +54,14 @@ class Connection:
     ) -> Response:
         """Raises OSError, http.client.HTTPException and LoginProblem.
 
-        most_bytes: of the body, unpacked; TooLong is raised for more. take: gets the body of a 200 piece by piece in its place.
+        most_bytes: of the unpacked body; more raises TooLong. take: takes the body of a 200 piece by piece.
         """
         give_up_at = None if self._timeout is None else time.monotonic() + self._timeout
         was_open = self._http is not None and self._http.sock is not None
         try:
             response = self._begun(method, target, headers, body, give_up_at)
         except (ConnectionError, http.client.RemoteDisconnected):
-            # a server closes a connection on which nothing was asked for a while; only then is it certain that it did nothing
+            # A server closes an idle connection. Only then it is certain that the server did nothing.
             if not was_open:
                 raise
             response = self._begun(method, target, headers, body, give_up_at)
@@ -71,15 +71,15 @@ class Connection:
             for piece in _pieces(response, names.get("content-encoding"), most_bytes):
                 (take if take and response.status == http.HTTPStatus.OK else kept.append)(piece)
             if response.length:
-                raise http.client.HTTPException("its answer was cut off")
+                raise http.client.HTTPException("the response was cut off")
         except BaseException:
-            # what still comes is not known
+            # The rest of the response is unknown.
             self.close()
             raise
         return response.status, names, b"".join(kept)
 
     def log_in_again(self) -> bool:
-        """Renew the credentials that the server refused; whether there are others now. Raises LoginProblem."""
+        """Renew credentials that the server refused. Return whether they changed. Raises LoginProblem."""
         access = self._access
         if access is None:
             return False
@@ -95,7 +95,6 @@ class Connection:
     def _begun(
         self, method: str, target: str, headers: Headers, body: bytes | None, give_up_at: float | None
     ) -> http.client.HTTPResponse:
-        """A response whose body is still to be read."""
         with as_login_problem():
             access = self._credentials.refresh()
         if self._access is not access:
@@ -109,15 +108,19 @@ class Connection:
                 )
             if connection.sock is not None:
                 connection.sock.settimeout(self._timeout)
-            _send(connection, method, self._target(target), [*self._always(access), *access.headers, *headers], body)
+            connection.putrequest(method, self._target(target), skip_accept_encoding=True)
+            for name, value in (*self._always(access), *access.headers, *headers):
+                connection.putheader(name, value)
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
             return connection.getresponse()
         except BaseException:
-            # it is unknown whether the request was sent
+            # The request may or may not have been sent.
             self.close()
             raise
 
     def _always(self, access: Access) -> Iterator[tuple[str, str]]:
-        """Headers of each request."""
         proxy = self._credentials.proxy
         if not self._credentials.settings.is_uncompressed:
             yield "Accept-Encoding", "gzip"
@@ -125,7 +128,7 @@ class Connection:
             yield "Proxy-Authorization", proxy.authorization
 
     def _target(self, target: str) -> str:
-        """A proxy is asked for the whole URL, unless TLS goes through it."""
+        """A proxy needs the whole URL, except with TLS."""
         settings = self._credentials.settings
         if self._credentials.proxy and settings.scheme == "http":
             return settings.server + target
@@ -140,8 +143,6 @@ class Connection:
 
 
 class _TlsConnection(http.client.HTTPSConnection):
-    """HTTPS to a server, through a proxy if there is one."""
-
     def __init__(
         self, host: str, port: int, timeout: float | None, context: ssl.SSLContext, proxy: Proxy | None
     ) -> None:
@@ -159,7 +160,7 @@ class _TlsConnection(http.client.HTTPSConnection):
 
 
 class _Response(http.client.HTTPResponse):
-    """Read until a moment: a server that sends a little now and then has no longer than one that sends nothing."""
+    """Ends at a deadline, even if the server keeps sending a little."""
 
     def __init__(self, sock: socket.socket, *given: Any, give_up_at: float, **more: Any) -> None:
         super().__init__(sock, *given, **more)
@@ -185,31 +186,19 @@ class _Received(io.RawIOBase):
         super().close()
 
 
-def _send(
-    connection: http.client.HTTPConnection, method: str, target: str, headers: Headers, body: bytes | None
-) -> None:
-    connection.putrequest(method, target, skip_accept_encoding=True)
-    for name, value in headers:
-        connection.putheader(name, value)
-    if body is not None:
-        connection.putheader("Content-Length", str(len(body)))
-    connection.endheaders(body)
-
-
 def _pieces(response: http.client.HTTPResponse, encoding: str | None, most_bytes: int) -> Iterator[bytes]:
-    """The whole body."""
     unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     size = 0
     while packed := response.read(_PIECE):
         for piece in _unpacked(unpacking, packed) if unpacking else (packed,):
             size += len(piece)
             if size > most_bytes:
-                raise TooLong(f"an answer of more than {most_bytes >> 20} MiB")
+                raise TooLong(f"a response of more than {most_bytes >> 20} MiB")
             yield piece
 
 
 def _unpacked(unpacking: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:
-    """In pieces, as a few bytes may be megabytes."""
+    """Yield pieces, as a few bytes can unpack to megabytes."""
     while packed:
         try:
             yield unpacking.decompress(packed, _PIECE)

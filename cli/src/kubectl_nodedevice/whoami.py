@@ -1,11 +1,11 @@
-"""Who a person is at the API server: in whose name devices are cordoned, and whose cordons are their own."""
+"""Finds a person's name at the API server: cordons carry it, and people may lift their own."""
 
 from typing import Final
 
 from nodedevice_kube.api_errors import ApiError
+from nodedevice_kube.fields import text_of
 
 from kubectl_nodedevice.errors import LoginProblem
-from kubectl_nodedevice.fields import text_of
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.text import plain
 
@@ -15,7 +15,7 @@ _LONGEST_NAME: Final = 128
 
 
 def own_name(session: Session, given: str = "") -> str:
-    """given: by the person; "" where not. Raises ApiError, LoginProblem."""
+    """given: the value of --by, or "". Raises ApiError, LoginProblem."""
     if given:
         name = given
     else:
@@ -23,7 +23,7 @@ def own_name(session: Session, given: str = "") -> str:
             body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
             name = text_of(session.api.post("your own name", _REVIEW, body), "status", "userInfo", "username")
         except ApiError as exc:
-            # an API server older than 1.28, or one that keeps it secret
+            # an API server older than 1.28, or one that forbids it
             if exc.status == 0:
                 raise
             name = session.flags.as_user or session.login.user

@@ -1,7 +1,6 @@
 """Connections to one API server: HTTP/1.1 on asyncio's streams, with TLS and proxies. Some are kept for the next request.
 
-Knows nothing of credentials but the headers and the TLS context to send a request with. Follows no redirect, decompresses nothing.
-Source: h11 @ 0.16; RFC 9110 and 9112.
+Takes credentials as headers and a TLS context. Follows no redirect, decompresses nothing. Source: h11 @ 0.16; RFC 9110 and 9112.
 """
 
 import asyncio
@@ -20,10 +19,12 @@ from msgspec import Struct
 from nodedevice_kube.credentials import Access, Headers
 from nodedevice_kube.proxies import Proxy
 
-# Of a response's status and headers, and of a proxy's.
+# of status and headers of a response, also of a proxy's
 _MOST_HEAD_BYTES: Final = 32 * 1024
 # The second address of a host name is tried after this time, in parallel to the first. Source: RFC 8305.
 _NEXT_ADDRESS_SECONDS: Final = 0.25
+# An API server keeps an idle connection for 90 s, so that none is used while it ends.
+_IDLE_SECONDS: Final = 60.0
 # A connection to a peer that vanished is noticed within about half a minute.
 _KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -35,11 +36,11 @@ _KEEPALIVE: Final = (
 
 
 class Broken(Exception):
-    """No usable response. The text is the problem, in the system's words and without addresses."""
+    """No usable response. The text is the problem in the system's words, without addresses."""
 
 
 class Late(Broken):
-    """There is a connection, and nothing came over it within so many seconds."""
+    """The connection is open, and nothing came over it within so many seconds."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no response within {round(seconds, 1):g} s")
@@ -51,9 +52,9 @@ class _Ended(Broken):
 
 
 class Request(Struct, frozen=True):
-    """target: path and query. headers: without headers of the connection and the credentials.
+    """target: path and query. headers: without headers of connection and credentials.
 
-    before_write: called just before the first byte is sent, each time; if it raises, nothing is sent.
+    before_write: called before the first byte is sent, each time; if it raises, nothing is sent.
     """
 
     method: str
@@ -64,36 +65,35 @@ class Request(Struct, frozen=True):
 
 
 class Response(Protocol):
-    """A response whose body is still to be read. `close` it in any case: a connection that is not read to its end is ended."""
+    """A response whose body is still to be read. It must be closed; a connection that is not read to its end is ended."""
 
     @property
     def status(self) -> int: ...
 
     def header(self, name: str) -> str | None:
-        """The value of a header. name: in small letters."""
+        """name: in small letters."""
 
     async def read(self, seconds: float | None) -> bytes:
-        """The next bytes; b"" at the end. Raises Broken, and Late when nothing came for so many seconds (None: waits for ever)."""
+        """Return the next bytes; b"" at the end. seconds: None waits for ever. Raises Broken, and Late."""
 
     def close(self) -> None: ...
 
 
 class Sender(Protocol):
-    """What a transport sends requests with."""
+    """Sends the requests of a transport."""
 
     async def send(self, request: Request, access: Access, seconds: float) -> Response:
-        """Send, and wait for the start of the response for so many seconds. Raises Broken, and what `before_write` raises."""
+        """Send, and wait for the start of the response for so many seconds. Raises Broken, and errors of `before_write`."""
 
     async def close(self) -> None:
         """End all connections."""
 
 
 class Connections:
-    """Those to one API server: one for each request under way, without a limit, and some that are kept for the next one.
+    """The connections to one API server: one for each request under way, and some that are kept for the next one.
 
-    server: URL without a slash at the end. most_idle: how many are kept, for idle_seconds each; less than an API server keeps its
-    own (90 s), so that none is used at the moment at which it ends. connect_seconds: for TCP, proxy and TLS together. buffer_bytes:
-    of each connection, for all of the process; TLS records have 16 KiB, and with less a long response takes more reads.
+    server: URL without a final slash. most_idle: how many are kept. connect_seconds: for TCP, proxy and TLS together. buffer_bytes:
+    of each connection, process-wide; with less than a TLS record (16 KiB) a long response takes more reads.
     """
 
     def __init__(
@@ -103,11 +103,10 @@ class Connections:
         user_agent: str,
         *,
         most_idle: int = 3,
-        idle_seconds: float = 60.0,
         connect_seconds: float = 10.0,
         buffer_bytes: int = 32 * 1024,
     ) -> None:
-        # asyncio fills a buffer of 256 KiB with zeros for each TLS connection: 40 MiB for 160 requests side by side. Its size is an
+        # asyncio fills a buffer of 256 KiB with zeros for each TLS connection: 40 MiB for 160 parallel requests. Its size is an
         # attribute of the class in every Python so far.
         SSLProtocol.max_size = self.buffer_bytes = buffer_bytes
         parts = urlsplit(server)
@@ -115,11 +114,11 @@ class Connections:
         self._is_tls, self._host = parts.scheme == "https", (parts.hostname or "").encode("idna").decode()
         self._port = parts.port or (443 if self._is_tls else 80)
         self._proxy, self._user_agent = proxy, user_agent
-        self._most_idle, self._idle_seconds, self._connect_seconds = most_idle, idle_seconds, connect_seconds
+        self._most_idle, self._connect_seconds = most_idle, connect_seconds
         host = f"[{self._host}]" if ":" in self._host else self._host
         self._authority = f"{host}:{self._port}"
         named = host if self._port == (443 if self._is_tls else 80) else self._authority
-        # A proxy that forwards requests without TLS needs the name of their server.
+        # A proxy that forwards requests without TLS needs their server's name.
         forwards = proxy is not None and not self._is_tls
         self._prefix = (f"http://{self._authority}" if forwards else "") + quote(parts.path, safe="/%:@!$&'()*+,;=~")
         self._headers: Headers = (("Host", named), ("User-Agent", user_agent), ("Accept-Encoding", "identity"))
@@ -127,13 +126,13 @@ class Connections:
             self._headers += self._proxy_headers()
         self._tls: ssl.SSLContext | None = None
         self._open: set[_Connection] = set()
-        # The one that was used last is the last.
+        # the last one was used last
         self._idle: list[_Connection] = []
 
     async def send(self, request: Request, access: Access, seconds: float) -> Response:
-        """A kept connection that turns out to have ended is replaced once; not for POST, which may have been carried out."""
+        """An ended kept connection is replaced once; not for POST, which may have been carried out."""
         if access.tls is not self._tls:
-            # As client-go does: connections with the former certificate end, also while they are in use.
+            # As in client-go, connections with the former certificate end, also while in use.
             self._end_all()
             self._tls = access.tls
         headers = [*self._headers, *request.headers, *access.headers]
@@ -170,11 +169,11 @@ class Connections:
         return None
 
     def free(self, connection: "_Connection") -> None:
-        """Keep a connection for the next request, unless another certificate came while it was made."""
+        """Keep a connection for the next request, unless the certificate has changed."""
         if connection.tls is not self._tls:
             connection.end()
             return
-        connection.keep(self._idle_seconds)
+        connection.keep()
         self._idle.append(connection)
         if len(self._idle) > self._most_idle:
             self._idle[0].end()
@@ -223,7 +222,7 @@ class _Protocol(asyncio.StreamReaderProtocol):
 
 
 class _Reader(asyncio.StreamReader):
-    """is_fed: whether anything may have come that was not read."""
+    """is_fed: unread bytes may have arrived."""
 
     is_fed = False
 
@@ -233,7 +232,7 @@ class _Reader(asyncio.StreamReader):
 
 
 class _Connection:
-    """One connection, and the response to the request that was sent over it last."""
+    """One connection, and the response to its last request."""
 
     def __init__(self, pool: Connections, reader: _Reader, transport: asyncio.Transport) -> None:
         self._pool, self._reader, self._transport = pool, reader, transport
@@ -259,7 +258,7 @@ class _Connection:
         return cls(pool, reader, transport)
 
     async def tunnel(self, authority: str, headers: Headers) -> None:
-        """Have the proxy connect to that HOST:PORT. Raises Broken and OSError."""
+        """Make the proxy connect to that HOST:PORT. Raises Broken and OSError."""
         connect = h11.Request(method="CONNECT", target=authority, headers=[("Host", authority), *headers])
         self._transport.write(self._http.send(connect) or b"")
         response = await self._head()
@@ -286,7 +285,7 @@ class _Connection:
             octets += self._http.send(h11.EndOfMessage())
             if request.before_write is not None:
                 request.before_write()
-            # Not waited for: a server that responds to half a body may take no more of it.
+            # Not awaited: a server that responds to half a body may read no more of it.
             self._transport.write(octets)
             async with asyncio.timeout(seconds):
                 return _Exchange(self, await self._head())
@@ -314,7 +313,7 @@ class _Connection:
             raise
 
     def free(self) -> None:
-        """Keep it for another request if the response was read to its end, or end it."""
+        """Keep it for another request if the response was read to its end; else end it."""
         is_whole = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if not is_whole or self._http.trailing_data[0] or self._reader.is_fed or not self._is_open:
             self.end()
@@ -322,13 +321,13 @@ class _Connection:
             self._http.start_next_cycle()
             self._pool.free(self)
 
-    def keep(self, seconds: float) -> None:
-        """End it after that time, unless it is used again."""
+    def keep(self) -> None:
+        """End it after a while, unless it is used again."""
         self._is_unused = True
-        self._expiry = asyncio.get_running_loop().call_later(seconds, self.end)
+        self._expiry = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self.end)
 
     def reused(self) -> bool:
-        """Whether a request may be sent over it: not where its peer has ended it, or has sent something unasked."""
+        """Whether it can be used again: its peer has neither ended it nor sent anything unasked."""
         if self._expiry is not None:
             self._expiry.cancel()
         return self._is_open and not self._reader.is_fed
@@ -352,7 +351,7 @@ class _Connection:
     async def _event(self) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             octets = await self._reader.read(self._pool.buffer_bytes)
-            # after a read that is not full the buffer is empty
+            # after a partial read the buffer is empty
             self._reader.is_fed = len(octets) == self._pool.buffer_bytes
             self._is_unused = self._is_unused and not octets
             if not octets and self._http.their_state is h11.SEND_RESPONSE:
@@ -387,7 +386,7 @@ def _new_http() -> h11.Connection:
 
 
 def _problem(exc: BaseException) -> str:
-    """What went wrong in the system's words, and never empty."""
+    """Return the problem in the system's words, never empty."""
     if isinstance(exc, socket.gaierror):
         return str(exc.strerror)
     if isinstance(exc, OSError) and exc.errno and exc.errno > 0 and not isinstance(exc, ssl.SSLError):

@@ -1,7 +1,6 @@
-"""Requests to one API server, with the credentials of the moment: responses of 2xx, or an error of the client core.
+"""Sends requests to one API server with the current credentials. Returns responses of 2xx, or raises an error of the client core.
 
-The one asynchronous transport of the programs. Retries nothing but what the API server refused with a 401, once, with credentials
-that were read again.
+This is the only asynchronous transport. It retries only a request refused with 401, once, with credentials that were read again.
 """
 
 import asyncio
@@ -18,11 +17,11 @@ from nodedevice_kube.errors import CredentialProblem
 from nodedevice_common.api_connections import Broken, Late, Request, Response, Sender
 from nodedevice_common.threads import Shared
 
-# How long a log-in program of a kubeconfig may take.
+# the limit of a kubeconfig's log-in program
 EXEC_SECONDS: Final = 30.0
-# A response that comes in drops takes no longer than so many times as long as the API server may be silent.
+# A slow response takes at most so many times the allowed silence.
 _MOST_SILENCES: Final = 10
-# Of the body of a refusal: a Status is much shorter, and a proxy's page is of no use.
+# the longest body of a refusal: a Status is much shorter
 _MOST_REFUSAL_BYTES: Final = 64 * 1024
 
 
@@ -36,9 +35,10 @@ class Transport:
     async def call(
         self, verb: str, what: str, request: Request, *, most_bytes: float = math.inf, seconds: float | None = None
     ) -> bytes:
-        """The whole body. verb, what: for errors. seconds: for the whole call; by default ten times the seconds of `__init__`.
+        """Return the whole body. verb, what: for errors. seconds: for the whole call; by default ten times the seconds of
+        `__init__`.
 
-        Raises ApiError; TooBig as soon as the body has more than most_bytes.
+        Raises ApiError; TooBig as soon as the body exceeds most_bytes.
         """
         began = time.monotonic()
         try:
@@ -51,10 +51,10 @@ class Transport:
     async def open(
         self, verb: str, what: str, request: Request, *, is_watch: bool = False, seconds: float | None = None
     ) -> "Stream":
-        """A response of 2xx, whose body is still to be read; to be closed. Raises ApiError.
+        """Return a response of 2xx, whose body is still to be read; it must be closed. Raises ApiError.
 
-        is_watch: a body that ends early is a WatchInterrupted, and silence in it is Silent. seconds: how long its body may be
-        silent (None: for ever); that of other responses is bounded by `__init__`.
+        is_watch: a body that ends early is a WatchInterrupted, and silence in it is Silent. seconds: the allowed silence of a
+        watch's body (None: for ever).
         """
         access = await self._access(verb, what)
         response = await self._send(verb, what, request, access)
@@ -78,7 +78,6 @@ class Transport:
         await self._sender.close()
 
     async def _access(self, verb: str, what: str) -> Access:
-        """What a request made now is sent with."""
         try:
             return await self._refreshed.result() if self._credentials.is_due else self._credentials.current
         except CredentialProblem as exc:
@@ -110,7 +109,7 @@ class Transport:
 
 
 class Stream:
-    """The body of a response. The connection is free for other requests once it is read to its end and closed."""
+    """The body of a response. The connection can serve other requests after it is read to its end and closed."""
 
     def __init__(
         self, transport: Transport, response: Response, verb: str, what: str, *, is_watch: bool, seconds: float | None
@@ -126,14 +125,14 @@ class Stream:
         self.close()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """As they arrive. Raises ApiError."""
+        """Yield chunks as they arrive. Raises ApiError."""
         while octets := await self._next():
             yield octets
-            # The next ones may be minutes away.
+            # the next chunk may be minutes away
             del octets
 
     async def read(self, most_bytes: float = math.inf) -> bytes:
-        """All of it. Raises ApiError, and TooBig as soon as there is more than most_bytes."""
+        """Return the whole body. Raises ApiError, and TooBig as soon as it exceeds most_bytes."""
         body = bytearray()
         while octets := await self._next():
             body += octets

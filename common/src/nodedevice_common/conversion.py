@@ -1,4 +1,4 @@
-"""Converts settings from what a file or an object of the API has; a mistake is an error that names its place and the remedy."""
+"""Converts settings of a file or an API object. A mistake is an error that names its place and the remedy."""
 
 import re
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ _SOME_VALUE = "[...]"
 
 
 def converted(kind: type[S], raw: Any) -> S:
-    """Settings of that kind. Raises ValueError, which says where the mistake is."""
+    """Raises ValueError, which names the place of the mistake."""
     try:
         return convert(raw, kind)
     except Undecodable as exc:
@@ -25,7 +25,7 @@ def converted(kind: type[S], raw: Any) -> S:
 
 
 def explained(error: Undecodable, raw: Any, kind: type[msgspec.Struct], *, shows_place: bool = True) -> str:
-    """Why `raw` does not convert to that kind, with the remedy if one is known."""
+    """Explain why `raw` does not convert to that kind, with the remedy if one is known."""
     problem = str(error.__cause__)
     if not error.is_wrong_form or len(problem) > MOST_SHOWN:
         return str(error)  # some quote a value as long as that, and the place, at its end, is cut off
@@ -50,7 +50,7 @@ def _remedy(problem: str, expected: inspect.Type, found: Any, *, is_key: bool, i
 
 
 def _wrong_value(found: dict[Any, Any], expected: inspect.Type) -> str:
-    """Which value of the mapping does not convert."""
+    """Name the value of the mapping that does not convert."""
     if isinstance(expected, inspect.LiteralType):
         wrong = next((key for key, value in found.items() if value not in expected.values), None)
         return f", of {wrong!s:.80}{_choices(expected)}"
@@ -73,7 +73,7 @@ def _known(key: str, known: list[str]) -> str:
 
 
 def _at(path: str, expected: inspect.Type, raw: Any) -> tuple[inspect.Type, Any]:
-    """The expected type and the value at a place such as `.plugins.generic[0]`; for a value of a mapping, the mapping."""
+    """Return the expected type and the value at a place such as `.plugins.generic[0]`; of a mapping's value, the mapping."""
     for name, index in _STEP.findall(path):
         expected = _without_null(expected)
         if name and isinstance(expected, inspect.StructType):

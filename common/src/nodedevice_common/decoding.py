@@ -1,11 +1,10 @@
-"""Decodes all foreign JSON into values; every error of a decoder becomes one error.
+"""Decodes all foreign JSON; every error of a decoder becomes one error.
 
-An API server stores JSON that is nested 10,000 levels deep, in managedFields of any pod. Decoders call themselves for each level:
-Python 3.11 ends them after a thousand, 3.12 after a fixed number, and a higher limit crashes a thread with a small stack. So
-values nested deeper than DEEPEST become null; no kind of the API has any value there.
+An API server stores JSON nested 10,000 levels deep, in managedFields of any pod. Decoders call themselves for each level: Python
+3.11 ends them after a thousand, and a higher limit crashes a thread with a small stack. So values nested deeper than DEEPEST become
+null; no kind of the API has any there.
 
-A form skips fields that it does not name. Values of any shape are cut at the same depth, so that comparing, copying, encoding
-and logging them is safe.
+A form skips fields that it does not name. Values of any shape are cut at the same depth, so that they can be compared and logged.
 """
 
 import json
@@ -32,16 +31,16 @@ class DuplicateKey(ValueError):
 
 
 class Undecodable(ValueError):
-    """A text that does not decode; the reason in one sentence of bounded length."""
+    """The text does not decode. The reason is one sentence of bounded length."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(_sentence(cause)[:MOST_SHOWN])
-        # whether it is JSON, and only a field is missing or of the wrong kind
+        # whether it is JSON with a missing field, or one of the wrong type
         self.is_wrong_form = isinstance(cause, msgspec.ValidationError)
 
 
 class TooMuch(Undecodable):
-    """This reader's own limit: another one may accept the text."""
+    """A limit of this reader; other readers may accept the text."""
 
 
 @overload
@@ -49,7 +48,7 @@ def decode(data: bytes | str | msgspec.Raw, form: type[T]) -> T: ...
 @overload
 def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any: ...
 def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any:
-    """Values of that form, with null in place of values nested deeper than DEEPEST. Raises Undecodable."""
+    """Return values of that form, with null in place of values nested deeper than DEEPEST. Raises Undecodable."""
     try:
         decoder = _decoder(form)
         if decoder.keeps_any_shape:
@@ -63,7 +62,7 @@ def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any:
 
 
 def decode_unique(text: str) -> Any:
-    """The value, of any shape. Raises Undecodable, also if an object names a key twice: the decoder would keep the last."""
+    """Return a value of any shape. Raises Undecodable, also for duplicate keys: the decoder would keep the last one."""
     found = decode(text, Any)
     try:
         json.loads(shallow(text.encode()), object_pairs_hook=_unique)
@@ -82,7 +81,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def convert(value: Any, form: type[T]) -> T:
-    """The same for a decoded value without a form. Raises Undecodable."""
+    """Convert a decoded value. Raises Undecodable."""
     _decoder(form)
     try:
         return msgspec.convert(value, form)
@@ -96,21 +95,19 @@ def _octets(data: bytes | str | msgspec.Raw) -> bytes:
 
 
 class _Decoder:
-    """The decoder of one form."""
-
     def __init__(self, form: Any) -> None:
         self.decode = msgspec.json.Decoder(form).decode
         self._form = form
 
     @cached_property
     def keeps_any_shape(self) -> bool:
-        """Whether some place of it takes anything at all, however deep. Takes milliseconds of a large form, such as settings."""
+        """Whether a part of the form takes any value. This takes milliseconds for a large form, such as settings."""
         return _keeps_any_shape(self._form)
 
 
 # a program has some fifty forms
 _decoders: dict[Any, _Decoder] = {}
-# msgspec finds out about a form when it first meets it, and two threads that do that at once crash the interpreter
+# msgspec analyses a form at its first use; two threads that do so at once crash the interpreter
 _meeting: Final = threading.Lock()
 
 

@@ -1,4 +1,4 @@
-"""How resource names share a bounded number of places: by domain, and a new domain displaces few. Pure."""
+"""Decides how resource names share a bounded number of places: fairly among domains. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,12 +6,12 @@ from typing import Final
 
 from nodedevice_api.extended_resources import domain_of
 
-# At least so long is between two names that lose their place to another.
+# at least so long is between two names that lose their place to another
 EXCHANGE_SECONDS: Final = 60.0
 
 
 def spare(name: str, taken: Mapping[str, bool]) -> str:
-    """The newest unused name of the domain with the most names; "" if no domain would keep as many as the new name's domain.
+    """Return the newest unneeded name of the largest domain; "" if its domain would keep fewer names than the new one's.
 
     taken: by name, the newest last, whether it is needed.
     """

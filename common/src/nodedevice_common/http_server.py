@@ -1,6 +1,6 @@
-"""Serves /healthz, /readyz and /metrics from a thread of its own: also while the event loop hangs.
+"""Serves /healthz, /readyz and /metrics in a thread of its own, so that it responds while the event loop hangs.
 
-Any pod of the cluster may connect, so each client is bounded: connections, their time, and the bytes of a request.
+Any pod may connect, so connections, their time, and the bytes of a request are bounded.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from nodedevice_common.tls import ServerCertificate
 
 log = logging.getLogger(__name__)
 
-# an unneeded second series for each counter: at thousands of nodes they add up; the library gives the function no types
+# It is a second series for each counter, which adds up at thousands of nodes. The library gives the function no types.
 cast(Callable[[], None], disable_created_metrics)()
 
 HANG_SECONDS = 30.0
 MAX_CONNECTIONS: Final = 64
-# of one connection, from accept to close: one request, and its response read
+# of one connection, from accept to close
 CONNECTION_SECONDS: Final = 30.0
 _REQUEST_BYTES: Final = 16 * 1024
 _ACCEPT_PAUSE_SECONDS: Final = 0.5
-# the kernel has no IPv6, or it is switched off
+# the kernel has no IPv6, or it is disabled
 _NO_IPV6: Final = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
 
 # whether all is well, and the text of the response
@@ -45,7 +45,7 @@ Check = Callable[[], tuple[bool, str]]
 
 
 class Heartbeat:
-    """Whether the event loop still turns. beat() is called from it every few seconds; `problem` is read by another thread."""
+    """Notices a hanging event loop. The loop calls beat() every few seconds; other threads read `problem`."""
 
     def __init__(self) -> None:
         self.beat()
@@ -54,13 +54,13 @@ class Heartbeat:
         self._beaten_at = time.monotonic()
 
     def problem(self) -> str:
-        """The problem, or empty."""
+        """Return "" while the loop turns."""
         still = time.monotonic() - self._beaten_at
         return f"the event loop has not turned for {still:.0f} s" if still > HANG_SECONDS else ""
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT, where an IPv6 address stands in brackets and no host means all addresses. Raises ValueError."""
+    """Split HOST:PORT. An IPv6 address stands in brackets; no host means all addresses. Raises ValueError."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(address)
@@ -81,7 +81,7 @@ OPEN: Final = Protection()
 
 
 def protection(authentication: Authentication, chain: str, key: str, create: Create) -> Protection:
-    """As the settings metricsAuthentication, tlsCertificate and tlsKey have it; on the event loop. Raises ValueError."""
+    """Build it from the settings metricsAuthentication, tlsCertificate and tlsKey, on the event loop. Raises ValueError."""
     if bool(chain) != bool(key):
         raise ValueError("tlsCertificate and tlsKey belong together: set both or none")
     if authentication == "token" and not chain:
@@ -104,8 +104,7 @@ def serve(
 ) -> "BoundedServer":
     """Serve until the process ends or the server is shut down. checks: by path, without authentication.
 
-    address: no host means all addresses of IPv4 and, if the machine has it, IPv6; port 0 takes a free one.
-    Raises OSError when the address cannot be used.
+    address: no host means all addresses of IPv4 and, if possible, IPv6; port 0 takes a free one. Raises OSError.
     """
     server = _bound(address, _handler(checks, registry, protection.access))
     server.certificate = protection.certificate
@@ -134,13 +133,13 @@ class BoundedServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
-    # not five: beyond it the kernel drops a client's first packet, which it repeats after a second
+    # with the default of five the kernel drops first packets, which clients repeat after a second
     request_queue_size = 2 * MAX_CONNECTIONS
-    # why no connection can be accepted, as logged; empty after the next one
+    # why connections cannot be accepted, as logged
     _problem = ""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        # when each was accepted, oldest first
+        # time of accept, oldest first
         self._accepted_at: dict[socket.socket, float] = {}
         self._places: PeerPlaces[socket.socket] = PeerPlaces(MAX_CONNECTIONS, MAX_CONNECTIONS)
         self._lock = threading.Lock()
@@ -148,7 +147,7 @@ class BoundedServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Raises OSError; after a pause if the shortage lasts, such as of file descriptors."""
+        """Raises OSError, after a pause, while a resource such as file descriptors runs out."""
         try:
             connection, address = super().get_request()
         except BlockingIOError:
@@ -158,7 +157,7 @@ class BoundedServer(ThreadingHTTPServer):
             raise
         if self.certificate is None:
             return connection, address
-        # the handshake is made by the first that reads
+        # the thread of the connection does the handshake at its first read
         context = self.certificate.context()
         return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
@@ -191,7 +190,7 @@ class BoundedServer(ThreadingHTTPServer):
                 self._hang_up(connection)
 
     def _hang_up(self, connection: socket.socket) -> None:
-        """Its thread, which waits for it, ends; the thread closes it."""
+        """End the wait of the connection's thread, which then closes it."""
         del self._accepted_at[connection]
         self._places.remove(connection)
         with contextlib.suppress(OSError):
@@ -204,7 +203,7 @@ class BoundedServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: the client is gone, or was cut off."""
+        """The client is gone, or was cut off."""
 
 
 class _Ipv6Server(BoundedServer):
@@ -218,7 +217,7 @@ class _DualStackServer(_Ipv6Server):
 
 
 class _Request:
-    """The lines of a request; beyond its bytes it ends. Longer headers are cut off, which takes nothing from a GET."""
+    """The lines of a request. Bytes beyond the limit are cut off, which a GET does not need."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -243,7 +242,7 @@ def _handler(
     checks: Mapping[str, Check], registry: CollectorRegistry, access: MetricsAccess | None
 ) -> type[BaseHTTPRequestHandler]:
     def answer(path: str, accept: str, authorization: str) -> tuple[HTTPStatus, str, bytes]:
-        """Status, content type, body."""
+        """Return status, content type and body."""
         if path == "/metrics":
             status = access.check(authorization) if access is not None else HTTPStatus.OK
             if status is HTTPStatus.OK:
@@ -278,6 +277,6 @@ def _handler(
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: a kubelet asks every few seconds."""
+            """Log nothing, as a kubelet probes every few seconds."""
 
     return Handler

@@ -1,7 +1,7 @@
 """Shares one object for equal texts: names, UIDs, reasons.
 
-`sys.intern` forgets an unused text. Python 3.12 keeps every text, 106 bytes for the UID of each pod that ever ran
-(3.13 forgets again, https://github.com/python/cpython/issues/113993): there, a bounded number of the last ones is shared.
+Python 3.12 keeps every text given to `sys.intern`, such as the UID of each pod (https://github.com/python/cpython/issues/113993).
+There, a bounded number of the last texts is shared.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Our programs by their names in an image, for `kubectl exec`: what pip would write for a wheel. Run while an image is built:
+"""Writes a program for `kubectl exec` while an image is built, as pip would for a wheel:
 
     python3 -I launcher.py /usr/local/bin nodedevice-agent
 
-An image may have neither a shell nor `env`, so the first line of each names that image's Python.
+An image may lack a shell and `env`, so the first line names the image's Python.
 """
 
 import sys
@@ -10,13 +10,12 @@ from pathlib import Path
 
 
 def text(program: str, python: str) -> str:
-    """The text of the file: the program's module is in PYTHONPATH, and called as the program with underscores."""
+    """Return the text of the file, which imports the program's module from PYTHONPATH."""
     module = program.replace("-", "_")
     return f"#!{python}\nimport sys\n\nfrom {module}.__main__ import main\n\nsys.exit(main())\n"
 
 
 def write(folder: Path, program: str, python: str) -> None:
-    """Make it, for every user to run."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / program
     file.write_text(text(program, python), encoding="utf-8")

@@ -1,19 +1,19 @@
-"""Logs a problem that is found again and again: once, until it is over."""
+"""Logs a recurring problem once, until it is over."""
 
 import logging
 
 
 class LogOnce:
-    """Problems of one subject, such as a file; each message is a problem of its own."""
+    """Problems of one subject, such as a file; each message is a problem."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._current: set[str] = set()
 
     def report(self, message: str, error: str, level: int = logging.WARNING, **fields: object) -> bool:
-        """error: the cause; "" if the problem does not exist, or is over. Returns whether it has just begun or ended.
+        """error: the cause; "" if the problem is over. Return whether the problem has just begun or ended.
 
-        A changed cause is not logged again: it may differ each time.
+        A changed cause is not logged again, as it may differ each time.
         """
         if bool(error) is (message in self._current):
             return False

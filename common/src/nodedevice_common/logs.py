@@ -1,4 +1,4 @@
-"""The logs of both programs, on stderr: a line is an event with its fields, as text for people or JSON for collectors."""
+"""Logs on stderr. A line is an event with its fields, as text for people or JSON for collectors."""
 
 import json
 import logging
@@ -44,9 +44,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """On standard error, without secrets. A line that cannot be written, as on a full disk, is reported when lines can be written
-    again; logging would print tracebacks.
-    """
+    """Masks secrets. If lines cannot be written, as on a full disk, it reports that later; logging would print tracebacks."""
 
     def __init__(self) -> None:
         super().__init__(unguarded(sys.stderr))
@@ -72,7 +70,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def set_up_logs(level: LogLevel, log_format: LogFormat, libraries: Mapping[str, int]) -> None:
-    """Send every log line of the process to stderr. libraries: the lowest level that is logged, by logger of a library."""
+    """Log to stderr. libraries: the lowest logged level, by logger of a library."""
     handler = _Handler()
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
@@ -92,6 +90,6 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _shown(value: object) -> str:
-    """A word unchanged; every other value as JSON, so that a line stays one line."""
+    """Return a word unchanged, and any other value as JSON, so that a line stays one line."""
     is_word = isinstance(value, str) and value and value.isprintable() and not set(value) & {" ", '"'}
     return str(value) if is_word else json.dumps(value, default=str)

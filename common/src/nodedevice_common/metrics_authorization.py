@@ -1,7 +1,7 @@
-"""Decides who may read /metrics if authentication is on: the API server accepts the bearer token, and its user may `get` /metrics.
+"""Decides who may read /metrics: the API server accepts the bearer token, and its user may `get` /metrics.
 
-Source: authentication.k8s.io/v1 TokenReview and authorization.k8s.io/v1 SubjectAccessReview; the permission is an RBAC rule on
-nonResourceURLs, as for the metrics of Kubernetes' own components.
+Source: authentication.k8s.io/v1 TokenReview and authorization.k8s.io/v1 SubjectAccessReview; as for the metrics of Kubernetes' own
+components, the right is an RBAC rule on nonResourceURLs.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _MOST_VERDICTS: Final = 256
 # unknown tokens cost the API server two requests each
 _REVIEWS_PER_SECOND, _REVIEWS_AT_ONCE = 2.0, 10
 
-# Creates an object of that API group and kind with that spec; the status that the API server gives it. May raise anything.
+# Creates an object of that API group and kind with that spec. Returns the status that the API server gives it. May raise anything.
 Create = Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
@@ -41,15 +41,12 @@ class _AccessStatus(msgspec.Struct):
 
 
 async def review(create: Create, token: str) -> HTTPStatus:
-    """OK, UNAUTHORIZED for an unknown token, FORBIDDEN without the permission.
-
-    Raises Undecodable, and what `create` raises.
-    """
+    """Return OK, UNAUTHORIZED for an unknown token, or FORBIDDEN. Raises Undecodable, and errors of `create`."""
     status = await create("authentication.k8s.io", "TokenReview", {"token": token})
     found = convert(status, _TokenStatus)
     if not found.authenticated:
         return HTTPStatus.UNAUTHORIZED
-    # what one calls a username the other calls a user
+    # the user's name has another key in the second kind
     user = {"user" if key == "username" else key: value for key, value in found.user.items()}
     spec = {**user, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
     status = await create("authorization.k8s.io", "SubjectAccessReview", spec)
@@ -57,20 +54,20 @@ async def review(create: Create, token: str) -> HTTPStatus:
 
 
 class MetricsAccess:
-    """Verdicts on tokens, each kept for a minute. Called by threads of the HTTP server; requests are sent on the event loop."""
+    """Keeps verdicts on tokens for a minute. Threads of the HTTP server call it; requests are sent on the event loop."""
 
     def __init__(
         self, create: Create, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._create, self._loop, self._clock = create, loop, clock
-        # by the token's hash: until when, and what; oldest first
+        # by the token's hash: expiry and verdict; oldest first
         self._verdicts: dict[bytes, tuple[float, HTTPStatus]] = {}
         self._bucket = TokenBucket(_REVIEWS_PER_SECOND, _REVIEWS_AT_ONCE, clock())
         self._next_log = 0.0
         self._lock = threading.Lock()
 
     def check(self, authorization: str) -> HTTPStatus:
-        """The status for that header: from `review`, TOO_MANY_REQUESTS for a flood, SERVICE_UNAVAILABLE without a response."""
+        """Return the verdict; TOO_MANY_REQUESTS for a flood of tokens, SERVICE_UNAVAILABLE without a response."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
@@ -80,7 +77,7 @@ class MetricsAccess:
             until, verdict = self._verdicts.get(key, (0.0, HTTPStatus.UNAUTHORIZED))
             if self._clock() < until:
                 return verdict
-            # who was let in before is not kept out by a flood of others
+            # a flood of other tokens does not exclude an accepted one
             if verdict is not HTTPStatus.OK and not self._bucket.take(self._clock()):
                 return HTTPStatus.TOO_MANY_REQUESTS
         return self._reviewed(key, token)
@@ -101,7 +98,7 @@ class MetricsAccess:
         return verdict
 
     def _log_failure(self, error: BaseException) -> None:
-        """At most once a minute."""
+        """Log at most once a minute."""
         with self._lock:
             is_due = self._clock() >= self._next_log
             if is_due:
@@ -111,7 +108,7 @@ class MetricsAccess:
             log.warning("cannot review the token of a client of /metrics; refusing it", extra={"error": problem})
 
     def _forget_one(self) -> None:
-        """Drop a refused token first: a flood of tokens does not push out accepted ones."""
+        """Drop a refused token first, so that a flood of tokens pushes out no accepted one."""
         oldest = next(iter(self._verdicts))
         refused = (key for key, (_, verdict) in self._verdicts.items() if verdict is not HTTPStatus.OK)
         del self._verdicts[next(refused, oldest)]

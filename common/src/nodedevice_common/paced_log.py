@@ -1,4 +1,4 @@
-"""Logs events that another program can cause any number of times a second: a bounded number of lines, and sums of the rest."""
+"""Logs events that another program can cause at any rate: a bounded number of lines, and counts of the rest."""
 
 import asyncio
 import logging
@@ -23,31 +23,31 @@ _MAX_NAMED: Final = 8
 
 
 class PacedLog:
-    """Events are constant texts. clock: monotonic seconds. Sums come every ten seconds, where an event loop runs, or by flush()."""
+    """Events are constant texts. Counts are logged every ten seconds if an event loop runs, or by flush()."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
         self._events: dict[str, TokenBucket] = {}
         self._subjects: dict[tuple[str, str], TokenBucket] = {}
-        # by event: how many have no line, by subject
+        # events without a line, by subject
         self._left_out: dict[str, Counter[str]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def log(self, level: int, event: str, subject: str, **fields: object) -> None:
-        """subject: what the event is about, such as a resource name; it is not a field of the log."""
+        """subject: such as a resource name; it is not a field of the log."""
         if self._may_log(event, subject):
             self._log.log(level, event, extra=fields)
             return
         counts = self._left_out.setdefault(event, Counter())
         counts[subject if subject in counts or len(counts) < _MAX_NAMED else "others"] += 1
         if self._timer is None:
-            # without a loop, the caller of flush() decides when
+            # without a loop, the caller calls flush()
             with suppress(RuntimeError):
                 self._timer = asyncio.get_running_loop().call_later(_SUM_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Log how many events have no line of their own, by event."""
+        """Log how many events have no line of their own."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""Shares places for connections among addresses of peers: the address with the most connections gives way. Pure."""
+"""Shares places for connections among peers' addresses: the address with the most connections loses one. Pure."""
 
 from collections.abc import Callable, Container, Hashable
 from typing import Generic, TypeVar
@@ -7,14 +7,14 @@ Connection = TypeVar("Connection", bound=Hashable)
 
 
 class PeerPlaces(Generic[Connection]):
-    """most: places in all; of_peer: of one address. spared: addresses whose connections give way last."""
+    """most: places in all; of_peer: of one address. spared: addresses that lose connections last."""
 
     def __init__(self, most: int, of_peer: int, spared: Container[str] = ()) -> None:
         self._most = most
         self._of_peer = of_peer
         self._spared = spared
         self._peers: dict[Connection, str] = {}
-        # by address, oldest first; the address whose turn it is comes first
+        # by address, oldest first; the next address in turn comes first
         self._connections: dict[str, dict[Connection, None]] = {}
 
     def __len__(self) -> int:
@@ -24,7 +24,7 @@ class PeerPlaces(Generic[Connection]):
         return connection in self._peers
 
     def add(self, connection: Connection, peer: str) -> Connection | None:
-        """Give it a place. Returns the connection that has none any more: the oldest of an address, maybe this one."""
+        """Give it a place. Return the connection that lost its place: the oldest of an address, maybe this one."""
         self._peers[connection] = peer
         self._connections.setdefault(peer, {})[connection] = None
         if len(self._connections[peer]) > self._of_peer:
@@ -34,7 +34,7 @@ class PeerPlaces(Generic[Connection]):
         return None
 
     def remove(self, connection: Connection) -> str | None:
-        """Free its place. Returns the address; None if it had no place."""
+        """Free its place. Return the address; None if it had no place."""
         peer = self._peers.pop(connection, None)
         if peer is not None:
             del self._connections[peer][connection]
@@ -43,7 +43,7 @@ class PeerPlaces(Generic[Connection]):
         return peer
 
     def pop(self, is_wanted: Callable[[str], bool]) -> tuple[Connection, str] | None:
-        """The oldest connection of an address that waits, and the address; addresses take turns. None if no connection waits."""
+        """Return the oldest connection of a wanted address, and the address. Addresses take turns. None if no address is wanted."""
         for peer in self._connections:
             if is_wanted(peer):
                 connection = self._pop_oldest(peer)

@@ -1,6 +1,6 @@
 """Filters standard output and error, so that no secret and no control character reaches a log or a terminal.
 
-All writers pass it: the log, commands, libraries, and Python's tracebacks.
+Logs, commands, libraries and Python's tracebacks all pass it.
 """
 
 import sys
@@ -12,7 +12,7 @@ from nodedevice_common.text import printable
 
 
 class _Guarded:
-    """A text stream. Each text that is written is masked by itself."""
+    """Masks each written text by itself."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -30,12 +30,12 @@ class _Guarded:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """The stream itself, for text that is masked already: once is enough for long lines."""
+    """Return the stream itself, for text that is masked already."""
     return stream._stream if isinstance(stream, _Guarded) else stream
 
 
 def guard_output() -> None:
-    """From now on, for the whole process. A stream that is closed stays so."""
+    """Guard both streams for the whole process. A closed stream stays closed."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, _Guarded):

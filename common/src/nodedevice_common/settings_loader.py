@@ -1,7 +1,7 @@
 """Loads the settings of a program: flag or environment variable, else YAML or JSON file, else default.
 
-The file's keys are the flags' names in camelCase. A mistake is an error that names its place and, if known, the remedy: a typo
-must not become a default.
+The file's keys are the flags' names in camelCase. A mistake is an error with its place and the remedy: a typo must not become a
+default.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import yaml
+from nodedevice_kube.decoding import with_unique_keys
 
 from nodedevice_common.conversion import converted, explained
 from nodedevice_common.decoding import DuplicateKey, Undecodable, convert, decode_unique
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class SettingProblem(Exception):
-    """A setting that cannot be used. source: the file, or the flag and its environment variable."""
+    """source: the file, or the flag and its environment variable."""
 
     def __init__(self, source: str, problem: str) -> None:
         super().__init__(f"{source}: {problem}")
@@ -34,7 +35,7 @@ def load(
     given: Mapping[str, Any],
     problems: Callable[[Any], Sequence[str]] = lambda raw: (),
 ) -> S:
-    """Settings from the file, with `given` (flags and environment by field name; None: not given) on top.
+    """Load settings from the file, with `given` on top: flags and environment by field name, None if absent.
 
     problems: finds mistakes in the file other than types. Raises SettingProblem.
     """
@@ -71,10 +72,7 @@ def _from_flag(kind: type[S], name: str, key: str, value: Any) -> Any:
 
 
 def _checked(source: str, found: T) -> T:
-    """Raises SettingProblem for text that is not valid UTF-8: a shell passes any octets, and YAML can escape any.
-
-    The API server and plugins accept UTF-8 alone.
-    """
+    """Raises SettingProblem for invalid UTF-8: a shell passes any octets, YAML can escape any, and the API server rejects them."""
     try:
         msgspec.json.encode(found)
     except UnicodeEncodeError as exc:
@@ -83,27 +81,10 @@ def _checked(source: str, found: T) -> T:
 
 
 def _parsed(text: str) -> Any:
-    """JSON is read as JSON: a program may have written it, and not all of it means the same in YAML, such as 1e-5.
-
-    Raises Undecodable.
-    """
+    """Read JSON as JSON: not all of it means the same in YAML, such as 1e-5. Raises Undecodable."""
     try:
         return decode_unique(text)
     except Undecodable as exc:
         if isinstance(exc.__cause__, DuplicateKey):
             raise
-        return decode_yaml(text, _UniqueKeys)
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """Rejects duplicate keys. The library keeps the last one, and devices listed under the first would be missing silently."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        seen: set[str] = set()
-        for key in keys:
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(None, None, f"duplicate key `{key.value}`", key.start_mark)
-            seen.add(key.value)
-        return node
+        return decode_yaml(text, with_unique_keys(yaml.SafeLoader))

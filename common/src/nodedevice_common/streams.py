@@ -1,4 +1,4 @@
-"""Whole lines of a stream that arrives in pieces, as the events of a watch do."""
+"""Splits a stream of chunks into lines, as the events of a watch."""
 
 import asyncio
 import sys
@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 
 async def lines(chunks: AsyncIterator[bytes], most_bytes: int = sys.maxsize) -> AsyncIterator[bytes]:
-    """Each line, wherever its chunks end; an incomplete last one is dropped, and one that is longer than most_bytes is cut off.
+    """Yield whole lines; a line longer than most_bytes is cut, and an incomplete last one is dropped.
 
-    Only a line feed ends a line: JSON may hold all the other characters that end one in a text.
+    Only a line feed ends a line: JSON may contain all other line separators.
     """
     parts: list[bytes] = []
     left = most_bytes
@@ -19,7 +19,7 @@ async def lines(chunks: AsyncIterator[bytes], most_bytes: int = sys.maxsize) -> 
         for other in others:
             yield b"".join(parts)
             parts, left = [other[:most_bytes]], max(0, most_bytes - len(other))
-        # the next one may be minutes away, and a device's whole list in this one
+        # the next chunk may be minutes away, and this one may hold a device's whole list
         del chunk, first, others
-        # a chunk that was there already gives no turn to anybody else
+        # a chunk that has arrived gives other tasks no turn
         await asyncio.sleep(0)

@@ -1,8 +1,8 @@
 """Runs the tasks of a program. A vital task ends the process when it fails; any other task is started again.
 
-Nodes and pods depend on vital tasks: a process without one would only seem to work, and is better restarted. A task that only
-shows something, or serves one plugin, node or object, fails alone: its failure is logged once, counted and named at /healthz, and
-it starts again after a growing pause. A test lists every task and its kind.
+Nodes and pods depend on vital tasks: a process without one is better restarted. Other tasks show something, or serve one plugin,
+node or object. Their failures are logged once, counted and named at /healthz, and they run again after a growing pause. A test
+lists every task and its kind.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
-# A task that ran this long is well again: its next failure starts with the first pause, and is logged.
+# A task that ran so long is well: its next failure starts with the first pause, and is logged.
 WELL_AFTER_SECONDS: Final = 120.0
 _MOST_NAMED: Final = 8
 
@@ -31,8 +31,7 @@ _MOST_NAMED: Final = 8
 _CURRENT_SECONDS: Final = 600.0
 _MOST_FAILING: Final = 256
 
-# One process is one program, as for its metrics: failures so far by task; and by task and subject, the last failure, and
-# when that was.
+# for the whole process: failures by task; and by task and subject the last failure with its time
 _failures: Counter[str] = Counter()
 _failing: dict[tuple[str, ...], tuple[str, float]] = {}
 
@@ -59,10 +58,10 @@ async def vital(
 async def retried(
     task: str, run: Callable[[], Awaitable[object]], known: type[Exception] | tuple[()] = (), **about: str
 ) -> None:
-    """Run a task that must not end any other, again after each failure, until it returns or is cancelled.
+    """Run a task again after each failure, until it returns or is cancelled.
 
-    task: for the metric, so one of few names. known: failures, besides OSError, that are expected, and logged without a traceback.
-    about: fields for the log, such as the resource name of one plugin.
+    task: one of few names, for the metric. known: expected failures besides OSError, logged without a traceback. about: fields for
+    the log, such as a resource name.
     """
     failures, backoff = _Failures(task, known, about), Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
 
@@ -90,9 +89,9 @@ async def retried(
 
 @contextmanager
 def apart(task: str, passing: type[Exception] | tuple[type[Exception], ...] = (), **about: str) -> Iterator[None]:
-    """Wraps the work for one object in a loop over many: a failure ends only that, and is logged once until it succeeds again.
+    """Wrap the work for one object in a loop: a failure ends only that, and is logged once until it succeeds again.
 
-    passing: errors that the loop takes itself. The rest as of `retried`.
+    passing: errors that the loop handles. The rest as of `retried`.
     """
     failures = _Failures(task, (), about)
     try:
@@ -106,9 +105,9 @@ def apart(task: str, passing: type[Exception] | tuple[type[Exception], ...] = ()
 
 
 def log_failed_callbacks() -> None:
-    """From now on, what callbacks of the running event loop raise is logged once each, counted and named at /healthz, as tasks'.
+    """Log, count and name failures of the running event loop's callbacks as failures of tasks.
 
-    asyncio itself logs a traceback each time: a call of the system that keeps failing would fill the disk with them.
+    asyncio would log a traceback each time, which could fill the disk.
     """
     asyncio.get_running_loop().set_exception_handler(_callback_failed)
 
@@ -135,7 +134,7 @@ class _Failures:
     def failed(self, cause: BaseException, more: dict[str, float], event: str = "task failed; retrying it") -> None:
         error, now = shown(str(cause) or type(cause).__name__), time.monotonic()
         before, at = _failing.get(self._key, (None, now))
-        # problems of the node need no traceback; anything else is a bug
+        # problems of the node need no traceback; any other failure is a bug
         is_known, is_news = isinstance(cause, self._known), before != error or now - at > _CURRENT_SECONDS
         log.log(
             logging.ERROR if is_news else logging.DEBUG,
@@ -153,17 +152,17 @@ class _Failures:
             log.info("task runs again", extra={"task": self._task, **self._about})
 
     def forget(self) -> bool:
-        """Whether it was failing."""
+        """Return whether it was failing."""
         return _failing.pop(self._key, None) is not None
 
 
 def ended(task: str, why: str) -> str:
-    """What the process says last when a vital task has ended."""
+    """Return the last words of a process whose vital task has ended."""
     return f"the task {task} has ended ({why}), which is a bug: report it with the log; exiting for a restart"
 
 
 def problems() -> tuple[str, ...]:
-    """What fails now and is tried again, one sentence each; thread-safe."""
+    """Return a sentence for each current failure. Thread-safe."""
     earliest = time.monotonic() - _CURRENT_SECONDS
     current = sorted((" ".join(key), error) for key, (error, at) in dict(_failing).items() if at >= earliest)
     found = [f"{what} fails and is tried again: {error}" for what, error in current]
@@ -172,7 +171,7 @@ def problems() -> tuple[str, ...]:
 
 
 class TaskFailures(Collector):
-    """A collector of metrics. prefix: of the program's metrics."""
+    """prefix: of the program's metrics."""
 
     def __init__(self, prefix: str) -> None:
         self._name = f"{prefix}_task_failures"
@@ -186,7 +185,7 @@ class TaskFailures(Collector):
 
 
 def innermost(error: BaseException) -> BaseException:
-    """The first error of a group of tasks, and of groups in it."""
+    """Return the first error of nested groups of tasks."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,6 +1,4 @@
-"""Starts threads. A machine or a pod without free process IDs cannot start one for a while. So a caller gets an OSError, or
-waits.
-"""
+"""Starts threads. Without free process IDs a machine cannot start one for a while: then a caller gets an OSError, or waits."""
 
 import asyncio
 import errno
@@ -20,7 +18,7 @@ NO_THREAD = (
 
 
 def start(run: Callable[[], object], name: str) -> threading.Thread:
-    """A daemon thread that runs this. Raises OSError (EAGAIN) if no thread can be started now."""
+    """Start a daemon thread. Raises OSError (EAGAIN) if that is impossible now."""
     thread = threading.Thread(target=run, name=name, daemon=True)
     try:
         thread.start()
@@ -30,14 +28,14 @@ def start(run: Callable[[], object], name: str) -> threading.Thread:
 
 
 async def in_thread(run: Callable[[], T]) -> T:
-    """Run this in a thread of the event loop's pool; wait, and say so, while none can be started. Raises what `run` raises."""
+    """Run this in a thread of the event loop's pool. Wait, and log it, while none can be started. Raises errors of `run`."""
     loop, is_logged = asyncio.get_running_loop(), False
     while True:
         call = _Call(run)
         try:
             running: asyncio.Future[T] = loop.run_in_executor(None, call)
         except RuntimeError:
-            # the pool has kept it all the same, for the next thread
+            # the pool has kept it for its next thread
             call.is_given_up = True
         else:
             return await running
@@ -48,22 +46,22 @@ async def in_thread(run: Callable[[], T]) -> T:
 
 
 async def in_thread_if(is_long: bool, run: Callable[[], T]) -> T:
-    """Run this at once, or in a thread if it is long: for short work a thread costs more. Raises the errors of `run`."""
+    """Run this in a thread if it is long: for short work a thread costs more. Raises errors of `run`."""
     return await in_thread(run) if is_long else run()
 
 
 class Shared(Generic[T]):
-    """A call in a thread, for all that ask while it runs: each of them in a thread would leave none for anything else."""
+    """Shares one call in a thread among all callers, so that they do not use up the pool."""
 
     def __init__(self, run: Callable[[], T]) -> None:
         self._run = run
         self._running: asyncio.Task[T] | None = None
 
     async def result(self) -> T:
-        """Raises what the call raises. It goes on for the others when one of them is cancelled."""
+        """Raises errors of the call. It continues for the others if one caller is cancelled."""
         if self._running is None or self._running.done():
             self._running = asyncio.ensure_future(in_thread(self._run))
-            # so that it is not logged where all of them were cancelled
+            # avoids a log line if all callers were cancelled
             self._running.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(self._running)
 

@@ -1,7 +1,6 @@
-"""The certificates of a server, read again when their files have changed. Connects to nothing.
+"""The certificates of a server, read again when their files change. Connects to nothing.
 
-Files that are being replaced are seen in any state, such as a certificate whose key comes a moment later: what cannot be used
-changes nothing, and is tried again until it can.
+Files that are being replaced may not fit together yet. Then the former certificate stays, until the new one can be used.
 """
 
 import logging
@@ -15,9 +14,9 @@ _Version = tuple[int, int, int, int]
 
 
 class ServerCertificate:
-    """TLS from the files of a certificate chain and its key, in PEM, and from the authority of clients' certificates, if any.
+    """TLS from files of a certificate chain and its key, in PEM, and maybe of an authority of clients.
 
-    Raises OSError (ssl.SSLError is a kind of it) if they cannot be used.
+    Raises OSError (also ssl.SSLError) if they cannot be used.
     """
 
     def __init__(self, chain: str, key: str, client_ca: str = "") -> None:
@@ -27,7 +26,7 @@ class ServerCertificate:
         self._context = self._new_context()
 
     def context(self) -> ssl.SSLContext:
-        """TLS from the current files; the former one, while they cannot be used. Another object after each change."""
+        """Return TLS from the current files, or the former one while they cannot be used. A change makes another object."""
         found: tuple[_Version, ...] = ()
         try:
             found = self._versions()
@@ -43,18 +42,18 @@ class ServerCertificate:
         return self._context
 
     def _new_context(self) -> ssl.SSLContext:
-        """Whole or not at all: loading into the one in use would leave a new certificate there whose key does not fit."""
+        """Build a new one: loading into the one in use could leave a certificate without its key."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # Clients of TLS 1.3 have this curve, and usually offer a key of another one first: the server asks for it before it
+        # Clients of TLS 1.3 support this curve, and usually send a key of another one first: the server asks again before it
         # computes anything. A client that does not respond costs 0.03 ms of CPU instead of 0.8.
         context.set_ecdh_curve("prime256v1")
-        # without a password the library would ask for one at the terminal, and wait
+        # without a password the library would prompt at the terminal
         context.load_cert_chain(self._chain, self._key, password="")
         if self._client_ca:
             context.load_verify_locations(cafile=self._client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
-            # before it the server signs first, and a client could ask for a new handshake at any time
+            # before 1.3 the server signs first, and a client could renegotiate at any time
             context.minimum_version = ssl.TLSVersion.TLSv1_3
         return context
 

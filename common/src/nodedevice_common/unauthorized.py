@@ -1,4 +1,4 @@
-"""The words for an API server that does not accept who a program is, HTTP 401: of all programs, for every request. Pure."""
+"""The words of all programs for an API server that rejects their identity (401). Pure."""
 
 from typing import Final
 
@@ -7,5 +7,4 @@ OVER: Final = "API server accepts the credentials again"
 
 
 def problem(server: str) -> str:
-    """For a health page: no other request succeeds either."""
     return f"API server {server} rejects the credentials"

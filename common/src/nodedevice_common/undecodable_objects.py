@@ -1,4 +1,4 @@
-"""Logs an object of the API that cannot be decoded: which one it is, and what to do. Once, though each list finds it again."""
+"""Logs an undecodable API object once, with the remedy, though each list has it again."""
 
 import logging
 from typing import Final
@@ -9,7 +9,7 @@ _logged: dict[tuple[str, str, str, str], None] = {}
 
 
 def log_skipped(log: logging.Logger, kind: str, namespace: str, name: str, problem: Exception) -> None:
-    """kind: its plural. namespace, name: "" for none, or where not even they can be decoded."""
+    """kind: its plural. namespace, name: "" if they are absent or undecodable."""
     entry = (kind, namespace, name, str(problem))
     if entry in _logged:
         return
@@ -23,5 +23,5 @@ def log_skipped(log: logging.Logger, kind: str, namespace: str, name: str, probl
 
 
 def forget() -> None:
-    """As in a process that has just started."""
+    """Forget all, as a new process does."""
     _logged.clear()

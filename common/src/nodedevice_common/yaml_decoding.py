@@ -1,21 +1,21 @@
-"""Decodes the YAML files that people write, with one error for every error of the library, as `decoding` does."""
+"""Decodes YAML files that people write, with one error for every error of the library."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 import yaml
+from nodedevice_kube.decoding import check_size
 
 from nodedevice_common.decoding import DEEPEST, TooMuch, Undecodable
 from nodedevice_common.yaml_nodes import Mapping, Node, Scalar
 
-# Values, with what aliases repeat. Each takes 300 bytes while it is decoded, and 10 µs; a CDI specification has some ten for each
-# device.
+# Values, aliases included. Each takes 300 bytes and 10 µs; a CDI specification has some ten for each device.
 _MOST: Final = 100_000
 
 
 def _quick_loader() -> type[Any]:
-    """Parses in C, one event after the other, which takes a tenth of the time. The library's own loader in C composes a document in
-    one call, in which no other thread runs: seconds for a megabyte. Here this is done in Python.
+    """Parse in C, event by event, in a tenth of the time. The library's own loader in C composes a whole document without letting
+    other threads run: seconds for a megabyte. So this is done in Python.
     """
     in_c: Any = getattr(yaml, "CSafeLoader", None)
     if in_c is None:
@@ -32,61 +32,21 @@ QUICK_LOADER: Final = _quick_loader()
 
 
 def decode_yaml(text: bytes | str, loader: type[Any] = yaml.SafeLoader) -> Any:
-    """The value of the only document, or None. Raises Undecodable: a yaml.YAMLError is its cause, with the place.
-
-    The library in C calls itself for each level until its thread's stack overflows, and a few aliases of aliases are billions of
-    values. So both are counted first.
-    """
+    """Return the value of the only document, or None. Raises Undecodable, whose cause is a yaml.YAMLError with the place."""
     try:
-        _check_size(text, loader)
+        check_size(text, loader, _MOST)
         return yaml.load(text, Loader=loader)
     except Exception as exc:
-        # odd dates, empty numbers and half characters leave the library as half a dozen exceptions besides its own
+        # Odd dates, empty numbers and half characters cause half a dozen other exceptions.
         raise Undecodable(exc) from exc
 
 
-def _check_size(text: bytes | str, loader: type[Any]) -> None:
-    """Raises ValueError for text deeper or larger than any settings; YAMLError for invalid YAML."""
-    # height and number of values, by anchor, and of each collection that is open
-    known: dict[str, tuple[int, int]] = {}
-    is_open: list[tuple[str | None, int, int]] = [(None, 0, 0)]
-    for event in yaml.parse(text, Loader=loader):
-        match event:
-            case yaml.CollectionStartEvent():
-                is_open.append((event.anchor, 0, 1))
-                if len(is_open) > DEEPEST + 1:
-                    raise ValueError(f"it is nested deeper than {DEEPEST} levels")
-                continue
-            case yaml.CollectionEndEvent():
-                anchor, height, count = is_open.pop()
-                height += 1
-            case yaml.ScalarEvent():
-                anchor, height, count = event.anchor, 0, 1
-            case yaml.AliasEvent():
-                if any(event.anchor == each for each, _, _ in is_open):
-                    raise ValueError(f"*{event.anchor} holds itself")
-                # of an anchor that there is not, the library reports
-                anchor, (height, count) = None, known.get(event.anchor or "", (0, 1))
-            case _:
-                continue
-        if anchor is not None:
-            known[anchor] = (height, count)
-        outer, highest, before = is_open[-1]
-        is_open[-1] = (outer, max(highest, height), before + count)
-        if len(is_open) - 1 + height > DEEPEST:
-            raise ValueError(f"it is nested deeper than {DEEPEST} levels, with its aliases")
-        if before + count > _MOST:
-            raise ValueError(f"it has more than {_MOST} values, with what its aliases repeat")
-
-
 def first_document(text: bytes, loader: type[Any] = yaml.SafeLoader) -> Node | None:
-    """The nodes of the first document, or None, as go.yaml.in/yaml/v3 @ v3.0.5 reads them. Raises Undecodable,
-    and TooMuch for more values than are read here.
+    """Return the nodes of the first document, or None, as go.yaml.in/yaml/v3 @ v3.0.5 reads them.
 
-    For a reader that has to decide as a program in Go does: which text is a number depends on the library. Further
-    documents are not read. An alias is the node of its anchor itself. Another thread may run between any two nodes.
-    Texts that libyaml reads and that library refuses are refused: `%YAML 1.2`, a backslash before a slash, as JSON may have it,
-    and a question mark without quotes within brackets.
+    A reader that decides like a program in Go needs the nodes: which text is a number depends on the library. An alias is the node
+    of its anchor. Other threads can run between two nodes. Texts that only libyaml accepts are refused: `%YAML 1.2`, a backslash
+    before a slash, and a question mark without quotes in brackets. Raises Undecodable, and TooMuch for too many values.
     """
     try:
         shown = _decoded(text) if rb"\/" in text else ""
@@ -99,15 +59,15 @@ def first_document(text: bytes, loader: type[Any] = yaml.SafeLoader) -> Node | N
 
 
 def _decoded(text: bytes) -> str:
-    """As the positions of events count. Raises UnicodeDecodeError."""
+    """Decode text so that positions of events fit. Raises UnicodeDecodeError."""
     is_wide = text.startswith((b"\xff\xfe", b"\xfe\xff"))
     return text.decode("utf-16" if is_wide else "utf-8-sig")
 
 
 def _first_document(events: Iterator[Any], text: str) -> Node | None:
-    """text: in which a backslash may matter. Raises ValueError for text too deep or too large; YAMLError for invalid YAML."""
+    """text: in which a backslash may matter. Raises ValueError for text too deep or too large, YAMLError for invalid YAML."""
     root: list[Any] = []
-    # the items of each collection that is open, of a mapping keys and values in turn; and whether it is in brackets
+    # the items of each open collection (of a mapping keys and values in turn), and whether it is in brackets
     is_open: list[tuple[list[Any], bool]] = [(root, False)]
     anchors: dict[str | None, Node] = {}
     count = 0
@@ -145,7 +105,7 @@ def _first_document(events: Iterator[Any], text: str) -> Node | None:
 
 
 def _check_scalar(event: Any, text: str, *, is_flow: bool) -> None:
-    """Raises ValueError for what the library in Go refuses."""
+    """Raises ValueError for texts that the library in Go refuses."""
     if is_flow and not event.style and "?" in event.value:
         raise ValueError(f"put {event.value[:100]!r} in quotes: it has a question mark")
     if text and event.style == '"':

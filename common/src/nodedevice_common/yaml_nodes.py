@@ -1,4 +1,4 @@
-"""The nodes of a YAML document, whose texts are not interpreted as numbers or null. Pure."""
+"""The nodes of a YAML document, before texts are interpreted as numbers or null. Pure."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Scalar(Struct, frozen=True):
-    """tag: as written, in its long form; "" without one. is_plain: written without quotes, so that its text decides its type."""
+    """tag: as written, in its long form, or "". is_plain: written without quotes, so that its text decides its type."""
 
     text: str
     tag: str = ""
@@ -14,7 +14,7 @@ class Scalar(Struct, frozen=True):
 
 
 class Mapping(list[tuple[Any, Any]]):
-    """Pairs of nodes, as written: a key may be there twice."""
+    """Pairs of nodes, as written: a key may occur twice."""
 
 
 # Scalar, Mapping, or a list of nodes

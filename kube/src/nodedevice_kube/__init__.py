@@ -1,1 +1,1 @@
-"""What all programs share, by the standard library and YAML: the way to the API server, rules of configurations, the planner."""
+"""The core that all programs share: the way to the API server, rules of configurations, the planner; without dependencies."""

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from nodedevice_kube.decoding import Undecodable, decode_json
+from nodedevice_kube.fields import list_of, map_of
 from nodedevice_kube.masking import masked
 
 # A longer delay is cut: until then the program would work with old state.
@@ -34,30 +35,32 @@ _FIELD_CONFLICT: Final = "FieldManagerConflict"
 _TERMINATING: Final = "NamespaceTerminating"
 _BUDGET: Final = "DisruptionBudget"
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-# the response to an apply with a field unknown to the CRD, or with too big an object, is 500
+# An apply with an unknown field, or with too large an object, gets a 500.
 _PERMANENT: Final = (
     "failed to create typed patch object",
     "request is too large",
     "trying to send message larger than max",
 )
-# Responses that concern no single object; 401 concerns our identity.
+# responses that concern no single object; 401 concerns the identity
 _STATUS_OF_ALL_REQUESTS: Final = frozenset({401, 429, 502, 503, 504})
 
 
 class FieldConflict(NamedTuple):
-    """A field that another field manager owns: server-side apply gives it as a cause of its refusal."""
+    """A field that another field manager owns: a cause of a refused server-side apply."""
 
     manager: str
     field: str
 
 
 class ApiError(Exception):
-    """A request that failed. The text is "<verb> <what>: <problem>", and never has a secret.
+    """A failed request. The text is "<verb> <what>: <problem>", without secrets.
 
-    verb, what: for messages and metrics, such as GET and nodes, or listing and pods. status: of HTTP; 0 without a response.
-    retry_after_seconds: how long the API server asks to wait, or 0.0. causes: of Conflict, the fields that other
-    managers own. remedy: how a person can repair it, or "".
+    verb, what: for messages and metrics, such as GET and nodes. status: of HTTP; 0 without a response. retry_after_seconds: as the
+    API server asks, or 0.0. causes: of Conflict, the fields that other managers own. remedy: for a person, or "".
     """
+
+    # whether the same request may succeed later by itself
+    is_temporary = False
 
     def __init__(
         self,
@@ -84,22 +87,12 @@ class ApiError(Exception):
         """Whether other requests would fail in the same way, so that sending them only makes it worse."""
         return self.status in _STATUS_OF_ALL_REQUESTS
 
-    @property
-    def is_temporary(self) -> bool:
-        """Whether the same request may succeed later without a change by anybody."""
-        return False
-
 
 class Unreachable(ApiError):
-    """No response: nothing listens, it is not trusted, or it is too slow. It is not known whether a write was done."""
+    """No response: nothing listens, it is not trusted, or it is too slow. A write may have been done."""
 
-    @property
-    def concerns_all_requests(self) -> bool:
-        return True
-
-    @property
-    def is_temporary(self) -> bool:
-        return True
+    concerns_all_requests = True
+    is_temporary = True
 
 
 class NoAnswer(Unreachable):
@@ -111,43 +104,35 @@ class NoAnswer(Unreachable):
 
 
 class WatchInterrupted(ApiError):
-    """A watch that was open was cut. Whether the API server is unreachable, the next attempt shows."""
+    """An open watch was cut. The next attempt shows whether the API server is reachable."""
 
-    @property
-    def is_temporary(self) -> bool:
-        return True
+    is_temporary = True
 
 
 class Silent(WatchInterrupted):
-    """A watch that was open brought nothing for too long, not even a bookmark, as behind a proxy that hangs."""
+    """An open watch brought nothing for too long, not even a bookmark, as behind a proxy that hangs."""
 
 
 class InvalidResponse(ApiError):
-    """The response reports success in a form that no API server sends. It is not known whether a write was done."""
+    """A successful response in a form that no API server sends. A write may have been done."""
 
-    @property
-    def is_temporary(self) -> bool:
-        return True
+    is_temporary = True
 
 
 class TooBig(ApiError):
-    """The response is longer than was asked for, and not read to its end."""
+    """The response is longer than requested, and was not read to its end."""
 
 
 class Unavailable(ApiError):
-    """429, 5xx: the API server asks to come back later."""
+    """429, 5xx: the API server asks to retry later."""
 
-    @property
-    def is_temporary(self) -> bool:
-        return True
+    is_temporary = True
 
 
 class OverBudget(Unavailable):
-    """429 of an eviction: a PodDisruptionBudget does not allow it now. The API server itself is available."""
+    """429 of an eviction: a PodDisruptionBudget forbids it now. The API server itself is available."""
 
-    @property
-    def concerns_all_requests(self) -> bool:
-        return False
+    concerns_all_requests = False
 
 
 class Forbidden(ApiError):
@@ -155,11 +140,11 @@ class Forbidden(ApiError):
 
 
 class Unauthorized(Forbidden):
-    """401: the token or the certificate is rejected. Roles do not matter, and every other request fails like this."""
+    """401: the token or the certificate is rejected, for every request, whether or not roles allow it."""
 
 
 class Denied(Forbidden):
-    """403 of an admission policy or webhook, about this write and not about our rights. Others of the kind may pass."""
+    """403 of an admission policy or webhook, about this write alone."""
 
 
 class NotFound(ApiError):
@@ -167,7 +152,7 @@ class NotFound(ApiError):
 
 
 class Gone(ApiError):
-    """410: the resource version is too old. The objects have to be listed again before a watch."""
+    """410: the resource version is too old. A list has to come before the next watch."""
 
 
 class Conflict(ApiError):
@@ -175,21 +160,19 @@ class Conflict(ApiError):
 
 
 class Invalid(ApiError):
-    """The content, or the identity given with it, is refused; the same request will be refused again."""
+    """The content, or its identity, is refused. The same request will be refused again."""
 
 
 class NotLeading(ApiError):
-    """A write that was not sent, because this operator does not lead now. The leader does the same work."""
+    """A write that was not sent, because this operator does not lead."""
 
-    @property
-    def concerns_all_requests(self) -> bool:
-        return True
+    concerns_all_requests = True
 
 
 def refusal(
     verb: str, what: str, code: int, body: bytes | str, retry_after: str | None = None, *, method: str = ""
 ) -> ApiError:
-    """The error for a response other than 2xx. retry_after: its header of this name. Only a body of kind Status is used.
+    """Return the error of a response other than 2xx. Uses only a body of kind Status.
 
     method: the HTTP method if `verb` is another word.
     """
@@ -199,15 +182,16 @@ def refusal(
 def refusal_of(
     verb: str, what: str, code: int, status: Mapping[str, Any], retry_after: str | None = None, *, method: str = ""
 ) -> ApiError:
-    """The same for a Status that is decoded already, such as that of an ERROR event."""
-    details = status.get("details")
-    details = details if isinstance(details, dict) else {}
-    causes = _causes(details.get("causes"))
+    """Do the same for a decoded Status, such as that of an ERROR event."""
+    details = map_of(status, "details")
+    causes = [cause for cause in list_of(details, "causes") if isinstance(cause, dict)]
     reasons = {cause.get("reason") for cause in causes}
     message = status.get("message") or status.get("reason")
     problem = message if isinstance(message, str) else f"HTTP {code}"
     kind = _kind(code, problem, reasons)
-    if kind is Forbidden and (causes or _is_of_webhook(method or verb, status.get("message"), details)):
+    # A missing role has no causes, and names the kind. A policy gives its message as a cause; a webhook has neither.
+    is_of_webhook = (method or verb) in _WRITES and status.get("message") and not details.get("kind")
+    if kind is Forbidden and (causes or is_of_webhook):
         kind = Denied
     later = retry_after_seconds(retry_after, details.get("retryAfterSeconds"))
     conflicts = _field_conflicts(causes) if kind is Conflict else ()
@@ -220,18 +204,13 @@ def _kind(code: int, problem: str, reasons: set[Any]) -> type[ApiError]:
     if code >= 500:
         return Invalid if any(text in problem for text in _PERMANENT) else Unavailable
     if _TERMINATING in reasons:
-        # nothing is made in a namespace that is going away: to us it is gone
+        # Nothing can be created in a namespace that is being deleted.
         return NotFound
     return {401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone}.get(code, Invalid)
 
 
-def _is_of_webhook(verb: str, message: Any, details: Mapping[str, Any]) -> bool:
-    """A missing role has no causes, and names the kind. A policy gives its own message as a cause, a webhook has neither."""
-    return verb in _WRITES and bool(message) and not details.get("kind")
-
-
 def retry_after_seconds(header: str | None, stated: Any = None) -> float:
-    """How long to wait: as the Status says, else the header, which has it alone where a server sheds load; 0.0 without both."""
+    """Return the delay in the Status, else in the header, which servers set alone when they shed load; 0.0 without both."""
     if not isinstance(stated, int | float):
         is_number = header is not None and header.isascii() and header.isdigit()
         stated = float(header[:9]) if is_number and header is not None else 0.0
@@ -247,13 +226,8 @@ def _field_conflicts(causes: Sequence[Mapping[str, Any]]) -> tuple[FieldConflict
     return tuple(found)
 
 
-def _causes(found: Any) -> list[Mapping[str, Any]]:
-    return [cause for cause in found if isinstance(cause, dict)] if isinstance(found, list) else []
-
-
 def _object(body: bytes | str) -> Mapping[str, Any]:
     try:
-        found = decode_json(body)
+        return map_of(decode_json(body))
     except Undecodable:
         return {}
-    return found if isinstance(found, dict) else {}

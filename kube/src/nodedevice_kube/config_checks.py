@@ -1,7 +1,7 @@
-"""Rules of settings about several keys at once, which no schema can state. Pure.
+"""Rules of settings about several keys at once, which a schema cannot state. Pure.
 
-Each check gets an object and its path, and yields the path and the text of each mistake. It runs where the object is right in
-itself; one that a rule marks `always` takes any value. The chart's template `_config_checks.tpl` has the same checks.
+Each check yields path and text of each mistake in an object. It runs if the object itself is valid, or the rule is marked `always`.
+The chart's template `_config_checks.tpl` has the same checks.
 """
 
 import json
@@ -21,7 +21,7 @@ _LONGEST_NAME: Final = 63
 
 
 def is_set(value: Any, rule: Mapping[str, Any]) -> bool:
-    """Whether a key counts as set. An empty map does not, and an empty object does."""
+    """An empty map does not count as set; an empty object does."""
     return value is not None and value not in ("", [], False) and not (value == {} and "additionalProperties" in rule)
 
 
@@ -51,7 +51,7 @@ def group(value: Object, path: str) -> Iterator[Problem]:
 
 
 def _name_of(value: Object) -> str:
-    """The setting that names the devices of a group; empty if it is unreadable."""
+    """Return the setting that names the devices of a group; "" if it is unreadable."""
     if isinstance(value.get("select"), dict):
         selected = {key: each for key, each in value["select"].items() if each and (key, each) != ("permissions", "rw")}
         if isinstance(selected.get("usb"), dict):
@@ -145,7 +145,7 @@ def _whole_names(value: Object) -> Sequence[Any]:
 
 
 def _uses(value: Object) -> Iterator[tuple[str, Any, str]]:
-    """Each resource name, the rules of its devices' parts (None for whole GPUs), and who names it so."""
+    """Yield each resource name, the rules of its devices' parts (None for whole GPUs), and the setting that names it."""
     whole, rules = _whole_names(value), [*_objects(value.get("sharing"))]
     if not any(_is_for_others(rule) for _, rule in rules):
         yield from ((name, None, "GPUs that no rule matches") for name in whole)
@@ -180,7 +180,7 @@ _PARTS: Final = {"choice": "binpack", "containers": "any", "advertise": "sum"}
 
 
 def _alike(parts: Object, use: str) -> Object:
-    """Settings that all rules of one resource must share."""
+    """Return the settings that all rules of one resource must share."""
     found = {**_PARTS, **{key: each for key, each in parts.items() if key in _PARTS}}
     limits = parts.get("limits", {} if use == "memory" else None)
     found["limits"] = {**_LIMITS, **limits} if isinstance(limits, dict) else None
@@ -196,7 +196,7 @@ def _is_for_others(rule: Object) -> bool:
 
 
 def _overlap(one: Object, other: Object) -> bool:
-    """Whether both match GPUs of the same model or index, as far as the settings alone show."""
+    """Whether both match the same model or index, as far as settings show."""
     if _is_for_others(one) or _is_for_others(other):
         return _is_for_others(one) and _is_for_others(other)
     shared = [{*one.get(key, ())} & {*other.get(key, ())} for key in ("models", "indexes")]
@@ -237,7 +237,7 @@ _HOST_PATHS: Final = frozenset(
 
 
 def outside(plugins: Any, path: str, roots: Iterable[str]) -> Iterator[Problem]:
-    """Paths of the host that are below none of these directories. plugins: of a NodeDeviceConfig, of any shape."""
+    """Yield host paths below none of these directories. plugins: of a NodeDeviceConfig, of any shape."""
     allowed = [*roots]
     for key, each in _host_paths(plugins, path):
         if not any(each == root or each.startswith(f"{root.rstrip('/')}/") for root in allowed):
@@ -246,7 +246,7 @@ def outside(plugins: Any, path: str, roots: Iterable[str]) -> Iterator[Problem]:
 
 
 def _host_paths(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Each absolute path of the host, with its place. Paths of limits count with a library alone."""
+    """Yield each absolute path of the host with its place. Paths of limits count only with a library."""
     for at, each in enumerate(value if isinstance(value, list) else ()):
         yield from _host_paths(each, f"{path}[{at}]")
     for key, each in value.items() if isinstance(value, dict) else ():

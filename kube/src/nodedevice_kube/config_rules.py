@@ -1,8 +1,7 @@
 """Finds every mistake in settings, by the rules that `make generate` writes. Pure.
 
-Rules are a schema, as a CRD has one, with `x-rules`, `x-keys` (of a map's keys), `x-or-empty`, `x-any`, `x-refused` and
-`x-example` besides.
-The chart's template `_config_rules.tpl` reads the same rules in the same way.
+Rules are a CRD schema with `x-rules`, `x-keys` (of a map's keys), `x-or-empty`, `x-any`, `x-refused` and `x-example`.
+The chart's template `_config_rules.tpl` applies the same rules.
 """
 
 import json
@@ -19,7 +18,7 @@ Rule = Mapping[str, Any]
 Problem = tuple[str, str]
 # problems of one document that are named
 MOST: Final = 50
-# percent of the letters that two words have in common, for one to be suggested in place of the other
+# a word is suggested if so many percent of its letters are in the other
 _ALIKE: Final = 75
 _LONGEST_SHOWN: Final = 40
 _MOST_DIGITS: Final = 4
@@ -42,7 +41,7 @@ _NAMES: Final = {
 
 
 def problems(value: Any, rule: Rule, path: str = "", root: Rule | None = None) -> Iterator[Problem]:
-    """The mistakes in a value. path: its place, or empty for a whole document. root: the object that the path begins in."""
+    """Yield the mistakes in a value. path: its place; "" for a whole document. root: the object in which the path begins."""
     root = rule if root is None else root
     if value is None and rule.get("nullable"):
         return
@@ -64,30 +63,30 @@ def problems(value: Any, rule: Rule, path: str = "", root: Rule | None = None) -
         yield path, problem
 
 
-def sentences(found: Iterator[Problem], most: int = MOST) -> list[str]:
-    """One for each problem, beginning with its path. Finds at most `most`: each suggestion costs time."""
-    shown = [f"{path or 'the document'}: {text}" for path, text in islice(found, most + 1)]
-    # YAML and JSON have escapes for half a character, which no terminal or log takes
+def sentences(found: Iterator[Problem]) -> list[str]:
+    """Return one sentence for each problem, at most MOST: each suggestion costs time."""
+    shown = [f"{path or 'the document'}: {text}" for path, text in islice(found, MOST + 1)]
+    # YAML and JSON have escapes for half a character, which terminals and logs reject
     shown = [text.encode(errors="backslashreplace").decode() for text in shown]
-    return shown if len(shown) <= most else [*shown[:most], "and more"]
+    return shown if len(shown) <= MOST else [*shown[:MOST], "and more"]
 
 
 def closest(word: str, known: Sequence[str]) -> str:
-    """The word that was probably meant; empty if none is alike."""
+    """Return the known word that resembles this one; "" if none does."""
     scored = [(_likeness(word, each), each) for each in sorted(known)]
     best = max((score for score, _ in scored), default=0)
     return next(each for score, each in scored if score == best) if best >= _ALIKE else ""
 
 
 def _likeness(one: str, other: str) -> int:
-    """Percent of letters that both have, in any order and case."""
+    """Return the percentage of common letters, in any order and case."""
     one, other = one.lower()[:100], other.lower()
     both = sum(min(one.count(letter), other.count(letter)) for letter in set(one))
     return 200 * both // max(len(one) + len(other), 1)
 
 
 def place_of(key: str, root: Rule) -> str:
-    """The shallowest place in the rules whose objects have that key; empty if only the root has it, or no object."""
+    """Return the shallowest place whose objects have that key; "" if it is the root, or none has it."""
     level: list[tuple[str, Rule]] = [("", root)]
     while level:
         deeper: list[tuple[str, Rule]] = []
@@ -143,7 +142,6 @@ def _of_object(value: dict[Any, Any], rule: Rule, path: str, root: Rule) -> Iter
 
 
 def _is_broken(value: Mapping[str, Any], each: Rule, rule: Rule) -> bool:
-    """Texts for a rule about the keys of an object."""
     properties = rule.get("properties", {})
     keys = each.get("oneOf") or each.get("anyOf") or each.get("excludes") or ()
     count = sum(is_set(value.get(key), properties.get(key, {})) for key in keys)
@@ -216,7 +214,7 @@ def _of_pattern(value: str, rule: Rule) -> str:
 
 
 def _of_text(value: str, rules: Sequence[Rule]) -> str:
-    """The first mistake, with the text that was probably meant."""
+    """Return the first mistake, with a corrected text if one is valid."""
     for each in rules:
         if _breaks(value, each):
             meant = next((fixed for fixed in _fixed(value, each) if not any(_breaks(fixed, one) for one in rules)), "")
@@ -243,7 +241,7 @@ def _matches(pattern: str, value: str) -> bool:
 
 @lru_cache(maxsize=128)
 def _compiled(pattern: str) -> "re.Pattern[str]":
-    """As Go reads it, where $ is the end of the text and no line feed may follow."""
+    """In Go, $ is the end of the text, and no line feed may follow."""
     return re.compile(pattern.replace("$", r"\Z"))
 
 
@@ -255,7 +253,7 @@ def _of_number(value: float, rule: Rule) -> str:
 
 
 def range_of(rule: Rule) -> str:
-    """Such as `1 to 1000`, or `more than 0, up to 3600`."""
+    """Return words such as `1 to 1000`, or `more than 0, up to 3600`."""
     least, most = rule.get("minimum"), rule.get("maximum")
     if least is None:
         return "a number" if most is None else f"up to {most}"

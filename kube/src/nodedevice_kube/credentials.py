@@ -1,7 +1,7 @@
-"""The credentials of one API server, kept up to date: tokens, certificates, log-in programs.
+"""Keeps the credentials of one API server up to date: tokens, certificates, log-in programs.
 
-`refresh` reads files and may run a program, so that it blocks; everything else is quick. Files are read again when they change,
-at most once a minute, and after the API server refused the credentials (401).
+`refresh` blocks, as it reads files and may run a program. Files are read again when they change, at most once a minute, and after
+the API server refused the credentials (401).
 """
 
 import base64
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,9 +38,9 @@ _Version = tuple[int, int, int, int] | None
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Access:
-    """What a request is sent with. headers: authorization and impersonation, which are secret. tls: None for http://.
+    """What a request needs. headers: authorization and impersonation, which are secret. tls: None for http://.
 
-    Another object after each change.
+    A change makes another object.
     """
 
     headers: Headers
@@ -49,8 +50,8 @@ class Access:
 class Credentials:
     """One API server and one identity, for all clients of the process. Thread-safe.
 
-    settings: as loaded. proxy: to connect by, or None. environment: for the proxy. load: reads the settings again after a 401.
-    exec_seconds: how long a log-in program may take; None at a terminal, where a person may have to type.
+    load: reads the settings again after a 401. exec_seconds: the limit of a log-in program; None at a terminal, where a person
+    types.
     """
 
     def __init__(
@@ -64,33 +65,33 @@ class Credentials:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
-        self.proxy: Proxy | None = _proxy(settings, environment)
+        if settings.proxy_url:
+            self.proxy: Proxy | None = proxies.proxy_of(settings.proxy_url, f"proxy-url of {settings.origin}")
+        else:
+            self.proxy = proxies.of_environment(settings.scheme, settings.host, settings.port, environment)
         self._load, self._exec_seconds = load, exec_seconds
         self._monotonic, self._now = monotonic, now
         self._lock = threading.Lock()
         self._checked_at = float("-inf")
         self._was_refused = False
-        # The number of finished attempts, and why the last one failed.
+        # the number of finished attempts, and the failure of the last one
         self._attempts = 0
         self._failure: CredentialProblem | None = None
         self._credential: Credential | None = None
-        # What `_current` was made from.
+        # the sources of `_current`
         self._origins: object = None
         self._current: Access | None = None
 
     @property
     def is_due(self) -> bool:
-        """Whether `refresh` is to be called before the next request."""
-        if self._monotonic() - self._checked_at >= _CHECK_SECONDS:
-            return True
-        expires_at = self._credential.expires_at if self._credential else None
-        return expires_at is not None and self._now() >= expires_at
+        """Whether `refresh` must be called before the next request."""
+        return self._monotonic() - self._checked_at >= _CHECK_SECONDS or self._is_expired(self._credential)
 
     def refresh(self) -> "Access":
-        """Reads changed files, and runs the log-in program if its credential expired or was refused.
+        """Read changed files, and run the log-in program if its credential expired or was refused.
 
-        Blocks. Returns what the next requests are sent with. Raises CredentialProblem if there are no usable credentials;
-        while new ones cannot be used, earlier ones count unless the API server refused them. One attempt is made for all that wait.
+        Blocks. Raises CredentialProblem without usable credentials: earlier ones stay valid until the API server refuses them. All
+        waiting threads share one attempt.
         """
         attempts = self._attempts
         with self._lock:
@@ -120,19 +121,18 @@ class Credentials:
             self._attempts += 1
 
     def refused(self, access: "Access") -> None:
-        """The API server did not accept these (401): read them again before the next request, unless that was done meanwhile."""
+        """Note that the API server refused these (401), so that the next `refresh` reads them again."""
         if access is self._current:
             self._was_refused = True
             self._checked_at = float("-inf")
 
     @property
     def current(self) -> "Access":
-        """As of the last `refresh`."""
         assert self._current is not None
         return self._current
 
     def _reload(self) -> None:
-        """A kubeconfig may have got another token or certificate meanwhile; its server stays."""
+        """A kubeconfig may have a new token or certificate; its server stays."""
         if self._load is None:
             return
         try:
@@ -146,7 +146,7 @@ class Credentials:
     def _read(self) -> "Access":
         settings, credential, current = self.settings, self._credential, self._current
         if settings.has_exec_plugin and (self._was_refused or credential is None or self._is_expired(credential)):
-            # for few: a kubectl plugin starts in a tenth of a second
+            # imported late: a kubectl plugin starts in a tenth of a second
             from nodedevice_kube import exec_plugin
 
             credential = exec_plugin.run(settings, self._exec_seconds)
@@ -163,11 +163,11 @@ class Credentials:
         self._credential, self._origins = credential, origins
         return Access(headers, context)
 
-    def _is_expired(self, credential: "Credential") -> bool:
-        return credential.expires_at is not None and self._now() >= credential.expires_at
+    def _is_expired(self, credential: "Credential | None") -> bool:
+        return credential is not None and credential.expires_at is not None and self._now() >= credential.expires_at
 
     def _token(self, credential: "Credential | None") -> str:
-        """The token in the file, which goes before an inline token as with kubectl. Raises CredentialProblem."""
+        """Return the token of the file, else the inline one, as kubectl does. Raises CredentialProblem."""
         settings = self.settings
         token, where = (credential.token, "the log-in program") if credential else (settings.token, settings.origin)
         if settings.token_file:
@@ -179,7 +179,7 @@ class Credentials:
                     raise CredentialProblem(f"{where} cannot be read ({exc})", "renew or correct it") from exc
             if not token:
                 raise CredentialProblem(f"{where} is empty", "renew or correct it")
-        # HTTP drops what surrounds the value of a header.
+        # HTTP drops spaces around the value of a header.
         token = token.strip(" \t")
         if token and not _TOKEN.fullmatch(token):
             raise CredentialProblem(
@@ -196,12 +196,6 @@ def _authorization(settings: Settings, token: str) -> Headers:
         pair = f"{settings.username}:{settings.password}"
         return (("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}"),)
     return ()
-
-
-def _proxy(settings: Settings, environment: Mapping[str, str]) -> Proxy | None:
-    if settings.proxy_url:
-        return proxies.proxy_of(settings.proxy_url, f"proxy-url of {settings.origin}")
-    return proxies.of_environment(settings.scheme, settings.host, settings.port, environment)
 
 
 def _impersonation(impersonation: Impersonation) -> Headers:
@@ -233,13 +227,9 @@ def load(
     context: str = "",
     *,
     exec_seconds: float | None = None,
-    environment: Mapping[str, str] = os.environ,
 ) -> Credentials:
-    """Credentials of that kubeconfig and context, read once so that problems appear at once. Raises ConnectionProblem."""
-
-    def settings() -> Settings:
-        return kubeconfig.load(path, context, environment)
-
-    credentials = Credentials(settings(), load=settings, exec_seconds=exec_seconds, environment=environment)
+    """Load credentials of that kubeconfig and context, and use them once, so that problems appear now. Raises ConnectionProblem."""
+    settings = partial(kubeconfig.load, path, context)
+    credentials = Credentials(settings(), load=settings, exec_seconds=exec_seconds)
     credentials.refresh()
     return credentials

@@ -1,10 +1,9 @@
 """Decodes all foreign text: responses of the API server, kubeconfigs, lines of processes, files of people.
 
-Raises one error for every decoder. JSON that is nested deeper than any Kubernetes object is cut; YAML that deep is refused.
+Raises one error for every decoder. JSON that is nested deeper than any Kubernetes object is cut; such YAML is refused.
 """
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -13,19 +12,23 @@ from nodedevice_kube.depth import DEEPEST, shallow
 
 # Octets of one file. A kubeconfig of 1,000 clusters has 4 MB.
 _MOST_OCTETS: Final = 16 << 20
-# of a text; each of a few aliases may repeat it once
+# of a text, aliases included
 _MOST_VALUES: Final = 200_000
 
 
 _NOT_PLAIN: Final = frozenset(("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"))
 
 
+class TooLarge(ValueError):
+    """Valid text that people do not write. The reason quotes no value."""
+
+
 class Undecodable(Exception):
-    """The text is not valid; gives the reason without a quotation, as the text may be a secret."""
+    """The text is invalid. The reason quotes nothing, as the text may be a secret."""
 
 
 def decode_json(text: bytes | str) -> Any:
-    """The value, with null in place of values that are nested too deep: any tenant can write them. Raises Undecodable."""
+    """Return the value, with null in place of values that are nested too deep: any tenant can write them. Raises Undecodable."""
     try:
         try:
             return json.loads(text)
@@ -36,7 +39,7 @@ def decode_json(text: bytes | str) -> Any:
 
 
 def decode_yaml(text: str) -> Any:
-    """The value of the only document, or None. Raises Undecodable."""
+    """Return the value of the only document, or None. Raises Undecodable."""
     if text.lstrip()[:1] == "{":
         try:
             return decode_json(text)
@@ -50,7 +53,7 @@ def decode_yaml(text: str) -> Any:
 
 
 def decode_documents(text: str, *, is_strict: bool = False) -> list[Any]:
-    """The values of all documents but empty ones. is_strict: refuse duplicate keys, of which YAML readers keep the last.
+    """Return the values of all non-empty documents. is_strict: refuse duplicate keys; YAML readers keep the last one.
 
     Raises Undecodable.
     """
@@ -58,28 +61,23 @@ def decode_documents(text: str, *, is_strict: bool = False) -> list[Any]:
 
     loader = _plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     try:
-        _check_size(text, loader)
-        loader = _with_unique_keys(loader) if is_strict else loader
+        check_size(text, loader, _MOST_VALUES)
+        loader = with_unique_keys(loader) if is_strict else loader
         return [each for each in yaml.load_all(text, Loader=loader) if each is not None]
     except yaml.MarkedYAMLError as exc:
-        place = f" in line {exc.problem_mark.line + 1}" if exc.problem_mark else ""
-        mark = exc.problem_mark
-        is_tab = (
-            mark is not None and text.splitlines()[mark.line : mark.line + 1] and "\t" in text.splitlines()[mark.line]
-        )
-        why = (
-            "YAML is indented by spaces, and this has a tab"
-            if is_tab and "token" in (exc.problem or "")
-            else exc.problem
-        )
+        why, place, mark = exc.problem or "", "", exc.problem_mark
+        if mark:
+            place = f" in line {mark.line + 1}"
+            if "token" in why and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1]):
+                why = "YAML is indented by spaces, and this has a tab"
         raise Undecodable(f"it is not YAML: {why}{place}") from exc
     except Exception as exc:
-        # odd dates, empty numbers and half characters leave the library as half a dozen exceptions besides its own
+        # Odd dates, empty numbers and half characters cause half a dozen other exceptions.
         raise Undecodable(_why(exc)) from exc
 
 
 def read_text(path: Path) -> str:
-    """The file's text. Raises Undecodable for a file that cannot be read, is too large, or is not UTF-8."""
+    """Raises Undecodable for a file that cannot be read, is too large, or is not UTF-8."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_OCTETS + 1)
@@ -89,7 +87,7 @@ def read_text(path: Path) -> str:
     except OSError as exc:
         raise Undecodable(exc.strerror or str(exc)) from exc
     except ValueError as exc:
-        raise Undecodable("it is not text in UTF-8") from exc
+        raise Undecodable("it is not UTF-8 text") from exc
 
 
 def _why(exc: BaseException) -> str:
@@ -97,40 +95,52 @@ def _why(exc: BaseException) -> str:
         return "it is nested too deep"
     if isinstance(exc, json.JSONDecodeError):
         return f"it is not JSON: {exc.msg} in line {exc.lineno}"
-    return str(exc) if isinstance(exc, _TooMuch) else "it is not YAML"
+    return str(exc) if isinstance(exc, TooLarge) else "it is not YAML"
 
 
-class _TooMuch(ValueError):
-    pass
+def check_size(text: bytes | str, loader: type[Any], most: int) -> None:
+    """Raises ValueError for text that is deeper, or has more values, than people write; an alias counts as its values.
 
-
-def _check_size(text: str, loader: type[Any]) -> None:
-    """Raises _TooMuch for text deeper, or larger by its aliases, than people write."""
+    A YAML library calls itself for each level until its stack overflows, and a few aliases of aliases are billions of values.
+    Invalid YAML raises yaml.YAMLError.
+    """
     import yaml
 
-    is_open: list[str | None] = []
-    # anchors of values with aliases: an alias of one would multiply them, or contain itself
-    with_aliases: set[str | None] = set()
-    aliases = 0
-    for values, event in enumerate(_events(text, loader)):
-        if isinstance(event, yaml.CollectionStartEvent):
-            is_open.append(event.anchor)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            is_open.pop()
-        elif isinstance(event, yaml.AliasEvent):
-            aliases += 1
-            with_aliases.update(each for each in is_open if each)
-            if event.anchor in with_aliases:
-                raise _TooMuch("it has an alias of a node that has aliases")
-        if len(is_open) > DEEPEST:
-            raise _TooMuch(f"it is nested deeper than {DEEPEST} levels")
-        if values > _MOST_VALUES or aliases > DEEPEST:
-            raise _TooMuch("it has too many values, or aliases")
+    # height and number of values, by anchor, and of each open collection
+    known: dict[str, tuple[int, int]] = {}
+    is_open: list[tuple[str | None, int, int]] = [(None, 0, 0)]
+    for event in yaml.parse(text, Loader=loader):
+        match event:
+            case yaml.CollectionStartEvent():
+                is_open.append((event.anchor, 0, 1))
+                if len(is_open) > DEEPEST + 1:
+                    raise TooLarge(f"it is nested deeper than {DEEPEST} levels")
+                continue
+            case yaml.CollectionEndEvent():
+                anchor, height, count = is_open.pop()
+                height += 1
+            case yaml.ScalarEvent():
+                anchor, height, count = event.anchor, 0, 1
+            case yaml.AliasEvent():
+                if any(event.anchor == each for each, _, _ in is_open):
+                    raise TooLarge("it has an alias that holds itself")
+                # the library reports an unknown anchor
+                anchor, (height, count) = None, known.get(event.anchor or "", (0, 1))
+            case _:
+                continue
+        if anchor is not None:
+            known[anchor] = (height, count)
+        outer, highest, before = is_open[-1]
+        is_open[-1] = (outer, max(highest, height), before + count)
+        if len(is_open) - 1 + height > DEEPEST:
+            raise TooLarge(f"it is nested deeper than {DEEPEST} levels, with its aliases")
+        if before + count > most:
+            raise TooLarge(f"it has more than {most} values, aliases included")
 
 
 @cache
 def _plain(loader: type[Any]) -> type[Any]:
-    """Without times, numbers to the base of 60, and = as a value: each is a text in YAML of Kubernetes, and none is in JSON."""
+    """Read times, numbers to the base of 60, and = as texts, as Kubernetes does."""
 
     class Plain(loader):  # type: ignore[misc]  # of the C library, if it is installed
         yaml_implicit_resolvers: ClassVar = {
@@ -151,7 +161,9 @@ def _number_or_text(loader: Any, node: Any) -> Any:
     return loader.construct_yaml_int(node) if is_int else loader.construct_yaml_float(node)
 
 
-def _with_unique_keys(loader: type[Any]) -> type[Any]:
+def with_unique_keys(loader: type[Any]) -> type[Any]:
+    """Return the loader, which then raises TooLarge for a duplicate key: YAML readers keep the last one."""
+
     class Unique(loader):  # type: ignore[misc]  # of the C library, if it is installed
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             lines: dict[str, int] = {}
@@ -159,14 +171,8 @@ def _with_unique_keys(loader: type[Any]) -> type[Any]:
                 line = key.start_mark.line + 1
                 if key.value in lines:
                     places = f"in line {lines[key.value]} and in line {line}"
-                    raise _TooMuch(f"it has the key {key.value} twice, {places}: put what both have below one")
+                    raise TooLarge(f"it has the key {key.value} twice, {places}: put what both have below one")
                 lines[key.value] = line
             return super().construct_mapping(node, deep)
 
     return Unique
-
-
-def _events(text: str, loader: type[Any]) -> Iterator[Any]:
-    import yaml
-
-    yield from yaml.parse(text, Loader=loader)

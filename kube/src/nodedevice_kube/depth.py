@@ -1,4 +1,4 @@
-"""Cuts JSON that is nested too deep: decoders call themselves for each level. Pure."""
+"""Cuts JSON that is nested too deep, as decoders call themselves for each level. Pure."""
 
 import re
 from itertools import accumulate
@@ -7,11 +7,11 @@ from typing import Final
 # Objects of Kubernetes have some 20 levels, managedFields included.
 DEEPEST: Final = 64
 
-# Brackets within a string count for nothing. One without an end reaches to the end of the text. The possessive repeats try nothing
-# twice, so that the time is in proportion to the text in every case.
+# Brackets within strings do not count. An unclosed string reaches to the end of the text. Possessive repeats try nothing twice, so
+# that the time is proportional to the text.
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 _STRINGS: Final = re.compile(_STRING, re.DOTALL)
-# every place where the depth changes; and strings whole
+# each place where the depth changes, and whole strings
 _TOKEN: Final = re.compile(_STRING + rb"|[\[{]|[\]}]", re.DOTALL)
 _QUOTE: Final = ord('"')
 _OPENING: Final = frozenset(b"[{")
@@ -21,10 +21,7 @@ _NULL: Final = b"null"
 
 
 def shallow(data: bytes) -> bytes:
-    """JSON with null in place of values nested deeper than DEEPEST; other bytes stay, valid or not.
-
-    For libraries that decode by themselves.
-    """
+    """Replace values nested deeper than DEEPEST by null. Other bytes stay, valid or not."""
     if _depth(data) <= DEEPEST:
         return data
     kept: list[bytes] = []
@@ -46,7 +43,7 @@ def shallow(data: bytes) -> bytes:
 
 
 def _depth(data: bytes) -> int:
-    """A third of the time that it takes to find the places."""
+    """This takes a third of the time of the search for places."""
     if (most := data.count(b"[") + data.count(b"{")) <= DEEPEST:
         return most
     brackets = _STRINGS.sub(b"", data).translate(None, _ALL_ELSE)

@@ -1,16 +1,13 @@
-"""What can be wrong with connection settings and credentials.
+"""Problems of connection settings and credentials.
 
 ConnectionProblem ─┬─ NoSettings           no kubeconfig, and not in a pod
-                   ├─ BadKubeconfig        a kubeconfig that cannot be used, or a context that does not exist
-                   └─ CredentialProblem    a token, certificate or log-in program that cannot be used now
+                    ├─ BadKubeconfig        an unusable kubeconfig, or a context that does not exist
+                    └─ CredentialProblem    a token, certificate or log-in program that cannot be used now
 """
 
 
 class ConnectionProblem(Exception):
-    """A sentence without a full stop, and the remedy. Neither contains a secret or quotes a file.
-
-    code: one word for scripts, stable across releases.
-    """
+    """A sentence without a full stop, and the remedy, without secrets. code: one word for scripts, stable across releases."""
 
     code = "Login"
 

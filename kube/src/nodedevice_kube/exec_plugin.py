@@ -20,14 +20,15 @@ from typing import Any, Final
 
 from nodedevice_kube.decoding import Undecodable, decode_json, read_text
 from nodedevice_kube.errors import CredentialProblem
+from nodedevice_kube.fields import list_of, text_of, value_at
 from nodedevice_kube.masking import masked, printable, remember
 from nodedevice_kube.settings import Settings
 
-# Octets of the program's output; a token with hundreds of groups has a tenth of it.
+# Octets of the program's output: ten times a token with hundreds of groups.
 _MOST_OUTPUT: Final = 1 << 20
 # Octets of a line on standard error that are shown as one.
 _LONGEST_LINE: Final = 1 << 16
-# After which a question without an end of the line is shown, and for the last words once a program has ended.
+# A question without a line feed is shown after this pause. The last words of an ended program have the second one.
 _IDLE_SECONDS: Final = 0.2
 _LAST_WORDS_SECONDS: Final = 1.0
 _KIND: Final = "ExecCredential"
@@ -36,7 +37,7 @@ _LOG_IN_AGAIN: Final = "run the program by hand to see why"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credential:
-    """The credential that the program printed. It has no repr, so that no log shows a secret.
+    """The program's credential. It has no repr, so that no log shows a secret.
 
     certificate, key: PEM. expires_at: seconds since 1970; None if it does not expire.
     """
@@ -48,13 +49,10 @@ class Credential:
 
 
 def run(settings: Settings, timeout_seconds: float | None = None) -> Credential:
-    """Runs the exec plugin of the settings and waits for it; it may talk with the person at the terminal.
-
-    Raises CredentialProblem.
-    """
+    """Run the exec plugin of the settings, which may talk with the person at the terminal. Raises CredentialProblem."""
     entry = settings.exec_plugin
     command, version = str(entry.get("command") or ""), str(entry.get("apiVersion") or "")
-    arguments = [_program(settings, command), *_texts(entry.get("args"))]
+    arguments = [_program(settings, command), *(each for each in list_of(entry, "args") if isinstance(each, str))]
     mode = entry.get("interactiveMode") or "IfAvailable"
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
     if mode == "Always" and not has_terminal:
@@ -80,9 +78,9 @@ def run(settings: Settings, timeout_seconds: float | None = None) -> Credential:
 def _run(
     arguments: list[str], environment: dict[str, str], timeout_seconds: float | None, *, is_interactive: bool
 ) -> tuple[int, bytes]:
-    """Exit status and output. Standard error is shown at once, without secrets and control characters.
+    """Return exit status and output. Standard error is shown at once, without secrets and control characters.
 
-    Another program that it has started may keep both open for ever: what comes long after its end does not count.
+    A program that it started may keep both open, so their rest does not count long after its end.
     Raises OSError, ValueError, subprocess.TimeoutExpired.
     """
     give_up_at = time.monotonic() + (timeout_seconds or threading.TIMEOUT_MAX)
@@ -113,7 +111,7 @@ def _run(
 
 
 def _read_some(pipes: selectors.BaseSelector) -> bool:
-    """Read the pipes that have data. Returns whether data came within a while."""
+    """Read from ready pipes. Return whether any was ready within a while."""
     found = pipes.select(_IDLE_SECONDS)
     for ready, _ in found:
         data = os.read(ready.fd, 1 << 16)
@@ -125,7 +123,7 @@ def _read_some(pipes: selectors.BaseSelector) -> bool:
 
 
 class _Words:
-    """Shows a line when it is whole, and a part of one, such as a question, when nothing follows or it is long."""
+    """Shows whole lines, and a part of a line, such as a question, if nothing follows or it is long."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -150,7 +148,7 @@ def _show(words: bytes, end: str = "\n") -> None:
 
 
 def _program(settings: Settings, command: str) -> str:
-    """A path is relative to the folder of the kubeconfig; a name is searched in PATH. Raises CredentialProblem."""
+    """Find a path in the kubeconfig's folder, or a name in PATH. Raises CredentialProblem."""
     path = str(Path(settings.exec_folder) / command) if "/" in command else shutil.which(command)
     if path and Path(path).is_file():
         return path
@@ -160,12 +158,8 @@ def _program(settings: Settings, command: str) -> str:
 
 
 def _environment(settings: Settings, version: str, *, is_interactive: bool) -> dict[str, str]:
-    entries = settings.exec_plugin.get("env")
-    added = {
-        entry["name"]: str(entry.get("value") or "")
-        for entry in (entries if isinstance(entries, list) else ())
-        if isinstance(entry, dict) and isinstance(entry.get("name"), str) and entry["name"]
-    }
+    entries = list_of(settings.exec_plugin, "env")
+    added = {entry["name"]: str(entry.get("value") or "") for entry in entries if text_of(entry, "name")}
     spec: dict[str, object] = {"interactive": is_interactive}
     if settings.exec_plugin.get("provideClusterInfo") is True:
         spec["cluster"] = _cluster(settings)
@@ -174,7 +168,7 @@ def _environment(settings: Settings, version: str, *, is_interactive: bool) -> d
 
 
 def _cluster(settings: Settings) -> Mapping[str, object]:
-    """The cluster as kubectl describes it to the program; the certificate authority always as data."""
+    """Return the cluster as kubectl describes it to the program; the certificate authority always as data."""
     try:
         authority = settings.ca_data or (read_text(Path(settings.ca_file)) if settings.ca_file else "")
     except Undecodable as exc:
@@ -200,16 +194,16 @@ def _credential(command: str, version: str, output: bytes) -> Credential:
         content = decode_json(output)
     except Undecodable as exc:
         raise CredentialProblem(f"the output of {name} is not an ExecCredential: {exc}", _LOG_IN_AGAIN) from exc
-    status = content.get("status") if isinstance(content, dict) else None
+    status = value_at(content, "status")
     if not isinstance(status, dict) or content.get("kind", _KIND) != _KIND:
         raise CredentialProblem(f"the output of {name} is not an ExecCredential", _LOG_IN_AGAIN)
     if content.get("apiVersion") != version:
         problem = f"{name} printed another apiVersion than {version}, which the kubeconfig names"
         raise CredentialProblem(problem, "correct the apiVersion of the user in the kubeconfig")
     credential = Credential(
-        token=_text(status.get("token")),
-        certificate=_text(status.get("clientCertificateData")),
-        key=_text(status.get("clientKeyData")),
+        token=text_of(status, "token"),
+        certificate=text_of(status, "clientCertificateData"),
+        key=text_of(status, "clientKeyData"),
         expires_at=_seconds(name, status.get("expirationTimestamp")),
     )
     remember(credential.token, credential.key)
@@ -223,17 +217,9 @@ def _seconds(name: str, timestamp: Any) -> float | None:
     if not timestamp:
         return None
     try:
-        moment = datetime.fromisoformat(_text(timestamp))
+        moment = datetime.fromisoformat(timestamp if isinstance(timestamp, str) else "")
         if moment.tzinfo is None:
-            raise ValueError("the time lacks a zone")
+            raise ValueError("a time needs a zone")
         return moment.timestamp()
     except (ValueError, OverflowError) as exc:
         raise CredentialProblem(f"{name} printed an invalid expirationTimestamp", _LOG_IN_AGAIN) from exc
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _texts(values: Any) -> list[str]:
-    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []

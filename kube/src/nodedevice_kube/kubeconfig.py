@@ -1,6 +1,6 @@
-"""Reads kubeconfig files into Settings, by kubectl's rules. Connects to nothing, and no message quotes a file.
+"""Reads kubeconfig files into Settings, by kubectl's rules. Connects to nothing, and quotes no file in messages.
 
-Each field that kubectl 1.37 knows is followed or refused by name.
+Each field that kubectl 1.37 knows is applied or refused by name.
 Source: client-go @ v0.37 tools/clientcmd (loader.go, validation.go).
 """
 
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from nodedevice_kube.decoding import Undecodable, decode_json, decode_yaml, read_text
 from nodedevice_kube.errors import BadKubeconfig, ConnectionProblem, CredentialProblem, NoSettings
+from nodedevice_kube.fields import list_of, map_of, text_of
 from nodedevice_kube.masking import masked, remember, remember_address, remember_login
 from nodedevice_kube.settings import Impersonation, Settings
 
@@ -21,13 +22,14 @@ _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REMEDY: Final = "name one by --kubeconfig or KUBECONFIG; kubectl config view shows what kubectl reads"
 _CORRECT: Final = "correct the kubeconfig"
 _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
+_KINDS: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
 _MODES: Final = ("Never", "IfAvailable", "Always")
 EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
 @dataclass
 class _Entries:
-    """Entries of several files by name, each with the folder that its relative paths start from. The first file's entry counts."""
+    """Entries of several files by name, each with the folder of its relative paths. The first file's entry wins."""
 
     clusters: dict[str, tuple[Mapping[str, Any], Path]] = field(default_factory=dict)
     contexts: dict[str, tuple[Mapping[str, Any], Path]] = field(default_factory=dict)
@@ -37,18 +39,15 @@ class _Entries:
 
     def add(self, file: Path, content: Mapping[str, Any]) -> None:
         self.files.append(str(file))
-        self.current_context = self.current_context or _text(content, "current-context")
-        for key, kind, entries in (
-            ("clusters", "cluster", self.clusters),
-            ("contexts", "context", self.contexts),
-            ("users", "user", self.users),
-        ):
-            for entry in _list(content, key):
-                entries.setdefault(_text(entry, "name"), (_map(entry, kind), file.parent))
+        self.current_context = self.current_context or text_of(content, "current-context")
+        for key, kind in _KINDS.items():
+            entries = getattr(self, key)
+            for entry in list_of(content, key):
+                entries.setdefault(text_of(entry, "name"), (map_of(entry, kind), file.parent))
 
 
 def load(kubeconfig: str = "", context: str = "", environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings of that context, else of the current one; without a kubeconfig, of the pod that this runs in.
+    """Load settings of that context, else of the current one; without a kubeconfig, of this pod.
 
     kubeconfig: one file; "" for the files of $KUBECONFIG, else ~/.kube/config. Raises ConnectionProblem.
     """
@@ -61,7 +60,7 @@ def load(kubeconfig: str = "", context: str = "", environment: Mapping[str, str]
 
 
 def in_pod(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings of the pod's service account. Raises CredentialProblem. Source: client-go @ v0.37 rest.InClusterConfig."""
+    """Load settings of the pod's service account. Raises CredentialProblem. Source: client-go @ v0.37 rest.InClusterConfig."""
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise CredentialProblem("KUBERNETES_SERVICE_HOST is not in the environment", "run this in a pod")
@@ -82,17 +81,17 @@ def in_pod(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def _account(token: str) -> str:
-    """Name of the service account that a token belongs to; "" if the token does not name one. Only messages depend on it."""
+    """Return the name of the token's service account, or "". Only messages use it."""
     try:
-        # Tokens lack the padding; superfluous padding is ignored.
+        # tokens lack the padding; excess padding is ignored
         claims = decode_json(base64.urlsafe_b64decode(f"{token.split('.')[1]}=="))
     except (IndexError, ValueError, Undecodable):
         return ""
-    return _text(claims, "sub").rpartition(":")[2]
+    return text_of(claims, "sub").rpartition(":")[2]
 
 
 def _read(kubeconfig: str, environment: Mapping[str, str]) -> _Entries:
-    """Merges the files that exist. Raises BadKubeconfig for an invalid one, and for a missing one that the flag names."""
+    """Merge the existing files. Raises BadKubeconfig for an invalid one, and for a missing one that the flag names."""
     listed = (
         [kubeconfig] if kubeconfig else [name for name in environment.get("KUBECONFIG", "").split(os.pathsep) if name]
     )
@@ -106,7 +105,7 @@ def _read(kubeconfig: str, environment: Mapping[str, str]) -> _Entries:
             raise BadKubeconfig(f"kubeconfig {file}: {exc}", _REMEDY) from exc
         remember_secrets(content)
         if not isinstance(content, dict):
-            # kubectl ignores an empty file of several, and refuses one that a flag names.
+            # kubectl ignores an empty file of several, and refuses one that a flag names
             if content is None and not kubeconfig:
                 continue
             problem = "it is empty" if content is None else "it is not a kubeconfig"
@@ -118,30 +117,30 @@ def _read(kubeconfig: str, environment: Mapping[str, str]) -> _Entries:
 
 def remember_secrets(content: Any) -> None:
     """Mask the secrets of a kubeconfig, valid or not, in all later messages."""
-    for entry in _list(content, "users"):
-        user = _map(entry, "user")
-        remember(_text(user, "token"), _text(user, "client-key-data"))
-        remember_login(_text(user, "username"), _text(user, "password"))
-    for entry in _list(content, "clusters"):
+    for entry in list_of(content, "users"):
+        user = map_of(entry, "user")
+        remember(text_of(user, "token"), text_of(user, "client-key-data"))
+        remember_login(text_of(user, "username"), text_of(user, "password"))
+    for entry in list_of(content, "clusters"):
         for key in ("server", "proxy-url"):
-            remember_address(_text(_map(entry, "cluster"), key))
+            remember_address(text_of(map_of(entry, "cluster"), key))
 
 
 def _files(names: Sequence[str]) -> list[Path]:
     try:
-        # The folder in which the program was started may be gone.
+        # The current folder may not exist.
         return list(dict.fromkeys(Path(name).expanduser().absolute() for name in names))
     except (OSError, RuntimeError) as exc:
         raise NoSettings(f"no kubeconfig can be found: {exc}", _REMEDY) from exc
 
 
 def _check_form(file: Path, content: Mapping[str, Any]) -> None:
-    """Raises BadKubeconfig for another kind of file, for a list, an entry or a value of another type, and for a name twice."""
+    """Raises BadKubeconfig for another kind of file, for a value of another type, and for a name that occurs twice."""
     if content.get("kind") not in (None, "", "Config") or content.get("apiVersion") not in (None, "", "v1"):
         raise BadKubeconfig(
             f"kubeconfig {file}: it has another kind than Config, or another apiVersion than v1", _REMEDY
         )
-    for key, kind in (("clusters", "cluster"), ("contexts", "context"), ("users", "user")):
+    for key, kind in _KINDS.items():
         entries = content.get(key)
         if entries is not None and not isinstance(entries, list):
             raise BadKubeconfig(f"kubeconfig {file}: {key} is not a list", _CORRECT)
@@ -193,29 +192,32 @@ def _settings(entries: _Entries, wanted: str) -> Settings:
     if name not in entries.contexts:
         raise BadKubeconfig(f"kubeconfig {source} has no context {name}", f"it has: {names}", "NoContext")
     context, _ = entries.contexts[name]
-    cluster, cluster_folder = _entry(entries.clusters, _text(context, "cluster"), "cluster", name)
-    user_name = _text(context, "user")
+    cluster, cluster_folder = _entry(entries.clusters, text_of(context, "cluster"), "cluster", name)
+    user_name = text_of(context, "user")
     user, user_folder = _entry(entries.users, user_name, "user", name) if user_name else ({}, cluster_folder)
+    extensions = list_of(cluster, "extensions")
     settings = Settings(
-        server=_server(_text(cluster, "server"), name),
+        server=_server(text_of(cluster, "server"), name),
         origin=f"context {name} of kubeconfig {source}",
         context=name,
         user=user_name,
-        namespace=_text(context, "namespace"),
+        namespace=text_of(context, "namespace"),
         is_insecure=cluster.get("insecure-skip-tls-verify") is True,
-        tls_server_name=_text(cluster, "tls-server-name"),
-        proxy_url=_text(cluster, "proxy-url"),
+        tls_server_name=text_of(cluster, "tls-server-name"),
+        proxy_url=text_of(cluster, "proxy-url"),
         is_uncompressed=cluster.get("disable-compression") is True,
         **_file_or_data("ca", cluster, "certificate-authority", cluster_folder, f"cluster of context {name}"),
         **_file_or_data("cert", user, "client-certificate", user_folder, f"user {user_name}"),
         **_file_or_data("key", user, "client-key", user_folder, f"user {user_name}"),
-        token=_text(user, "token"),
+        token=text_of(user, "token"),
         token_file=_path(user, "tokenFile", user_folder),
-        username=_text(user, "username"),
-        password=_text(user, "password"),
-        exec_plugin=_map(user, "exec"),
+        username=text_of(user, "username"),
+        password=text_of(user, "password"),
+        exec_plugin=map_of(user, "exec"),
         exec_folder=str(user_folder),
-        exec_config=_exec_config(cluster),
+        exec_config=next(
+            (each.get("extension") for each in extensions if text_of(each, "name") == _EXEC_EXTENSION), None
+        ),
         impersonation=_impersonation(user, user_name),
     )
     _check(settings, user)
@@ -241,7 +243,7 @@ def _server(url: str, context: str) -> str:
 
 
 def _is_host_name(name: str) -> bool:
-    """Whether it can be sent to the server in TLS at all."""
+    """Whether TLS can send it to the server."""
     try:
         name.encode("idna")
     except UnicodeError:
@@ -258,8 +260,8 @@ def _entry(
 
 
 def _file_or_data(prefix: str, entry: Mapping[str, Any], key: str, folder: Path, owner: str) -> dict[str, str]:
-    """Raises BadKubeconfig for both at once, as kubectl does, and for data that is not base64."""
-    file, data = _path(entry, key, folder), _text(entry, f"{key}-data")
+    """Raises BadKubeconfig for both at once, as kubectl does, and for invalid base64."""
+    file, data = _path(entry, key, folder), text_of(entry, f"{key}-data")
     if file and data:
         raise BadKubeconfig(f"{owner} has both {key} and {key}-data", "remove one of the two")
     try:
@@ -269,15 +271,8 @@ def _file_or_data(prefix: str, entry: Mapping[str, Any], key: str, folder: Path,
     return {f"{prefix}_file": file, f"{prefix}_data": decoded}
 
 
-def _exec_config(cluster: Mapping[str, Any]) -> Any:
-    return next(
-        (entry.get("extension") for entry in _list(cluster, "extensions") if _text(entry, "name") == _EXEC_EXTENSION),
-        None,
-    )
-
-
 def _impersonation(user: Mapping[str, Any], name: str) -> Impersonation:
-    """Raises BadKubeconfig for groups, a UID or more without a user, as kubectl does, and for values that are not texts."""
+    """Raises BadKubeconfig for groups, a UID or extra values without a user, as kubectl does, and for values that are not texts."""
     extra = user.get("as-user-extra") or {}
     groups = user.get("as-groups") or []
     is_valid = all(isinstance(values, list) for values in extra.values())
@@ -286,7 +281,7 @@ def _impersonation(user: Mapping[str, Any], name: str) -> Impersonation:
     ):
         raise BadKubeconfig(f"as-groups or as-user-extra of user {name} is not a list of texts", _CORRECT)
     impersonation = Impersonation(
-        _text(user, "as"), _text(user, "as-uid"), tuple(groups), tuple((key, tuple(extra[key])) for key in extra)
+        text_of(user, "as"), text_of(user, "as-uid"), tuple(groups), tuple((key, tuple(extra[key])) for key in extra)
     )
     if impersonation != Impersonation() and not impersonation.user:
         raise BadKubeconfig(f"user {name} has as-groups, as-uid or as-user-extra without as", "name a user in as")
@@ -311,22 +306,22 @@ def _check(settings: Settings, user: Mapping[str, Any]) -> None:
         problem = f"user {name} has only one of client-certificate and client-key"
     elif plugin and (wrong := _wrong_in(plugin)):
         problem = f"the exec plugin of user {name} {wrong}"
-    elif plugin and _text(plugin, "apiVersion") not in EXEC_VERSIONS:
-        version = _text(plugin, "apiVersion") or "(none)"
+    elif plugin and text_of(plugin, "apiVersion") not in EXEC_VERSIONS:
+        version = text_of(plugin, "apiVersion") or "(none)"
         problem, remedy = f"the exec plugin of user {name} has apiVersion {version}", f"it has to be {EXEC_VERSIONS[0]}"
-    elif has_empty_plugin or (plugin and not _text(plugin, "command")):
+    elif has_empty_plugin or (plugin and not text_of(plugin, "command")):
         problem = f"the exec plugin of user {name} has no command"
     if problem:
         raise BadKubeconfig(problem, remedy)
 
 
 def _wrong_in(plugin: Mapping[str, Any]) -> str:
-    """What kubectl refuses in an exec plugin; "" for nothing."""
+    """Return what kubectl refuses in an exec plugin; "" for nothing."""
     variables, arguments = plugin.get("env") or [], plugin.get("args") or []
     if not isinstance(arguments, list) or not all(isinstance(each, str | None) for each in arguments):
         return "has args that are not a list of texts"
     if not isinstance(variables, list) or not all(
-        _text(each, "name") and isinstance(each.get("value"), str | None) for each in variables
+        text_of(each, "name") and isinstance(each.get("value"), str | None) for each in variables
     ):
         return "has an env that is not a list of a name and a value, both texts"
     mode = plugin.get("interactiveMode")
@@ -338,23 +333,8 @@ def _wrong_in(plugin: Mapping[str, Any]) -> str:
 
 
 def _path(entry: Mapping[str, Any], key: str, folder: Path) -> str:
-    value = _text(entry, key)
+    value = text_of(entry, key)
     return str(folder / value) if value else ""
-
-
-def _text(entry: Any, key: str) -> str:
-    value = entry.get(key) if isinstance(entry, dict) else None
-    return value if isinstance(value, str) else ""
-
-
-def _map(entry: Any, key: str) -> Mapping[str, Any]:
-    value = entry.get(key) if isinstance(entry, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
-def _list(entry: Any, key: str) -> list[Any]:
-    value = entry.get(key) if isinstance(entry, dict) else None
-    return value if isinstance(value, list) else []
 
 
 __all__ = ["EXEC_VERSIONS", "ConnectionProblem", "in_pod", "load", "remember_secrets"]

@@ -1,6 +1,6 @@
-"""A Lease, and whether its holder is still there. Pure.
+"""A Lease, and whether its holder is alive. Pure.
 
-No two clocks are compared: each reader measures by its own clock how long a Lease is unchanged, from when it saw the last change.
+Clocks are never compared: each reader measures by its own clock how long a Lease has been unchanged.
 Source: coordination.k8s.io/v1 Lease, and k8s.io/client-go tools/leaderelection @ 1.37.
 """
 
@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodedevice_kube.fields import number_of, text_of
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A stored Lease. holder "": it has no holder; version "": it does not exist. renewed and acquired are the API's own text."""
+    """A stored Lease. holder "": it has none. version "": it does not exist. renewed and acquired are the API's own text."""
 
     holder: str = ""
     renewed: str = ""
@@ -22,20 +24,19 @@ class Lease:
 
 
 def lease_of(found: Mapping[str, Any]) -> Lease:
-    """From an object of the API server. A field of another type counts as absent."""
-    metadata, spec = _mapping(found.get("metadata")), _mapping(found.get("spec"))
+    """Decode a Lease. A field of another type counts as absent."""
     return Lease(
-        holder=_text(spec.get("holderIdentity")),
-        renewed=_text(spec.get("renewTime")),
-        acquired=_text(spec.get("acquireTime")),
-        duration_seconds=_number(spec.get("leaseDurationSeconds")),
-        transitions=_number(spec.get("leaseTransitions")),
-        version=_text(metadata.get("resourceVersion")),
+        holder=text_of(found, "spec", "holderIdentity"),
+        renewed=text_of(found, "spec", "renewTime"),
+        acquired=text_of(found, "spec", "acquireTime"),
+        duration_seconds=number_of(found, "spec", "leaseDurationSeconds"),
+        transitions=number_of(found, "spec", "leaseTransitions"),
+        version=text_of(found, "metadata", "resourceVersion"),
     )
 
 
 def spec_of(lease: Lease) -> dict[str, Any]:
-    """The spec to write. Empty times are left out, as the API server refuses them."""
+    """Return the spec to write. The API server refuses empty times."""
     times = {"acquireTime": lease.acquired, "renewTime": lease.renewed}
     return {
         "holderIdentity": lease.holder,
@@ -47,32 +48,20 @@ def spec_of(lease: Lease) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Sighting:
-    """The last seen Lease, and since when it is unchanged, in monotonic seconds of one reader."""
+    """The last seen Lease. unchanged_since: monotonic seconds of one reader."""
 
     lease: Lease = field(default_factory=Lease)
     unchanged_since: float = 0.0
     _is_first: bool = True
 
     def saw(self, lease: Lease, now: float) -> None:
-        """After each read of the Lease. Another holder, or another time of renewal, is a change."""
+        """Note a read Lease. Another holder, or another time of renewal, is a change."""
         before = (self.lease.holder, self.lease.renewed)
         if self._is_first or (lease.holder, lease.renewed) != before:
             self.unchanged_since = now
         self.lease, self._is_first = lease, False
 
     def expires_in_seconds(self, now: float, default_seconds: float, longest_seconds: float = float("inf")) -> float:
-        """Until it counts as expired; 0.0 or less once it does. default_seconds: where the Lease states no duration."""
+        """Return the time until it expires; 0.0 or less afterwards. default_seconds: if the Lease states no duration."""
         stated = min(self.lease.duration_seconds or default_seconds, longest_seconds)
         return self.unchanged_since + stated - now
-
-
-def _mapping(found: Any) -> Mapping[str, Any]:
-    return found if isinstance(found, dict) else {}
-
-
-def _text(found: Any) -> str:
-    return found if isinstance(found, str) else ""
-
-
-def _number(found: Any) -> int:
-    return found if isinstance(found, int) and not isinstance(found, bool) else 0

@@ -1,8 +1,7 @@
-"""Finds the objects of a list in JSON while its text arrives, so that no more than one of them is in memory.
+"""Splits a list in JSON into its objects while the text arrives, so that only one of them is in memory. Pure.
 
-A list of an API server is an object with the array `items`, a table one with the array `rows`. The text of each item is returned
-once it is complete, without being decoded; what surrounds the items is a short text of its own. Pure: no I/O. Nothing here judges
-whether the text is valid JSON: the decoder does that, of each item and of the rest.
+A list has its objects in the array `items`, a table in `rows`. An item's text is returned once it is complete. Only the decoder
+judges whether an item, or the rest (the envelope), is valid JSON.
 """
 
 import re
@@ -10,9 +9,9 @@ from typing import Final, NamedTuple
 
 from nodedevice_kube.decoding import Undecodable
 
-# of a list without its items; an API server sends some hundred bytes
+# bytes of a list without its items; an API server sends some hundred
 MOST_ENVELOPE_BYTES: Final = 64 * 1024
-# of an item that is too long: the start, which names the object
+# bytes that are kept of an item that is too long; they name the object
 HEAD_BYTES: Final = 16 * 1024
 
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -29,9 +28,9 @@ _STRINGS: Final = re.compile(_STRING + b"?", re.DOTALL)
 _OPEN: Final = ord("[")
 _ALIKE: Final = bytes.maketrans(b"{}", b"[]")
 _ALL_ELSE: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
-# inner pairs are removed before the remaining brackets are counted
+# rounds in which inner pairs of brackets are removed before the rest is counted
 _COLLAPSES: Final = 8
-# Values of these fields have no characters that JSON escapes. Compiled when it is used, which is rare.
+# Values of these fields need no escapes in JSON. Compiled at its rare use.
 _VALUE: Final = rb'"([a-zA-Z0-9.:_-]*)"'
 _HEAD: Final = (
     rb'^[^\[]{0,200}"metadata":\{"name":' + _VALUE + rb'(?:,"generateName":"[^"]*")?'
@@ -50,7 +49,7 @@ _OUTSIDE: Final = 2
 
 
 class Item(NamedTuple):
-    """text: of an object; of one that is too long its first HEAD_BYTES. size: of the whole object, in bytes."""
+    """text: of an object; of one that is too long its first HEAD_BYTES. size: bytes of the whole object."""
 
     text: bytes
     size: int
@@ -61,7 +60,7 @@ class Item(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """The metadata of an object; None for a field that its start lacks."""
+    """Metadata of an object; None for a field that its start lacks."""
 
     name: str
     namespace: str | None
@@ -70,10 +69,7 @@ class Identity(NamedTuple):
 
 
 def identity(head: bytes) -> Identity | None:
-    """The name and namespace in the start of an object; None if it lacks them.
-
-    An API server writes metadata first, and in it these before what may be long.
-    """
+    """Return the metadata at the start of an object, where an API server writes it first; None without a name."""
     found = re.search(_HEAD, head)
     if found is None:
         return None
@@ -82,13 +78,13 @@ def identity(head: bytes) -> Identity | None:
 
 
 class ListItems:
-    """Takes the text of one list in chunks. most_bytes: of an item. array: the name of the array that has the items."""
+    """Takes the text of one list in chunks. most_bytes: of an item. array: the key of the array of items."""
 
     def __init__(self, most_bytes: int, array: str = "items") -> None:
         self._most_bytes = most_bytes
         self._is_array = re.compile((_IS_ARRAY % array).encode())
         self._depth = 0
-        # whether the text so far ends in a string, and there after a backslash
+        # whether the text so far ends within a string, and after a backslash there
         self._is_in_string = self._is_escaped = False
         self._is_in_items = False
         self._parts: list[bytes] = []
@@ -96,7 +92,7 @@ class ListItems:
         self._envelope = bytearray()
 
     def feed(self, chunk: bytes) -> list[Item]:
-        """The items that this chunk completes. Raises Undecodable unless the text is a list of an API server."""
+        """Return the items that this chunk completes. Raises Undecodable unless the text is a list of an API server."""
         found: list[Item] = []
         for begin in range(0, len(chunk), _PIECE_BYTES):
             found += self._feed(chunk[begin : begin + _PIECE_BYTES])
@@ -109,7 +105,7 @@ class ListItems:
         if depth > _OUTSIDE and self._is_in_items:
             lowest, change = _depths(chunk, position)
             if depth + lowest > _OUTSIDE:
-                # most of a long item is such pieces
+                # a long item consists mostly of such pieces
                 self._depth += change
                 self._begin_string(chunk, position)
                 self._inside(chunk)
@@ -144,13 +140,13 @@ class ListItems:
         return found
 
     def envelope(self) -> bytes:
-        """The list without its items, once all of its text has been fed. Raises Undecodable for one that is cut off."""
+        """Return the list without its items after all of its text. Raises Undecodable if it is cut off."""
         if self._depth or self._is_in_string:
             raise Undecodable("the list is cut off")
         return bytes(self._envelope)
 
     def _inside(self, text: bytes) -> None:
-        """The bytes of an item; only the start of an item that is too long."""
+        """Collect bytes of an item; only the start of an item that is too long."""
         self._size += len(text)
         self._parts.append(text)
         if self._size > self._most_bytes:
@@ -162,13 +158,13 @@ class ListItems:
         return item
 
     def _outside(self, text: bytes) -> None:
-        """Bytes of the list outside of items. The commas between items are dropped."""
+        """Collect bytes outside of items, without the commas between items."""
         self._envelope += text.strip(_BETWEEN) if self._is_in_items else text
         if len(self._envelope) > MOST_ENVELOPE_BYTES:
             raise Undecodable(f"the list has more than {MOST_ENVELOPE_BYTES} bytes besides its items")
 
     def _end_of_string(self, chunk: bytes) -> int:
-        """The end of the string in which the chunk begins; 0 if it begins outside of strings."""
+        """Return the end of the string in which the chunk begins; 0 outside of strings."""
         if not self._is_in_string:
             return 0
         begin = 1 if self._is_escaped and chunk else 0
@@ -189,9 +185,9 @@ class ListItems:
 
 
 def _depths(chunk: bytes, begin: int) -> tuple[int, int]:
-    """The lowest depth within a text that begins outside of strings, and that at its end, from 0 at its start.
+    """Return the lowest and the last depth of a text that begins outside of strings, counted from its start.
 
-    Several times as fast as to find each bracket.
+    This is several times as fast as a search for each bracket.
     """
     brackets = _STRINGS.sub(b"", chunk[begin:]).translate(_ALIKE, _ALL_ELSE)
     for _ in range(_COLLAPSES):
@@ -207,5 +203,5 @@ def _depths(chunk: bytes, begin: int) -> tuple[int, int]:
 
 
 def _ends_in_escape(text: bytes) -> bool:
-    """The rest of a string whose start is gone."""
+    """Whether the rest of a string ends with an odd number of backslashes."""
     return (len(text) - len(text.rstrip(b"\\"))) % 2 == 1

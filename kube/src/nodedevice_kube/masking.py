@@ -1,4 +1,4 @@
-"""Secrets within text for people: tokens, keys, and passwords in addresses are masked before a log or a terminal gets the text.
+"""Masks secrets in text for people: tokens, keys, and passwords in addresses, before a log or a terminal gets it.
 
 Masks text in the form of a secret, and every secret that this process has read: neither way alone is enough.
 """
@@ -10,18 +10,18 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 MASK: Final = "***"
-# of a value that is masked wherever it is: shorter ones may be a part of any word
+# Shorter values are not masked everywhere: they may be a part of any word.
 _SHORTEST: Final = 8
-# of this process: some logins, and the tokens that replaced each other
+# secrets of this process, which replace each other
 _MOST_REMEMBERED: Final = 256
 _known: dict[str, None] = {}
 
 _NAMES: Final = r"passw(?:or)?d|passphrase|secret|token|credentials?|(?:api|access|private|client|account)[_-]?key"
 _NAMED: Final = rf"[\w.-]{{0,64}}(?:{_NAMES})(?:[_-]?(?:data|id|key|value))?"
-# within a text in quotes, quotes have a backslash
+# quotes have a backslash within a quoted text
 _QUOTE: Final = r"""\\{0,3}["']"""
 _VALUE: Final = r"""[^\s"'\\,;&<>]+"""
-# Before each group: words in small letters, one of which its patterns need. A text without them compiles nothing.
+# Before each group: words in small letters; the patterns need one of them. A text without them compiles nothing.
 _PATTERNS: Final = {
     # a private key, also one whose end was cut off
     ("private key",): (r"(?P<keep>-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----)(?:.*?(?=-----END)|.*)",),
@@ -51,7 +51,7 @@ _USER_INFO: Final = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?([^/?#]*(?:/[^?#]*)?)
 
 def masked(text: str) -> str:
     """The same text with all secrets masked."""
-    # at once, as a log-in may add one in another thread
+    # a copy, as a log-in may add one in another thread
     for each in tuple(_known):
         if each in text:
             text = text.replace(each, MASK)
@@ -65,12 +65,12 @@ def masked(text: str) -> str:
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """When it is first used, as few processes ever have such a text."""
+    """Compiled at the first use, as few processes ever need one."""
     return re.compile(pattern, re.IGNORECASE | re.DOTALL)
 
 
 def remember(*secrets: str) -> None:
-    """Values that no text may have from now on, such as a token that was read. Short ones are not remembered."""
+    """Mask these values in all later texts. Short ones are not remembered."""
     for secret in secrets:
         if not secret or secret in _known:
             continue
@@ -87,14 +87,14 @@ def _keep(form: str) -> None:
 
 
 def remember_login(user: str, password: str) -> None:
-    """The password of a user, also as both are sent: user:password, and that in base64."""
+    """Mask a password, also in the sent forms: user:password, and that in base64."""
     if password:
         pair = f"{user}:{password}"
         remember(password, pair, base64.b64encode(pair.encode("utf-8", "replace")).decode())
 
 
 def remember_address(address: str) -> None:
-    """The password in the address of a server or a proxy, which may lack its scheme."""
+    """Mask the password in the address of a server or a proxy, which may lack its scheme."""
     found = _USER_INFO.match(address)
     if found is not None and ":" in found[1]:
         # short ones as well: no other text has this form
@@ -105,5 +105,5 @@ def remember_address(address: str) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with each control character, and each that turns the direction of writing, escaped as in Python."""
+    """Escape control characters and changes of direction as Python does."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,10 +1,10 @@
-"""Decides whether the containers of a pod fit on a node's devices, and from which physical device each gets its parts. Pure.
+"""Decides whether the containers of a pod fit on a node's devices, and which physical device each gets parts of. Pure.
 
-The agent, the scheduler extender and `kubectl nodedevice why` plan with it, so that they agree.
-Devices without parts are a pool, as are parts that may be of any physical device: how many are free counts alone.
-A plan is for all containers of the pod that lack parts of the resource, so that what one takes leaves enough for the others. First
-each container in turn takes the preferred devices; if that leaves one of them without, other ways are tried, up to a bound.
-Equal inputs give equal plans. Where parts of init containers can be reused, the kubelet's rule holds: they come first.
+The agent, the scheduler extender and `kubectl nodedevice why` use it, so that they agree.
+Devices without parts are a pool, as are parts of any physical device: only the number of free ones counts.
+A plan covers all containers of the pod, so that each leaves enough for the others. First each container in turn takes the preferred
+devices. If one then lacks parts, other ways are tried, up to a bound. Equal inputs give equal plans. Parts of init containers come
+first if they can be reused, as in the kubelet.
 """
 
 from collections import Counter
@@ -20,11 +20,11 @@ _SPREAD: Final = "Spread"
 _APART: Final = "Apart"
 _TOGETHER: Final = "Together"
 
-# Of a search for a plan: physical devices examined, and containers. It ends within a few milliseconds.
+# bounds of a search: physical devices examined, and containers; it ends within a few milliseconds
 _MAX_EXAMINED = 2000
 _MAX_SEARCHED = 32
-# Of one pod, containers that ask for parts of one resource; and of a plan for several, these times the physical devices: each pair
-# takes two microseconds, and others wait meanwhile. More is a misfit for good.
+# Containers of one pod that request parts, and their product with the physical devices: each pair takes two microseconds. A larger
+# pod never fits.
 MOST_CONTAINERS = 128
 MOST_PLANNED = 4096
 
@@ -36,7 +36,7 @@ Parts = dict[str, int]
 
 
 class Rules(Protocol):
-    """How parts of physical devices are given to containers. Other words than those above count as none."""
+    """How parts of physical devices are allocated. Unknown words have no effect."""
 
     @property
     def placement(self) -> str: ...
@@ -48,10 +48,10 @@ class Rules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """How many devices or parts one container requests. is_init: it ends before the others start, and these reuse its devices.
+    """How many devices or parts one container requests. is_init: it ends before the others start, which reuse its devices.
 
-    near: NUMA nodes to take from first, None for any; is_strict: from these alone.
-    percent: of the multiprocessors of each physical device that it takes parts of; 0 for no limit.
+    near: preferred NUMA nodes, or None; is_strict: no others. percent: of the multiprocessors of each physical device; 0 for no
+    limit.
     """
 
     count: int
@@ -64,10 +64,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """index: of the need that cannot be met. most: free on one physical device; with DISTINCT_PARENTS, the number of these; of a
-    pool, free in all.
-
-    excess: why nothing was planned, as a sentence; empty if a plan was made.
+    """index: of the need that does not fit. most: free on one physical device; with DISTINCT_PARENTS, the number of these; of a
+    pool, free in all. excess: a sentence, if the plan is too large.
     """
 
     index: int
@@ -82,10 +80,9 @@ _Before = tuple[str, int, int, int, int]
 class Planner:
     """The physical devices of one resource, and what one pod could have of each.
 
-    free: how many of its parts may be allocated. reusable: how many more its init containers have. used: physical devices of
-    which containers of the pod have parts. numa_nodes: only of devices that have one. percent_left: of the multiprocessors, if
-    containers are limited to some; it lacks unlimited devices. promised: devices whose percent other pods get later,
-    so that an init container's percent counts to the end.
+    free: parts that can be allocated. reusable: further parts that its init containers have. used: devices of the pod's containers.
+    percent_left: of the multiprocessors; without unlimited devices. promised: devices whose percent other pods get later, so that
+    an init container's percent counts to the end.
     """
 
     def __init__(
@@ -106,14 +103,14 @@ class Planner:
         self._numa_nodes = numa_nodes or {}
         self._percent_left = None if percent_left is None else dict(percent_left)
         self._promised = frozenset(promised)
-        # what init containers have of it, which have ended when others take over their parts
+        # percent of ended init containers whose parts others take over
         self._percent_of_init: Counter[str] = Counter()
         self._ids = sorted(self._free.keys() | self._reusable.keys())
 
     # -- a plan -------------------------------------------------------------------------------------------------------
 
     def plan(self, needs: Sequence[Need]) -> list[Parts] | Misfit:
-        """The physical devices of each need; no entries for a pool, whose devices are alike here."""
+        """Return the physical devices of each need; no entries for a pool."""
         if is_pool(self.rules):
             index = first_short(needs, total := sum(map(self.room, self._ids)))
             return [{} for _ in needs] if index is None else Misfit(index, total)
@@ -134,7 +131,7 @@ class Planner:
         return ""
 
     def problem(self, resource: str, needs: Sequence[Need], misfit: Misfit) -> str:
-        """The misfit of a plan for these needs in words: a sentence, and after a semicolon what the node has."""
+        """Explain the misfit: a sentence, and after a semicolon the numbers of the node."""
         if misfit.excess:
             return f"{resource}: {misfit.excess}"
         need, most = needs[misfit.index], misfit.most
@@ -163,14 +160,15 @@ class Planner:
             self._put_back(done, taken)
 
     def _preferred(self, needs: Sequence[Need], wholes: Sequence[int]) -> list[Parts] | Misfit:
-        """Each need in turn takes the preferred devices. wholes: for each, the devices that it and later needs have at one time."""
+        """Give each need in turn its preferred devices. wholes: for each, the parts that it and later needs have at one time."""
         found: list[Parts] = []
         undo: list[_Before] = []
         try:
             for index, need in enumerate(needs):
                 parts = next(self._choices(need, wholes[index]), None)
                 if parts is None:
-                    return Misfit(index, self._most())
+                    rooms = [self.room(parent) for parent in self._ids]
+                    return Misfit(index, max(rooms, default=0) if self._is_single else sum(room > 0 for room in rooms))
                 undo += self._take(need, parts)
                 found.append(parts)
             return found
@@ -194,7 +192,7 @@ class Planner:
         return None
 
     def _choices(self, need: Need, whole: int) -> Iterator[Parts]:
-        """What could be taken for a need now, preferred first. Of physical devices that are alike only one is tried."""
+        """Yield choices for a need, preferred first. Of equal physical devices only one is tried."""
         least = need.count if self._is_single else 1
         able = [parent for parent in self._ids if self._has(parent, least, need)]
         able.sort(key=lambda parent: self.preference(need, parent, whole))
@@ -206,13 +204,13 @@ class Planner:
                     yield {parent: need.count}
         elif len(able) >= need.count:
             yield dict.fromkeys(able[: need.count], 1)
-            # what leaves the most to the others
+            # leaves the most to the others
             yield dict.fromkeys(sorted(able, key=self.room, reverse=True)[: need.count], 1)
 
     def preference(self, need: Need, parent: str, whole: int) -> tuple[bool, int, int, int, str]:
-        """For sorting: near ones, those with reusable parts, then by the rules. whole: what the pod lacks, all in all.
+        """Return a sort key: near devices, then reusable parts, then the rules. whole: parts that the pod lacks in all.
 
-        An init container takes its parts where the others can reuse them.
+        An init container takes parts that the others can reuse.
         """
         reused, free = min(self._reusable.get(parent, 0), need.count), self._free.get(parent, 0)
         company = 0
@@ -258,22 +256,14 @@ class Planner:
     # -- reads --------------------------------------------------------------------------------------------------------
 
     def room(self, parent: str) -> int:
-        """How many of its parts a container could have."""
         return self._free.get(parent, 0) + self._reusable.get(parent, 0)
 
     def _has(self, parent: str, count: int, need: Need) -> bool:
-        """Whether it has so many parts for that need."""
         left, of_init = self._percents(parent)
         left += of_init if self._reusable.get(parent, 0) and parent not in self._promised else 0
         if self.room(parent) < count or (need.percent and need.percent > left):
             return False
         return not need.is_strict or self._is_near(parent, need)
-
-    def _most(self) -> int:
-        rooms = [self.room(parent) for parent in self._ids]
-        if self._is_single:
-            return max(rooms, default=0)
-        return sum(room > 0 for room in rooms)
 
     def _state(self, parent: str) -> tuple[int, int, int, int, bool, tuple[int, ...]]:
         free, reusable = self._free.get(parent, 0), self._reusable.get(parent, 0)
@@ -283,7 +273,7 @@ class Planner:
         return need.near is None or not need.near.isdisjoint(self._numa_nodes.get(parent, ()))
 
     def _percents(self, parent: str) -> tuple[int, int]:
-        """The free percent of its multiprocessors, and the percent that init containers of the pod have."""
+        """Return the free percent of its multiprocessors, and the percent of the pod's init containers."""
         if self._percent_left is None:
             return _ALL_PERCENT, 0
         return self._percent_left.get(parent, 0), self._percent_of_init[parent]
@@ -297,7 +287,7 @@ def problem(
     percent_left: Mapping[str, int] | None = None,
     promised: Iterable[str] = (),
 ) -> str:
-    """Why a pod with these needs does not fit, in the planner's words; empty if it fits. Arguments: as Planner has them."""
+    """Explain why a pod with these needs does not fit; "" if it fits. Arguments: as of Planner."""
     rooms = free.values()
     if (found := _shortage(resource, rules, needs, rooms)) or is_pool(rules):
         return found
@@ -309,12 +299,12 @@ def problem(
 
 
 def is_enough(rules: Rules, needs: Iterable[Need], most: int) -> bool:
-    """Whether the needs are met by one physical device alone, the one with the most free parts. Mostly so, and soon known."""
+    """Whether one physical device meets all needs. This is the usual case, and quick to decide."""
     return rules.placement == SAME_PARENT and at_once(needs) <= most
 
 
 def _shortage(resource: str, rules: Rules, needs: Sequence[Need], rooms: Collection[int]) -> str:
-    """The shortage that no plan can avoid: no physical device has enough for a container, or parts are too few in sum."""
+    """Explain a shortage that no plan can avoid: one container is too large, or the sum is."""
     largest = max((need.count for need in needs), default=0)
     if rules.placement == SAME_PARENT and largest > (most := max(rooms, default=0)):
         return too_few_on_one(resource, largest, most)
@@ -326,7 +316,7 @@ def _shortage(resource: str, rules: Rules, needs: Sequence[Need], rooms: Collect
 
 @lru_cache(_MOST_REMEMBERED)
 def too_few_on_one(resource: str, count: int, most: int) -> str:
-    """Why a container does not fit whose parts are all of one physical device. Many nodes share the words."""
+    """Cached, as many nodes share the words."""
     return f"no device has {count} of {resource} free; the most is {most}"
 
 
@@ -335,19 +325,18 @@ def _too_few_devices(resource: str, count: int, most: int) -> str:
 
 
 def is_pool(rules: Rules) -> bool:
-    """Whether any parts will do."""
     return rules.placement not in (SAME_PARENT, DISTINCT_PARENTS)
 
 
 def obeys(rules: Rules, need: Need, parts: Mapping[str, int]) -> bool:
-    """Whether these are as many parts as the container requests, of as many physical devices as the rules want."""
+    """Whether these are as many parts, of as many physical devices, as container and rules want."""
     if sum(parts.values()) != need.count:
         return False
     return is_pool(rules) or len(parts) == (1 if rules.placement == SAME_PARENT else need.count)
 
 
 def at_once(needs: Iterable[Need]) -> int:
-    """How many parts the pod has at one time, at the most."""
+    """Return the highest number of parts that the pod has at one time."""
     stays = most = 0
     for need in needs:
         most = max(most, stays + need.count)
@@ -356,7 +345,7 @@ def at_once(needs: Iterable[Need]) -> int:
 
 
 def first_short(needs: Iterable[Need], room: int) -> int | None:
-    """The index of the first need that a pool cannot meet, or None. room: free devices and reusable ones."""
+    """Return the index of the first need that a pool cannot meet, or None. room: free and reusable devices."""
     stays = 0
     for index, need in enumerate(needs):
         if stays + need.count > room:
@@ -366,7 +355,7 @@ def first_short(needs: Iterable[Need], room: int) -> int | None:
 
 
 def _most_at_once_from(needs: Sequence[Need]) -> list[int]:
-    """For each of these containers: how many parts it and those after it have at one time, at the most."""
+    """Return the highest number of parts at one time, from each container on."""
     found, most = [], 0
     for need in reversed(needs):
         most = max(need.count, most + (0 if need.is_init else need.count))

@@ -1,4 +1,4 @@
-"""Which HTTP proxy leads to an API server, by kubectl's rules.
+"""Finds the HTTP proxy to an API server, by kubectl's rules.
 
 A kubeconfig's `proxy-url` decides alone; otherwise HTTPS_PROXY, HTTP_PROXY and NO_PROXY decide.
 Source: client-go @ v0.37 tools/clientcmd; Go's golang.org/x/net/http/httpproxy.
@@ -18,7 +18,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Proxy:
-    """host, port: to connect to. authorization: value of the header Proxy-Authorization; "" for none, and a secret."""
+    """authorization: value of the header Proxy-Authorization; "" for none. It is secret."""
 
     host: str
     port: int
@@ -26,7 +26,6 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """For messages and libraries; without user and password."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def __repr__(self) -> str:
@@ -34,9 +33,9 @@ class Proxy:
 
 
 def proxy_of(url: str, origin: str) -> Proxy:
-    """The proxy at that URL. origin: where the URL comes from, for messages. Raises BadKubeconfig.
+    """Parse the URL of a proxy. origin: the source of the URL, for messages. Raises BadKubeconfig.
 
-    Supported are HTTP proxies. kubectl also supports https:// and socks5://; these are refused.
+    kubectl also supports https:// and socks5:// proxies; these are refused.
     """
     remember_address(url)
     try:
@@ -49,14 +48,14 @@ def proxy_of(url: str, origin: str) -> Proxy:
         raise BadKubeconfig(problem, "name an http:// proxy; it also forwards HTTPS connections")
     if parts.scheme != "http" or not parts.hostname:
         raise BadKubeconfig(f"{origin} is not the URL of a proxy", "write it as http://HOST:PORT")
-    # Characters of a URL are percent-encoded, but not in the header.
+    # percent-encoded in a URL, but not in the header
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     authorization = f"Basic {base64.b64encode(pair.encode()).decode()}" if parts.username else ""
     return Proxy(parts.hostname, 80 if port is None else port, authorization)
 
 
 def of_environment(scheme: str, host: str, port: int, environment: Mapping[str, str]) -> Proxy | None:
-    """The proxy that the environment names for that server. Raises BadKubeconfig."""
+    """Return the proxy that the environment names for that server. Raises BadKubeconfig."""
     name, url = _first(environment, f"{scheme}_proxy")
     if not url or _is_local(host):
         return None
@@ -68,7 +67,7 @@ def of_environment(scheme: str, host: str, port: int, environment: Mapping[str, 
 
 
 def _first(environment: Mapping[str, str], name: str) -> tuple[str, str]:
-    """Name and value of the variable in capitals, else in small letters."""
+    """Return name and value of the variable in capitals, else in small letters."""
     return next(((key, environment[key]) for key in (name.upper(), name) if environment.get(key)), (name, ""))
 
 
@@ -99,7 +98,7 @@ def _matches(rule: str, host: str, port: int) -> bool:
 
 
 def _split_port(rule: str) -> tuple[str, str]:
-    """Host and port of HOST:PORT or [IPv6]:PORT; an address of IPv6 without brackets has no port."""
+    """Split HOST:PORT or [IPv6]:PORT; an IPv6 address without brackets has no port."""
     if rule.startswith("["):
         host, _, rest = rule[1:].partition("]")
         return host, rest.removeprefix(":")

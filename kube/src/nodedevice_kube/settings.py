@@ -1,4 +1,4 @@
-"""How to reach one API server, and as whom: the values of a kubeconfig's context, or of a pod. Pure."""
+"""The connection settings of one API server: of a kubeconfig's context, or of a pod. Pure."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 class Impersonation(NamedTuple):
-    """As whom to act. Source: the headers Impersonate-User, -Uid, -Group and -Extra-KEY of the Kubernetes API."""
+    """Source: the headers Impersonate-User, -Uid, -Group and -Extra-KEY of the Kubernetes API."""
 
     user: str = ""
     uid: str = ""
@@ -16,11 +16,11 @@ class Impersonation(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Its repr has no secrets. Data is PEM; paths are absolute; "" where a kubeconfig says nothing.
+    """Connection settings; the repr has no secrets. Data is PEM; paths are absolute; "" stands for an absent field.
 
-    server: URL without a slash at the end. origin: where the settings come from, for messages. context: "" in a pod.
-    namespace: "" where neither kubeconfig nor pod names one. exec_plugin: an entry of a kubeconfig; exec_folder: that file's.
-    exec_config: the cluster's extension `client.authentication.k8s.io/exec`. account: name of the pod's service account.
+    server: URL without a final slash. origin: the source of the settings, for messages. exec_folder: folder of the file with the
+    exec plugin. exec_config: the cluster's extension `client.authentication.k8s.io/exec`. account: name of the pod's service
+    account.
     """
 
     server: str
@@ -53,7 +53,7 @@ class Settings(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The origin in short, for a person who knows the files."""
+        """A short origin for people."""
         return f"context {self.context}" if self.context else self.origin
 
     @property
@@ -71,13 +71,9 @@ class Settings(NamedTuple):
 
     @property
     def has_exec_plugin(self) -> bool:
-        """Whether the log-in program runs: only without another credential.
+        """Whether the log-in program runs, which it does only without another credential.
 
         Source: client-go @ v0.37 plugin/pkg/client/auth/exec, UpdateTransportConfig.
         """
         others = (self.token, self.token_file, self.username, self.cert_file, self.cert_data)
         return bool(self.exec_plugin) and not any(others)
-
-    def acting_as(self, impersonation: Impersonation) -> "Settings":
-        """The same with another impersonation."""
-        return self._replace(impersonation=impersonation)

@@ -1,4 +1,4 @@
-"""TLS towards the API server: authority, client certificate, and the name that its certificate has to have."""
+"""TLS to the API server: authority, client certificate, and the name in the server's certificate."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from nodedevice_kube.settings import Settings
 class _Context(ssl.SSLContext):
     """Verifies the server's certificate for `name`, for any address of the connection.
 
-    HTTP libraries pass the address as server_hostname, and some of them cannot be given another name behind a proxy.
+    HTTP libraries pass the address as server_hostname; behind a proxy some of them accept no other name.
     """
 
     name: str = ""
@@ -36,21 +36,21 @@ class _Context(ssl.SSLContext):
 
 
 def new_context(settings: Settings, certificate: str = "", key: str = "") -> ssl.SSLContext:
-    """TLS as the settings ask for it. certificate, key: PEM of a log-in program; they go before the settings' own.
+    """Return TLS for the settings. certificate, key: PEM of a log-in program, used instead of the certificate in the settings.
 
     Reads files. Raises CredentialProblem.
     """
     context = _Context(ssl.PROTOCOL_TLS_CLIENT)
     context.name = settings.tls_server_name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Certificates of many clusters lack extensions that Python 3.13 asks for and no other client does.
+    # Certificates of many clusters lack extensions that Python 3.13 requires, unlike other clients.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if settings.is_insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     try:
         if settings.ca_file or settings.ca_data:
-            # A comment between the certificates may have any character; the library takes only ASCII.
+            # Comments between certificates may have any character; the library takes ASCII alone.
             data = settings.ca_data.encode("ascii", "replace").decode()
             context.load_verify_locations(settings.ca_file or None, cadata=data or None)
         elif not settings.is_insecure:
@@ -61,7 +61,7 @@ def new_context(settings: Settings, certificate: str = "", key: str = "") -> ssl
     try:
         with _pair(settings, certificate, key) as pair:
             if pair:
-                # Without a password the library would ask for one at the terminal, and wait.
+                # Without a password the library would prompt at the terminal.
                 context.load_cert_chain(*pair, password="")
     except (OSError, ValueError) as exc:
         where = settings.cert_file or "that is in it"
@@ -76,7 +76,6 @@ def _unusable(what: str, exc: Exception) -> CredentialProblem:
 
 @contextlib.contextmanager
 def _pair(settings: Settings, certificate: str, key: str) -> Iterator[tuple[str, str] | None]:
-    """Files of the client certificate and its key."""
     certificate = certificate or settings.cert_data
     key = key or settings.key_data
     if not certificate and not settings.cert_file:
@@ -88,7 +87,7 @@ def _pair(settings: Settings, certificate: str, key: str) -> Iterator[tuple[str,
 
 @contextlib.contextmanager
 def _file(content: str, file: str) -> Iterator[str]:
-    """A private file with the content while it is needed; `file` itself without content."""
+    """Yield a private temporary file with the content; without content the given file."""
     if not content:
         yield file
     elif hasattr(os, "memfd_create"):

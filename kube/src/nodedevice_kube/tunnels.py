@@ -1,6 +1,6 @@
-"""A connection through an HTTP proxy, by CONNECT: bounded in time and size. Blocks.
+"""Connects through an HTTP proxy by CONNECT, bounded in time and size. Blocks.
 
-`http.client` reads the header lines of a proxy without an end.
+`http.client` reads header lines of a proxy without a limit.
 Source: RFC 9110, section 9.3.6.
 """
 
@@ -11,14 +11,14 @@ from typing import Final
 
 from nodedevice_kube.proxies import Proxy
 
-# of the status and the headers of a proxy's response
+# of status and headers of the proxy's response
 _MOST_HEAD_BYTES: Final = 32 * 1024
 _PIECE: Final = 4096
 _END: Final = b"\r\n\r\n"
 
 
 def opened(proxy: Proxy, host: str, port: int, seconds: float | None, user_agent: str) -> socket.socket:
-    """A socket that leads to that host. seconds: for all of it; None for no limit. Raises OSError, TimeoutError when it is late."""
+    """Return a socket to that host. seconds: for all of it; None for no limit. Raises OSError, and TimeoutError when it is late."""
     give_up_at = None if seconds is None else time.monotonic() + seconds
     connection = socket.create_connection((proxy.host, proxy.port), seconds)
     try:
@@ -35,7 +35,7 @@ def opened(proxy: Proxy, host: str, port: int, seconds: float | None, user_agent
 
 
 def lead(connection: socket.socket, host: str, port: int, headers: Mapping[str, str], give_up_at: float | None) -> None:
-    """Have the proxy at the other end connect to that host. give_up_at: monotonic seconds. Raises as `opened`."""
+    """Make the proxy at the other end connect to that host. give_up_at: monotonic seconds. Raises as `opened`."""
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     lines = [
         f"CONNECT {authority} HTTP/1.1",

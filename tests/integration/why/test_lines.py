@@ -185,7 +185,7 @@ def _prepare(stage: Stage, row: Row) -> None:
     if row.code == "DeploymentPaused":
         patch = '{"spec": {"paused": true}}'
         stage.cluster.kubectl("patch", "deployment/shop", "--namespace", stage.namespace, "--patch", patch)
-    if row.line.startswith("kubectl delete pod"):
+    if row.line.text.startswith("kubectl delete pod"):
         _make_pod(stage, _doomed(row), terminationGracePeriodSeconds=0)
 
 
@@ -200,11 +200,11 @@ def _make_pod(stage: Stage, name: str, **spec: Any) -> None:
 
 
 def _fields(stage: Stage, row: Row) -> dict[str, str]:
-    if "{owner}" in row.line and row.code in _OWNERS:
+    if "{owner}" in row.line.text and row.code in _OWNERS:
         return stage.fields | {"owner": _OWNERS[row.code]}
     if row.code == "NodeDeviceInvalid":
         return stage.fields | {"node_device": stage.at.node_device(stage.at.nodes[1])}
-    if row.line.startswith("kubectl delete pod"):
+    if row.line.text.startswith("kubectl delete pod"):
         return stage.fields | {"pod": _doomed(row)}
     return stage.fields
 
@@ -222,9 +222,9 @@ def test_the_line_can_be_run_by_whom_it_is_shown_to(stage: Stage, row: Row, monk
     _prepare(stage, row)
     monkeypatch.setenv("COLUMNS", "60")
     line = as_shown(line_of(row, _fields(stage, row)))
-    wait_until(lambda: stage.may(row.needs, row.role), f"{row.role} may {row.needs}")
-    done = stage.run(line, row.role)
-    print(f"{row.role}$ {line}\n{done.stdout}{done.stderr}")
+    wait_until(lambda: stage.may(row.line.needs, row.line.role), f"{row.line.role} may {row.line.needs}")
+    done = stage.run(line, row.line.role)
+    print(f"{row.line.role}$ {line}\n{done.stdout}{done.stderr}")
     assert "orbidden" not in done.stderr
     assert "nknown" not in done.stderr
     # without a kubelet there is no output, which the API server says after it has allowed it

@@ -128,5 +128,5 @@ def test_durations(text: str, seconds: float | None) -> None:
 def test_durations_that_are_none(text: str) -> None:
     with pytest.raises(UsageProblem) as error:
         seconds_of(text)
-    problem = f"--request-timeout {text} is no duration"
+    problem = f"--request-timeout {text} is not a duration"
     assert (error.value.problem, error.value.remedy) == (problem, "such as 30s, 2m, or 0 for none")

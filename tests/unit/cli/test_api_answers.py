@@ -195,7 +195,7 @@ def test_of_a_large_object_that_is_nearly_too_deep_what_is_short_is_kept() -> No
 def test_one_object_that_is_too_long_is_a_sentence(asked: Asked) -> None:
     found = refused(asked(TooLong("an answer of more than 256 MiB"))[0])
     assert isinstance(found, TooBig)
-    assert found.problem == "the API server https://api (kubeconfig) gives an answer of more than 256 MiB"
+    assert found.problem == "the API server https://api (kubeconfig) sent a response of more than 256 MiB"
 
 
 # -- what is answered -------------------------------------------------------------------------------------------------
@@ -251,10 +251,10 @@ _AGAIN: Final = "correct what it names, or try again"
             (
                 (200, {}, content),
                 InvalidResponse,
-                f"what https://api (kubeconfig) answers to pods is none of the API's: {why}",
-                "is it an API server? A proxy or a log-in page may answer in its place",
+                f"the response of the API server https://api (kubeconfig) to pods does not come from an API server: {why}",
+                "correct server in the kubeconfig; a proxy or a log-in page may respond in its place",
             )
-            for content, why in ((b"[]", "it is no object"), (b"null", "it is no object"))
+            for content, why in ((b"[]", "it is not an object"), (b"null", "it is not an object"))
         ),
     ],
 )  # fmt: skip
@@ -383,7 +383,7 @@ def tls(**fields: str) -> ssl.SSLError:
     [
         (
             TimeoutError(),
-            f"{_WHERE} did not answer within 90.5 s",
+            f"{_WHERE} did not respond within 90.5 s",
             "try again, or with a longer --request-timeout, such as 2m",
         ),
         *(

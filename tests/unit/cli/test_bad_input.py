@@ -135,7 +135,7 @@ def test_an_api_server_in_trouble(run: Run, server: FakeApiServer, command: str,
     check_answer(ran)
     if fault in ("401", "500", "silent", "no JSON", "a log-in page", "503 of a balancer"):
         assert ran.status == 2, ran
-    assert fault != "silent" or "did not answer within 0.2 s" in ran.err
+    assert fault != "silent" or "did not respond within 0.2 s" in ran.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -79,7 +79,7 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
     assert ran.status == 0, ran
     assert "NodeDeviceConfig x is valid" in ran.out
     assert "settings of the agent is valid" in ran.out
-    assert "an agent alone knows the rest" in ran.out
+    assert "only an agent can check the rest" in ran.out
     volumes = [{"name": "a", "configMap": {"name": "x"}}, {"name": "b", "emptyDir": {}}]
     assert run("config", "validate", _file(tmp_path, {"agents": {"extraVolumes": volumes}})).status == 0
     # Helm takes the chart's default away
@@ -196,7 +196,7 @@ def test_paths_of_the_host_are_compared_with_values_that_are_checked_too(run: Ru
         b"a: !!python/object:os.system {}\n",
         b"a: &a [*a]\n",
         b"plugins: &a {generic: *a}",
-        b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b]\n",
+        "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]" for i in range(9)).encode(),
     ],
 )
 def test_a_file_that_is_none(run: Run, tmp_path: Path, content: bytes) -> None:
@@ -251,7 +251,7 @@ def test_json(run: Run, tmp_path: Path) -> None:
 
 
 def test_at_a_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is wrong is red, and where nothing is, it says what an agent alone knows."""
+    """What is wrong is red, and where nothing is, it says what only an agent can check."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "200")
     good, bad = _file(tmp_path, {"delivery": "nri"}), str(tmp_path / "bad")
@@ -265,8 +265,8 @@ def test_at_a_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     right = f"\x1b[32m{good}: settings of the agent is valid\x1b[0m"
     wrong = f'{bad}: settings of the agent: delivery: "docker" is not one of auto, kubelet, none, nri'
-    rest = "an agent alone knows the rest: files of its host, and conflicts between configurations"
-    assert shown(good) == [right, f"\x1b[90mWhat a schema can say is right; {rest}.\x1b[0m"]
+    rest = "only an agent can check the rest: files of its host, and conflicts between configurations"
+    assert shown(good) == [right, f"\x1b[90mThe schema is met; {rest}.\x1b[0m"]
     assert shown(good, bad) == [right, f"\x1b[31m{wrong}\x1b[0m"]
 
 
@@ -285,7 +285,7 @@ def test_a_file_that_cannot_be_checked(refused: Callable[..., CliError], tmp_pat
     empty.touch()
     bad.write_bytes(b"\xff")
     remedy = "it has a NodeDeviceConfig, values or settings of the agent"
-    for file, why in ((empty, ("it is empty", remedy)), (bad, ("it is not text in UTF-8", "correct the file"))):
+    for file, why in ((empty, ("it is empty", remedy)), (bad, ("it is not UTF-8 text", "correct the file"))):
         found = refused("config", "validate", str(file))
         assert (found.code, found.problem, found.remedy) == ("BadFile", f"{file}: {why[0]}", why[1])
 
@@ -305,11 +305,11 @@ def test_explain(run: Run) -> None:
         (("spec.plugin",), "nodeSelector, plugins, priority"),
         (("spec..plugins.x.",), "generic, nvml, simulated"),
         (("x.y.z",), "apiVersion, kind, metadata, spec, status"),
-        (("spec.priority.x",), "nothing below it"),
-        (("--agent", "delivery.x"), "nothing below it"),
+        (("spec.priority.x",), "none"),
+        (("--agent", "delivery.x"), "none"),
     ],
 )
 def test_a_field_that_does_not_exist(refused: Callable[..., CliError], words: tuple[str, ...], there: str) -> None:
     found = refused("config", "explain", *words)
-    assert (found.code, found.problem) == ("NoSuchField", f"there is no field {words[-1]}")
-    assert found.remedy == f"there is {there}"
+    assert (found.code, found.problem) == ("NoSuchField", f"field {words[-1]} does not exist")
+    assert found.remedy == f"existing fields: {there}"

@@ -93,7 +93,7 @@ def test_after_half_an_answer_the_next_one_is_whole(
 ) -> None:
     api = api_of()
     server.fault = lambda _: Answer(200, b'{"kind": "Li', short=True)
-    with pytest.raises(Unreachable, match=r" cannot be reached: its answer was cut off$"):
+    with pytest.raises(Unreachable, match=r" cannot be reached: the response was cut off$"):
         api.get("nodes", NODES)
     assert opened[0].sock is None
     server.fault = lambda _: None
@@ -131,7 +131,7 @@ def test_an_answer_that_comes_ever_so_slowly_has_as_long_as_none(
     if is_in_time:
         api.get("nodes", NODES)
     else:
-        with pytest.raises(ApiError, match="did not answer within 30 s"):
+        with pytest.raises(ApiError, match="did not respond within 30 s"):
             api.get("nodes", NODES)
 
 

@@ -114,7 +114,7 @@ def test_an_agent_that_does_not_answer(
     monkeypatch.setattr(discover, "_MOST_SECONDS", 0.01)
     _does(kubectl, "exec sleep 60\n")
     found = refused("discover", "node-a")
-    assert (found.code, found.problem) == ("Timeout", "the agent of node-a did not answer within 0.01 s")
+    assert (found.code, found.problem) == ("Timeout", "the agent of node-a did not respond within 0.01 s")
     assert found.remedy == _BY_HAND
 
 

@@ -36,7 +36,7 @@ _CONDITIONS: Final[list[dict[str, Any]]] = [
         "observedGeneration": 5,
     }
 ]
-_READY: Final = {"Ready": Condition("Ready", "True", "r", "m", "t", 5)}
+_READY: Final = {"Ready": Condition("Ready", "True", "r", "m", "t")}
 
 
 def test_containers() -> None:

@@ -61,7 +61,7 @@ def whole(node: str = "n", conditions: Iterable[Condition] = (), **more: Any) ->
 )
 def test_what_is_not_ready_and_should_be(found: Summary, is_unready: bool) -> None:
     assert found.is_unready is is_unready
-    assert found.needs_reading is is_unready
+    assert found.needs_reading is (is_unready or found.reason == "NoDevices")
 
 
 def test_the_order() -> None:
@@ -168,6 +168,46 @@ def test_devices_that_do_not_reach_containers_are_worse(reason: str) -> None:
 def test_what_single_devices_explain_is_left_to_them_where_they_were_read(reason: str) -> None:
     assert [*attention.of_summaries([summary(reason=reason)], {"n.gpu": whole()}, _NOW)] == []
     assert len([*attention.of_summaries([summary(reason=reason)], {}, _NOW)]) == 1
+
+
+_EMPTY: Final = "the device plugin lists no devices"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("DriverFailed", "DriverHangs", "DriverMismatch", "DriverNotLoaded", "DriverTooOld"),
+        *("GpuUnreadable", "NoDriverLibrary", "ReaderFailed"),
+    ],
+)
+def test_a_driver_that_does_not_work_and_hides_all_devices(reason: str) -> None:
+    message = f"{_EMPTY}; the driver (580; open) is not usable: reboot ({reason})"
+    ready = Condition("Ready", "False", "NoDevices", message, _HOUR)
+    objects = {f"{node}.gpu": whole(node, [ready]) for node in ("b", "a")}
+    rows = [summary(node, "NoDevices", total=0) for node in ("b", "a", "not-read")]
+    expected = need(
+        "NotReady",
+        f"{_GPU} on 2 nodes (a, b) is not ready (1 h): {reason}: the driver (580; open) is not usable: reboot",
+        "kubectl nodedevice why node a",
+        _HOUR,
+        {"resource": _GPU, "node": "a", "reason": reason},
+    )
+    assert [*attention.of_summaries(rows, objects, _NOW)] == [expected]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        _EMPTY,
+        f"{_EMPTY}; no file of the host matches /dev/nvidia* (or none that fits): connect the device, or correct the path",
+        f"{_EMPTY}; the NVIDIA driver lists no GPU (NoGpu)",
+        f"{_EMPTY}; NVML is closed: a node label asks for it (DriverReleased)",
+        "",
+    ],
+)
+def test_no_devices_for_another_reason_are_intended(message: str) -> None:
+    objects = {"n.gpu": whole(conditions=[Condition("Ready", "False", "NoDevices", message)])}
+    assert [*attention.of_summaries([summary(reason="NoDevices", total=0)], objects, _NOW)] == []
 
 
 # -- devices --------------------------------------------------------------------------------------------------------------

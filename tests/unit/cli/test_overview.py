@@ -59,6 +59,32 @@ def test_whole_objects_are_read_only_where_they_have_more_to_say(run: Run, serve
     assert len(server.requests) <= 10
 
 
+def test_a_driver_that_does_not_work_is_shown_beside_many_nodes_without_hardware(
+    run: Run, server: FakeApiServer
+) -> None:
+    absent = "the device plugin lists no devices; no file of the host matches /dev/ttyUSB*"
+    mismatch = "the device plugin lists no devices; the NVIDIA library differs: reboot (DriverMismatch)"
+    server.objects[f"{_OURS}/nodedevices"] = [
+        *(
+            node_device(f"n{number:03}", "example.com/usb", [], conditions=_without_devices(absent))
+            for number in range(200)
+        ),
+        node_device("gpu-node", "nvidia.com/gpu", [], conditions=_without_devices(mismatch)),
+    ]
+    del server.objects["/api/v1/pods"][1]
+    ran = run()
+    assert ran.status == 1
+    line, command = ran.out.splitlines()[-2:]
+    assert line.startswith("1. nvidia.com/gpu on gpu-node is not ready (")
+    assert line.endswith("): DriverMismatch: the NVIDIA library differs: reboot")
+    assert command == "   kubectl nodedevice why node gpu-node"
+    assert sum("/nodedevices/" in each.path for each in server.requests) <= 60
+
+
+def _without_devices(message: str) -> list[dict[str, Any]]:
+    return [condition("AgentReady"), condition("Ready", "False", "NoDevices", message)]
+
+
 def test_one_cause_on_every_node_is_one_line(run: Run, server: FakeApiServer) -> None:
     """And it does not hide another."""
     silent = [

@@ -107,13 +107,13 @@ def _options(name: str) -> list[str]:
 
 
 def _fields(row: Row) -> dict[str, str]:
-    names = {name for _, name, _, _ in string.Formatter().parse(row.line + row.sentence + row.advice) if name}
+    names = {name for _, name, _, _ in string.Formatter().parse(row.line.text + row.sentence + row.advice) if name}
     made = {name: typed(*_options(name)) if name.endswith("_options") else f"{name} {_ODD}" for name in names}
     return {**made, "node": _LONG, "pod": _LONG, "resource": _ODD}
 
 
 def _expected(row: Row, fields: Mapping[str, str]) -> list[str]:
-    words = [(each, each[1:-1]) for each in row.line.split()[1:]]
+    words = [(each, each[1:-1]) for each in row.line.text.split()[1:]]
     return [
         made
         for word, name in words

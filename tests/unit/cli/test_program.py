@@ -84,11 +84,19 @@ def test_a_part_that_is_missing(run: Run, new_process: None, monkeypatch: pytest
     assert (ran.status, ran.err) == (2, f"error: {problem}; {remedy}\n")
 
 
-def test_a_command_that_does_not_exist(run: Run) -> None:
-    ran = run("device")
-    assert ran.status == 2
-    assert ran.err.startswith("error: No such command 'device'")
-    assert ran.err.endswith("; kubectl nodedevice --help shows how\n")
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("devces", " Did you mean 'devices'?"),
+        ("holdrs", " Did you mean 'holders'?"),
+        ("complete", " Did you mean 'completion'?"),
+        ("zzz", ""),
+    ],
+)
+def test_a_command_that_does_not_exist(run: Run, word: str, hint: str) -> None:
+    ran = run(word)
+    problem = f"No such command '{word}'." if hint else f"No such command '{word}'"
+    assert (ran.status, ran.err) == (2, f"error: {problem}{hint}; kubectl nodedevice --help shows how\n")
 
 
 @pytest.mark.parametrize("words", [("why",), ("config",)])

@@ -63,7 +63,7 @@ def test_node_devices_are_selected_by_the_server(
     assert [(each.node, each.resource) for each in reader.node_devices(**asked)] == found
 
 
-def test_pod_devices_are_of_a_namespace_and_a_node(reader: Reader, server: FakeApiServer) -> None:
+def test_pod_devices_are_of_a_namespace(reader: Reader, server: FakeApiServer) -> None:
     server.objects[f"{OURS}/poddevices"] = [
         _elsewhere(pod_device(name, node), namespace)
         for name, node, namespace in (("b", "n", "y"), ("a", "n", "y"), ("c", "m", "y"), ("z", "n", "x"))
@@ -72,8 +72,7 @@ def test_pod_devices_are_of_a_namespace_and_a_node(reader: Reader, server: FakeA
     def names(*asked: str) -> list[str]:
         return [each.meta.name for each in reader.pod_devices(*asked)]
 
-    assert (names(""), names("y"), names("y", "n")) == (["z", "a", "b", "c"], ["a", "b", "c"], ["a", "b"])
-    assert [each.query.get("fieldSelector") for each in server.requests] == [None, None, "spec.nodeName=n"]
+    assert (names(""), names("y")) == (["z", "a", "b", "c"], ["a", "b", "c"])
 
 
 def test_pods_that_have_not_started(reader: Reader, server: FakeApiServer) -> None:

@@ -30,7 +30,7 @@ def test_a_body_has_a_bound(encoding: str) -> None:
         return gzip.compress(b"x" * size) if encoding else b"x" * size
 
     assert len(content(of(1 << 20), encoding)) == 1 << 20
-    with pytest.raises(TooLong, match="an answer of more than 1 MiB"):
+    with pytest.raises(TooLong, match="a response of more than 1 MiB"):
         content(of((1 << 20) + (1 << 18)), encoding)
 
 

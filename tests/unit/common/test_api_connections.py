@@ -136,7 +136,7 @@ async def test_what_is_not_read_to_its_end_or_is_to_be_closed_is_not_used_again(
 
 @virtual_time
 async def test_a_connection_is_kept_for_a_while() -> None:
-    async with client_of(answering(OK, OK, OK), idle_seconds=60) as (connections, server):
+    async with client_of(answering(OK, OK, OK)) as (connections, server):
         await asked(connections)
         await asyncio.sleep(59)
         await asked(connections)

@@ -42,7 +42,9 @@ def test_given_values_win_over_the_file_and_the_file_over_defaults(file: Path) -
         pytest.param("mode: late", "Invalid enum value 'late' - at `$.mode`; choose one of fast, slow", id="choice"),
         pytest.param("policy: {a: evict, b: 1}", "- at `$.policy[...]`, of b; choose one of evict, report", id="value"),
         pytest.param("policy: {a: evict, 1: evict}", "the key 1; write it in quotes", id="key"),
-        pytest.param("mode: fast\nmode: slow", "is not YAML (duplicate key `mode`", id="duplicate"),
+        pytest.param(
+            "mode: fast\nmode: slow", "is not YAML (it has the key mode twice, in line 1 and in line 2", id="duplicate"
+        ),
         pytest.param('{"mode": "fast", "mode": "slow"}', "is not YAML (duplicate key `mode`)", id="duplicate in JSON"),
     ],
 )

@@ -126,7 +126,7 @@ def test_what_is_wrong(text: str, code: str, problem: str, tmp_path: Path) -> No
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "octets").write_bytes(b"\xff")
-    for name, problem in (("none", "No such file"), (".", "Is a directory"), ("octets", "it is not text in UTF-8")):
+    for name, problem in (("none", "No such file"), (".", "Is a directory"), ("octets", "it is not UTF-8 text")):
         with pytest.raises(ConnectionProblem, match=problem):
             kubeconfig.load(str(tmp_path / name), "", {})
 
@@ -198,5 +198,5 @@ def test_a_pod_without_a_service_account(account: Path) -> None:
     with pytest.raises(CredentialProblem, match="token does not exist; let its token be mounted"):
         kubeconfig.load("", "", {"KUBERNETES_SERVICE_HOST": "1.2.3.4"})
     (account / "token").write_bytes(b"\xff")
-    with pytest.raises(CredentialProblem, match="cannot be read: it is not text in UTF-8"):
+    with pytest.raises(CredentialProblem, match="cannot be read: it is not UTF-8 text"):
         kubeconfig.load("", "", {"KUBERNETES_SERVICE_HOST": "1.2.3.4"})

@@ -1,23 +1,23 @@
-"""`kubectl nodedevice check`: whether an installation works, as a table. Reads only."""
+"""`kubectl nodedevice check`: checks an installation, and prints a table. Reads only."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound
+from nodedevice_kube.fields import number_of, text_of
 from nodedevice_kube.paths import LEASES, PODS
 
 from kubectl_nodedevice import __version__, checks
-from kubectl_nodedevice.api import APPS, CONFIGS, CORE, DRA, NODE_DEVICES, POD_DEVICES, path_of
+from kubectl_nodedevice.api import APPS, CONFIGS, CORE, DRA, NODE_DEVICES, POD_DEVICES, if_readable, path_of
 from kubectl_nodedevice.attention import Summary
 from kubectl_nodedevice.checks import Refusal, Result
-from kubectl_nodedevice.cluster import Lease, NodeDevice, Object, Pod
+from kubectl_nodedevice.cluster import AGENTS_NAMESPACE, SYSTEM_NAMESPACE, Lease, NodeDevice, Object, Pod
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU
-from kubectl_nodedevice.fields import number_of, text_of
 from kubectl_nodedevice.output import Cell, Table
-from kubectl_nodedevice.reading import AGENTS_NAMESPACE, OPERATOR_LEASE, SYSTEM_NAMESPACE, Reader
+from kubectl_nodedevice.reading import OPERATOR_LEASE, Reader
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.styles import BAD, GOOD, WARN
@@ -27,11 +27,14 @@ from kubectl_nodedevice.why.kinds import Event, Slice
 T = TypeVar("T")
 _KINDS: Final = tuple(f"{plural}.nodedevice.io" for plural in (CONFIGS, NODE_DEVICES, POD_DEVICES))
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator,scheduler,extender)"
+_OURS: Final = {
+    "labelSelector": "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator,scheduler,extender)"
+}
+_CREATIONS: Final = {"fieldSelector": "reason=FailedCreate"}
 _OPERATOR: Final = "nodedevice-operator"
 _RELEASE: Final = "nodedevice.io/release"
 _POLL_SECONDS: Final = 1.0
-# so many of the parts that are waited for are named
+# parts that are named while the command waits for them
 _NAMED: Final = 5
 _MARKS: Final = {True: Cell("ok", GOOD), False: Cell("NO", BAD), None: Cell("?", WARN)}
 
@@ -72,12 +75,12 @@ def check(context: click.Context, leases_namespace: str, daemon_sets: tuple[str,
 
 
 def _release_namespace(session: Session) -> str:
-    """A pod of ours is where the release is; a person's context says nothing of that."""
+    """A pod of the release runs in its namespace; the namespace of a person's context means nothing here."""
     return session.login.namespace if session.login.account else SYSTEM_NAMESPACE
 
 
 def _until_good(session: Session, found: "_Checks", wait_seconds: float) -> list[Result]:
-    """The results once all is good, or when the time is over. An API server that does not answer is waited for as well."""
+    """Return the results when all are good or the time is over. An unavailable API server is waited for as well."""
     give_up_at = time.monotonic() + wait_seconds
     is_reported = False
     while True:
@@ -110,7 +113,7 @@ def _data(result: Result) -> dict[str, Any]:
 
 
 class _Checks:
-    """All checks; remembers the Leases as they were first seen."""
+    """Runs all checks, and remembers the Leases as first seen."""
 
     def __init__(self, session: Session, namespace: str, leases_namespace: str, daemon_sets: Sequence[str]) -> None:
         self._reader = Reader(session.api, session.screen)
@@ -120,7 +123,6 @@ class _Checks:
         self._first_agents: dict[str, Lease] = {}
 
     def all(self) -> list[Result]:
-        """Raises ApiError."""
         kinds = [self._seen("kind", name, partial(self._kind, name)) for name in _KINDS]
         sets = [found for name in self._daemon_sets if (found := self._daemon_set(name)) is not None]
         refused = [*self._refused_deployments(), *self._refused_agents(sets)]
@@ -138,7 +140,7 @@ class _Checks:
         return found + self._shared_slices()
 
     def _seen(self, what: str, name: str, read: Callable[[], list[Result]]) -> list[Result]:
-        """What a person may not see is named, and the rest is checked."""
+        """Report what the person may not see, and go on with the other checks."""
         try:
             return read()
         except Forbidden as exc:
@@ -162,51 +164,45 @@ class _Checks:
         return [checks.of_operator(lease, self._first_leader, self._reader.now, is_refused)]
 
     def _agents(self, sets: Sequence[Any], is_refused: bool) -> list[Result]:
-        found = self._api.objects(
-            "leases", LEASES.path(namespace=self._leases_namespace), make=partial(record_of, Lease)
-        )
+        found = self._api.records(Lease, "leases", LEASES.path(namespace=self._leases_namespace))
         leases = {each.meta.name: each for each in found}
         self._first_agents = leases | self._first_agents
         desired = sum(number_of(each, "status", "desiredNumberScheduled") for each in sets) if sets else None
         return checks.of_agents(leases, self._first_agents, self._reader.now, desired, is_refused)
 
+    # -- explanations, left out if they may not be read --------------------------------------------
+
     def _daemon_set(self, name: str) -> Any:
-        """None where there is none, or it may not be seen: it decides nothing then."""
-        try:
-            return self._api.get(f"daemonsets {name}", path_of(APPS, "daemonsets", name, self._namespace))
-        except (NotFound, Forbidden):
-            return None
+        path = path_of(APPS, "daemonsets", name, self._namespace)
+        return if_readable(lambda: self._api.get(f"daemonsets {name}", path))
 
     def _refused_deployments(self) -> list[Refusal]:
-        """By a condition that Kubernetes removes when it is over."""
-        path = path_of(APPS, "deployments", namespace=self._namespace)
-        try:
-            return [*checks.refused_deployments(self._api.objects("deployments", path, {"labelSelector": _OURS}))]
-        except (NotFound, Forbidden):
-            return []
+        """Read the condition that Kubernetes removes when the problem is over."""
+        deployments = self._listed(
+            "deployments", path_of(APPS, "deployments", namespace=self._namespace), Object, _OURS
+        )
+        return checks.refused_deployments(deployments)
 
     def _refused_agents(self, sets: Sequence[Any]) -> list[Refusal]:
-        """By Events, which are read only where a DaemonSet has fewer pods than it wants: it has no such condition."""
+        """Read Events if a DaemonSet lacks pods, as a DaemonSet has no such condition."""
         lacking = [each for each in sets if checks.lacks_pods(each)]
-        if not lacking:
-            return []
-        path, query = path_of(CORE, "events", namespace=self._namespace), {"fieldSelector": "reason=FailedCreate"}
-        try:
-            events = list(self._api.objects("events", path, query, partial(record_of, Event)))
-        except (NotFound, Forbidden):
-            return []
-        return checks.refused_daemon_sets(lacking, events)
+        path = path_of(CORE, "events", namespace=self._namespace)
+        return checks.refused_daemon_sets(lacking, self._listed("events", path, Event, _CREATIONS)) if lacking else []
 
     def _pods(self) -> list[Result]:
-        """They explain, and decide nothing."""
-        path = PODS.path(namespace=self._namespace)
-        try:
-            return checks.of_pods(self._starting(path))
-        except Forbidden:
-            return []
+        return checks.of_pods(self._listed("pods", PODS.path(namespace=self._namespace), Pod, _OURS))
 
-    def _starting(self, path: str) -> list[Pod]:
-        return list(self._api.objects("pods", path, {"labelSelector": _OURS}, partial(record_of, Pod)))
+    def _shared_slices(self) -> list[Result]:
+        slices = self._listed(
+            "resourceslices", path_of(DRA, "resourceslices"), Slice, {"fieldSelector": "spec.nodeName="}
+        )
+        return checks.of_shared_slices((each.driver, len(each.devices)) for each in slices)
+
+    def _listed(self, kind: str, path: str, form: type[T], query: Mapping[str, str]) -> list[T]:
+        objects = self._api.records(form, kind, path, query)
+        return if_readable(lambda: list(objects)) or []
+
+    # -- NodeDevices --------------------------------------------------------------------------------------------------------
 
     def _node_devices(self) -> list[Result]:
         rows = [summary_of(each) for each in self._reader.rows(NODE_DEVICES)]
@@ -214,17 +210,8 @@ class _Checks:
         messages = {name: each.condition("Ready").message for name, each in whole.items()}
         return [*checks.of_summaries(rows, messages), *checks.of_delivery(whole.values())]
 
-    def _shared_slices(self) -> list[Result]:
-        """What no NodeDevice shows; it decides nothing."""
-        try:
-            path, query = path_of(DRA, "resourceslices"), {"fieldSelector": "spec.nodeName="}
-            slices = self._api.objects("resourceslices", path, query, partial(record_of, Slice))
-            return checks.of_shared_slices((each.driver, len(each.devices)) for each in slices)
-        except (Forbidden, NotFound):
-            return []
-
     def _whole(self, rows: Sequence[Summary]) -> dict[str, NodeDevice]:
-        """Those that are not Ready, and some of the others: how devices reach containers is the same on most nodes."""
+        """Read NodeDevices that are not Ready, and some others: the delivery is the same on most nodes."""
         ordered = sorted(rows, key=lambda each: not each.is_unready)[: checks.MOST_LISTED]
         found: dict[str, NodeDevice] = {}
         for each in ordered:

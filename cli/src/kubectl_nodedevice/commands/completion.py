@@ -1,4 +1,4 @@
-"""Completion of commands and flags: for shells, and for kubectl, which asks a program of its own for each plugin."""
+"""Completes commands and flags for shells, and for kubectl, which runs a program of its own for each plugin."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from kubectl_nodedevice.program import COMPLETION
 from kubectl_nodedevice.session import Command, current
 
 _PROGRAM: Final = "kubectl-nodedevice"
-# kubectl runs kubectl_complete-PLUGIN, and reads cobra's form: a line each, then what to do with them; 4 is "no files"
+# kubectl runs kubectl_complete-PLUGIN. It expects cobra's form: a line for each word, then a directive; 4 means "no files".
 _FOR_KUBECTL: Final = f'#!/bin/sh\nexec {_PROGRAM} __complete "$@"'
 _NO_FILES: Final = ":4"
 
@@ -38,7 +38,7 @@ def completion(context: click.Context, shell: str) -> int:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def complete(context: click.Context, words: tuple[str, ...]) -> int:
-    """What may follow, for kubectl. words: what is typed; the last one is to be completed."""
+    """Print completions for kubectl. words: the typed ones; the last one is incomplete."""
     from click.shell_completion import ShellComplete
 
     asked = ShellComplete(context.find_root().command, {}, _PROGRAM, COMPLETION)
@@ -50,7 +50,7 @@ def complete(context: click.Context, words: tuple[str, ...]) -> int:
 
 
 def asked_by_shell(root: click.Command, instruction: str) -> int:
-    """Answer a shell whose script is of `completion`. Returns the exit status."""
+    """Complete for a shell that has the script of `completion`. Return the exit status."""
     from click.shell_completion import shell_complete
 
     return shell_complete(root, {}, _PROGRAM, COMPLETION, instruction)

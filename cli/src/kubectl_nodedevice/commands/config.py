@@ -1,4 +1,4 @@
-"""`kubectl nodedevice config`: what a NodeDeviceConfig and the agent's settings file may have, and whether a file is one."""
+"""`kubectl nodedevice config`: explains the fields of NodeDeviceConfigs and settings files, and validates files."""
 
 import json
 import sys
@@ -12,10 +12,10 @@ import click
 from nodedevice_kube.config_checks import outside
 from nodedevice_kube.config_rules import closest, problems, sentences
 from nodedevice_kube.decoding import Undecodable, decode_documents, read_text
+from nodedevice_kube.fields import list_of, map_of, text_of
 
 from kubectl_nodedevice import schema
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, UsageProblem
-from kubectl_nodedevice.fields import list_of, map_of, text_of
 from kubectl_nodedevice.output import Table
 from kubectl_nodedevice.session import Command, current, shared_options
 from kubectl_nodedevice.styles import BAD, BOLD, FAINT, GOOD
@@ -25,13 +25,13 @@ _SETTINGS: Final = "agent"
 _VALUES: Final = "values"
 _NAMES: Final = {_SETTINGS: "settings of the agent", _VALUES: "values of the chart", _KIND: _KIND}
 _API_VERSION: Final = "nodedevice.io/v1alpha1"
-_LEFT: Final = "an agent alone knows the rest: files of its host, and conflicts between configurations"
+_LEFT: Final = "only an agent can check the rest: files of its host, and conflicts between configurations"
 _MOST_FILES: Final = 1000
 
 
 @click.group()
 def config() -> None:
-    """What NodeDeviceConfigs and the agent's settings may have: explain a field, validate a file. Asks no cluster."""
+    """Explain fields of NodeDeviceConfigs and of the agent's settings, and validate files, without a cluster."""
 
 
 config.params += shared_options()
@@ -39,7 +39,7 @@ config.params += shared_options()
 
 @config.command(cls=Command)
 @click.argument("field", default="", required=False)
-@click.option("--agent", "is_settings", is_flag=True, help="Of the agent's settings file, not of a NodeDeviceConfig.")
+@click.option("--agent", "is_settings", is_flag=True, help="Explain the agent's settings file instead.")
 @click.pass_context
 def explain(context: click.Context, field: str, is_settings: bool) -> int:
     """Explain FIELD, such as spec.plugins.generic.groups, and what is below it."""
@@ -49,8 +49,8 @@ def explain(context: click.Context, field: str, is_settings: bool) -> int:
     found = schema.at(root, words)
     if found is None:
         known = schema.at(root, words[:-1]) or root
-        names = ", ".join(sorted(schema.inner(known).get("properties", {}))) or "nothing below it"
-        raise UsageProblem(f"there is no field {field}", f"there is {names}", code="NoSuchField")
+        names = ", ".join(sorted(schema.inner(known).get("properties", {}))) or "none"
+        raise UsageProblem(f"field {field} does not exist", f"existing fields: {names}", code="NoSuchField")
     below = schema.inner(found).get("properties", {})
     if screen.is_for_machines:
         screen.data("Explanation", {"field": field, "schema": found})
@@ -73,8 +73,8 @@ def explain(context: click.Context, field: str, is_settings: bool) -> int:
 def validate(context: click.Context, names: tuple[str, ...]) -> int:
     """Check files: NodeDeviceConfigs, values of the chart, or settings of the agent; - is standard input.
 
-    Paths in NodeDeviceConfigs are compared with agents.allowedHostPaths of values that are checked with them, or its default.
-    What only an agent knows is left to it.
+    Paths in NodeDeviceConfigs are compared with agents.allowedHostPaths of values among the files, or with its default.
+    Only an agent can check the rest.
     """
     screen = current(context).screen
     documents = [(name, each) for name in names[:_MOST_FILES] for each in _documents(name)]
@@ -91,7 +91,7 @@ def validate(context: click.Context, names: tuple[str, ...]) -> int:
         if not mistakes:
             screen.line(f"{name}: {what} is valid", GOOD)
     if not bad:
-        screen.line(f"What a schema can say is right; {_LEFT}.", FAINT)
+        screen.line(f"The schema is met; {_LEFT}.", FAINT)
     return NEEDS_YOU if bad else FINE
 
 
@@ -101,7 +101,7 @@ def _schemas() -> dict[str, Any]:
 
 
 def _documents(name: str) -> list[Any]:
-    """Of a file. Raises UsageProblem for one that cannot be read."""
+    """Read the documents of a file. Raises UsageProblem."""
     try:
         text = sys.stdin.read() if name == "-" else read_text(Path(name))
         documents = [each for one in decode_documents(text, is_strict=True) for each in _items(one)]
@@ -115,20 +115,19 @@ def _documents(name: str) -> list[Any]:
 
 
 def _items(document: Any) -> list[Any]:
-    """Of a list, as `kubectl get -o yaml` prints objects; of another document itself."""
+    """Return the items of a list, as `kubectl get -o yaml` prints it; any other document itself."""
     is_listed = text_of(document, "kind") in ("List", f"{_KIND}List")
     return list_of(document, "items") if is_listed else [document]
 
 
 def _host_paths(documents: Sequence[Any]) -> list[str]:
-    """Below which NodeDeviceConfigs may name paths, by values of the chart among the documents; its default without any."""
+    """Return the directories in which NodeDeviceConfigs may name paths: by values among the documents, or the chart's default."""
     given = [map_of(each, "agents").get("allowedHostPaths") for each in documents]
     lists = [each for each in given if isinstance(each, list)]
     return [path for each in lists for path in each if isinstance(path, str)] if lists else ["/dev"]
 
 
 def _of_document(document: Any, roots: Sequence[str]) -> tuple[str, list[str]]:
-    """What it is, and its problems."""
     kind = text_of(document, "kind")
     schemas = _schemas()
     if kind:
@@ -139,7 +138,7 @@ def _of_document(document: Any, roots: Sequence[str]) -> tuple[str, list[str]]:
         document = schema.stored(document, schemas[_KIND])
         plugins = map_of(document, "spec", "plugins")
         return what, sentences(chain(problems(document, schemas[_KIND]), outside(plugins, "spec.plugins", roots)))
-    # max() takes the first of two that are as likely
+    # max() returns the first of two equal ones
     candidates = (
         (_VALUES, _SETTINGS, _KIND) if _known_keys(document, schemas[_VALUES])[0] else (_SETTINGS, _VALUES, _KIND)
     )
@@ -152,6 +151,6 @@ def _of_document(document: Any, roots: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _known_keys(document: Any, rule: schema.Schema) -> tuple[int, int]:
-    """How many keys of a document are those of a file of that kind, and how many are like one."""
+    """Count the keys that a file of that kind has, and the keys that resemble one."""
     keys, known = [str(key) for key in map_of(document)], [*rule["properties"]]
     return sum(key in known for key in keys), sum(bool(closest(key, known)) for key in keys)

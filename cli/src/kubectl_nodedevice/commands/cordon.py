@@ -1,6 +1,6 @@
 """`kubectl nodedevice cordon` and `uncordon`: take devices out of service, and return them to service.
 
-Each NodeDevice is changed by one patch of the version that was read, and read again where it has another one by then.
+Each NodeDevice is changed by one patch of the version that was read. After a conflict it is read again.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 from nodedevice_kube.api_errors import ApiError, Conflict
+from nodedevice_kube.fields import list_of, text_of
 from nodedevice_kube.paths import base
 
 from kubectl_nodedevice import cordons
@@ -22,7 +23,6 @@ from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, BY_KUBELET, Cordon, 
 from kubectl_nodedevice.cordons import Change, Done
 from kubectl_nodedevice.device_state import cordon_words
 from kubectl_nodedevice.errors import FAILED, FINE, INTERRUPTED, NEEDS_YOU, CliError, UsageProblem
-from kubectl_nodedevice.fields import list_of, text_of
 from kubectl_nodedevice.output import Failure, Screen
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.records import record_of
@@ -34,7 +34,7 @@ from kubectl_nodedevice.whoami import own_name
 
 _MOST_TRIES: Final = 20
 _POLL_SECONDS: Final = 0.25
-# nodes that are shown one by one
+# nodes that are named one by one
 _MOST_SHOWN: Final = 20
 # bound of the CRD
 _LONGEST_REASON: Final = 1024
@@ -44,9 +44,9 @@ Decide = Callable[[NodeDevice, Sequence[str]], Change]
 
 @dataclass
 class _Work:
-    """What both commands share. decide: what to change of a NodeDevice. wait_seconds: for its effect.
+    """The state of one command. decide: plans the change of a NodeDevice. wait_seconds: for the effect.
 
-    stopped_by: what ended the work early; None where nothing has.
+    stopped_by: what ended the work early.
     """
 
     session: Session
@@ -61,7 +61,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--wait", default=15.0, type=click.FloatRange(0, 3600), help="Seconds to wait for the effect; default 15."
         ),
-        click.option("--take-over", is_flag=True, help="Another's cordon, too."),
+        click.option("--take-over", is_flag=True, help="Also change cordons of other people."),
         click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask, with --all-nodes."),
         click.option("--all-nodes", is_flag=True, help="Every device of the resource, on every node."),
         click.option("--resource", default="", metavar="NAME", help="Of this resource, where a node has several."),
@@ -146,7 +146,7 @@ def _run(session: Session, decide: Decide, verb: str, options: dict[str, Any]) -
 
 @contextlib.contextmanager
 def _until_stopped(work: _Work) -> Iterator[None]:
-    """An error, or Ctrl-C, ends the work and is noted: what was done until then is reported."""
+    """Note an error or Ctrl-C, which ends the work. The changes until then are reported."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -157,7 +157,6 @@ def _until_stopped(work: _Work) -> Iterator[None]:
 
 
 def _status(work: _Work, of_report: int) -> int:
-    """Of the whole command, with what has stopped it."""
     if isinstance(work.stopped_by, CliError | ApiError):
         work.session.screen.fail(work.stopped_by)
         return FAILED
@@ -165,12 +164,11 @@ def _status(work: _Work, of_report: int) -> int:
 
 
 def _lifts(verb: str, found: NodeDevice) -> bool:
-    """Whether there are cordons to lift, also if another server allocates the devices now."""
+    """Whether cordons can be lifted, even if another device manager allocates the devices now."""
     return verb == "uncordon" and bool(found.cordons)
 
 
 def _check_served(session: Session, found: NodeDevice, device_ids: Sequence[str]) -> None:
-    """Raises UsageProblem if a cordon has no effect."""
     has_rules = found.served_by == BY_DRA and _has_rules(session)
     cordons.check_served(found, device_ids, has_rules=has_rules)
 
@@ -186,7 +184,7 @@ def _has_rules(session: Session) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """is_late: its agent has not honoured it in time."""
+    """is_late: the agent has not applied it in time."""
 
     found: NodeDevice
     done: Done
@@ -201,7 +199,6 @@ class _Line:
 
 
 def _one(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> list[_Line]:
-    """Change one NodeDevice, and wait for the effect."""
     before = found
     change, found = _apply(work, found, device_ids)
     found = _wait(work, found, before, change)
@@ -214,7 +211,7 @@ def _one(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> list[_Lin
 
 
 def _apply(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> tuple[Change, NodeDevice]:
-    """What was done, and the object after it. Raises ApiError."""
+    """Return the change, and the object after it. Raises ApiError."""
     for attempt in range(_MOST_TRIES):
         change = work.decide(found, device_ids)
         if not change.patch:
@@ -224,7 +221,7 @@ def _apply(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> tuple[C
             answer = work.session.api.patch(what, path_of(GROUP, NODE_DEVICES, found.name), change.patch)
             return change, record_of(NodeDevice, answer)
         except Conflict:
-            # its status changes while pods come and go; each time a little later, as the other one tries again, too
+            # Its status changes while pods come and go. Each pause is longer than the last, as the other writer retries as well.
             time.sleep(0.05 * attempt)
             found = work.reader.node_device(found.name)
     problem = f"{NODE_DEVICES} {found.name} was changed {_MOST_TRIES} times while its cordons were"
@@ -232,7 +229,7 @@ def _apply(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> tuple[C
 
 
 def _wait(work: _Work, found: NodeDevice, before: NodeDevice, change: Change) -> NodeDevice:
-    """The object once its agent has honoured the change, or as it is when the time is over, or the wait is stopped."""
+    """Return the object when its agent has applied the change, the time is over, or the wait was interrupted."""
     give_up_at = time.monotonic() + work.wait_seconds
     with _until_stopped(work):
         while not all(cordons.is_in_force(found, each, before) for each in change.done):
@@ -260,7 +257,6 @@ def _report(work: _Work, lines: Sequence[_Line]) -> int:
 
 
 def _is_left(done: Done) -> bool:
-    """Whether something stays that was to be changed."""
     return done.code in (cordons.OTHERS, cordons.UNKNOWN) or bool(done.left)
 
 
@@ -277,7 +273,7 @@ def _data(line: _Line) -> dict[str, Any]:
 
 
 def _all_nodes(work: _Work, resource: str, verb: str, *, is_sure: bool) -> int:
-    """Each node's NodeDevice in turn; one that fails does not keep the others from it."""
+    """Change each node's NodeDevice in turn. A failure on one node does not stop the others."""
     session, screen = work.session, work.session.screen
     every = work.reader.node_devices(resource=resource)
     if not every:
@@ -300,7 +296,7 @@ def _all_nodes(work: _Work, resource: str, verb: str, *, is_sure: bool) -> int:
 
 @dataclass
 class _AllDone:
-    """Of all nodes. failed: sentences. skipped: nodes where nodedevice does not allocate the resource. not_tried: the rest."""
+    """The results on all nodes. failed: sentences. skipped: nodes on which another device manager allocates the resource."""
 
     verb: str
     resource: str
@@ -311,7 +307,7 @@ class _AllDone:
 
 
 def _change_one(work: _Work, found: NodeDevice, all_done: _AllDone) -> None:
-    """Raises what ends the work: no answer, no login, or Ctrl-C."""
+    """Raises errors that end the work: no response, no login, or Ctrl-C."""
     try:
         change, after = _apply(work, found, [cordons.EVERY])
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
-"""`kubectl nodedevice devices`: a line per device: its state, the pod that uses it, since when."""
+"""`kubectl nodedevice devices`: prints a line for each device."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
 from sys import intern
@@ -36,7 +36,7 @@ _WIDE = ("MODEL", "NUMA", "SERVED BY")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A device, or a number of devices that the API does not list."""
+    """A device, or a number of devices that the NodeDevice omits."""
 
     found: NodeDevice
     device: Device
@@ -66,20 +66,20 @@ def devices(context: click.Context, node: str, resource: str) -> int:
 
 
 def lines_of(found: NodeDevice, now: datetime) -> Iterator[Line]:
-    """One line for each listed device, and one for all that the object omits."""
+    """Yield a line for each listed device, and one for all that the NodeDevice omits."""
     holders, everybody = holders_of(found), everybody_of(found)
     for device in found.devices:
         state = state_of(found, device, holders.get(device.id, ()), now)
         yield Line(found, device, state, tuple(everybody.get(device.id, ())))
     if found.devices_omitted:
-        # unhealthy, used and cordoned devices are listed as long as there is room
+        # The agent lists unhealthy, used and cordoned devices first.
         is_running = found.endpoint.state in ("Running", "")
         state = State((FREE,), "free") if is_running else State((UNKNOWN,), "not listed")
         yield Line(found, Device(f"({found.devices_omitted:,} more)"), state)
 
 
 def _show(screen: Screen, found: Iterable[NodeDevice], reader: Reader) -> None:
-    """Rows are made while the objects are read, and sorted by node and resource."""
+    """Make rows while objects are read, then sort them by node and resource."""
     rows: list[tuple[str, str, list[Row]]] = []
     silent: dict[str, str] = {}
     for each in found:
@@ -112,7 +112,7 @@ def _row(screen: Screen, line: Line, now: datetime) -> Row:
 
 @cache
 def _cell(text: str, style: str) -> Cell:
-    """Cached: many devices have the same state."""
+    """Cached, as many devices have the same state."""
     return Cell(text, style)
 
 
@@ -123,7 +123,7 @@ def _wide(line: Line) -> tuple[str, str, str]:
 
 
 def _show_stale(screen: Screen, silent: Mapping[str, str], now: datetime) -> None:
-    """Names nodes with a silent agent, whose state is outdated. silent: since when, by node."""
+    """Name nodes with a silent agent, whose state is outdated. silent: since when, by node."""
     for node, since in silent.items():
         ago = age(since, now)
         screen.line(f"Outdated ({ago or 'since an unknown time'}): {node}, whose agent is silent.", WARN)
@@ -131,7 +131,6 @@ def _show_stale(screen: Screen, silent: Mapping[str, str], now: datetime) -> Non
 
 def _data(line: Line) -> dict[str, Any]:
     found, device = line.found, line.device
-    parts = device.parts
     return {
         "node": found.node,
         "resource": found.resource,
@@ -149,14 +148,7 @@ def _data(line: Line) -> dict[str, Any]:
             {"id": each.id, "by": each.by, "reason": each.reason, "at": each.at}
             for each in cordons_of(found, device.id)
         ],
-        "parts": {
-            "total": parts.total,
-            "healthy": parts.healthy,
-            "allocated": parts.allocated,
-            "available": parts.available,
-        }
-        if parts
-        else None,
+        "parts": asdict(device.parts) if device.parts else None,
         "holders": [
             {
                 "namespace": each.allocation.namespace,

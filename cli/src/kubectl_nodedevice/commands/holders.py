@@ -1,4 +1,4 @@
-"""`kubectl nodedevice holders`: which pod holds which devices. The other way round than `devices`."""
+"""`kubectl nodedevice holders`: prints which pod uses which devices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,6 @@ from kubectl_nodedevice.cluster import (
 from kubectl_nodedevice.errors import FINE, UsageProblem
 from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import Reader
-from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.styles import BAD, GOOD, PLAIN
 from kubectl_nodedevice.text import age
@@ -34,8 +33,6 @@ _STYLES: Final = {"Healthy": GOOD, "Unhealthy": BAD}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One device of one container."""
-
     found: PodDevice
     container: str
     resource: HeldResource
@@ -64,24 +61,22 @@ def holders(context: click.Context, pod: str) -> int:
 
 
 def _of_pod(reader: Reader, namespace: str, pod: str) -> list[PodDevice]:
-    """None where the pod holds nothing. Raises ApiError where there is no such pod."""
+    """Return [] if the pod has no devices. Raises ApiError if it does not exist."""
     name = f"{namespace}/{pod}"
     try:
-        return [
-            record_of(PodDevice, reader.api.get(f"{POD_DEVICES} {name}", path_of(GROUP, POD_DEVICES, pod, namespace)))
-        ]
+        return [reader.api.record(PodDevice, f"{POD_DEVICES} {name}", path_of(GROUP, POD_DEVICES, pod, namespace))]
     except NotFound:
-        # whether there is no such pod, no such kind, or nothing that it holds
+        # The pod or the kind may be missing, or the pod has no devices.
         reader.pod_devices(namespace)
         reader.api.get(f"pod {name}", PODS.path(pod, namespace))
         return []
 
 
 def _by_node_devices(reader: Reader, namespace: str, pod: str, why: Forbidden) -> list[PodDevice]:
-    """The same as agents have it, for who may see NodeDevices alone. Raises `why` for who may see neither."""
+    """Build the same from NodeDevices, for people who may not see PodDevices. Raises `why` for people who may see neither."""
     every = reader.each_node_device()
     try:
-        # who has ended has no PodDevice either
+        # an ended pod has no PodDevice either
         found = [_as_pod_device(of, held) for of in every for held in of.allocations if not held.releasing]
     except Forbidden:
         raise why from None
@@ -99,7 +94,7 @@ def _as_pod_device(found: NodeDevice, held: Allocation) -> PodDevice:
 
 
 def _held(device: Device, parts: int, held: Allocation) -> Iterator[HeldDevice]:
-    """By a claim, once for each of its shares."""
+    """Yield a device of a claim once for each of its shares."""
     of = device.parts.total if device.parts and parts else 0
     claim = held.claim or Claim("")
     for share in [each for each in claim.devices if each.id == device.id] or [ClaimedDevice(device.id)]:

@@ -7,17 +7,18 @@ from kubectl_nodedevice.cluster import PodDevice
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader, Unseen
+from kubectl_nodedevice.records import camel
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.styles import BAD, BOLD, FAINT, GOOD, HELD, PLAIN, WARN
 from kubectl_nodedevice.survey import ResourceLine, Survey, survey
 
-# needs that are shown one by one; -o wide and JSON have all
+# needs that are printed one by one; -o wide and JSON have all
 _MOST_SHOWN: Final = 20
 
 
 def overview(session: Session) -> int:
-    """Show it; return the exit status. Raises CliError."""
+    """Return the exit status. Raises CliError."""
     screen = session.screen
     reader = Reader(session.api, screen)
     found = survey(reader, session.namespace)
@@ -64,7 +65,7 @@ def _number(number: int, style: str) -> Cell:
 
 
 def _own(own: list[PodDevice]) -> Table:
-    """The devices of a person's pods, if that person may see only pods."""
+    """Show devices of the person's pods to a person who may see only these."""
     table = Table(("NAMESPACE", "POD", "NODE", "DEVICES", "HEALTH"))
     for each in own:
         is_healthy = each.health in ("", "Healthy")
@@ -96,17 +97,7 @@ def _show_needs(screen: Screen, needs: list[Need], *, sees_all: bool) -> None:
 def _data(found: Survey, unseen: list[Unseen]) -> dict[str, Any]:
     return {
         "resources": [
-            {
-                "resource": line.resource,
-                "servedBy": line.served_by,
-                "nodes": len(line.nodes),
-                "devices": line.devices,
-                "free": line.free,
-                "held": line.held,
-                "broken": line.broken,
-                "cordoned": line.cordoned,
-                "waiting": line.waiting,
-            }
+            {camel(name): value for name, value in vars(line).items()} | {"nodes": len(line.nodes)}
             for line in found.lines
         ],
         "podDevices": [f"{each.meta.namespace}/{each.meta.name}" for each in found.own or ()],

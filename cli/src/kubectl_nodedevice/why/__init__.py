@@ -1,1 +1,1 @@
-"""`kubectl nodedevice why`: what keeps a pod from its devices, a node from giving them out, a device from being free."""
+"""`kubectl nodedevice why`: explains why a pod has no devices, a node serves none, or a device is not free."""

@@ -1,4 +1,4 @@
-"""An explanation for people, on a screen, or for programs."""
+"""Prints an explanation for people or for programs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -13,20 +13,19 @@ from kubectl_nodedevice.why.explanation import Explanation, Finding, Obstacle
 from kubectl_nodedevice.why.reasons.rights import Access
 from kubectl_nodedevice.why.reasons.row import line_of
 
-# obstacles that are shown of one finding; all are in the JSON
+# obstacles of one finding that are printed; JSON has all
 _MOST_SHOWN: Final = 3
-# whether the reader may do that; None where the API server does not say
+# whether the reader has that right; None if the API server does not say
 Allowed = Callable[[Access], bool | None]
 
 
 def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) -> None:
-    """On at most a screen, as long as few things are wrong."""
     if screen.is_for_machines:
         screen.data("Explanation", data(found, allowed))
         return
     screen.line(f"{found.subject} {found.state}", BOLD)
     for number, finding in enumerate(found.findings, 1):
-        _show_finding(screen, number, finding, allowed, found.asked)
+        _show_finding(screen, number, finding, allowed)
     screen.line()
     if not found.findings and found.is_stopped:
         screen.line("Nothing about devices is known to stop it.", GOOD)
@@ -42,7 +41,7 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) ->
 
 
 def of_own_cordons(found: Explanation, own_name: Callable[[], str]) -> Explanation:
-    """Drops --take-over if the reader has set the cordons. own_name: the reader's name; raises CliError if it is unknown."""
+    """Remove --take-over from commands about the reader's own cordons. own_name: raises CliError if the name is unknown."""
     if not any("cordoned_by" in each.fields for finding in found.findings for each in finding.obstacles):
         return found
     try:
@@ -62,7 +61,7 @@ def _of_own_cordons(finding: Finding, name: str) -> Finding:
     return replace(finding, obstacles=tuple(map(own, finding.obstacles)))
 
 
-def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowed, asked: str) -> None:
+def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowed) -> None:
     screen.line("")
     screen.line(f"{number}. {finding.sentence}  [{finding.code}]")
     lines = list(_details(finding))
@@ -70,17 +69,15 @@ def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowe
         screen.line(f"   {line}")
     if len(lines) > _MOST_SHOWN:
         screen.line(f"   and so on: {len(lines) - _MOST_SHOWN} more")
-    row, line = finding.row, line_of(finding.row, finding.fields)
-    if line == asked:
-        return
+    row = finding.row
     screen.line(f"   {row.advice}")
-    screen.command(line, indent=5)
-    if allowed(row.needs) is False:
-        screen.line(f"   You may not run this line; the role {row.role} may.", FAINT)
+    screen.command(line_of(row, finding.fields), indent=5)
+    if allowed(row.line.needs) is False:
+        screen.line(f"   You may not run this line; the role {row.line.role} may.", FAINT)
 
 
 def _details(finding: Finding) -> Iterator[str]:
-    """Nodes for which it is the same share a line."""
+    """Yield one line for all nodes with the same detail."""
     nodes: dict[tuple[str, str], list[str]] = {}
     for each in finding.obstacles:
         nodes.setdefault((each.detail, each.as_of), []).append(each.node)
@@ -92,7 +89,7 @@ def _details(finding: Finding) -> Iterator[str]:
 
 
 def data(found: Explanation, allowed: Allowed) -> Mapping[str, Any]:
-    """As JSON has it. causes: in the order of precedence; `code` is stable across releases."""
+    """Return the explanation for JSON. causes: by precedence; `code` is stable across releases."""
     return {
         "subject": found.subject,
         "state": found.state,
@@ -115,7 +112,7 @@ def _cause(finding: Finding, allowed: Allowed) -> Mapping[str, Any]:
         "help": {
             "text": row.advice,
             "command": line_of(row, finding.fields),
-            "role": str(row.role),
-            "allowed": allowed(row.needs),
+            "role": str(row.line.role),
+            "allowed": allowed(row.line.needs),
         },
     }

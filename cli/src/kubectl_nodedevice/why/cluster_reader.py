@@ -1,4 +1,4 @@
-"""Reads the cluster for one explanation: a forbidden kind is noted, and the rest is read."""
+"""Reads the cluster for one explanation. Notes a forbidden kind, and reads the rest."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from kubectl_nodedevice.why.facts import Facts, Unread
 
 T = TypeVar("T")
 _FLEET_VIEW: Final = "nodedevice-fleet-view"
-# the role that may read each kind; a reader of pods may read the others
+# The role that may read each kind; the role view may read the others.
 _ROLES: Final[Mapping[str, str]] = {
     kinds_of.NODES: _FLEET_VIEW,
     kinds_of.NODE_DEVICES: _FLEET_VIEW,
@@ -32,49 +32,50 @@ _ROLES: Final[Mapping[str, str]] = {
 
 @dataclass
 class Gathering:
-    """The reads for one explanation."""
-
     reader: Reader
     unread: list[Unread] = field(default_factory=list)
 
     @cached_property
     def release(self) -> Release:
-        """Where the release is. Raises ApiError."""
+        """Raises ApiError."""
         return release_namespaces.find(self.reader.api)
 
     def guarded(self, kind: str, read: Callable[[], T], otherwise: T) -> T:
-        """What `read` gives. A kind that may not be read is noted; one that the cluster lacks has none.
+        """Return the result of `read`; `otherwise` if the kind is forbidden, which is noted, or the cluster lacks it.
 
-        Raises ApiError for all else.
+        Raises ApiError for other failures.
         """
         try:
             return read()
         except Forbidden:
             self.unread.append(Unread(kind, "you may not read them", _ROLES.get(kind, "view")))
         except NotFound:
-            # an older release of Kubernetes, or no CRD
+            # an older release of Kubernetes, or a missing CRD
             pass
         return otherwise
 
-    def all_of(self, kind: str, path: str, form: type[T], query: Mapping[str, str] | None = None) -> list[T]:
-        """The record of each object of a kind. Raises ApiError."""
+    def all_of(self, kind: str, path: str, form: type[T], query: Mapping[str, str] | None = None) -> tuple[T, ...]:
+        """Read each object of a kind as a record. Raises ApiError."""
         plural = kind.partition(".")[0]
         self.reader.screen.progress(f"reading {plural}")
-        return self.guarded(
-            kind, lambda: list(self.reader.api.objects(plural, path, query, partial(record_of, form))), []
-        )
+        objects = self.reader.api.records(form, plural, path, query)
+        return self.guarded(kind, lambda: tuple(objects), ())
 
     def one_of(self, kind: str, path: str, name: str, make: Callable[[Json], T]) -> T | None:
-        """The value built from the object; None if it is missing or forbidden. Raises ApiError."""
+        """Build a value from one object; None if it is missing or forbidden. Raises ApiError."""
         return self.guarded(kind, lambda: make(self.reader.api.get(f"{kind.partition('.')[0]} {name}", path)), None)
 
+    def record_of(self, kind: str, path: str, name: str, form: type[T]) -> T | None:
+        """Return one object as a record; None if it is missing or forbidden. Raises ApiError."""
+        return self.one_of(kind, path, name, partial(record_of, form))
+
     def facts(self, **found: Any) -> Facts:
-        """The API server's clock, after its first response."""
+        """To be called after all reads, as `now` is the clock of the API server."""
         self.reader.screen.end_progress()
         return Facts(self.reader.now, unread=tuple(self.unread), release=self.release, **found)
 
     def events(self, namespace: str, selector: str) -> tuple[kinds.Event, ...]:
-        """The oldest first. Raises ApiError."""
+        """Return the oldest Event first. Raises ApiError."""
         path = path_of(CORE, "events", namespace=namespace)
         found = self.all_of(kinds_of.EVENTS, path, kinds.Event, {"fieldSelector": selector})
         return tuple(sorted(found, key=lambda each: each.at))

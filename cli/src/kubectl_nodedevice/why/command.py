@@ -9,7 +9,7 @@ from kubectl_nodedevice.text import some
 from kubectl_nodedevice.whoami import own_name
 from kubectl_nodedevice.why import answer, nodes, pods, read_facts
 from kubectl_nodedevice.why import device as devices
-from kubectl_nodedevice.why.access import Reader
+from kubectl_nodedevice.why.access import rights_of
 from kubectl_nodedevice.why.controllers import absent
 from kubectl_nodedevice.why.explanation import Explanation
 from kubectl_nodedevice.why.facts import Facts
@@ -40,7 +40,7 @@ def pod(context: click.Context, name: str) -> int:
 
 
 def _named(session: Session, name: str) -> tuple[str, str]:
-    """Namespace and name. Raises UsageProblem."""
+    """Return namespace and name. Raises UsageProblem."""
     before, slash, rest = name.rpartition("/")
     if slash and before not in ("pod", "pods", "po"):
         namespace = before.rpartition("/")[2]
@@ -53,8 +53,8 @@ def _named(session: Session, name: str) -> tuple[str, str]:
 
 def _answer(session: Session, facts: Facts, found: Explanation) -> int:
     found = answer.of_own_cordons(found, lambda: own_name(session))
-    reader = Reader(session, facts.namespace, facts.release.namespace)
-    answer.show(session.screen, found, reader.may, facts.now)
+    may = rights_of(session, facts.namespace, facts.release.namespace)
+    answer.show(session.screen, found, may, facts.now)
     return NEEDS_YOU if found.is_stopped else FINE
 
 

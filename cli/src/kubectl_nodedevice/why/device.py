@@ -1,4 +1,4 @@
-"""`why device`: the obstacles to the allocation of one device. Pure."""
+"""`why device`: explains why one device is not free. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,18 +13,17 @@ from kubectl_nodedevice.why.links.devices import Unit, Wanted
 
 
 def resources_of(facts: Facts, device: str) -> list[NodeDevice]:
-    """The NodeDevices that list it, or whose list is cut and may lack it."""
+    """Return the NodeDevices that list the device; if none does, those with a cut list."""
     listing = [each for each in facts.node_devices if any(device == one.id for one in each.devices)]
     return listing or [each for each in facts.node_devices if each.devices_omitted]
 
 
 def explain(facts: Facts, found: NodeDevice, device: str) -> Explanation:
-    """Why the device of that NodeDevice is not free."""
     node = facts.node(found.node) or Node(Meta(found.node))
     units = [unit for unit in devices.units_of(found, facts.now) if unit.id == device]
     wanted = Wanted(found.resource)
     own = list(devices.obstacles(found.node, wanted, units, supply.as_of(facts, found))) if units else []
-    # obstacles of the resource: they keep a free device from allocation
+    # obstacles of the resource prevent the allocation of a free device
     of_resource = [each for each in supply.obstacles(facts, node, wanted) if each.code not in _OF_DEVICES]
     own = [_with_remedy(found, device, each) for each in own]
     findings = findings_of([*of_resource, *own], 1, {"system": facts.release.namespace}, "device")
@@ -42,7 +41,7 @@ _OF_DEVICES = frozenset(
     {*devices.TAKERS, "TooFewTogether", "TooFewOnOneDevice", "NodeShowsFewer", "NoDevices", "DevicesRefused"}
 )
 _READ_LOG = "Read the log of its device plugin, and repair or replace the device"
-# by the reason of the device, which comes from its agent
+# by the reason that the agent gives
 _REMEDIES = {
     "NotListed": "Connect it again, or have its plugin list it",
     "NotListedYet": "Wait until its plugin has listed its devices",

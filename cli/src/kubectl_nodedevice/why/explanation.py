@@ -1,4 +1,4 @@
-"""The parts of an explanation before it is shown: findings, in the table's order, with their evidence. Pure."""
+"""The parts of an explanation: findings by precedence, with their evidence. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,9 +12,9 @@ from kubectl_nodedevice.why.reasons.table import BY_CODE, PRECEDENCE
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """One thing that stops the pod: of itself where node is "", else on that node alone. detail: what exactly, in a few words.
+    """One cause that stops the pod: everywhere if node is "", else on that node. detail: a few words.
 
-    fields: of the row's sentence and line.
+    fields: placeholders of the row.
     """
 
     code: str
@@ -27,9 +27,9 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Obstacles of one code and resource together.
+    """Obstacles of one code and resource.
 
-    of_nodes: how many nodes could serve without obstacles. context: fields of every sentence, such as the pod's name.
+    of_nodes: how many nodes could serve the pod without obstacles. context: fields of every sentence, such as the pod's name.
     subject: a `pod`, a `node` or a `device`.
     """
 
@@ -42,7 +42,7 @@ class Finding:
 
     @property
     def row(self) -> Row:
-        """In words for the subject, with its advice filled in."""
+        """The row with words about the subject, and with its advice filled in."""
         row = BY_CODE[self.code].asked_of(self.subject)
         return replace(row, advice=row.advice.format(**self.fields))
 
@@ -52,7 +52,7 @@ class Finding:
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """Fields of its first obstacle: a line names one thing."""
+        """The fields of the first obstacle, as a command names one object."""
         first = self.obstacles[0]
         number = len(self.nodes)
         on = f"{number} of {self.of_nodes} nodes"
@@ -70,11 +70,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """state: the current state, in a sentence. findings: the obstacles, by precedence; empty if none is known.
-
-    notes: further facts. words: quoted from the scheduler or the kubelet, with their time. asked: the line that this
-    answers, if a reason's line of help may be the same.
-    """
+    """state: a sentence. findings: by precedence. notes: further facts. words: quoted from the scheduler or the kubelet."""
 
     subject: str
     state: str
@@ -85,7 +81,6 @@ class Explanation:
     words_by: str = "scheduler"
     words_at: str = ""
     unread: tuple[Unread, ...] = ()
-    asked: str = ""
 
 
 def findings_of(
@@ -94,7 +89,7 @@ def findings_of(
     context: Mapping[str, str] = MappingProxyType({}),
     subject: str = "pod",
 ) -> tuple[Finding, ...]:
-    """Group obstacles by code and resource, in the table's order; an obstacle of a node counts once."""
+    """Group obstacles by code and resource. An obstacle of a node counts once."""
     grouped: dict[tuple[str, str], dict[str, Obstacle]] = {}
     for each in obstacles:
         of_code = grouped.setdefault((each.code, each.resource), {})
@@ -107,5 +102,4 @@ def findings_of(
 
 
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By precedence."""
     return tuple(sorted(findings, key=lambda each: PRECEDENCE[each.code]))

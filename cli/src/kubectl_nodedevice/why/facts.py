@@ -14,28 +14,25 @@ from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slic
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A kind that could not be read. kind: as in a role, with its group. why: in a few words. role: with which it can be read."""
+    """A kind that could not be read. kind: with its group, as in a role. role: a role that may read it."""
 
     kind: str
     why: str
     role: str = ""
 
 
-# driver, pool and device
 DeviceName = tuple[str, str, str]
-# driver and pool
 PoolName = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """pod: None if it does not exist. extended_claim: what the scheduler made for the pod's extended resources.
+    """pod: None if it does not exist.
 
-    family: of a pod that does not exist, the controllers that would make it, the outermost first; `pod` is then the pod that they
-    would make, `pods` are their pods, and `pod_names` all of the namespace. has_queue: Kueue is installed; workload: its
-    Workload of the pod, or of its Job. predecessors: pods that end only when this one is Ready, as namespace/name; rollout: the
-    controller of both. namespace_deleted: when; namespace_words: why it still exists. A kind that could not be read is empty here,
-    and in `unread`.
+    family: controllers that would make a missing pod, the outermost first; `pod` is then the pod that they would make, `pods` are
+    their pods, and `pod_names` all of the namespace. has_queue: Kueue is installed. workload: its object of the pod or Job.
+    predecessors: pods, as namespace/name, that end only when this one is Ready; rollout: their controller. namespace_deleted: a
+    time; namespace_words: why it still exists. A kind that could not be read is empty, and is in `unread`.
     """
 
     now: datetime
@@ -43,7 +40,6 @@ class Facts:
     name: str = ""
     pod: Pod | None = None
     pod_device: PodDevice | None = None
-    extended_claim: str = ""
     nodes: tuple[Node, ...] = ()
     node_devices: tuple[NodeDevice, ...] = ()
     leases: tuple[Lease, ...] = ()
@@ -66,25 +62,22 @@ class Facts:
 
     @property
     def is_absent(self) -> bool:
-        """Whether the pod does not exist."""
         return self.pod is None or not self.pod.meta.uid
 
     @property
     def maker(self) -> Controller | None:
-        """The controller that would make the pod: of a Deployment the ReplicaSet of its newest template."""
+        """The controller that would make the pod: of a Deployment the ReplicaSet with the newest template."""
         makers = [each for each in self.family if each.makes_pods]
         return max(makers, key=lambda each: (bool(each.wanted), each.revision, each.meta.created), default=None)
 
     def has_read(self, kind: str) -> bool:
-        """Whether that kind was read, so that a missing object does not exist."""
+        """Whether the kind was read, so that an absent object does not exist."""
         return all(each.kind != kind for each in self.unread)
 
     def node_device(self, node: str, resource: str) -> NodeDevice | None:
-        """What an agent shows of that resource there."""
         return self._node_devices.get((node, resource))
 
     def lease(self, node: str) -> Lease | None:
-        """The Lease of the node's agent."""
         return self._leases.get(node)
 
     def node(self, name: str) -> Node | None:
@@ -94,22 +87,21 @@ class Facts:
         return self._claims.get((namespace, name))
 
     def offered_on(self, node: str) -> tuple[tuple[Slice, SliceDevice], ...]:
-        """Devices of DRA drivers that are of this node alone, of the newest generation of their pools."""
+        """Return devices of DRA drivers that only this node has, of the newest generation of their pools."""
         return self._offered.get(node, ())
 
     @cached_property
     def offering_drivers(self) -> frozenset[str]:
-        """Drivers that have published a device."""
         return frozenset(each.driver for each in self.slices if each.devices)
 
     @cached_property
     def drivers_beyond_nodes(self) -> frozenset[str]:
-        """Drivers that have published devices of more than one node: the scheduler decides who can use them."""
+        """Drivers with devices of more than one node. Only the scheduler knows which nodes can use them."""
         return frozenset(each.driver for each in self.slices if each.devices and not each.node)
 
     @cached_property
     def device_holders(self) -> Mapping[DeviceName, str]:
-        """Who has which device of a driver: by the claims, or where not all may be read by what agents show."""
+        """The holder of each device of a driver: by the claims, else by NodeDevices."""
         if self.has_read(CLAIMS):
             return {device: f"by {each.holder}" for each in self.claims for device in each.devices}
         return {
@@ -136,13 +128,13 @@ class Facts:
 
     @cached_property
     def refused_pools(self) -> Mapping[PoolName, str]:
-        """Pools from which the scheduler allocates nothing, as their slices are incomplete; and why."""
+        """Incomplete pools, which the scheduler does not use, with the reason."""
         found = {pool: _fault(slices) for pool, slices in self._pools.items()}
         return {pool: fault for pool, fault in found.items() if fault}
 
     @cached_property
     def _pools(self) -> Mapping[PoolName, Sequence[Slice]]:
-        """The slices of the newest generation of each."""
+        """The slices of each pool's newest generation."""
         found: dict[PoolName, list[Slice]] = {}
         for each in self.slices:
             found.setdefault(each.whole_pool, []).append(each)
@@ -159,7 +151,7 @@ class Facts:
 
 
 def _fault(slices: Sequence[Slice]) -> str:
-    """Why a pool is incomplete, or "".
+    """Return why a pool is incomplete, or "".
 
     Source: k8s.io/dynamic-resource-allocation structured/internal, GatherPools @ 1.37.
     """
@@ -174,13 +166,13 @@ def _fault(slices: Sequence[Slice]) -> str:
     return f"({pool} {twice[0]} twice)" if twice else ""
 
 
-# the kinds, as roles name them
+# kinds, named as in roles
 NODES = "nodes"
 NODE_DEVICES = "nodedevices.nodedevice.io"
 POD_DEVICES = "poddevices.nodedevice.io"
 LEASES = "leases.coordination.k8s.io"
 CLAIMS = "resourceclaims.resource.k8s.io"
-# of the pod's namespace only, if all may not be read
+# of the pod's namespace only, if the reader may not read all
 OWN_CLAIMS = "resourceclaims"
 CLASSES = "deviceclasses.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"

@@ -1,15 +1,16 @@
-"""Kinds that only `why` reads: claims, classes, slices, Events. Pure."""
+"""Records of kinds that only `why` reads: claims, classes, slices, Events. Pure."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nodedevice_kube.fields import is_set, list_of, map_of, number_of, text_of
+
 from kubectl_nodedevice.cluster import NO_CONDITION, Condition, Json, Meta, Taint, taints_of
-from kubectl_nodedevice.fields import is_set, list_of, map_of, number_of, text_of
 from kubectl_nodedevice.records import place
 
-# an expression that is this comparison, or holds for nothing without it
+# an expression that is this comparison, or that requires it
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 
 
@@ -41,7 +42,7 @@ def _driver(selectors: Any) -> str:
 
 
 def _driver_in(expression: str) -> str:
-    """The driver that the expression requires; "" if only an evaluation would show it."""
+    """Return the driver that the expression requires; "" if only an evaluation would show it."""
     if any(each in expression for each in ("||", "?", "!")):
         return ""
     found = [match.group(1) for part in expression.split("&&") if (match := _DRIVER.fullmatch(part.strip()))]
@@ -50,7 +51,7 @@ def _driver_in(expression: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """driver: the one whose devices it can be; "" where its selectors do not show that."""
+    """driver: the only driver of its devices; "" if its selectors do not show it."""
 
     name: str = place("metadata.name")
     extended_resource: str = place("spec.extendedResourceName")
@@ -59,7 +60,7 @@ class DeviceClass:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of a claim. classes: any of them is enough. count: 0 for all devices. is_tolerant: of some taints."""
+    """A request of a claim. classes: any of them suffices. count: 0 for all devices. is_tolerant: tolerates some taints."""
 
     classes: tuple[str, ...]
     count: int = 1
@@ -76,7 +77,7 @@ def _request(obj: Json) -> Request:
     if not exactly:
         choices = list_of(obj, "firstAvailable")
         counts = [_count(each) for each in choices]
-        # which of them it becomes is the scheduler's choice: the least that one of them needs
+        # The scheduler chooses one of them: the least that any of them needs.
         is_tolerant = any(list_of(each, "tolerations") for each in choices)
         names = tuple(text_of(each, "deviceClassName") for each in choices)
         return Request(names, min(counts, default=0), is_tolerant=is_tolerant)
@@ -93,7 +94,7 @@ def _count(obj: Json) -> int:
 
 
 def _devices(results: Any) -> tuple[tuple[str, str, str], ...]:
-    """Without devices for administration, which others may have at the same time."""
+    """Leave out devices for administration, which others can have at the same time."""
     return tuple(
         (text_of(each, "driver"), text_of(each, "pool"), text_of(each, "device"))
         for each in list_of(results)
@@ -107,25 +108,24 @@ def _uids(found: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """devices: (driver, pool, device) of its allocation. node_selector: of the allocation. reserved_for: UIDs."""
+    """devices: (driver, pool, device) of its allocation. node_selector: of the allocation."""
 
     meta: Meta = place("metadata", Meta)
     requests: tuple[Request, ...] = place("spec.devices.requests", (), by=_requests)
     is_allocated: bool = place("status.allocation", False, by=bool)
     devices: tuple[tuple[str, str, str], ...] = place("status.allocation.devices.results", (), by=_devices)
     node_selector: Json = place("status.allocation.nodeSelector", dict)
-    reserved_for: tuple[str, ...] = place("status.reservedFor", (), by=_uids)
 
     @property
     def holder(self) -> str:
-        """The pod that it was made for, or the claim itself."""
+        """The pod that owns it, or the claim itself."""
         kind, _, name = self.meta.owner.partition("/")
         return f"{self.meta.namespace}/{name}" if kind == "Pod" else f"claim {self.meta.namespace}/{self.meta.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class SliceDevice:
-    """is_shared: the scheduler divides it; its free share is not counted here."""
+    """is_shared: the scheduler divides it; its free share is unknown here."""
 
     name: str = ""
     taints: tuple[Taint, ...] = place("taints", (), by=taints_of)
@@ -136,7 +136,7 @@ class SliceDevice:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """node: "" unless it belongs to one node. generation: of its pool; the newest counts. count: of the pool's slices."""
+    """node: "" unless it belongs to one node. generation: of its pool; the newest counts. count: slices of the pool."""
 
     driver: str = place("spec.driver")
     pool: str = place("spec.pool.name")
@@ -147,7 +147,7 @@ class Slice:
 
     @property
     def whole_pool(self) -> tuple[str, str]:
-        """By driver and name, as two drivers may have one of the same name."""
+        """Two drivers may have pools of the same name."""
         return self.driver, self.pool
 
 
@@ -158,7 +158,7 @@ def _checks(found: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Kueue's object of a pod, of a group of pods or of a Job. owners: UIDs. checks: of admission, that are not Ready, in words."""
+    """Kueue's object of a pod, a group of pods, or a Job. owners: UIDs. checks: admission checks that are not Ready, in words."""
 
     meta: Meta = place("metadata", Meta)
     owners: tuple[str, ...] = place("metadata.ownerReferences", (), by=_uids)
@@ -169,7 +169,7 @@ class Workload:
 
     @property
     def words(self) -> str:
-        """Why it is not admitted, as Kueue says it."""
+        """Kueue's reason for not admitting it."""
         quota = self.conditions.get("QuotaReserved", NO_CONDITION)
         admitted = self.conditions.get("Admitted", NO_CONDITION)
         if not self.is_active:

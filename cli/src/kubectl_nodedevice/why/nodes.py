@@ -1,4 +1,4 @@
-"""`why node`: what keeps a node from giving a pod one device of each of its resources. Pure."""
+"""`why node`: explains why a node cannot serve a pod with one device of each of its resources. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,12 +11,11 @@ from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts
 from kubectl_nodedevice.why.links import devices, placement, supply
 from kubectl_nodedevice.why.links.devices import Wanted
 
-# of Registered, with which the scheduler allocates nothing from a driver's pool
+# reasons of Registered with which the scheduler allocates nothing from a driver's pool
 _REFUSED: Final = frozenset({"PoolIncomplete", "DevicesRefused"})
 
 
 def explain(facts: Facts) -> Explanation:
-    """Why the node of `facts` gives no devices."""
     name = facts.name
     node = facts.node(name) or Node(Meta(name))
     found = [*_own(facts, node), *(each for resource in _resources(facts, node) for each in _of(facts, node, resource))]
@@ -32,7 +31,7 @@ def explain(facts: Facts) -> Explanation:
 
 
 def _own(facts: Facts, node: Node) -> Iterator[Obstacle]:
-    """For a pod that requests only devices of the node."""
+    """Examine the node for a pod that requests devices alone."""
     if facts.node(node.meta.name) is None and facts.has_read(NODES):
         yield Obstacle("NodeMissing", node.meta.name)
         return
@@ -42,7 +41,6 @@ def _own(facts: Facts, node: Node) -> Iterator[Obstacle]:
 
 
 def _resources(facts: Facts, node: Node) -> list[str]:
-    """What agents show there, and what the Node counts besides."""
     shown = {each.resource for each in facts.node_devices}
     return sorted(shown | {name for name in node.allocatable if is_extended(name) and count(node.allocatable[name])})
 

@@ -1,4 +1,4 @@
-"""`why pod`: from the request to the first broken link, and every other link that would stop the pod by itself. Pure."""
+"""`why pod`: explains each link between the request and the running container that would stop the pod alone. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,21 +15,20 @@ from kubectl_nodedevice.why.facts import CLASSES, NODE_DEVICES, NODES, WORKLOADS
 from kubectl_nodedevice.why.links import bound, offers, placement, pod_claims, supply
 from kubectl_nodedevice.why.links.devices import Wanted
 
-# with these the pod has not come to the scheduler: a node may be free for it all the same
+# Such a pod has not reached the scheduler, so a node may be free for it.
 _BEFORE: Final = frozenset({"SchedulingGated", "QueueWaits", "NoScheduler"})
-# where schedulers of known names are; what another one has done is in its Events
+# where known schedulers run; another scheduler is found by its Events
 _SCHEDULERS: Final = {
     "default-scheduler": "pods --all-namespaces --output wide --selector component=kube-scheduler",
     "nodedevice-scheduler": "pods --all-namespaces --output wide --selector app.kubernetes.io/component=scheduler",
 }
-# a scheduler that runs has tried a pod by then
+# a running scheduler has tried a pod by then
 _PATIENCE: Final = timedelta(seconds=5)
-# next to names of resources, in words
+# listed together with names of resources
 _CLAIMS: Final = "its claims"
 
 
 def explain(facts: Facts) -> Explanation:
-    """Why the pod of `facts` does not run with its devices."""
     pod = facts.pod or Pod(Meta())
     subject = f"pod {facts.namespace}/{facts.name}"
     context = {"pod": facts.name, "namespace": facts.namespace, "system": facts.release.namespace}
@@ -43,7 +42,7 @@ def explain(facts: Facts) -> Explanation:
 
 
 def _absent(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
-    """It was never made; what would stop it then is examined as if it had been."""
+    """Explain a missing pod; then examine it as if its controller had made it."""
     own = absent.obstacles(facts)
     state, notes = absent.state(facts, own), tuple(absent.notes(facts))
     found = findings_of([*_namespace(facts), *own], context=context)
@@ -99,14 +98,13 @@ def _held(facts: Facts, pod: Pod) -> Iterator[str]:
 
 
 def _node_words(facts: Facts) -> tuple[str, str]:
-    """The last warning about it from its node, as of a volume that is not there, and when that was."""
+    """Return the node's last warning about the pod, such as a missing volume, with its time."""
     found = [each for each in facts.events if each.reason.startswith(("Failed", "BackOff"))]
     of_node = [each for each in found if each.reason != "FailedScheduling"]
     return (of_node[-1].message, of_node[-1].at) if of_node else ("", "")
 
 
 def asked(pod: Pod) -> str:
-    """Such as: requests 2 vendor.com/gpu."""
     return f"requests {_wanted(pod)}"
 
 
@@ -117,25 +115,25 @@ def _wanted(pod: Pod) -> str:
 
 
 def listed(words: list[str]) -> str:
-    """a, b and c."""
+    """Return `a, b and c`."""
     *others, last = words
     return " and ".join(filter(None, [", ".join(others), last]))
 
 
 def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
     claims = tuple(pod_claims.obstacles(facts, pod))
-    # which the scheduler does not try before its claims are there
+    # the scheduler waits for its claims
     is_tried = not any(each.code in ("ClaimMissing", "ClaimNotMade") for each in claims)
     own = [*_namespace(facts), *_own(facts, pod, is_tried), *claims, *_resources(facts, pod)]
     having = _having(facts, pod)
     having_all = _candidates(_nodes(facts), having)
     nodes = _chosen(facts, pod, having_all)
     on_nodes = {node.meta.name: tuple(_on_node(facts, pod, node, having)) for node in nodes}
-    # one node that nothing is known against is enough for the pod
+    # one node without obstacles is enough for the pod
     is_everywhere = all(on_nodes.values())
     shared = [each for found in on_nodes.values() for each in found] if is_everywhere else []
     words, at = _scheduler(facts, pod)
-    # only the scheduler knows the possible nodes of a pod that it refuses, or weighs by other rules
+    # The scheduler alone knows possible nodes of a pod that it refuses, or weighs by other rules.
     is_over = any(each.code == "JobFailed" for each in absent.obstacles(facts))
     is_refused = bool(words) and not pod.gates
     is_free = not (is_refused or pod.is_constrained or is_over) and all(each.code in _BEFORE for each in own)
@@ -176,7 +174,7 @@ def _gates(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 
 
 def _resources(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
-    """Names that nothing in the cluster serves. Certain only if all ways to serve a name were read."""
+    """Find resources that nothing in the cluster serves. This is certain only if all kinds were read."""
     for resource in requests(pod):
         classes = offers.classes_for(facts, resource)
         if any(supply.serves(facts, node, resource) for node in _nodes(facts)):
@@ -190,21 +188,20 @@ def _resources(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 
 
 def _known(facts: Facts) -> set[str]:
-    """Names of resources that pods can request."""
     by_node = {name for node in facts.nodes for name in node.allocatable if "/" in name}
     shown = {each.resource for each in facts.node_devices if each.served_by != BY_DRA}
     return by_node | shown | {each.extended_resource for each in facts.classes if each.extended_resource}
 
 
 def _nodes(facts: Facts) -> tuple[Node, ...]:
-    """All Nodes; if they are forbidden, the nodes of NodeDevices, without labels, taints and numbers."""
+    """Return all Nodes; if they are forbidden, nodes of NodeDevices, without labels, taints and numbers."""
     if facts.has_read(NODES):
         return facts.nodes
     return tuple(Node(Meta(name)) for name in sorted({each.node for each in facts.node_devices}))
 
 
 def _having(facts: Facts, pod: Pod) -> Mapping[str, frozenset[str]]:
-    """The nodes that have each requested resource in some way; without resources that no node has."""
+    """Return the nodes that have each requested resource. A resource that no node has is left out."""
     nodes = _nodes(facts)
     found = {
         resource: frozenset(node.meta.name for node in nodes if supply.serves(facts, node, resource))
@@ -215,7 +212,7 @@ def _having(facts: Facts, pod: Pod) -> Mapping[str, frozenset[str]]:
 
 
 def _candidates(nodes: tuple[Node, ...], having: Mapping[str, frozenset[str]]) -> tuple[Node, ...]:
-    """The nodes that have all of it; if none has, the nodes that have some."""
+    """Return the nodes that have all of it; if none has, the nodes that have some."""
     if not having:
         return nodes
     names = frozenset.intersection(*having.values()) or frozenset.union(*having.values())
@@ -223,13 +220,13 @@ def _candidates(nodes: tuple[Node, ...], having: Mapping[str, frozenset[str]]) -
 
 
 def _chosen(facts: Facts, pod: Pod, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Nodes that match the pod's selector and affinity; all nodes if none match, as the mismatch is then the cause."""
+    """Return nodes that match the pod's selector and affinity; all if none match, as the mismatch is then the cause."""
     allowed = tuple(node for node in nodes if not placement.unmatched(pod, node)) if facts.has_read(NODES) else ()
     return allowed or nodes
 
 
 def _on_node(facts: Facts, pod: Pod, node: Node, having: Mapping[str, frozenset[str]]) -> Iterator[Obstacle]:
-    """having: the nodes that have each requested resource. A node lacks one only if no node has all."""
+    """having: the nodes with each requested resource. A node lacks one only if no node has all."""
     if facts.has_read(NODES):
         yield from placement.obstacles(pod, node)
     lacking = [what for what, names in having.items() if node.meta.name not in names]
@@ -243,7 +240,7 @@ def _on_node(facts: Facts, pod: Pod, node: Node, having: Mapping[str, frozenset[
 
 
 def _scheduler(facts: Facts, pod: Pod) -> tuple[str, str]:
-    """Its last words about the pod, and when that was."""
+    """Return the scheduler's last message about the pod, with its time."""
     found = [each for each in facts.events if each.reason == "FailedScheduling"]
     scheduled = pod.conditions.get("PodScheduled")
     if found and (scheduled is None or not scheduled.message or found[-1].message == scheduled.message):
@@ -254,10 +251,7 @@ def _scheduler(facts: Facts, pod: Pod) -> tuple[str, str]:
 def _notes(
     facts: Facts, pod: Pod, having: int, on_nodes: Mapping[str, tuple[Obstacle, ...]], is_free: bool
 ) -> Iterator[str]:
-    """having: how many nodes have its resources. on_nodes: the obstacles on its possible nodes.
-
-    is_free: only nodes are in its way.
-    """
+    """having: how many nodes have its resources. on_nodes: the obstacles on its possible nodes. is_free: only nodes stop it."""
     others = len(_nodes(facts)) - having
     if others:
         yield f"{counted(others, 'further node')} {'lacks' if others == 1 else 'lack'} what it requests."
@@ -272,6 +266,6 @@ def _notes(
 
 
 def _has_room(facts: Facts, pod: Pod, name: str) -> bool:
-    """Whether the node, were it empty, has as much CPU, memory and so on as the pod requests."""
+    """Whether the empty node has as much CPU, memory and so on as the pod requests."""
     node = facts.node(name)
     return node is None or not exceeding(pod, node.allocatable)

@@ -1,7 +1,6 @@
-"""Reads the facts of an explanation, each kind once. A forbidden kind is noted, and the rest is read."""
+"""Reads the facts of an explanation, each kind once. Notes a forbidden kind, and reads the rest."""
 
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from nodedevice_kube.api_errors import NotFound
 from nodedevice_kube.paths import LEASES, NODES, PODS
@@ -18,11 +17,9 @@ from kubectl_nodedevice.why.cluster_reader import Gathering
 from kubectl_nodedevice.why.controllers import gather as controllers
 from kubectl_nodedevice.why.facts import Facts
 
-T = TypeVar("T")
-
 
 def of_pod(session: Session, namespace: str, name: str) -> Facts:
-    """The facts about the pod. Raises ApiError if the pod itself may not be read, or the API server does not respond."""
+    """Raises ApiError if the pod is forbidden, or the API server does not respond."""
     gathering = Gathering(Reader(session.api, session.screen))
     around: dict[str, Any]
     try:
@@ -38,42 +35,45 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
 
 
 def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[str, Any]:
-    """All that matters to that pod, which may not exist yet."""
+    """Read what concerns the pod, which may not exist yet."""
     pod = record_of(Pod, raw)
-    has_claims = bool(pod.claims) or bool(requests(pod))
-    return {
+    resources = sorted(requests(pod))
+    around: dict[str, Any] = {
         "namespace": namespace,
         "name": name,
         "pod": pod,
         "nodes": _nodes(gathering, pod.node),
-        "pod_device": _pod_device(gathering, namespace, name) if pod.meta.uid else None,
-        "extended_claim": pod.extended_claim,
-        "node_devices": _node_devices(gathering, pod.node)
-        if pod.node
-        else _of_resources(gathering, sorted(requests(pod))),
-        "leases": tuple(gathering.all_of(kinds_of.LEASES, LEASES.path(namespace=gathering.release.leases), Lease)),
-        "classes": _dra(gathering, kinds_of.CLASSES, "deviceclasses", kinds.DeviceClass) if has_claims else (),
-        "slices": _dra(gathering, kinds_of.SLICES, "resourceslices", kinds.Slice) if has_claims else (),
-        "claims": _claims(gathering, namespace) if has_claims else (),
-        "templates": _templates(gathering, namespace) if pod.claims else frozenset(),
-        "events": gathering.events(namespace, f"involvedObject.uid={pod.meta.uid}") if pod.meta.uid else (),
+        "node_devices": _node_devices(gathering, pod.node) if pod.node else _of_resources(gathering, resources),
+        "leases": gathering.all_of(kinds_of.LEASES, LEASES.path(namespace=gathering.release.leases), Lease),
     }
+    if pod.meta.uid:
+        path = path_of(GROUP, POD_DEVICES, name, namespace)
+        around["pod_device"] = gathering.record_of(kinds_of.POD_DEVICES, path, name, PodDevice)
+        around["events"] = gathering.events(namespace, f"involvedObject.uid={pod.meta.uid}")
+    if pod.claims or resources:
+        around["classes"] = gathering.all_of(kinds_of.CLASSES, path_of(DRA, "deviceclasses"), kinds.DeviceClass)
+        around["slices"] = gathering.all_of(kinds_of.SLICES, path_of(DRA, "resourceslices"), kinds.Slice)
+        around["claims"] = _claims(gathering, namespace)
+    if pod.claims:
+        path = path_of(DRA, "resourceclaimtemplates", namespace=namespace)
+        templates = gathering.all_of(kinds_of.TEMPLATES, path, Object)
+        around["templates"] = frozenset(each.meta.name for each in templates)
+    return around
 
 
 def of_node(session: Session, name: str) -> Facts:
-    """The facts about the node, or a device of it. Raises ApiError if the API server does not respond."""
+    """Read the facts about the node or its devices. Raises ApiError if the API server does not respond."""
     gathering = Gathering(Reader(session.api, session.screen))
     nodes, node_devices = _nodes(gathering, name), _node_devices(gathering, name)
     path = LEASES.path(name, gathering.release.leases)
-    lease = gathering.one_of(kinds_of.LEASES, path, name, partial(record_of, Lease))
+    lease = gathering.record_of(kinds_of.LEASES, path, name, Lease)
     return gathering.facts(name=name, nodes=nodes, node_devices=node_devices, leases=(lease,) if lease else ())
 
 
 def _nodes(gathering: Gathering, name: str) -> tuple[Node, ...]:
-    """All Nodes, or the one of that name."""
     if not name:
-        return tuple(gathering.all_of(kinds_of.NODES, NODES.path(), Node))
-    one = gathering.one_of(kinds_of.NODES, NODES.path(name), name, partial(record_of, Node))
+        return gathering.all_of(kinds_of.NODES, NODES.path(), Node)
+    one = gathering.record_of(kinds_of.NODES, NODES.path(name), name, Node)
     return (one,) if one else ()
 
 
@@ -82,7 +82,7 @@ def _node_devices(gathering: Gathering, node: str) -> tuple[NodeDevice, ...]:
 
 
 def _of_resources(gathering: Gathering, resources: list[str]) -> tuple[NodeDevice, ...]:
-    """NodeDevices of the resources that the pod requests; all if one does not exist, as its name may be misspelled."""
+    """Read NodeDevices of requested resources; all of them if one does not exist, as its name may be misspelled."""
 
     def read() -> list[NodeDevice]:
         found = [gathering.reader.node_devices(resource=each) for each in resources]
@@ -92,32 +92,18 @@ def _of_resources(gathering: Gathering, resources: list[str]) -> tuple[NodeDevic
 
 
 def _namespace(gathering: Gathering, name: str) -> dict[str, str]:
-    """When its deletion was asked for, and what keeps it."""
-    path, read = path_of(CORE, "namespaces", name), partial(record_of, Object)
-    namespace = gathering.one_of(kinds_of.NAMESPACES, path, name, read) or Object()
+    """Read when the namespace's deletion was requested, and what delays it."""
+    path = path_of(CORE, "namespaces", name)
+    namespace = gathering.record_of(kinds_of.NAMESPACES, path, name, Object) or Object()
     conditions = namespace.conditions.values() if namespace.meta.deleted else ()
     words = "; ".join(each.message for each in conditions if each.status == "True" and each.message)
     return {"namespace_deleted": namespace.meta.deleted, "namespace_words": words}
 
 
-def _pod_device(gathering: Gathering, namespace: str, name: str) -> PodDevice | None:
-    path = path_of(GROUP, POD_DEVICES, name, namespace)
-    return gathering.one_of(kinds_of.POD_DEVICES, path, name, partial(record_of, PodDevice))
-
-
-def _dra(gathering: Gathering, kind: str, plural: str, form: type[T]) -> tuple[T, ...]:
-    return tuple(gathering.all_of(kind, path_of(DRA, plural), form))
-
-
 def _claims(gathering: Gathering, namespace: str) -> tuple[Any, ...]:
-    """Pods of all namespaces, as they hold devices; if these are forbidden, pods of the pod's own namespace."""
+    """Read claims of all namespaces, as they hold devices; if that is forbidden, of the pod's namespace."""
     found = gathering.all_of(kinds_of.CLAIMS, path_of(DRA, "resourceclaims"), kinds.ResourceClaim)
     if found or all(each.kind != kinds_of.CLAIMS for each in gathering.unread):
-        return tuple(found)
+        return found
     own = path_of(DRA, "resourceclaims", namespace=namespace)
-    return tuple(gathering.all_of(kinds_of.OWN_CLAIMS, own, kinds.ResourceClaim))
-
-
-def _templates(gathering: Gathering, namespace: str) -> frozenset[str]:
-    path = path_of(DRA, "resourceclaimtemplates", namespace=namespace)
-    return frozenset(each.meta.name for each in gathering.all_of(kinds_of.TEMPLATES, path, Object))
+    return gathering.all_of(kinds_of.OWN_CLAIMS, own, kinds.ResourceClaim)

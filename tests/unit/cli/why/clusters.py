@@ -43,7 +43,7 @@ def gpus(node: str) -> NodeDevice:
         healthy=4,
         available=4,
         endpoint=Endpoint("Running", since=OLD),
-        agent=Agent("0.1.0", "nri", "nri", "nodedevice"),
+        agent=Agent("nri", "nri", "nodedevice"),
         devices=tuple(Device(f"gpu-{number}", "Healthy", "Present", since=OLD) for number in range(4)),
         conditions={each.type: each for each in conditions},
     )

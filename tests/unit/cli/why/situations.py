@@ -337,7 +337,7 @@ def _apart(facts: Facts) -> Facts:
 def _split(facts: Facts) -> Facts:
     """Two devices of 8 parts, of which 5 and 6 are held: 5 are free, at most 3 on one."""
     devices = tuple(Device(f"gpu-{n}", "Healthy", parts=PartCounts(8, 8, 5 + n, 3 - n)) for n in range(2))
-    rules = PartRules("SameParent", largest_available=3)
+    rules = PartRules("SameParent")
     facts = _shown(asking(facts, GPU, 4), "16")
     return each_found(
         facts,

@@ -114,7 +114,7 @@ def test_a_number_that_nobody_serves() -> None:
     facts = replace(facts, nodes=(replace(first, allocatable={GPU: "4", NIC: "8"}), *others))
     detail = "it shows 8, and container a, c runs without it"
     assert of(facts) == [Obstacle("StrayCapacity", "node-a", NIC, detail)]
-    assert of(replace(facts, extended_claim="made")) == []
+    assert of(pod_with(facts, extended_claim="made")) == []
     assert of(pod_with(facts, phase="Pending")) == []
     assert of(replace(facts, classes=())) == []
     assert of(replace(facts, nodes=(replace(first, allocatable={NIC: "0"}), *others))) == []

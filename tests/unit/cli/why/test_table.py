@@ -47,9 +47,9 @@ def test_codes_are_words_that_occur_once() -> None:
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.code)
 def test_a_row_says_something_in_each_of_its_fields(row: Row) -> None:
     assert row.advice.endswith(":")
-    assert row.line.startswith("kubectl ")
-    assert isinstance(row.role, Role)
-    assert row.needs.namespace in ("", OF_THE_POD, OF_THE_RELEASE)
+    assert row.line.text.startswith("kubectl ")
+    assert isinstance(row.line.role, Role)
+    assert row.line.needs.namespace in ("", OF_THE_POD, OF_THE_RELEASE)
 
 
 @pytest.mark.parametrize(("change", "found"), [pytest.param(*each, id=each[0].id) for each in explained()])
@@ -85,7 +85,11 @@ def test_only_known_fields_are_asked_for() -> None:
     """So that a template does not fail in the one situation in which it is needed."""
     known = {name for _, found in explained() for finding in found.findings for name in finding.fields}
     asked = {
-        name for row in TABLE for text in (row.sentence, row.line) for _, name, _, _ in Formatter().parse(text) if name
+        name
+        for row in TABLE
+        for text in (row.sentence, row.line.text)
+        for _, name, _, _ in Formatter().parse(text)
+        if name
     }
     assert asked - known == set()
 

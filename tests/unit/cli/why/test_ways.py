@@ -30,7 +30,7 @@ def change(code: str) -> situations.Change:
 
 
 def by_kubelet(facts: Facts) -> Facts:
-    return each_found(facts, lambda found: replace(found, agent=Agent("0.1.0", "nri", "nri", "kubelet")))
+    return each_found(facts, lambda found: replace(found, agent=Agent("nri", "nri", "kubelet")))
 
 
 def test_of_what_the_kubelet_serves_neither_cordons_nor_silent_agents_matter() -> None:

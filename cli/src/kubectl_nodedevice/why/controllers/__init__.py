@@ -1,1 +1,1 @@
-"""Who makes a pod, and what keeps them from it: controllers, queues, rolling updates."""
+"""The controllers, queues and rolling updates that make pods, and what stops them."""

@@ -1,6 +1,6 @@
-"""`why pod` of a pod that does not exist: its controller has not made it, and why; or how it is really called. Pure.
+"""Explains why a pod does not exist: its controller has not made it, or its name is different. Pure.
 
-Each cause is one function of the table: it takes the facts, and returns the obstacle of the controller, or None.
+Each function in _CAUSES returns an obstacle of the controller, or None.
 """
 
 import re
@@ -23,7 +23,6 @@ REFUSED: Final = frozenset({"QuotaExceeded", "CreationRefused"})
 
 
 def obstacles(facts: Facts) -> tuple[Obstacle, ...]:
-    """Obstacles that keep the controllers from making the pod; () if none is known."""
     return tuple(found for cause in _CAUSES if facts.family and (found := cause(facts)) is not None)
 
 
@@ -64,7 +63,7 @@ def _no_replicas(facts: Facts) -> Obstacle | None:
 
 
 def _paused(facts: Facts) -> Obstacle | None:
-    """A paused Deployment makes no ReplicaSet; its existing ones still scale."""
+    """A paused Deployment makes no ReplicaSet, but scales existing ones."""
     root = facts.family[0]
     if root.is_paused and not any(each.wanted for each in facts.family[1:]):
         return Obstacle("DeploymentPaused", fields=_named(root))
@@ -72,7 +71,7 @@ def _paused(facts: Facts) -> Obstacle | None:
 
 
 def _earlier_pod(facts: Facts) -> Obstacle | None:
-    """A StatefulSet in order makes a pod when all before it are Ready."""
+    """An ordered StatefulSet makes a pod when all earlier ones are Ready."""
     root = facts.family[0]
     ordinal = _ordinal(facts.name, root)
     if not root.is_ordered or _is_beyond(ordinal, root):
@@ -88,7 +87,7 @@ def _earlier_pod(facts: Facts) -> Obstacle | None:
 
 
 def _refused(facts: Facts) -> Obstacle | None:
-    """Why a controller lacks pods: by its conditions; without one, by its last Event."""
+    """Find why a controller lacks pods: in its conditions, else in its last Event."""
     lacking = [
         each
         for each in reversed(facts.family)
@@ -103,7 +102,7 @@ def _refused(facts: Facts) -> Obstacle | None:
         return _refusal(facts.family[0], progress.message, progress.since, facts)
     for each in lacking:
         own = [event for event in facts.events if (event.about_kind, event.about_name) == (each.kind, each.meta.name)]
-        # one of the same name, that is gone, may have been refused
+        # A former controller of the same name may have been refused.
         own = [event for event in own if event.about_uid in ("", each.meta.uid) or not each.meta.uid]
         if own and own[-1].reason == "FailedCreate":
             return _refusal(each, own[-1].message, own[-1].at, facts)
@@ -111,13 +110,13 @@ def _refused(facts: Facts) -> Obstacle | None:
 
 
 def _made(facts: Facts, found: Controller) -> int:
-    """How many pods it has, by its status or by the pods themselves."""
+    """Count its pods, by its status or by the pods themselves."""
     return max(found.made, len([each for each in facts.pods if each.meta.owner == found.key and not each.is_over]))
 
 
 def _refusal(found: Controller, message: str, at: str, facts: Facts) -> Obstacle | None:
     if _TERMINATING in message:
-        # which is named by itself
+        # NamespaceTerminating is an obstacle of its own
         return None
     quota = _QUOTA.search(message)
     since = age(at, facts.now)
@@ -150,7 +149,7 @@ def _named(found: Controller) -> dict[str, str]:
 
 
 def _ended(found: Controller) -> str:
-    """How a Job ended; "" while it runs."""
+    """Return how a Job ended; "" while it runs."""
     return next((each for each in ("Complete", "Failed") if found.condition(each).type), "")
 
 
@@ -161,7 +160,7 @@ def _ordinal(name: str, found: Controller) -> int | None:
 
 
 def _is_beyond(ordinal: int | None, root: Controller) -> bool:
-    """Whether the StatefulSet has no pod of that number, were all made."""
+    """Whether the StatefulSet never makes a pod of that number."""
     return ordinal is not None and not root.first <= ordinal < root.first + root.wanted
 
 
@@ -171,7 +170,6 @@ def is_ready(pod: Pod) -> bool:
 
 
 def is_lacking(facts: Facts) -> bool:
-    """Whether a controller has yet to make a pod of the name."""
     if not facts.family:
         return False
     root = facts.family[0]
@@ -180,7 +178,6 @@ def is_lacking(facts: Facts) -> bool:
 
 
 def state(facts: Facts, found: tuple[Obstacle, ...]) -> str:
-    """The pod's name, in a sentence."""
     if not facts.family:
         return "does not exist."
     maker = facts.maker or facts.family[0]
@@ -189,7 +186,7 @@ def state(facts: Facts, found: tuple[Obstacle, ...]) -> str:
 
 
 def remedy(facts: Facts) -> str:
-    """Which pods may be meant, or when there will be one."""
+    """Suggest names, or say when the pod will be made."""
     meant = list(_similar(facts))[:3]
     if meant:
         return f"did you mean {', '.join(meant)}?"
@@ -204,14 +201,13 @@ def remedy(facts: Facts) -> str:
 
 
 def notes(facts: Facts) -> Iterator[str]:
-    """The existing pods with a similar name."""
     names = sorted(each.meta.name for each in facts.pods if not each.is_over)
     if facts.family and names:
         yield f"{facts.family[0].label} has {len(names)} of {facts.family[0].wanted} pods: {some(names)}."
 
 
 def _similar(facts: Facts) -> Iterator[str]:
-    """Pods of its controllers; else pods with similar names."""
+    """Yield pods of its controllers; else pods with similar names."""
     own = sorted(each.meta.name for each in facts.pods)
     if own:
         yield from own

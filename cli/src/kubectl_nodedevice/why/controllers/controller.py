@@ -1,6 +1,6 @@
-"""Controllers that make pods, as far as `why` reads them, and which of them a name belongs to. `controller_of` never fails. Pure.
+"""Controllers that make pods, and the search for the controller of a name. `controller_of` never fails. Pure.
 
-Pod names of a StatefulSet end in the ordinal; all others end in five random characters, after at most 58 of the controller's
+Pod names of a StatefulSet end in the ordinal. Other pod names end in five random characters, after at most 58 of the controller's
 name. Source: Kubernetes, apiserver/pkg/storage/names, and controller/deployment, controller/cronjob.
 """
 
@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nodedevice_kube.fields import is_set, map_of, number_of, text_of, value_at
+
 from kubectl_nodedevice.cluster import NO_CONDITION, Condition, Json, Meta, Object
-from kubectl_nodedevice.fields import is_set, map_of, number_of, text_of, value_at
 from kubectl_nodedevice.records import record_of
 
-# of two with the name that was asked for, the first is meant
+# The first of two with the requested name is meant.
 KINDS: Final = (
     "Deployment",
     "StatefulSet",
@@ -24,7 +25,7 @@ KINDS: Final = (
     "ReplicaSet",
     "ReplicationController",
 )
-# which make other controllers, and no pods
+# make other controllers, and no pods
 _MAKERS: Final = frozenset({"Deployment", "CronJob"})
 _LONGEST_BASE: Final = 58
 _DRAWN: Final = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
@@ -36,10 +37,10 @@ _REVISION: Final = "deployment.kubernetes.io/revision"
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """wanted: pods that it asks for. made: pods that it has. first: the ordinal of a StatefulSet's first pod.
+    """wanted: pods in its spec. made: pods in its status. first: the ordinal of a StatefulSet's first pod.
 
-    is_ordered: a StatefulSet that makes a pod when the one before is Ready. is_surging: its rolling update ends an old pod only
-    when the new one is Ready. template: metadata and spec of its pods. revision: of a Deployment's ReplicaSet; 0 for none.
+    is_ordered: a StatefulSet that makes a pod when the one before is Ready. is_surging: a rolling update ends an old pod only when
+    the new one is Ready. template: metadata and spec of its pods. revision: of a Deployment's ReplicaSet, or 0.
     """
 
     kind: str
@@ -59,17 +60,16 @@ class Controller:
 
     @property
     def key(self) -> str:
-        """As in `Meta.owner`."""
+        """The form of `Meta.owner`."""
         return f"{self.kind}/{self.meta.name}"
 
     @property
     def label(self) -> str:
-        """In sentences: Deployment web."""
         return f"{self.kind} {self.meta.name}"
 
     @property
     def argument(self) -> str:
-        """On a command line: deployment/web."""
+        """Words of a command, such as deployment/web."""
         return f"{self.kind.lower()}/{self.meta.name}"
 
     @property
@@ -77,7 +77,7 @@ class Controller:
         return self.kind not in _MAKERS
 
     def condition(self, kind: str) -> Condition:
-        """The condition of that type if it is True; else an empty one."""
+        """Return the condition of that type if it is True; else an empty one."""
         found = self.conditions.get(kind, NO_CONDITION)
         return found if found.status == "True" else NO_CONDITION
 
@@ -112,7 +112,7 @@ def _wanted(kind: str, spec: Json, status: Json) -> int:
 
 
 def _selector(spec: Json) -> Mapping[str, str]:
-    """The labels of a selector; {} if it also has expressions, which select less."""
+    """Return the labels of a selector; {} if it also has expressions."""
     labels = map_of(spec, "selector", "matchLabels")
     return {} if value_at(spec, "selector", "matchExpressions") else {key: str(value) for key, value in labels.items()}
 
@@ -123,7 +123,7 @@ def _revision(obj: Json) -> int:
 
 
 def _is_surging(kind: str, spec: Json) -> bool:
-    """Source: Kubernetes, deployment/util ResolveFenceposts: of what may be unavailable parts are cut off."""
+    """Source: Kubernetes, deployment/util ResolveFenceposts, which rounds maxUnavailable down."""
     if kind == "DaemonSet":
         return _share(value_at(spec, "updateStrategy", "rollingUpdate", "maxSurge"), 1, 0) > 0
     if kind != "Deployment" or text_of(spec, "strategy", "type") == "Recreate":
@@ -136,7 +136,7 @@ def _is_surging(kind: str, spec: Json) -> bool:
 
 
 def _share(value: Any, number: int, default_percent: int) -> float:
-    """A number of pods, or a share of them, as its field may have either."""
+    """Return a number of pods; a field has either a number or a percentage."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
@@ -144,7 +144,7 @@ def _share(value: Any, number: int, default_percent: int) -> float:
 
 
 def family_of(name: str, known: Sequence[Controller]) -> tuple[Controller, ...]:
-    """Return the controllers of the pod or controller with that name, the outermost first; () if it has none."""
+    """Return the controllers of the pod or controller with that name, the outermost first."""
     meant = _meant(name, known)
     if meant is None:
         return ()
@@ -165,13 +165,13 @@ def _meant(name: str, known: Sequence[Controller]) -> Controller | None:
     if exact:
         return min(exact, key=lambda each: KINDS.index(each.kind) if each.kind in KINDS else len(KINDS))
     makers = [each for each in known if _may_have_made(each, name)]
-    # whose own controller is not known, as where a reader may see Events alone
+    # A reader may see only Events, so that the pod's own controller is unknown.
     makers = makers or [each for each in known if _is_near(each, name)]
     return max(makers, key=lambda each: len(each.meta.name), default=None)
 
 
 def _may_have_made(found: Controller, name: str) -> bool:
-    """Whether the name is one that the controller gives: to a pod, or to what makes its pods."""
+    """Whether the controller could give that name to a pod, or to a controller that it makes."""
     base = f"{found.meta.name}-"
     rest = name.removeprefix(base)
     if found.kind == "StatefulSet":
@@ -182,13 +182,13 @@ def _may_have_made(found: Controller, name: str) -> bool:
     if rest != name and found.kind == "CronJob":
         return parts[0].isdecimal() and (len(parts) == 1 or _is_drawn(parts[1:]))
     if rest != name and found.kind == "Job" and parts[0].isdecimal():
-        # of an indexed one
+        # of an indexed Job
         parts = parts[1:]
     return _is_drawn(parts) if rest != name else _is_cut(base, name)
 
 
 def _is_near(found: Controller, name: str) -> bool:
-    """Whether one name is the other and a word that Kubernetes has drawn, as that of a ReplicaSet may be."""
+    """Whether one name is the other and a random word, as the name of a ReplicaSet."""
     short, long = sorted((found.meta.name, name), key=len)
     if found.meta.owner or found.kind in ("Deployment", "StatefulSet", "DaemonSet", "CronJob"):
         return False
@@ -200,5 +200,5 @@ def _is_drawn(parts: Sequence[str]) -> bool:
 
 
 def _is_cut(base: str, name: str) -> bool:
-    """Whether a controller's name is too long to be whole in the names of its pods."""
+    """Whether names of its pods have only the first part of the controller's name."""
     return len(base) > _LONGEST_BASE and name[:-5] == base[:_LONGEST_BASE] and bool(_DRAWN.fullmatch(name[-5:]))

@@ -1,17 +1,16 @@
-"""Reads the controllers of a pod, and the queue that may hold it: of one that exists, and of one that was never made."""
+"""Reads the controllers of a pod, which may not exist, and the queue that may hold it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from nodedevice_kube.api_errors import NotFound
-from nodedevice_kube.paths import PODS
+from nodedevice_kube.fields import map_of
+from nodedevice_kube.paths import PODS, selector
 
 from kubectl_nodedevice.api import APPS, CORE, path_of
 from kubectl_nodedevice.cluster import Json, Meta, Pod
-from kubectl_nodedevice.fields import map_of
 from kubectl_nodedevice.quantities import requests
-from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
 from kubectl_nodedevice.why.cluster_reader import Gathering
@@ -29,7 +28,7 @@ _PLACES: Final[Mapping[str, str]] = {
 
 
 def of_pod(gathering: Gathering, pod: Pod) -> dict[str, Any]:
-    """For a pod without a node: the pods that its rollout ends when it is Ready, and its object in a queue."""
+    """Read what a pending pod waits for: pods that its rollout ends later, and its object in a queue."""
     if pod.node or pod.is_over:
         return {}
     found: dict[str, Any] = {}
@@ -54,16 +53,15 @@ def _rollout(gathering: Gathering, pod: Pod) -> dict[str, Any]:
         root = _one(gathering, kind, namespace, name) if kind == "Deployment" else None
     if root is None or not root.is_surging:
         return {}
-    query = (
-        {"labelSelector": ",".join(f"{key}={value}" for key, value in root.selector.items())} if root.selector else {}
-    )
+    labels = selector(root.selector)
+    query = {"labelSelector": labels} if labels else {}
     sets = _all(gathering, "ReplicaSet", namespace, query) if root.kind == "Deployment" else None
     pods = gathering.all_of("pods", PODS.path(namespace=namespace), Pod, query)
     return {"predecessors": rollouts.predecessors(pod, root, sets or (), pods), "rollout": root}
 
 
 def of_absent(gathering: Gathering, namespace: str, name: str) -> dict[str, Any]:
-    """For a pod that does not exist: the controllers that may be meant, their pods and Events."""
+    """Read the controllers that could make a missing pod, their pods and Events."""
     pods = gathering.all_of("pods", PODS.path(namespace=namespace), Pod)
     reasons = ("FailedCreate", "SuccessfulCreate")
     events = [each for reason in reasons for each in gathering.events(namespace, f"reason={reason}")]
@@ -85,16 +83,16 @@ def of_absent(gathering: Gathering, namespace: str, name: str) -> dict[str, Any]
 
 
 def as_made(family: Sequence[Controller], namespace: str, name: str) -> Json:
-    """The pod that they would make; {} if unknown."""
+    """Return the pod that they would make; {} if unknown."""
     makers = [each for each in family if each.template]
     if not makers:
         return {}
-    # the template of the outermost is the newest
+    # the outermost has the newest template
     return {"metadata": {"name": name, "namespace": namespace}, "spec": map_of(makers[0].template, "spec")}
 
 
 def _named(events: Sequence[Event], read: Collection[str]) -> list[Controller]:
-    """Controllers that only Events name: of kinds that could not be read, or that are not Kubernetes' own."""
+    """Return controllers known only from Events: their kind is forbidden, or not Kubernetes' own."""
     refused = {each.about_name: each for each in events if each.reason == "FailedCreate"}
     unknown = [each for each in refused.values() if each.about_kind not in read]
     return [Controller(each.about_kind, Meta(each.about_name, uid=each.about_uid)) for each in unknown]
@@ -103,7 +101,7 @@ def _named(events: Sequence[Event], read: Collection[str]) -> list[Controller]:
 def _all(
     gathering: Gathering, kind: str, namespace: str, query: Mapping[str, str] | None = None
 ) -> list[Controller] | None:
-    """None if they could not be read."""
+    """Return None if they cannot be read."""
     path = path_of(_PLACES[kind], _plural(kind), namespace=namespace)
 
     def read() -> list[Controller] | None:
@@ -122,13 +120,13 @@ def _plural(kind: str) -> str:
 
 
 def _queue(gathering: Gathering, namespace: str, *owners: Meta) -> dict[str, Any]:
-    """Whether Kueue is installed, and its Workloads of them, in the newest version that the cluster serves."""
+    """Read whether Kueue is installed, and its Workloads, in the newest served version."""
 
     def read() -> list[kinds.Workload] | None:
         for version in queues.VERSIONS:
             path = path_of(version, "workloads", namespace=namespace)
             try:
-                return list(gathering.reader.api.objects("workloads", path, make=partial(record_of, kinds.Workload)))
+                return list(gathering.reader.api.records(kinds.Workload, "workloads", path))
             except NotFound:
                 continue
         return None

@@ -1,4 +1,4 @@
-"""Queues that hold pods back by a scheduling gate, or by suspending their Job: reads the queue's explanation. Pure.
+"""Explains queues that hold pods back by a scheduling gate or a suspended Job. Pure.
 
 If a person removes a queue's gate, the queue deletes the pod. Source: Kueue, pkg/controller/jobs/pod.
 """
@@ -9,7 +9,7 @@ from kubectl_nodedevice.cluster import Meta, Pod
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.kinds import Workload
 
-# what Kueue's gates and labels begin with, and where its Workloads are, the newest version first
+# the prefix of Kueue's gates and labels; versions of its Workloads, the newest first
 KUEUE: Final = "kueue.x-k8s.io"
 VERSIONS: Final = tuple(f"{KUEUE}/{version}" for version in ("v1", "v1beta2", "v1beta1"))
 _GROUP: Final = f"{KUEUE}/pod-group-name"
@@ -26,7 +26,7 @@ def gates_of_queue(pod: Pod) -> tuple[str, ...]:
 
 
 def workload_for(found: list[Workload], *owners: Meta) -> Workload | None:
-    """The Workload of these objects, or of their group; the newest of several."""
+    """Return the newest Workload of these objects, or of their group."""
     uids = {each.uid for each in owners if each.uid}
     groups = {each.labels[_GROUP] for each in owners if _GROUP in each.labels}
     mine = [each for each in found if uids & set(each.owners) or each.meta.name in groups]
@@ -34,7 +34,7 @@ def workload_for(found: list[Workload], *owners: Meta) -> Workload | None:
 
 
 def obstacle(found: Workload | None, *, is_read: bool) -> Obstacle:
-    """That the queue holds the pod, in its words. is_read: the reader may see Workloads."""
+    """is_read: the reader may see Workloads."""
     unseen = "which does not exist yet" if is_read else "which you may not see"
     name = f"Workload {found.meta.name}" if found else f"its Workload, {unseen}"
     words = f": {found.words}" if found else ""

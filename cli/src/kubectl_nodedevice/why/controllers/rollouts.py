@@ -1,4 +1,4 @@
-"""Rolling updates that wait for themselves: the old pod has the device, and ends only when the new pod is Ready. Pure."""
+"""Finds rolling updates that block themselves: the old pod has the device, and ends only when the new pod is Ready. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from kubectl_nodedevice.cluster import Pod
 from kubectl_nodedevice.why.controllers.controller import Controller
 
 _REVISION_LABEL = "controller-revision-hash"
-# what ends the old pod first
+# patches that make the old pod end first
 _PATCHES = {
     "Deployment": {"strategy": {"type": "Recreate", "rollingUpdate": None}},
     "DaemonSet": {"updateStrategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
@@ -16,7 +16,7 @@ _WAYS = {"Deployment": "strategy Recreate, or maxSurge 0 with maxUnavailable 1",
 
 
 def predecessors(pod: Pod, root: Controller, sets: Iterable[Controller], pods: Iterable[Pod]) -> frozenset[str]:
-    """The pods, as namespace/name, that `root` ends when the pod is Ready, and not before. sets: its ReplicaSets, if it has any."""
+    """Return the pods, as namespace/name, that `root` ends only when the pod is Ready. sets: ReplicaSets of `root`."""
     if not root.is_surging:
         return frozenset()
     by_key = {each.key: each for each in sets if each.meta.owner == root.key}
@@ -38,7 +38,6 @@ def _is_before(old: Pod, new: Pod, root: Controller, sets: Mapping[str, Controll
 
 
 def fields(root: Controller | None) -> Mapping[str, str]:
-    """Fields of the line that ends the old pod first; {} without a rollout."""
     if root is None:
         return {}
     patch = json.dumps({"spec": _PATCHES[root.kind]})

@@ -1,1 +1,1 @@
-"""The links between a request and a container that runs: what each is like when it is broken. Pure."""
+"""The links between a request and a running container, and the obstacles of each. Pure."""

@@ -1,4 +1,4 @@
-"""Why a pod that has a node does not run there, or runs without its devices: agent, runtime, driver, image. Pure."""
+"""Explains why a bound pod does not run, or runs without its devices: agent, runtime, driver, image. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -23,19 +23,18 @@ _IMAGE: Final = frozenset(
     }
 )
 _STARTING: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
-# the kubelet's words of a name that its device manager once served. Source: cm/devicemanager, GetDeviceRunContainerOptions
+# words of a kubelet whose device manager once served the name. Source: cm/devicemanager, GetDeviceRunContainerOptions
 _POISONED: Final = "endpoint not found in cache for a registered resource"
-# what C libraries and languages call EACCES
+# texts of EACCES in C libraries and languages
 _REFUSED: Final = ("Permission denied", "permission denied", "EACCES", "[Errno 13]")
 _LONGEST: Final = 300
 _REQUIRED: Final = "required plugin"
-# whose words come from the agent, and so are in its NodeDevice
+# reasons with words of the agent, which its NodeDevice has as well
 _CREATION: Final = frozenset({"CreateContainerError", "RunContainerError"})
 _SHORT: Final = frozenset({"NotEnoughDevices", "DeviceUnconfirmed", "NoDeviceFits"})
 
 
 def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
-    """All obstacles to running with its devices; () if none is known."""
     waiting = list(_waiting(facts, pod))
     at_agent = [_of_agent(facts, found, each) for found, each in waiting] or list(_by_event(facts, pod))
     without = [*_not_injected(facts, pod), *_by_stray(facts, pod)]
@@ -49,7 +48,6 @@ def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
 
 
 def held(facts: Facts, pod: Pod) -> tuple[tuple[NodeDevice, Allocation], ...]:
-    """What the pod holds, as its node's agent shows it."""
     return tuple(
         (found, each)
         for found in facts.node_devices
@@ -67,7 +65,6 @@ def is_served(facts: Facts, pod: Pod) -> bool:
 
 
 def _agent(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
-    """The obstacles of a pod that is not served."""
     asked = requests(pod)
     found = next(each for each in facts.node_devices if each.node == pod.node and each.resource in asked)
     return supply.agent_obstacles(facts, pod.node, found)
@@ -91,7 +88,6 @@ def _of_agent(facts: Facts, found: NodeDevice, waiting: Waiting) -> Obstacle:
 
 
 def _taken(facts: Facts, found: NodeDevice) -> str:
-    """What of its devices is not free, and why."""
     units = devices.units_of(found, facts.now)
     taken = [
         some([f"{unit.id} {unit.why.get(taker, '')}".strip() for unit in units if unit.taken.get(taker)])
@@ -101,7 +97,7 @@ def _taken(facts: Facts, found: NodeDevice) -> str:
 
 
 def _by_event(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
-    """As the pod's Events say it, for readers who may not see NodeDevices."""
+    """Read the pod's Events for readers who may not see NodeDevices."""
     if (
         facts.has_read(NODE_DEVICES)
         or _has_devices(facts, pod)
@@ -123,17 +119,15 @@ def _has_devices(facts: Facts, pod: Pod) -> bool:
 def _not_injected(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
     for found, each in held(facts, pod):
         if each.not_injected:
-            fields = {
-                "container": each.container,
-                "words": f", although {some(list(each.device_ids))} are allocated to it",
-            }
+            words = f", although {some(list(each.device_ids))} are allocated to it"
+            fields = {"container": each.container, "words": words}
             yield Obstacle("RunsWithoutDevices", found.node, found.resource, fields=fields)
 
 
 def _by_stray(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
-    """A pod that was counted by a stale number on a Node with a DRA driver: it has no claim, and so no device."""
+    """A stale number on a Node with a DRA driver let the pod be scheduled: it has no claim, so it has no device."""
     node = facts.node(pod.node)
-    if node is None or facts.extended_claim or pod.phase != "Running":
+    if node is None or pod.extended_claim or pod.phase != "Running":
         return
     for resource in requests(pod):
         is_served_there = facts.node_device(pod.node, resource) is not None
@@ -146,7 +140,7 @@ def _by_stray(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 
 def _claims(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
     found = [each for each in facts.events if each.reason == "FailedPrepareDynamicResources"]
-    # one that is created, or ran before, has its devices
+    # A created container, or one that ran before, has its devices.
     is_before = all(each.state in ("", "waiting") and each.reason in _STARTING for each in pod.containers)
     if found and is_before and not any(each.last_words for each in pod.containers):
         yield Obstacle("ClaimNotPrepared", pod.node, fields={"words": found[-1].message})
@@ -154,19 +148,15 @@ def _claims(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 
 def _containers(pod: Pod, waits_at_agent: bool, has_devices: bool) -> Iterator[Obstacle]:
     for each in pod.containers:
-        if _is_refused_its_file(each) and has_devices:
+        if has_devices and each.state != "running" and any(words in each.last_words for words in _REFUSED):
             fields = {"container": each.name, "words": _last_line(each.last_words)}
             yield Obstacle("DeviceFileRefused", pod.node, fields=fields)
         elif each.state == "waiting" and each.reason not in _STARTING:
             yield from _container(pod, each, waits_at_agent)
 
 
-def _is_refused_its_file(found: Container) -> bool:
-    return found.state != "running" and any(each in found.last_words for each in _REFUSED)
-
-
 def _last_line(words: str) -> str:
-    """The one that names the refusal: what a program leaves may be long."""
+    """Return the line that names the refusal, as a program's last words may be long."""
     lines = [line.strip() for line in words.splitlines() if any(each in line for each in _REFUSED)]
     return lines[-1][:_LONGEST]
 
@@ -175,9 +165,8 @@ def _container(pod: Pod, found: Container, waits_at_agent: bool) -> Iterator[Obs
     words = ": ".join(filter(None, [found.reason, found.message]))
     fields = {"container": found.name, "words": words}
     if found.reason in _IMAGE:
-        yield Obstacle(
-            "ImageNotPulled", pod.node, fields={**fields, "words": ", ".join(filter(None, [found.image, words]))}
-        )
+        words = ", ".join(filter(None, [found.image, words]))
+        yield Obstacle("ImageNotPulled", pod.node, fields={**fields, "words": words})
     elif _REQUIRED in found.message:
         yield Obstacle("RequiredPluginMissing", pod.node, fields=fields)
     elif _POISONED in found.message:

@@ -1,8 +1,7 @@
 """Decides whether the devices of one resource on one node suffice for a pod, and why not. Pure.
 
-A physical device has units: one, or its parts. Each is taken by nothing, or by one or more of these: a cordon, a fault, another
-use, its pool, a taint, a holder. A cause is named if it alone takes so many that the pod does not fit; without such a cause, all
-causes that take some are named.
+A physical device has units: one, or its parts. A unit can be taken by a cordon, a fault, another use, its pool, a taint or a
+holder. A cause is named if it alone takes so many units that the pod does not fit; without such a cause all of them are named.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +12,8 @@ from typing import Final
 from nodedevice_kube import planner
 from nodedevice_kube.planner import Need, at_once
 
-from kubectl_nodedevice.cluster import ALL_DEVICES, Cordon, Device, NodeDevice, PartCounts, PartRules
-from kubectl_nodedevice.device_state import Holder, holders_of, is_part
+from kubectl_nodedevice.cluster import Cordon, Device, NodeDevice, PartCounts, PartRules
+from kubectl_nodedevice.device_state import Holder, cordon_words, cordons_of, holders_of, part_cordons
 from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Obstacle
@@ -27,17 +26,17 @@ OTHER_USE: Final = "DevicesInOtherUse"
 REFUSED: Final = "PoolRefused"
 TAINTED: Final = "DevicesTainted"
 HELD: Final = "DevicesHeld"
-# by a pod that ends only when the one that is explained is Ready
+# a pod that ends only when the explained one is Ready
 PREDECESSOR: Final = "HeldByPredecessor"
-# what takes devices, by code, in the order in which it is named
+# codes in the order in which they are named
 TAKERS: Final = (CORDONED, BROKEN, OTHER_USE, REFUSED, TAINTED, PREDECESSOR, HELD)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One physical device, or all of a node together where its list is cut. taken: units by taker; a unit may have several.
+    """One physical device, or all of a node if its list is cut. taken: units by taker, which overlap.
 
-    why: by taker, in a few words. cordon: the one that takes it, whose ID may be that of all devices.
+    why: a few words by taker. cordon: the one in force, whose ID may be that of all devices.
     """
 
     id: str
@@ -50,7 +49,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """needs: of the pod's containers; without any given it is one device. rules: of the node, for parts."""
+    """needs: of the pod's containers. rules: of the node's parts."""
 
     resource: str
     needs: tuple[Need, ...] = (Need(1),)
@@ -58,21 +57,20 @@ class Wanted:
 
     @property
     def count(self) -> int:
-        """Units that the whole pod requests."""
         return at_once(self.needs)
 
     def problem(self, free: Iterable[int]) -> str:
-        """Why so many on each physical device do not suffice; empty if they do."""
+        """Return why the free units of each physical device do not suffice; "" if they do."""
         rooms = {f"{number:04}": count for number, count in enumerate(free)}
         return planner.problem(self.resource, self.rules, self.needs, rooms).partition(";")[0]
 
 
 def obstacles(node: str, wanted: Wanted, units: Sequence[Unit], as_of: str = "") -> tuple[Obstacle, ...]:
-    """Why the pod does not fit on these devices; () if it fits."""
+    """Return () if the pod fits on these devices."""
     if not wanted.problem(unit.free for unit in units):
         return ()
     if wanted.problem(unit.total for unit in units):
-        # of so few, what takes all would stop a pod that asks for one
+        # a cause that takes all units would stop a pod with one unit as well
         each_taken = [code for code in TAKERS if units and all(unit.total <= unit.taken.get(code, 0) for unit in units)]
         few = _too_few(node, wanted, units, as_of)
         return (few, *(_obstacle(code, node, wanted, units, as_of) for code in each_taken))
@@ -116,7 +114,7 @@ def _obstacle(code: str, node: str, wanted: Wanted, units: Sequence[Unit], as_of
 
 
 def _options(cordons: Sequence[Cordon]) -> Mapping[str, str]:
-    """Flags of the command that lifts these cordons. cordoned_by: the one person who set them and needs no --take-over."""
+    """Return the flags that lift these cordons. cordoned_by: the only person who set them."""
     ids = dict.fromkeys(each.id for each in cordons) or ["all"]
     names = typed(*(word for each in ids for word in ("--device", each)))
     by = {each.by for each in cordons}
@@ -125,7 +123,7 @@ def _options(cordons: Sequence[Cordon]) -> Mapping[str, str]:
 
 
 def _described(code: str, taken: Sequence[Unit], total: int) -> str:
-    """Devices for the same reason are named together: gpu-0, gpu-1 by alice: ecc; all that there are, by their number."""
+    """Join devices with the same reason, such as `gpu-0, gpu-1 by alice: ecc`."""
     by_why: dict[str, list[str]] = {}
     for unit in taken:
         by_why.setdefault(unit.why.get(code, ""), []).append(unit.id)
@@ -138,21 +136,19 @@ def _described(code: str, taken: Sequence[Unit], total: int) -> str:
 def units_of(
     found: NodeDevice, now: datetime, *, is_away: bool = False, predecessors: frozenset[str] = frozenset()
 ) -> tuple[Unit, ...]:
-    """The devices of a NodeDevice; its numbers count if its list is cut, or lacks the devices of a disconnected plugin.
+    """Return the devices of a NodeDevice; its numbers if its list is cut, or lacks devices of a disconnected plugin.
 
-    is_away: the plugin is disconnected, so that all its devices count as unhealthy.
-    predecessors: pods that end only when the one that is explained is Ready.
+    is_away: the plugin is disconnected, so its devices are not called unhealthy for that. predecessors: pods that end only when the
+    explained one is Ready.
     """
     if found.devices_omitted or (len(found.devices) < (found.total or 0) and not _has_parts(found)):
         return (_counted(found, is_away),)
-    cordons = cordons_of(found)
     holders = holders_of(found)
-    units = (_unit(each, cordons, holders.get(each.id, []), now, is_away) for each in found.devices)
+    units = (_unit(found, each, holders.get(each.id, []), now, is_away) for each in found.devices)
     return tuple(_apart(unit, holders.get(unit.id, []), predecessors) for unit in units)
 
 
 def _apart(unit: Unit, holders: Sequence[Holder], predecessors: frozenset[str]) -> Unit:
-    """The unit with the devices of predecessors counted separately."""
     old = [each for each in holders if each.pod in predecessors]
     if not old:
         return unit
@@ -181,31 +177,21 @@ def _counted(found: NodeDevice, is_away: bool) -> Unit:
     return Unit("", total, free, taken, why)
 
 
-def cordons_of(found: NodeDevice) -> tuple[Cordon, ...]:
-    """Cordons in force; none on devices that the kubelet or a DRA driver allocates."""
-    return found.cordons + found.remembered_cordons if found.honours_cordons else ()
-
-
-def cordon_on(device: str, cordons: Iterable[Cordon]) -> Cordon | None:
-    """The one that takes the device out of service, by its own ID before that of all."""
-    found = sorted((each for each in cordons if each.id in (device, *ALL_DEVICES)), key=lambda each: each.id != device)
-    return found[0] if found else None
-
-
-def _unit(device: Device, cordons: Sequence[Cordon], holders: Sequence[Holder], now: datetime, is_away: bool) -> Unit:
-    cordon = cordon_on(device.id, cordons)
+def _unit(found: NodeDevice, device: Device, holders: Sequence[Holder], now: datetime, is_away: bool) -> Unit:
+    # the cordon of its own ID before that of all devices
+    cordon = min(cordons_of(found, device.id), key=lambda each: each.id != device.id, default=None)
     counts = device.parts or _whole(device, holders)
-    parts = _cordoned_parts(device.id, cordons) if device.parts else 0
+    parts = len(part_cordons(found, device))
     cordoned = counts.total if cordon else parts
     fault = OTHER_USE if device.reason == _IN_OTHER_USE else BROKEN
-    # a disconnected plugin is not a reason of one device
+    # a disconnected plugin explains no single device
     is_well = is_away and not device.reason
     broken = 0 if is_well else counts.total - counts.healthy
     tainted = counts.total if any(each.is_exclusive for each in device.taints) else 0
     taken = {CORDONED: cordoned, fault: broken, HELD: counts.allocated, TAINTED: tainted}
     free = counts.total - counts.allocated if is_well else counts.available
     why = {
-        CORDONED: described_cordon(cordon) if cordon else f"{parts} parts",
+        CORDONED: cordon_words(cordon).removeprefix(": ").strip() if cordon else f"{parts} parts",
         fault: described_fault(device, now),
         HELD: described_holders(holders),
         TAINTED: some([f"{each.key}:{each.effect}" for each in device.taints]),
@@ -214,22 +200,12 @@ def _unit(device: Device, cordons: Sequence[Cordon], holders: Sequence[Holder], 
 
 
 def _whole(device: Device, holders: Sequence[Holder]) -> PartCounts:
-    """A device without parts, as one part."""
     is_well = device.is_healthy and device.presence != "Missing"
     return PartCounts(1, int(is_well), int(bool(holders)), int(is_well and not holders))
 
 
-def _cordoned_parts(parent: str, cordons: Iterable[Cordon]) -> int:
-    return len([each for each in cordons if is_part(each.id, parent)])
-
-
-def described_cordon(cordon: Cordon) -> str:
-    """Such as: by alice: ecc."""
-    return " ".join(filter(None, [f"by {cordon.by}:" if cordon.by else "", cordon.reason])).rstrip(":")
-
-
 def described_fault(device: Device, now: datetime) -> str:
-    """Such as: (Xid79 for 12 min). For a device in other use, its agent's message names the use."""
+    """Return words such as `(Xid79 for 12 min)`; of a device in other use the agent's message."""
     if device.reason == _IN_OTHER_USE and device.message:
         return f"({device.message})"
     reason = "NotListed" if device.presence == "Missing" and not device.reason else device.reason
@@ -238,6 +214,6 @@ def described_fault(device: Device, now: datetime) -> str:
 
 
 def described_holders(holders: Iterable[Holder]) -> str:
-    """Such as: by default/train-1."""
+    """Return words such as `by default/train-1`."""
     names = sorted({f"{each.pod}{' (ending)' if each.allocation.releasing else ''}" for each in holders})
     return f"by {some(names)}" if names else ""

@@ -1,7 +1,7 @@
-"""Counts the devices that DRA drivers offer on a node, and decides whether they can suffice. Pure.
+"""Counts devices that DRA drivers offer on a node, and decides whether they can suffice. Pure.
 
-Selectors are CEL, which only the scheduler evaluates: the count here is the most that could match. So "too few" is certain, and
-"enough" is not. Devices that the scheduler divides are not counted at all.
+Only the scheduler evaluates selectors, which are CEL. The count here is an upper bound: "too few" is certain, "enough" is not.
+Devices that the scheduler divides are not counted.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,11 @@ from kubectl_nodedevice.why.links.devices import HELD, PREDECESSOR, REFUSED, TAI
 
 
 def classes_for(facts: Facts, resource: str) -> tuple[DeviceClass, ...]:
-    """The device classes of that extended resource."""
     return tuple(each for each in facts.classes if resource in (each.extended_resource, IMPLICIT_CLASS + each.name))
 
 
 def is_offered(facts: Facts, found: DeviceClass) -> bool:
-    """Whether a driver has published any device that could be of the class."""
+    """Whether a driver has published a device that could belong to the class."""
     return _is_among(found, facts.offering_drivers)
 
 
@@ -31,19 +30,18 @@ def _is_among(found: DeviceClass, drivers: frozenset[str]) -> bool:
 
 
 def devices_on(facts: Facts, found: DeviceClass, node: str) -> tuple[tuple[Slice, SliceDevice], ...]:
-    """Devices of the node that could be of the class."""
     return tuple(each for each in facts.offered_on(node) if found.driver in ("", each[0].driver))
 
 
 def may_have(facts: Facts, found: DeviceClass, node: str) -> bool:
-    """Whether the node has a device that could be of the class, or may reach one that is not of one node alone."""
+    """Whether the node has such a device, or may reach one of several nodes."""
     return bool(devices_on(facts, found, node)) or _is_among(found, facts.drivers_beyond_nodes)
 
 
 def obstacles(
     facts: Facts, node: str, found: DeviceClass, wanted: Wanted, *, is_tolerant: bool = False
 ) -> tuple[Obstacle, ...]:
-    """Why so many devices of the class are not available on the node; () if they may be.
+    """Return why too few devices of the class are available on the node.
 
     is_tolerant: the claim tolerates taints of devices; the scheduler compares them.
     """
@@ -51,13 +49,13 @@ def obstacles(
     if not facts.has_read(SLICES) or _is_among(found, facts.drivers_beyond_nodes):
         return ()
     if offered and all(each.whole_pool in facts.refused_pools for each, _ in offered):
-        # it gets none of them, however many it asks for, and however they are divided
+        # The pod gets none of them at all.
         wanted = Wanted(wanted.resource)
     elif any(device.is_shared for _, device in offered):
         return ()
     units = [_unit(facts, each, device, is_tolerant=is_tolerant) for each, device in offered]
     short = devices.obstacles(node, wanted, units)
-    # NodeDevices of a driver have its name, not that of the resource
+    # A driver's NodeDevices have its name, not that of the resource.
     return tuple(replace(each, fields={**each.fields, "resource_options": ""}) for each in short)
 
 
@@ -72,7 +70,7 @@ def _unit(facts: Facts, found: Slice, device: SliceDevice, *, is_tolerant: bool)
 
 
 def wanted_of(claim: ResourceClaim, device_class: str) -> int:
-    """How many devices of the class the claim asks for, of the requests that leave no choice."""
+    """Count devices of the class in requests that allow no other class."""
     fixed: Sequence[int] = [
         each.count for each in claim.requests if each.classes == (device_class,) and not each.is_admin
     ]

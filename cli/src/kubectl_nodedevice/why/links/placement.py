@@ -6,11 +6,12 @@ Source: kube-scheduler's plugins NodeAffinity, NodeUnschedulable and TaintTolera
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from nodedevice_kube.fields import list_of, map_of, text_of
+
 from kubectl_nodedevice.cluster import Node, Pod, Taint
-from kubectl_nodedevice.fields import list_of, map_of, text_of
 from kubectl_nodedevice.why.explanation import Obstacle
 
-# which the node controller sets in addition to spec.unschedulable
+# The node controller sets it in addition to spec.unschedulable.
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 # such as not-ready, unreachable and memory-pressure
 _CONTROL_PLANES: Final = "node.kubernetes.io/"
@@ -21,7 +22,6 @@ def tolerates(pod: Pod, taint: Taint) -> bool:
 
 
 def obstacles(pod: Pod, node: Node) -> Iterator[Obstacle]:
-    """The obstacles to the pod on the node, apart from devices."""
     lacking = unmatched(pod, node)
     if lacking:
         yield Obstacle("NodeSelector", node.meta.name, detail=f"it lacks {lacking}")
@@ -29,7 +29,7 @@ def obstacles(pod: Pod, node: Node) -> Iterator[Obstacle]:
         yield Obstacle("NodeCordoned", node.meta.name)
     codes = set()
     for taint in repelling_taints(pod, node):
-        # these follow the state of the node: removing them does not help
+        # These taints follow the node's state: their removal does not help.
         code = "NodeNotReady" if taint.key.startswith(_CONTROL_PLANES) else "NodeTaint"
         if code not in codes:
             text = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
@@ -38,19 +38,18 @@ def obstacles(pod: Pod, node: Node) -> Iterator[Obstacle]:
 
 
 def is_cordoned_for(pod: Pod, node: Node) -> bool:
-    """Whether `kubectl cordon` keeps the pod off."""
     return node.unschedulable and not tolerates(pod, UNSCHEDULABLE)
 
 
 def repelling_taints(pod: Pod, node: Node) -> tuple[Taint, ...]:
-    """The taints that keep the pod off; that of a cordoned node is not among them."""
+    """Return the taints that keep the pod off, without that of a cordoned node."""
     return tuple(
         each for each in node.taints if each.is_exclusive and each.key != UNSCHEDULABLE.key and not tolerates(pod, each)
     )
 
 
 def unmatched(pod: Pod, node: Node) -> str:
-    """The part of the pod's selector or required affinity that the node lacks; "" if it matches."""
+    """Return the part of the pod's selector or required affinity that the node lacks; "" if it matches."""
     lacking = [f"{key}={value}" for key, value in pod.node_selector.items() if node.meta.labels.get(key) != value]
     if lacking:
         return f"nodeSelector {', '.join(sorted(lacking))}"
@@ -61,7 +60,7 @@ def unmatched(pod: Pod, node: Node) -> str:
 
 
 def matches_terms(selector: Mapping[str, Any], node: Node) -> bool:
-    """Whether one of its nodeSelectorTerms matches. Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity."""
+    """Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity."""
     return any(_matches(term, node) for term in list_of(selector, "nodeSelectorTerms"))
 
 

@@ -1,4 +1,4 @@
-"""Whether the ResourceClaims of a pod can be had at all, and on which node. Pure."""
+"""Explains whether the ResourceClaims of a pod can be allocated, and on which node. Pure."""
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -15,13 +15,12 @@ from kubectl_nodedevice.why.links.placement import matches_terms
 
 
 def claims_of(facts: Facts, pod: Pod) -> tuple[ResourceClaim, ...]:
-    """The claims that exist."""
     found = (facts.claim(pod.meta.namespace, each.claim) for each in pod.claims if each.claim)
     return tuple(each for each in found if each is not None)
 
 
 def obstacles(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
-    """Obstacles of the claims on any node."""
+    """Yield obstacles that do not depend on the node."""
     found = {each.meta.name: each for each in claims_of(facts, pod)}
     for wanted in pod.claims:
         if not wanted.claim:
@@ -38,7 +37,7 @@ def _unmade(facts: Facts, wanted: PodClaim) -> Iterator[Obstacle]:
         yield Obstacle("ClaimMissing", fields={"claim": f"The ResourceClaimTemplate {wanted.template}"})
         return
     if facts.is_absent:
-        # claims are made for a pod that exists
+        # claims are created for an existing pod only
         return
     words = [each.message for each in facts.events if each.reason == "FailedResourceClaimCreation"]
     why = f": {words[-1]}" if words else ""
@@ -48,7 +47,7 @@ def _unmade(facts: Facts, wanted: PodClaim) -> Iterator[Obstacle]:
 def _classes(facts: Facts, claim: ResourceClaim) -> Iterator[Obstacle]:
     known = {each.name: each for each in facts.classes}
     for request in claim.requests:
-        # the scheduler allocates from no class of a list if one of them is missing
+        # The scheduler allocates from none of the listed classes if one is missing.
         missing = [each for each in request.classes or ("",) if each not in known] if facts.has_read(CLASSES) else []
         for name in missing:
             hint = did_you_mean(name, known)
@@ -74,13 +73,12 @@ def _fields(device_class: str, hint: str, claim: str = "") -> dict[str, str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence, such as: ; did you mean vendor.com/gpu?"""
+    """Return the end of a sentence, such as `; did you mean vendor.com/gpu?`"""
     close = get_close_matches(name, known)
     return f"; did you mean {close[0]}?" if close else "."
 
 
 def on_node(facts: Facts, pod: Pod, node: Node) -> Iterator[Obstacle]:
-    """What of the claims keeps the pod off that node."""
     known = {each.name: each for each in facts.classes}
     for claim in claims_of(facts, pod):
         if claim.is_allocated:

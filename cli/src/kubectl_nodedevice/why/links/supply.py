@@ -1,7 +1,7 @@
-"""Why a node does not give a pod an extended resource: ours, the kubelet's, or a number that another client wrote. Pure.
+"""Explains why a node does not serve an extended resource: ours, the kubelet's, or a number that another client wrote. Pure.
 
-The links in their order: agent, plugin, injection, the Node's number, devices. Links behind a broken one are examined as well:
-an unhealthy device stays unhealthy when the agent is back.
+The links in order: agent, plugin, injection, the Node's number, devices. Links behind a broken one are examined as well: an
+unhealthy device stays unhealthy when the agent is back.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from kubectl_nodedevice.why.kinds import DeviceClass
 from kubectl_nodedevice.why.links import devices, offers
 from kubectl_nodedevice.why.links.devices import Wanted
 
-# a node's clock may differ from that of the API server; the operator's condition does not depend on either
+# A node's clock may differ from the API server's.
 _SKEW: Final = timedelta(minutes=5)
 _POLICY: Final = frozenset({"PolicyPending", "TooManyNames", "NameExcluded"})
 _REFUSED: Final = frozenset({"UpdateRefused", "WriteRefused"})
@@ -27,21 +27,21 @@ _NOT_AN_AGENTS: Final = frozenset({"NodeMissing", "WrongName", "NotAdvertised"})
 
 
 def serves(facts: Facts, node: Node, resource: str) -> bool:
-    """Whether the node has that resource in any way, however broken."""
+    """Whether the node has that resource in any way, healthy or not."""
     if facts.node_device(node.meta.name, resource) is not None or resource in node.allocatable:
         return True
     return any(offers.may_have(facts, each, node.meta.name) for each in offers.classes_for(facts, resource))
 
 
 def obstacles(facts: Facts, node: Node, wanted: Wanted) -> tuple[Obstacle, ...]:
-    """All obstacles to the resource of that node, each sufficient alone; () if none is known."""
+    """Return all obstacles to the resource on that node; each suffices alone."""
     found = facts.node_device(node.meta.name, wanted.resource)
     if found is not None and found.served_by == BY_KUBELET:
         return tuple(_of_kubelet(facts, node, found, wanted))
     classes, number = offers.classes_for(facts, wanted.resource), shown_number(node, wanted.resource)
     if found is not None and found.served_by != BY_DRA:
         ours = tuple(_ours(facts, node, found, wanted))
-        # a node that shows none may serve it the other way
+        # a node without a number may serve it by claims
         is_by_claim = not number and _is_by_claim(facts, node, wanted, classes)
         return () if is_by_claim else ours
     if not classes:
@@ -49,12 +49,12 @@ def obstacles(facts: Facts, node: Node, wanted: Wanted) -> tuple[Obstacle, ...]:
     if number:
         detail = stray_number(node, wanted.resource)
         return (Obstacle("StrayCapacity", node.meta.name, wanted.resource, detail),)
-    # of two classes with one name the scheduler takes the later; either may be it
+    # The scheduler takes the later of two classes with one name; either may be it.
     return min((offers.obstacles(facts, node.meta.name, each, wanted) for each in classes), key=len)
 
 
 def _is_by_claim(facts: Facts, node: Node, wanted: Wanted, classes: Sequence[DeviceClass]) -> bool:
-    """Whether a DRA driver perhaps has enough there."""
+    """Whether a DRA driver may have enough on the node."""
     return any(
         offers.may_have(facts, each, node.meta.name) and not offers.obstacles(facts, node.meta.name, each, wanted)
         for each in classes
@@ -62,7 +62,7 @@ def _is_by_claim(facts: Facts, node: Node, wanted: Wanted, classes: Sequence[Dev
 
 
 def shown_number(node: Node, resource: str) -> int | None:
-    """The number in the Node's allocatable; None if it does not show the resource."""
+    """Return the number in the Node's allocatable; None if the Node lacks the resource."""
     quantity = node.allocatable.get(resource)
     return None if quantity is None else count(quantity)
 
@@ -75,7 +75,6 @@ def _only_a_number(node: Node, wanted: Wanted) -> Iterator[Obstacle]:
 
 
 def stray_number(node: Node, resource: str) -> str:
-    """What the Node shows, and who wrote it."""
     owner = node.writers.get(resource)
     return f"it shows {shown_number(node, resource)}{f', written by {owner}' if owner else ''}"
 
@@ -90,30 +89,31 @@ def _of_kubelet(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> 
 
 
 def _short(facts: Facts, found: NodeDevice, wanted: Wanted, *, is_away: bool) -> tuple[Obstacle, ...]:
-    """Why its devices do not suffice, or why it has none, unless its plugin is disconnected and may have some."""
+    """Explain a shortage of devices, unless a disconnected plugin may have some."""
     if found.total == 0:
         return () if is_away else (nothing(found),)
     units = devices.units_of(found, facts.now, is_away=is_away, predecessors=facts.predecessors)
     short = devices.obstacles(found.node, wanted, units, as_of(facts, found))
     is_refused = found.condition("Registered").reason == _DEVICES_REFUSED
-    # the refused ones may be the missing ones
+    # the refused devices may be the missing ones
     return (nothing(found), *short) if is_refused and any(each.code == "TooFewTogether" for each in short) else short
 
 
 def nothing(found: NodeDevice) -> Obstacle:
-    """Why no device is there, in the words of its agent."""
     registered, healthy = found.condition("Registered"), found.condition("Healthy")
-    fields = {"node_device": found.name}
     if registered.reason == _DEVICES_REFUSED:
-        return Obstacle("DevicesRefused", found.node, found.resource, registered.message, fields=fields)
-    detail = healthy.message or registered.message
-    return Obstacle("NoDevices", found.node, found.resource, detail.rstrip("."), fields=fields)
+        return _of(found, "DevicesRefused", registered.message)
+    return _of(found, "NoDevices", (healthy.message or registered.message).rstrip("."))
+
+
+def _of(found: NodeDevice, code: str, detail: str) -> Obstacle:
+    return Obstacle(code, found.node, found.resource, detail, fields={"node_device": found.name})
 
 
 def _ours(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
     wanted = _placed(wanted, found)
     away = _plugin(facts, found)
-    chain = [*agent_obstacles(facts, found.node, found), *away, *_injection(found), *_validity(found)]
+    chain = [*agent_obstacles(facts, found.node, found), *away, *_delivery(found)]
     chain += _on_node(facts, node, found, wanted)
     yield from chain
     short = _short(facts, found, wanted, is_away=bool(away))
@@ -127,7 +127,6 @@ def _placed(wanted: Wanted, found: NodeDevice) -> Wanted:
 
 
 def kubelet_obstacles(node: Node) -> tuple[Obstacle, ...]:
-    """Whether the node's kubelet reports Ready; unknown without that condition."""
     ready = node.conditions.get("Ready")
     if ready is None or ready.status == "True":
         return ()
@@ -135,7 +134,7 @@ def kubelet_obstacles(node: Node) -> tuple[Obstacle, ...]:
 
 
 def agent_obstacles(facts: Facts, node: str, found: NodeDevice | None = None) -> tuple[Obstacle, ...]:
-    """Whether the node's agent is alive: by the operator's condition, and by its Lease if the condition may be stale."""
+    """Explain a silent agent: by the operator's condition, and by the Lease if the condition may be stale."""
     lease, ready = facts.lease(node), found.condition("AgentReady") if found else NO_CONDITION
     if lease is None and (facts.has_read(LEASES) or ready.reason == "LeaseMissing"):
         return (Obstacle("NoAgent", node, detail="it has no Lease"),)
@@ -152,7 +151,7 @@ def _is_overdue(lease: Lease, now: datetime) -> bool:
 
 
 def as_of(facts: Facts, found: NodeDevice) -> str:
-    """Since when its status may be stale; "" if its agent is alive and has a live watch."""
+    """Return since when the status may be stale; "" if the agent is alive and its watch works."""
     lease, ready, current = facts.lease(found.node), found.condition("AgentReady"), found.condition("WatchesCurrent")
     if agent_obstacles(facts, found.node, found):
         since = lease.renewed if lease else ready.since
@@ -170,49 +169,41 @@ def _plugin(facts: Facts, found: NodeDevice) -> tuple[Obstacle, ...]:
     since = age(found.endpoint.since or registered.since, facts.now)
     detail = f"{registered.reason or state}{f' for {since}' if since else ''}"
     if registered.reason == "PlaceTaken":
-        return (Obstacle("PlaceTaken", found.node, found.resource, detail, fields={"node_device": found.name}),)
+        return (_of(found, "PlaceTaken", detail),)
     code = "NotConfigured" if registered.reason == "NotConfigured" else "PluginAway"
     return (Obstacle(code, found.node, found.resource, detail),)
 
 
-def _injection(found: NodeDevice) -> Iterator[Obstacle]:
+def _delivery(found: NodeDevice) -> Iterator[Obstacle]:
     injectable = found.condition("Injectable")
     if injectable.status == "False":
-        fields = {"node_device": found.name}
-        yield Obstacle("NotInjectable", found.node, found.resource, injectable.reason, fields=fields)
-
-
-def _validity(found: NodeDevice) -> Iterator[Obstacle]:
+        yield _of(found, "NotInjectable", injectable.reason)
     advertised = found.condition("Advertised")
     if found.total is None or (advertised.status == "False" and advertised.reason in _NOT_AN_AGENTS):
-        detail = advertised.reason or "no agent has written its status"
-        yield Obstacle("NodeDeviceInvalid", found.node, found.resource, detail, fields={"node_device": found.name})
+        yield _of(found, "NodeDeviceInvalid", advertised.reason or "no agent has written its status")
 
 
 def _on_node(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
-    """Why the operator does not write the Node's number, if that leaves too little for the pod."""
+    """Explain why the operator does not write the Node's number, if that leaves too little for the pod."""
     if not facts.has_read(NODES) or _shown_free(node, found) >= wanted.count:
         return
     conflict, advertised = found.condition("Conflict"), found.condition("Advertised")
-    fields = {"node_device": found.name}
     if conflict.status == "True":
         owner = node.writers.get(found.resource)
         detail = f"{conflict.reason}{f', {owner}' if owner else ''}, it shows {shown_number(node, found.resource) or 0}"
-        yield Obstacle("CapacityConflict", found.node, found.resource, detail, fields=fields)
+        yield _of(found, "CapacityConflict", detail)
     elif advertised.status == "False" and advertised.reason in _POLICY:
-        yield Obstacle("PolicyRefuses", found.node, found.resource, advertised.reason, fields=fields)
+        yield _of(found, "PolicyRefuses", advertised.reason)
     elif advertised.status == "False" and advertised.reason in _REFUSED:
-        yield Obstacle("CapacityRefused", found.node, found.resource, advertised.reason, fields=fields)
+        yield _of(found, "CapacityRefused", advertised.reason)
 
 
 def _shown_free(node: Node, found: NodeDevice) -> int:
-    """The number that the scheduler can still allocate by the Node's number."""
+    """Return how many units the scheduler can still allocate by the Node's number."""
     return (shown_number(node, found.resource) or 0) - found.allocated - found.reserved
 
 
 def _behind(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
-    # an agent of the release before has `runtime` alone
-    delivery = found.agent.delivery or found.agent.runtime
-    if facts.has_read(NODES) and delivery != "kubelet" and _shown_free(node, found) < wanted.count:
+    if facts.has_read(NODES) and found.agent.known_delivery != "kubelet" and _shown_free(node, found) < wanted.count:
         detail = f"it shows {shown_number(node, found.resource) or 0}, {found.available} are available"
-        yield Obstacle("CapacityBehind", found.node, found.resource, detail, fields={"node_device": found.name})
+        yield _of(found, "CapacityBehind", detail)

@@ -1,1 +1,1 @@
-"""What can stop a pod: the table of reasons, and what its rows are made of. Pure."""
+"""The table of reasons that can stop a pod, and the parts of its rows. Pure."""

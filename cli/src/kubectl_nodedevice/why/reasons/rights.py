@@ -1,4 +1,4 @@
-"""Who may run a line: the roles, and what a line does at the API server. Pure."""
+"""The roles with which a line can be run, and the rights that it needs at the API server. Pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,8 +6,6 @@ from typing import Final
 
 
 class Role(StrEnum):
-    """With which a person may run a line: roles of Kubernetes, and of the chart."""
-
     VIEW = "view"
     EDIT = "edit"
     FLEET_VIEW = "nodedevice-fleet-view"
@@ -15,9 +13,9 @@ class Role(StrEnum):
     ADMIN = "cluster-admin"
 
 
-# the namespace of the pod that is explained
+# the namespace of the explained pod
 OF_THE_POD: Final = "{namespace}"
-# where the agents and the operator are
+# the namespace of the agents and the operator
 OF_THE_RELEASE: Final = "{system}"
 
 
@@ -31,15 +29,18 @@ class Access:
     namespace: str = ""
 
 
+def in_namespace(verb: str, resource: str, group: str = "") -> Access:
+    return Access(verb, resource, group, OF_THE_POD)
+
+
 ALL_PODS: Final = Access("list", "pods")
 SYSTEM_PODS: Final = Access("list", "pods", namespace=OF_THE_RELEASE)
-OWN_POD: Final = Access("get", "pods", namespace=OF_THE_POD)
-PATCH_POD: Final = Access("patch", "pods", namespace=OF_THE_POD)
-DELETE_POD: Final = Access("delete", "pods", namespace=OF_THE_POD)
+OWN_POD: Final = in_namespace("get", "pods")
+DELETE_POD: Final = in_namespace("delete", "pods")
 NODES: Final = Access("list", "nodes")
 PATCH_NODE: Final = Access("patch", "nodes")
 FLEET: Final = Access("list", "nodedevices", "nodedevice.io")
 CORDON: Final = Access("patch", "nodedevices", "nodedevice.io")
 CLASSES: Final = Access("list", "deviceclasses", "resource.k8s.io")
 SLICES: Final = Access("list", "resourceslices", "resource.k8s.io")
-CLAIMS: Final = Access("list", "resourceclaims", "resource.k8s.io", namespace=OF_THE_POD)
+CLAIMS: Final = in_namespace("list", "resourceclaims", "resource.k8s.io")

@@ -1,6 +1,6 @@
-"""The one table of what can stop a pod: codes, sentences, lines that help, and who may run them. Pure.
+"""The table of reasons: codes, sentences, commands that help, and roles that may run them. Pure.
 
-The order of the rows is the order of precedence: from the request to the container that runs.
+The order of the rows is the order of precedence: from the request to the running container.
 """
 
 from typing import Final

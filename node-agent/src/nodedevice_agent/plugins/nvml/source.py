@@ -85,9 +85,11 @@ class NvmlSource(DeviceSource):
         overall = self._fleet.trouble
         files, specs = self._missing_files(devices, minors, ways), self._notes_of_specs(faults)
         notes = [*found.troubles, *files, *self._node_troubles(), *specs, *self._notes(), *self._notes_of_gpus(uses)]
-        troubles = [overall] if overall is not None else notes
-        reason = troubles[0].reason if troubles else ""
-        return found, (reason, "; ".join(each.message for each in troubles))
+        if overall is not None:
+            # kubectl nodedevice reads the reason from the message of the condition Healthy
+            return found, (overall.reason, f"{overall.message} ({overall.reason})")
+        reason = notes[0].reason if notes else ""
+        return found, (reason, "; ".join(each.message for each in notes))
 
     async def read_files(self) -> None:
         if self._settings.uses_cdi and await self._host.specs.refresh():

@@ -18,8 +18,7 @@ from nodedevice_agent.plugins.generic.discover import offered
 from nodedevice_agent.plugins.nvml import discover as nvml
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.settings import PluginSettings
-from nodedevice_common.settings_loader import _UniqueKeys
-from nodedevice_common.yaml_decoding import decode_yaml
+from nodedevice_kube.decoding import decode_documents
 
 from tests.fakes.sysfs import FakeSysfs
 from tests.unit.node_agent.plugins.discovery.hosts import GPU, HOSTS, board_serial, network_adapter, pci, stick
@@ -77,7 +76,7 @@ def test_all_of_them_together_are_settings_that_mark_them_as_offered(host: FakeS
     """As they are printed for people: pasted whole, no key is there twice."""
     HOSTS[name][0](host)
     printed = run(host).output.partition("are yours to choose.\n\n")[2].partition("\n\n")[0]
-    pasted = decode_yaml(printed, _UniqueKeys)
+    [pasted] = decode_documents(printed, is_strict=True)
     together = [resource for each in found(host) for resource in each["plugins"]["generic"]]
     assert pasted == {"generic": together}
     again = found(host, {"generic": together})

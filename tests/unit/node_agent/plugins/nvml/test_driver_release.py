@@ -206,6 +206,8 @@ async def test_a_driver_that_was_loaded_again_has_other_numbers(host: Path, uuid
     made = await source(host, A, B, handOver=["deviceNodes"])
     files = [device.files for device in made.devices.latest]
     made._fleet.unread(Trouble("DriverReleased", "NVML is closed"))
+    made.publish(made._uses)
+    assert made.devices.trouble == ("DriverReleased", "NVML is closed (DriverReleased)")
     for numbers, expected in (((0, 1), files), ((1, 0), [(), ()]), ((0, 1), files)):
         for gpu, uuid, number in zip((A, B), uuids, numbers, strict=True):
             path = f"/proc/driver/nvidia/gpus/{gpu.pci_bus_id}/information"

@@ -8,8 +8,7 @@ import os
 
 from msgspec import Struct
 
-from nodedevice_agent.lib.filesystem import is_directory, names_in, note_unanswered
-from nodedevice_agent.lib.patient_reads import ask
+from nodedevice_agent.lib.filesystem import ask_or, is_directory, names_in
 
 DATABASE = "/run/udev/data"
 LINKS = "/run/udev/links"
@@ -39,12 +38,7 @@ class UdevDatabase:
 
     def entry(self, number: str) -> Entry | None:
         """None until udevd has written a readable entry; or `unanswered`. number: such as `c81:0`."""
-        path = f"{self.directory}/{number}"
-        try:
-            return ask(_entry, path)
-        except OSError as error:
-            note_unanswered(path, error)
-            return None
+        return ask_or(_entry, f"{self.directory}/{number}", None)
 
 
 def _entry(path: str) -> Entry:

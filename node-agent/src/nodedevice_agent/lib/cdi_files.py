@@ -103,6 +103,13 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
     problems: set[str] = set()
     wanted: list[str] = []
     unread: list[str] = []
+
+    def note(problem: str, *, is_wanted: bool = False, is_unread: bool = True) -> None:
+        problems.add(problem)
+        of_host = problem.removeprefix(root)
+        wanted.extend([of_host] if is_wanted else [])
+        unread.extend([of_host] if is_unread else [])
+
     left, left_values, left_to_decode = MAX_BYTES_OF_ALL, MAX_VALUES_OF_ALL, _MOST_DECODED
     for directory in DIRECTORIES:
         try:
@@ -111,12 +118,10 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
             if error.errno == errno.ENOENT:
                 continue
             # a runtime does not go on to the next directory either
-            unread.append(f"{directory}: {error.strerror}")
-            problems.add(f"{root}{directory}: {error.strerror}")
+            note(f"{root}{directory}: {error.strerror}")
             break
         if not is_whole:
-            unread.append(f"{directory}: it has more than {MAX_FILES} files")
-            problems.add(f"{root}{directory}: it has more than {MAX_FILES} files")
+            note(f"{root}{directory}: it has more than {MAX_FILES} files")
         for path in paths:
             before = _usable(known.get(path), left_values)
             most = min(left, MAX_BYTES), min(left_values, left_to_decode)
@@ -124,13 +129,8 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
             left -= file.size
             left_values -= 0 if file.problem else file.values
             left_to_decode -= 0 if before is not None and file.identity == before.identity else file.values
-            problem = f"{clean(str(path))}: {file.problem}"
             if file.problem:
-                problems.add(problem)
-            if file.is_wanted:
-                wanted.append(problem.removeprefix(root))
-            if file.is_unread:
-                unread.append(problem.removeprefix(root))
+                note(f"{clean(str(path))}: {file.problem}", is_wanted=file.is_wanted, is_unread=file.is_unread)
     return CdiReading(found, frozenset(problems), tuple(wanted), unread[0] if unread else "")
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from nodedevice_common.decoding import Undecodable
 from nodedevice_common.text import shown
 
-from nodedevice_agent.lib.yaml_as_go import Decoder, Invalid
+from nodedevice_agent.lib.yaml_as_go import Decoder, Invalid, list_of
 
 _NAME: Final = "[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 KIND: Final = re.compile(f"{_NAME}/{_NAME}")
@@ -93,33 +93,18 @@ def _uint32(decoder: Decoder, node: Any, where: str) -> int | None:
     return decoder.number(node, where, 0, (1 << 32) - 1)
 
 
-def _uint32s(decoder: Decoder, node: Any, where: str) -> list[int] | None:
-    items = decoder.items(node, where)
-    found = None if items is None else [_uint32(decoder, each, f"{where}[{at}]") for at, each in enumerate(items)]
-    return None if found is None else [each for each in found if each is not None]
+Fields = Mapping[str, Callable[..., Any]]
 
 
-def _record_of(fields: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+def _record_of(fields: Fields) -> Callable[..., Any]:
     return lambda decoder, node, where: decoder.record(node, fields, where)
 
 
-def _records_of(fields: Mapping[str, Callable[..., Any]], *, skips_null: bool = False) -> Callable[..., Any]:
-    """skips_null: ignore null entries; otherwise a null is a mistake, at which the library fails."""
-
-    def decode(decoder: Decoder, node: Any, where: str) -> list[Any] | None:
-        items = decoder.items(node, where)
-        if items is None:
-            return None
-        found = [decoder.record(each, fields, f"{where}[{at}]") for at, each in enumerate(items)]
-        if None in found and not skips_null:
-            raise Invalid(f"{where}[{found.index(None)}] is empty")
-        return [each for each in found if each is not None]
-
-    return decode
+def _records_of(fields: Fields) -> Callable[..., Any]:
+    return list_of(_record_of(fields), skips_null=False)
 
 
-Fields = Mapping[str, Callable[..., Any]]
-_text, _texts, _number, _flag = Decoder.text, Decoder.texts, Decoder.number, Decoder.flag
+_text, _texts, _number, _flag = Decoder.text, list_of(Decoder.text), Decoder.number, Decoder.flag
 _NET_DEVICE: Final[Fields] = {"hostInterfaceName": _text, "name": _text}
 _INTEL_RDT: Final[Fields] = {
     "closID": _text,
@@ -142,14 +127,14 @@ _EDITS: Final[Fields] = {
     "hooks": _records_of(_HOOK),
     "mounts": _records_of(_MOUNT),
     "intelRdt": _record_of(_INTEL_RDT),
-    "additionalGids": _uint32s,
+    "additionalGids": list_of(_uint32),
 }
 _DEVICE: Final[Fields] = {"name": _text, "annotations": Decoder.annotations, "containerEdits": _record_of(_EDITS)}
 _SPECIFICATION: Final[Fields] = {
     "cdiVersion": _text,
     "kind": _text,
     "annotations": Decoder.annotations,
-    "devices": _records_of(_DEVICE, skips_null=True),
+    "devices": list_of(_record_of(_DEVICE)),
     "containerEdits": _record_of(_EDITS),
 }
 

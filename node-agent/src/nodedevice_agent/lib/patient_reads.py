@@ -10,6 +10,7 @@ repeats the changes it had already made.
 import errno
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -72,7 +73,7 @@ def patiently(read: Callable[[], T]) -> T:
             raise NoThread(exc.errno, exc.strerror) from exc
         patience = max(_LEAST_PATIENCE_SECONDS, left / 2)
         if attempt.ends_within(patience):
-            return attempt.result()
+            return attempt.result.result()
         left -= patience
 
 
@@ -94,36 +95,28 @@ def _too_many() -> str:
     )
 
 
+def complete(result: Future[T], read: Callable[[], T]) -> None:
+    """Run the function, and set its result or error."""
+    try:
+        result.set_result(read())
+    except BaseException as exc:
+        result.set_exception(exc)
+
+
 class _Attempt(Generic[T]):
-    """One run in a thread. path: of the call that is being made, "" between calls."""
+    """One run in a thread of its own. path: of the call that is being made, "" between calls."""
 
     def __init__(self, read: Callable[[], T]) -> None:
         self._read = read
         self._lock = threading.Lock()
-        self._has_ended = threading.Event()
+        self.result: Future[T] = Future()
         self._path = ""
         self._calls = 0
         self._is_abandoned = False
-        self._value: list[T] = []
-        self._error: Exception | None = None
 
     def run(self) -> None:
         _of_thread.attempt = self
-        try:
-            self._value.append(self._read())
-        except _Abandoned:
-            return
-        except Exception as exc:
-            self._error = exc
-        finally:
-            _of_thread.attempt = None
-            self._has_ended.set()
-
-    def result(self) -> T:
-        """Returns the result, or raises the function's error."""
-        if self._error is not None:
-            raise self._error
-        return self._value[0]
+        complete(self.result, self._read)
 
     def enter(self, path: str) -> None:
         if path in _hanging:
@@ -141,7 +134,7 @@ class _Attempt(Generic[T]):
     def ends_within(self, patience: float) -> bool:
         """False if a single call took longer, and was abandoned; computing is not limited."""
         calls, checks = 0, 0
-        while not self._has_ended.wait(patience / _CHECKS):
+        while not wait([self.result], patience / _CHECKS).done:
             checks = checks + 1 if self._calls == calls and self._path else 0
             calls = self._calls
             if checks >= _CHECKS and self._abandon(calls):

@@ -28,7 +28,7 @@ from nodedevice_agent.plugins.generic.names import is_by_port, maker_port_name, 
 from nodedevice_agent.plugins.generic.serials import Serials
 from nodedevice_agent.plugins.generic.settings import GroupSettings, SelectSettings
 from nodedevice_agent.plugins.generic.shared_links import encoded
-from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
+from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.generic.udev import Entry, UdevDatabase
 from nodedevice_agent.plugins.shared_files import is_shared_file
 
@@ -51,13 +51,12 @@ class SelectScan:
     """
 
     def __init__(
-        self, resource_name: str, root: str, serials: Serials | None = None, shared: SharedSysfs | None = None
+        self, resource_name: str, root: str, serials: Serials | None = None, sysfs: Sysfs | None = None
     ) -> None:
-        """shared: of all resources; None for one that is read at each scan."""
+        """sysfs: of all resources; None for one that is read at each scan."""
         self._resource_name = resource_name
         self._root = root
-        self._shared = shared or SharedSysfs(root)
-        self._sysfs = self._shared.sysfs
+        self._sysfs = sysfs or Sysfs(root)
         # when the scan was asked for, in monotonic seconds; at each scan, sysfs is read at that time or later
         self.asked_at = math.inf
         self._udev = UdevDatabase(root)
@@ -139,7 +138,7 @@ class SelectScan:
 
     def _whole_inventory(self, numbers: Collection[str] = ()) -> Inventory:
         """numbers: of device files that were found."""
-        nodes, usb_devices = self._shared.read(self.asked_at, numbers)
+        nodes, usb_devices = self._sysfs.read(self.asked_at, numbers)
         self.asked_at = math.inf
         self.kept = self._sysfs.kept
         self._note_repeated(usb_devices.values())

@@ -42,8 +42,8 @@ from nodedevice_agent.plugins.generic.serials_file import SerialsFile
 from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings
 from nodedevice_agent.plugins.generic.shared_links import advice as same_links
 from nodedevice_agent.plugins.generic.shared_links import by_id, shared_links
-from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
+from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.generic.uevents import Uevents
 from nodedevice_agent.plugins.generic.unread import RETRY_SECONDS, Unread
 from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
@@ -89,7 +89,7 @@ class GenericSource(DeviceSource):
         state_dir: Path | None = None,
         file_reads: FileReads | None = None,
         room: Room | None = None,
-        sysfs: SharedSysfs | None = None,
+        sysfs: Sysfs | None = None,
     ) -> None:
         """state_dir: for state that survives a restart; None for no such state. file_reads, room, sysfs: shared by all sources."""
         self.resource_name = settings.resource_name

@@ -4,9 +4,11 @@ Layout: /sys/dev/{char,block}/MAJOR:MINOR are links to the devices, /sys/bus/usb
 name, their interfaces.
 """
 
+import math
 import os
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -56,18 +58,42 @@ class _Enumeration(Struct, frozen=True):
         return bool(self.inode) and self.inode == now.inode and (is_number or self.made_ns == now.made_ns)
 
 
+class _Reading(Struct, frozen=True):
+    """began_at: monotonic seconds. errors: as `unanswered` has them."""
+
+    began_at: float = -math.inf
+    nodes: Sequence[Node] = ()
+    usb_devices: Mapping[str, UsbDevice] = {}
+    errors: Mapping[str, str] = {}
+
+
 class Sysfs:
-    """The host's /sys. root: the host's file tree, without a trailing slash."""
+    """The host's /sys. root: the host's file tree, without a trailing slash. Use in one thread at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._sys = f"{root}/sys"
+        self._reading = _Reading()
         self._known: dict[tuple[str, str], Node | None] = {}
         self._usb_devices: dict[str, tuple[_Enumeration, UsbDevice]] = {}
         # errors of the last read by path, for USB devices that are known to be unchanged
         self.kept: dict[str, str] = {}
         # the kernel's numbers whose device the last read could not determine
         self.unread: frozenset[str] = frozenset()
+
+    def read(self, asked_at: float, numbers: Collection[str] = ()) -> tuple[Sequence[Node], Mapping[str, UsbDevice]]:
+        """Device files and USB devices, read at that time or later: all resources ask at once when a device comes.
+
+        numbers: of device files that were found since. What changes after the reading is an event, after which resources ask again.
+        """
+        is_new = self._reading.began_at >= asked_at
+        if not is_new or not {node.number for node in self._reading.nodes}.issuperset(numbers):
+            began_at = time.monotonic()
+            with unanswered() as errors:
+                usb_devices, nodes = self.usb_devices(), self.nodes()
+            self._reading = _Reading(began_at, nodes, usb_devices, errors)
+        note_again(self._reading.errors)
+        return self._reading.nodes, self._reading.usb_devices
 
     def nodes(self) -> list[Node]:
         """All device files. Reads only new ones: a Node never changes."""

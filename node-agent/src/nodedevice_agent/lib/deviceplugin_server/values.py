@@ -6,7 +6,7 @@ Device IDs are stable over restarts and hot-plug, readable, at most 63 character
 
 import hashlib
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 
 from msgspec import Struct, field
 from nodedevice_api.parts import OLD_SEPARATOR, SEPARATOR, part_id
@@ -131,13 +131,16 @@ class AllocationRefused(Exception):
 class UnknownDevices(AllocationRefused):
     """Device IDs that the plugin does not list, or no longer lists."""
 
-    _SHOWN = 10
-
     def __init__(self, resource_name: str, device_ids: tuple[str, ...]) -> None:
-        shown = ", ".join(ascii(device_id[:80]) for device_id in device_ids[: self._SHOWN])
-        more = f" and {len(device_ids) - self._SHOWN} more" if len(device_ids) > self._SHOWN else ""
-        super().__init__(resource_name, f"no such device: {shown}{more}; ask for devices of the latest list")
+        shown = some([ascii(device_id[:80]) for device_id in device_ids], most=10)
+        super().__init__(resource_name, f"no such device: {shown}; ask for devices of the latest list")
         self.device_ids = device_ids
+
+
+def some(names: Sequence[str], separator: str = ", ", most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more
 
 
 def known_ids(resource_name: str, device_ids: Iterable[str], known: Container[str]) -> list[str]:

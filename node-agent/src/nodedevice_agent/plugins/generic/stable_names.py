@@ -5,15 +5,16 @@ holds the device ID keeps its device. This concerns files that one of udev's lin
 /dev/fuse.
 """
 
+import posixpath
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 
+from nodedevice_agent.lib.deviceplugin_server.values import some
+from nodedevice_agent.plugins.generic.absent import listed
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.patterns import wildcard_count
 
 # where udev makes these links, such as /dev/serial/by-id; by-id first: it stays with the device, by-path with the port
 LINK_DIRECTORIES = ("by-id", "by-path")
-_MAX_SHOWN = 3
 
 
 def stable_names(found: Mapping[str, Iterable[FoundFile]], links: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -33,11 +34,10 @@ def stable_names(found: Mapping[str, Iterable[FoundFile]], links: Mapping[str, s
 
 def advice(stable: Mapping[str, Sequence[str]]) -> str:
     """For people. stable: as above; not empty."""
-    shown = [f"{pattern} ({_listed(names)})" for pattern, names in list(stable.items())[:_MAX_SHOWN]]
-    more = f" and {len(stable) - _MAX_SHOWN} more" if len(stable) > _MAX_SHOWN else ""
+    shown = some([f"{pattern} ({listed(names)})" for pattern, names in stable.items()])
     return (
         "a reboot may give the kernel's names to other devices, and a new pod another device: in paths, replace "
-        f"{', '.join(shown)}{more} by the names in parentheses, or use select"
+        f"{shown} by the names in parentheses, or use select"
     )
 
 
@@ -51,7 +51,7 @@ def _instead(pattern: str, names: Sequence[str], links: Mapping[str, str]) -> tu
     """One pattern if it matches these devices only; otherwise each name."""
     if len(names) == 1 or not wildcard_count(pattern):
         return tuple(names)
-    prefix = _common_prefix(names)
+    prefix = posixpath.commonprefix(names)
     directory, _, begin = prefix.rpartition("/")
     is_within = all(name.rpartition("/")[0] == directory for name in names)
     files = {links[name] for name in names}
@@ -60,12 +60,3 @@ def _instead(pattern: str, names: Sequence[str], links: Mapping[str, str]) -> tu
     if begin and is_within and matched == files and not wildcard_count(prefix):
         return (f"{prefix}*",)
     return tuple(names)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_SHOWN]) + (", …" if len(names) > _MAX_SHOWN else "")
-
-
-def _common_prefix(names: Sequence[str]) -> str:
-    pairs = zip(min(names), max(names), strict=False)
-    return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

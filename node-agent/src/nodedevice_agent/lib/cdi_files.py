@@ -197,8 +197,8 @@ def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], k
     try:
         if not most[1]:
             raise TooMuch(ValueError(_TOO_MANY))
-        spec = specification(first_document(octets, _LOADER), decoder)
-        if len(spec.devices) > _MAX_DEVICES:
+        kind, devices, edits = specification(first_document(octets, _LOADER), decoder)
+        if len(devices) > _MAX_DEVICES:
             raise TooMuch(ValueError(f"it has more than {_MAX_DEVICES} devices"))
     except Undecodable as error:
         is_unread, is_wanted = isinstance(error, TooMuch), _has_kind(octets, kinds)
@@ -206,8 +206,7 @@ def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], k
         return CdiFile(
             found.identity, len(octets), problem=problem, is_unread=is_unread, is_wanted=is_wanted, values=values
         )
-    values = most[1] - decoder.left
-    return CdiFile(found.identity, len(octets), spec.kind, spec.devices, spec.container_edits, values=values)
+    return CdiFile(found.identity, len(octets), kind, devices, edits, values=most[1] - decoder.left)
 
 
 def _is_named_for(name: str, kinds: Collection[str]) -> bool:

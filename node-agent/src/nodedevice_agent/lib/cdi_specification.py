@@ -70,16 +70,11 @@ class CdiDevice(Struct, frozen=True):
     container_edits: CdiEdits = field(default_factory=CdiEdits)
 
 
-class Specification(Struct, frozen=True):
-    """container_edits: edits that apply to each device."""
+def specification(document: Any, decoder: Decoder) -> tuple[str, tuple[CdiDevice, ...], CdiEdits]:
+    """The kind, the devices, and the edits that apply to each device. document: see yaml_decoding.first_document().
 
-    kind: str
-    devices: tuple[CdiDevice, ...]
-    container_edits: CdiEdits = field(default_factory=CdiEdits)
-
-
-def specification(document: Any, decoder: Decoder) -> Specification:
-    """document: see yaml_decoding.first_document(). Raises Undecodable, and TooMuch for more than the decoder takes."""
+    Raises Undecodable, and TooMuch for more than the decoder takes.
+    """
     try:
         raw = None if document is None else decoder.record(document, _SPECIFICATION, "")
         if raw is None:
@@ -143,7 +138,7 @@ _SPECIFICATION: Final[Fields] = {
 Raw = Mapping[str, Any]
 
 
-def _checked(raw: Raw) -> Specification:
+def _checked(raw: Raw) -> tuple[str, tuple[CdiDevice, ...], CdiEdits]:
     """Raises Invalid."""
     devices: Sequence[Raw] = raw.get("devices", ())
     _check_version(raw, devices)
@@ -163,7 +158,7 @@ def _checked(raw: Raw) -> Specification:
         found[name] = CdiDevice(name, _edits(edits, f"devices[{at}].containerEdits"))
     if not found:
         raise Invalid("it has no devices")
-    return Specification(kind, tuple(found.values()), everybodys)
+    return kind, tuple(found.values()), everybodys
 
 
 def _check_version(raw: Raw, devices: Sequence[Raw]) -> None:

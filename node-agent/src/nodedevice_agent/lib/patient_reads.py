@@ -42,10 +42,10 @@ def ask(call: Callable[..., T], path: str, *arguments: Any) -> T:
 
     Outside of `patiently` the call has no deadline, but a call that already hangs is not repeated.
     """
+    if path in _hanging:
+        raise OSError(errno.ETIMEDOUT, HANGS, path)
     attempt: _Attempt[Any] | None = getattr(_of_thread, "attempt", None)
     if attempt is None:
-        if path in _hanging:
-            raise OSError(errno.ETIMEDOUT, HANGS, path)
         return call(path, *arguments)
     attempt.enter(path)
     try:
@@ -65,7 +65,9 @@ def patiently(read: Callable[[], T]) -> T:
     left = _PATIENCE_SECONDS
     while True:
         if len(_hanging) >= MAX_HANGING:
-            raise NoThread(errno.EAGAIN, _too_many())
+            first = next(iter(_hanging.copy()), "")
+            problem = f"{MAX_HANGING} reads of files of the host hang, one of them at {first}"
+            raise NoThread(errno.EAGAIN, f"{problem}: disconnect its device, or unmount it")
         attempt = _Attempt(read)
         try:
             threads.start(attempt.run, "files")
@@ -86,13 +88,6 @@ def with_deadlines(read: Callable[[], T]) -> T:
         return patiently(read)
     except NoThread:
         return read()
-
-
-def _too_many() -> str:
-    first = next(iter(_hanging.copy()), "")
-    return (
-        f"{MAX_HANGING} reads of files of the host hang, one of them at {first}: disconnect its device, or unmount it"
-    )
 
 
 def complete(result: Future[T], read: Callable[[], T]) -> None:
@@ -119,8 +114,6 @@ class _Attempt(Generic[T]):
         complete(self.result, self._read)
 
     def enter(self, path: str) -> None:
-        if path in _hanging:
-            raise OSError(errno.ETIMEDOUT, HANGS, path)
         self._calls += 1
         self._path = path
 

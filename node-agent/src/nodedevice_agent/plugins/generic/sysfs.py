@@ -24,8 +24,7 @@ _MAX_BYTES = 4096
 _MAX_KNOWN = 4096
 # a device of a class has a parent of a class a few times; more is a loop
 _MAX_PARENTS = 16
-_KINDS = {"char": "c", "block": "b"}
-_DIRECTORIES = {letter: kind for kind, letter in _KINDS.items()}
+_KINDS = {"c": "char", "b": "block"}
 # buses of devices that a driver may have made up; firmware knows which are real
 _BUSES_OF_ANYTHING = frozenset({"platform", "faux"})
 _FIRMWARE_NODES = ("of_node", "firmware_node")
@@ -97,7 +96,7 @@ class Sysfs:
 
     def nodes(self) -> list[Node]:
         """All device files. Reads only new ones: a Node never changes."""
-        numbers = [f"{letter}{name}" for kind, letter in _KINDS.items() for name in names_in(f"{self._sys}/dev/{kind}")]
+        numbers = [f"{letter}{name}" for letter, kind in _KINDS.items() for name in names_in(f"{self._sys}/dev/{kind}")]
         self._known = self._read(numbers)
         return [node for node in self._known.values() if node is not None]
 
@@ -113,19 +112,19 @@ class Sysfs:
         unread = set()
         for number in numbers:
             with unanswered() as errors:
-                sysfs = self.link(f"/dev/{_DIRECTORIES[number[0]]}", number[1:])
+                sysfs = self.link(f"/dev/{_KINDS[number[0]]}", number[1:])
             note_again(errors)
             if errors:
                 unread.add(number)
             if sysfs:
-                node = self._known.get((number, sysfs))
-                found[number, sysfs] = node if node is not None and _is_done(node) else self._read_node(number, sysfs)
+                known = self._known.get((number, sysfs))
+                is_done = known is not None and _is_done(known)
+                found[number, sysfs] = known if is_done else self._read_node(number, sysfs, known)
         self.unread = frozenset(unread.union(number for (number, _), node in found.items() if node is None))
         return found
 
-    def _read_node(self, number: str, sysfs: str) -> Node | None:
-        """Returns the previous state if it cannot be read."""
-        known = self._known.get((number, sysfs))
+    def _read_node(self, number: str, sysfs: str, known: Node | None) -> Node | None:
+        """Returns the known state if it cannot be read."""
         with unanswered() as errors:
             node = self._node(number, sysfs)
         if errors and known is not None:
@@ -134,7 +133,6 @@ class Sysfs:
         return node
 
     def names(self, place: str) -> list[str]:
-        """The names in a place."""
         return names_in(f"{self._sys}{place}")
 
     def text(self, place: str, name: str) -> str:
@@ -295,9 +293,5 @@ def _octets(path: str) -> bytes:
 
 
 def _is_done(node: Node) -> bool:
-    """Whether the node is complete.
-
-    An NVMe controller gets its subsystem after its first response, and NVIDIA's driver
-    numbers GPUs when it is loaded.
-    """
+    """An NVMe controller gets its subsystem after its first response, and NVIDIA's driver numbers GPUs when it is loaded."""
     return node.subsystem not in (_NVME, _DRM) or (node.subsystem == _NVME and bool(node.also))

@@ -6,7 +6,7 @@ over a reboot. A candidate is one physical device with all its files, as `select
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -26,12 +26,8 @@ _NOBODYS: Final = frozenset({"bsg", "cpuid", "mem", "msr", "rtc", "vc", "watchdo
 _OF_GPUS: Final = frozenset({"accel", "drm"})
 _AMD_COMPUTE: Final = "/dev/kfd"
 _AMD_DRIVER: Final = "amdgpu"
-_SUBSYSTEMS: Final[tuple[tuple[str, Kind], ...]] = (
-    ("tty", "serial"),
-    ("video4linux", "video"),
-    ("drm", "gpu"),
-    ("accel", "gpu"),
-)
+# in this order
+_SUBSYSTEMS: Final[Mapping[str, Kind]] = {"tty": "serial", "video4linux": "video", "drm": "gpu", "accel": "gpu"}
 _NO_FILE: Final = "it has no device file: no driver of the kernel serves it, or /dev of the host is not mounted here"
 _MAX_SLUG: Final = 40
 _DISK: Final = "it has a disk, which the node itself may have mounted"
@@ -115,11 +111,10 @@ def candidates(facts: Facts) -> list[Candidate]:
     others = (
         _of_function(facts, each) for each in facts.functions if of_gpus.isdisjoint(node.path for node in each.nodes)
     )
-    order = {"serial": 0, "video": 1, "gpu": 2, "usb": 3, "other": 4}
+    order = get_args(Kind)
     found = [*gpus, *(each for each in others if each is not None)]
-    return list(
-        _with_own_names(sorted(found, key=lambda each: (order[each.kind], each.name, [*each.identity.values()])))
-    )
+    found.sort(key=lambda each: (order.index(each.kind), each.name, [*each.identity.values()]))
+    return [*_with_own_names(found)]
 
 
 def _of_function(facts: Facts, function: Function) -> Candidate | None:
@@ -130,8 +125,12 @@ def _of_function(facts: Facts, function: Function) -> Candidate | None:
     if any(node.number.startswith("b") for node in function.nodes):
         return None
     files = _files(facts, function.nodes)
-    if all(file.node.path in _SOFTWARE for file in files) and files:
-        return _software(facts, files)
+    if files and all(file.node.path in _SOFTWARE for file in files):
+        path = files[0].node.path
+        made = _made(facts, "other", path.removeprefix("/dev/"), files)
+        plugins = _generic({"paths": [{"path": path}], "count": _SHARES})
+        notes = [f"{SHARED_FILES[path]}: count is how many pods of the node may have it"]
+        return replace(made, plugins=plugins, notes=notes)
     real = [file for file in files if not file.node.is_virtual and file.node.subsystem not in _NOBODYS]
     if not real:
         return None
@@ -165,15 +164,6 @@ def _usb(facts: Facts, function: Function, usb: UsbDevice) -> Candidate:
         identity={key: value for key, value in identity.items() if value},
         plugins=_generic({"select": select}) if files else {},
         notes=notes if files else [_NO_FILE],
-    )
-
-
-def _software(facts: Facts, files: list[FileFacts]) -> Candidate:
-    [path, *_] = [file.node.path for file in files]
-    made = _made(facts, "other", path.removeprefix("/dev/"), files)
-    plugins = _generic({"paths": [{"path": path}], "count": _SHARES})
-    return replace(
-        made, plugins=plugins, notes=[f"{SHARED_FILES[path]}: count is how many pods of the node may have it"]
     )
 
 
@@ -258,7 +248,7 @@ def _files(facts: Facts, nodes: Iterable[Node]) -> list[FileFacts]:
 
 def _kind(files: Iterable[FileFacts], otherwise: Kind) -> Kind:
     subsystems = {file.node.subsystem for file in files}
-    return next((kind for subsystem, kind in _SUBSYSTEMS if subsystem in subsystems), otherwise)
+    return next((kind for subsystem, kind in _SUBSYSTEMS.items() if subsystem in subsystems), otherwise)
 
 
 def _lasting(file: FileFacts) -> str:

@@ -133,8 +133,6 @@ _SPECIFICATION: Final[Fields] = {
     "containerEdits": _record_of(_EDITS),
 }
 
-# -- validation ----------------------------------------------------------------------------------------------------------
-
 Raw = Mapping[str, Any]
 
 

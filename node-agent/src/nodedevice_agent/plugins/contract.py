@@ -35,9 +35,6 @@ def has_part(kind: str, name: str) -> bool:
     return find_spec(f"{__package__}.{kind}.{name}") is not None
 
 
-# -- settings and live configuration --------------------------------------------------------------------------------------
-
-
 class Plugin(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Settings of one plugin. A kind of plugin has either a list of these or one."""
 
@@ -121,9 +118,6 @@ class OneResource(Plugin, frozen=True):
         return (self.part_rules, self.prefers) == (before.part_rules, before.prefers)
 
 
-# -- CreateContainer ------------------------------------------------------------------------------------------------------
-
-
 class Response(NamedTuple):
     """The response of a hook's plugin for one resource of a container. devices: ID and attributes of each physical device."""
 
@@ -200,14 +194,8 @@ class CreationHook(Protocol):
         """Return a sentence for the condition Injectable of its resources, or an empty string."""
 
 
-# -- commands -------------------------------------------------------------------------------------------------------------
-
-
 class CommandFailed(Exception):
     """A command of a plugin failed; the text is one line for the administrator."""
-
-
-# -- discovery ------------------------------------------------------------------------------------------------------------
 
 
 class Reported(Struct, frozen=True):

@@ -113,8 +113,6 @@ class DeviceList:
 
 
 class DeviceSource:
-    """The source of a plugin's devices."""
-
     resource_name: str
     devices: DeviceList
     # whether preferred() has an opinion

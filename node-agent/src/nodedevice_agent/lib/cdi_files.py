@@ -106,9 +106,10 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
 
     def note(problem: str, *, is_wanted: bool = False, is_unread: bool = True) -> None:
         problems.add(problem)
-        of_host = problem.removeprefix(root)
-        wanted.extend([of_host] if is_wanted else [])
-        unread.extend([of_host] if is_unread else [])
+        if is_wanted:
+            wanted.append(problem.removeprefix(root))
+        if is_unread:
+            unread.append(problem.removeprefix(root))
 
     left, left_values, left_to_decode = MAX_BYTES_OF_ALL, MAX_VALUES_OF_ALL, _MOST_DECODED
     for directory in DIRECTORIES:

@@ -127,17 +127,16 @@ def _of_function(facts: Facts, function: Function) -> Candidate | None:
     files = _files(facts, function.nodes)
     if files and all(file.node.path in _SOFTWARE for file in files):
         path = files[0].node.path
-        made = _made(facts, "other", path.removeprefix("/dev/"), files)
         plugins = _generic({"paths": [{"path": path}], "count": _SHARES})
         notes = [f"{SHARED_FILES[path]}: count is how many pods of the node may have it"]
-        return replace(made, plugins=plugins, notes=notes)
+        return _made(facts, "other", path.removeprefix("/dev/"), files, plugins=plugins, notes=notes)
     real = [file for file in files if not file.node.is_virtual and file.node.subsystem not in _NOBODYS]
     if not real:
         return None
     paths = [{"path": _pattern(_lasting(file))} for file in real]
-    made = _made(facts, _kind(real, "other"), real[0].node.path.removeprefix("/dev/"), real)
+    name, plugins = real[0].node.path.removeprefix("/dev/"), _generic({"paths": paths})
     is_console = any(file.node.path.rpartition("/")[2] in facts.consoles for file in real)
-    return replace(made, plugins=_generic({"paths": paths}), notes=[_CONSOLE] if is_console else [])
+    return _made(facts, _kind(real, "other"), name, real, plugins=plugins, notes=[_CONSOLE] if is_console else [])
 
 
 def _usb(facts: Facts, function: Function, usb: UsbDevice) -> Candidate:
@@ -151,16 +150,17 @@ def _usb(facts: Facts, function: Function, usb: UsbDevice) -> Candidate:
     files = useful or every
     if not useful:
         select["subsystems"] = [RAW_USB]
-    kind = _kind(files, "usb")
-    made = _made(facts, kind, facts.labels.get(usb.sysfs, "") or identity["usb"], files)
     notes = [_DISK] if any(file.node.number.startswith("b") for file in useful) else []
     drivers = facts.usb_drivers.get(usb.sysfs)
     if drivers and not useful:
         notes.append(f"the kernel's {', '.join(drivers)} serves it: a program with raw access takes it from the node")
     if usb.serial and not own:
         notes.append("another USB device has the same serial, so its port is named")
-    return replace(
-        made,
+    return _made(
+        facts,
+        _kind(files, "usb"),
+        facts.labels.get(usb.sysfs, "") or identity["usb"],
+        files,
         identity={key: value for key, value in identity.items() if value},
         plugins=_generic({"select": select}) if files else {},
         notes=notes if files else [_NO_FILE],
@@ -209,8 +209,8 @@ def _gpu(
     return replace(made, plugins=_generic({"paths": paths}))
 
 
-def _made(facts: Facts, kind: Kind, name: str, files: list[FileFacts]) -> Candidate:
-    """Returns the candidate with facts about its files."""
+def _made(facts: Facts, kind: Kind, name: str, files: list[FileFacts], **more: Any) -> Candidate:
+    """Returns the candidate with facts about its files. more: its other fields."""
     shown = [
         CandidateFile(
             file.node.path,
@@ -233,6 +233,7 @@ def _made(facts: Facts, kind: Kind, name: str, files: list[FileFacts]) -> Candid
         offered_as=sorted(offered),
         supplemental_groups=sorted(groups),
         only_root=not all(map(_is_groups, closed)),
+        **more,
     )
 
 

@@ -22,11 +22,9 @@ def stable_names(found: Mapping[str, Iterable[FoundFile]], links: Mapping[str, s
 
     found: by pattern. links: udev's links, and the files they lead to.
     """
-    by_file: dict[str, str] = {}
-    for link, file in sorted(links.items(), key=by_preference):
-        by_file.setdefault(file, link)
+    by_file = links_by_file(links)
     stable = {
-        pattern: [by_file[file.path] for file in files if file.is_device and file.path in by_file]
+        pattern: [by_file[file.path][0] for file in files if file.is_device and file.path in by_file]
         for pattern, files in found.items()
     }
     return {pattern: _instead(pattern, names, links) for pattern, names in stable.items() if names}
@@ -41,10 +39,12 @@ def advice(stable: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def by_preference(link: tuple[str, str]) -> tuple[int, str]:
-    """The order of udev's links, the most lasting first. link: its path, and the file."""
-    kind = link[0].split("/")[-2]
-    return LINK_DIRECTORIES.index(kind), link[0]
+def links_by_file(links: Mapping[str, str]) -> dict[str, list[str]]:
+    """udev's links by the file that they lead to, the most lasting first. links: their files."""
+    by_file: dict[str, list[str]] = {}
+    for link in sorted(links, key=lambda link: (LINK_DIRECTORIES.index(link.split("/")[-2]), link)):
+        by_file.setdefault(links[link], []).append(link)
+    return by_file
 
 
 def _instead(pattern: str, names: Sequence[str], links: Mapping[str, str]) -> tuple[str, ...]:

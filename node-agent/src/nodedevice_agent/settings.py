@@ -138,7 +138,7 @@ def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
         # it would be the working directory, and every socket there would be removed
         if not directory:
             raise AgentSettingsError(f"{flag} is empty: set a directory, or omit the flag for the default")
-    # those of the file are checked with it
+    # the paths of the settings file are checked with that file
     if given.get("allowed_host_paths"):
         for problem in settings_problems({"allowedHostPaths": settings.allowed_host_paths}):
             raise AgentSettingsError(problem)

@@ -27,7 +27,7 @@ _LONGEST = 48
 
 
 def not_readable(errors: Mapping[str, str]) -> str:
-    """errors: by path, why it could not be read. "" if there are no errors."""
+    """errors: by path, why it could not be read. Returns "" without errors."""
     remedy = "its last state counts for now: disconnect and connect the device again, or see the kernel log (dmesg)"
     return _sentence("cannot read", [f"{path} ({why})" for path, why in errors.items()], remedy)
 
@@ -42,7 +42,7 @@ def incomplete(devices: Sequence[Incomplete]) -> str:
 
 
 def wrong_paths(groups: Iterable[GroupSettings], found: Found) -> str:
-    """Names paths that match only directories, or only regular files that are not allowed; "" if there are no such paths."""
+    """Names paths that match only directories, or only regular files that are not allowed; otherwise ""."""
     reasons: dict[str, str] = {}
     for path, files in _useless(groups, found):
         if files and all(file.is_directory for file in files):
@@ -53,7 +53,7 @@ def wrong_paths(groups: Iterable[GroupSettings], found: Found) -> str:
 
 
 def not_shared(not_listed: Iterable[NotListed]) -> str:
-    """Names shared devices that another group of the resource offers exclusively; "" if there are no such devices."""
+    """Names shared devices that another group of the resource offers exclusively; otherwise ""."""
     names = [
         f"{each.offer.id} of groups[{each.offer.group}], as groups[{each.listed.group}] has it for one container at a time "
         f"({each.listed.id})"
@@ -64,7 +64,7 @@ def not_shared(not_listed: Iterable[NotListed]) -> str:
 
 
 def same_device(not_listed: Iterable[NotListed]) -> str:
-    """Names devices that are part of another one, contain it, or have its ID; "" if there are no such devices."""
+    """Names devices that are part of another one, contain it, or have its ID; otherwise ""."""
     names = [
         f"{each.offer.id} of groups[{each.offer.group}], as groups[{each.listed.group}] has other files of it"
         if each.offer.id == each.listed.id
@@ -78,7 +78,7 @@ def same_device(not_listed: Iterable[NotListed]) -> str:
 
 
 def no_match(groups: Iterable[GroupSettings], found: Found) -> str:
-    """Names paths that match no file at all; "" if there are no such paths. Paths of incomplete devices are named there."""
+    """Names paths that match no file at all; otherwise "". Paths of incomplete devices are named there."""
     rest = [group for group in groups if not any(incomplete_devices([group], found))]
     missing = [*dict.fromkeys(path for path, files in _useless(rest, found) if not files)]
     return _sentence("no file of the host matches", missing, "connect the device, or correct the path", ", ")

@@ -67,8 +67,8 @@ class Inventory:
         return self.usb_devices.get(usb_path(node.sysfs))
 
     def twins(self, file: FoundFile, numbers: Iterable[str] = ()) -> Iterator[tuple[Node, UsbDevice | None]]:
-        """Device files of other USB devices that say the same of themselves, at the same place in them; and of these numbers those
-        that are another device's. file: identified.
+        """Device files at the same place in other USB devices with the same properties, and files with these numbers that belong to
+        another device. file: identified.
         """
         own = self._by_number.get(file.number)
         if own is None or own.sysfs.startswith(_VIRTUAL):

@@ -57,7 +57,7 @@ def encoded(link: str) -> str:
 
 
 def advice(shared: Sequence[SharedLink], links: Mapping[str, str]) -> str:
-    """For people; "" if there are no such links. links: all of udev's, and the files they lead to."""
+    """For people; "" without such links. links: all of udev's, and the files they lead to."""
     if not shared:
         return ""
     named = some([_named(each, links) for each in shared], "; ")

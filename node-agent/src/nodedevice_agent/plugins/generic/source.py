@@ -262,7 +262,7 @@ class GenericSource(DeviceSource):
         ]
 
     def _shared_links(self, found: Found, choice: Choice) -> str:
-        """Names devices without a link of their own, as another one has it; "" if there are no such devices."""
+        """Names devices without a link of their own, as another one has it; otherwise ""."""
         files = by_id(found)
         offered = {number for offer in choice.listed for number in offer.own_numbers} if files else ()
         shared = shared_links(files, self._select.twins, offered)

@@ -19,7 +19,6 @@ from nodedevice_agent.devicemanager.allocation import topology
 from nodedevice_agent.devicemanager.allocation.allocate_once import ANY_RESOURCE, AllocateRetry
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.config_rules import settings_problems
-from nodedevice_agent.plugins.checks import check_path
 from nodedevice_agent.plugins.settings import PluginSettings
 
 Delivery = Literal["none", "nri", "kubelet", "auto"]
@@ -139,11 +138,10 @@ def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
         # it would be the working directory, and every socket there would be removed
         if not directory:
             raise AgentSettingsError(f"{flag} is empty: set a directory, or omit the flag for the default")
-    for path in settings.allowed_host_paths:
-        try:
-            check_path("allowedHostPaths", path)
-        except ValueError as exc:
-            raise AgentSettingsError(str(exc)) from exc
+    # the paths of the settings file are checked with that file
+    if given.get("allowed_host_paths"):
+        for problem in settings_problems({"allowedHostPaths": settings.allowed_host_paths}):
+            raise AgentSettingsError(problem)
     _check_absolute(settings)
     return settings
 

@@ -225,7 +225,7 @@ async def test_a_plugin_that_fails_or_takes_no_settings_is_started_again_alone(
             raise FAILURES[1]
         return True
 
-    monkeypatch.setattr("nodedevice_agent.plugins.run._Running.take", take)
+    monkeypatch.setattr("nodedevice_agent.plugins.run.Node.take", take)
     bad.is_well.clear()
     runner.apply(PluginSettings(simulated=[SimulatedSettings(resource_name=name, count=2) for name in names]))
     await _first(bad.is_well, task)

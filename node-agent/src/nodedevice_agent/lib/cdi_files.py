@@ -103,6 +103,14 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
     problems: set[str] = set()
     wanted: list[str] = []
     unread: list[str] = []
+
+    def note(problem: str, *, is_wanted: bool = False, is_unread: bool = True) -> None:
+        problems.add(problem)
+        if is_wanted:
+            wanted.append(problem.removeprefix(root))
+        if is_unread:
+            unread.append(problem.removeprefix(root))
+
     left, left_values, left_to_decode = MAX_BYTES_OF_ALL, MAX_VALUES_OF_ALL, _MOST_DECODED
     for directory in DIRECTORIES:
         try:
@@ -111,12 +119,10 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
             if error.errno == errno.ENOENT:
                 continue
             # a runtime does not go on to the next directory either
-            unread.append(f"{directory}: {error.strerror}")
-            problems.add(f"{root}{directory}: {error.strerror}")
+            note(f"{root}{directory}: {error.strerror}")
             break
         if not is_whole:
-            unread.append(f"{directory}: it has more than {MAX_FILES} files")
-            problems.add(f"{root}{directory}: it has more than {MAX_FILES} files")
+            note(f"{root}{directory}: it has more than {MAX_FILES} files")
         for path in paths:
             before = _usable(known.get(path), left_values)
             most = min(left, MAX_BYTES), min(left_values, left_to_decode)
@@ -124,13 +130,8 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
             left -= file.size
             left_values -= 0 if file.problem else file.values
             left_to_decode -= 0 if before is not None and file.identity == before.identity else file.values
-            problem = f"{clean(str(path))}: {file.problem}"
             if file.problem:
-                problems.add(problem)
-            if file.is_wanted:
-                wanted.append(problem.removeprefix(root))
-            if file.is_unread:
-                unread.append(problem.removeprefix(root))
+                note(f"{clean(str(path))}: {file.problem}", is_wanted=file.is_wanted, is_unread=file.is_unread)
     return CdiReading(found, frozenset(problems), tuple(wanted), unread[0] if unread else "")
 
 
@@ -197,8 +198,8 @@ def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], k
     try:
         if not most[1]:
             raise TooMuch(ValueError(_TOO_MANY))
-        spec = specification(first_document(octets, _LOADER), decoder)
-        if len(spec.devices) > _MAX_DEVICES:
+        kind, devices, edits = specification(first_document(octets, _LOADER), decoder)
+        if len(devices) > _MAX_DEVICES:
             raise TooMuch(ValueError(f"it has more than {_MAX_DEVICES} devices"))
     except Undecodable as error:
         is_unread, is_wanted = isinstance(error, TooMuch), _has_kind(octets, kinds)
@@ -206,8 +207,7 @@ def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], k
         return CdiFile(
             found.identity, len(octets), problem=problem, is_unread=is_unread, is_wanted=is_wanted, values=values
         )
-    values = most[1] - decoder.left
-    return CdiFile(found.identity, len(octets), spec.kind, spec.devices, spec.container_edits, values=values)
+    return CdiFile(found.identity, len(octets), kind, devices, edits, values=most[1] - decoder.left)
 
 
 def _is_named_for(name: str, kinds: Collection[str]) -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from nodedevice_common.decoding import Undecodable
 from nodedevice_common.text import shown
 
-from nodedevice_agent.lib.yaml_as_go import Decoder, Invalid
+from nodedevice_agent.lib.yaml_as_go import Decoder, Invalid, list_of
 
 _NAME: Final = "[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 KIND: Final = re.compile(f"{_NAME}/{_NAME}")
@@ -70,16 +70,11 @@ class CdiDevice(Struct, frozen=True):
     container_edits: CdiEdits = field(default_factory=CdiEdits)
 
 
-class Specification(Struct, frozen=True):
-    """container_edits: edits that apply to each device."""
+def specification(document: Any, decoder: Decoder) -> tuple[str, tuple[CdiDevice, ...], CdiEdits]:
+    """The kind, the devices, and the edits that apply to each device. document: see yaml_decoding.first_document().
 
-    kind: str
-    devices: tuple[CdiDevice, ...]
-    container_edits: CdiEdits = field(default_factory=CdiEdits)
-
-
-def specification(document: Any, decoder: Decoder) -> Specification:
-    """document: see yaml_decoding.first_document(). Raises Undecodable, and TooMuch for more than the decoder takes."""
+    Raises Undecodable, and TooMuch for more than the decoder takes.
+    """
     try:
         raw = None if document is None else decoder.record(document, _SPECIFICATION, "")
         if raw is None:
@@ -93,33 +88,18 @@ def _uint32(decoder: Decoder, node: Any, where: str) -> int | None:
     return decoder.number(node, where, 0, (1 << 32) - 1)
 
 
-def _uint32s(decoder: Decoder, node: Any, where: str) -> list[int] | None:
-    items = decoder.items(node, where)
-    found = None if items is None else [_uint32(decoder, each, f"{where}[{at}]") for at, each in enumerate(items)]
-    return None if found is None else [each for each in found if each is not None]
+Fields = Mapping[str, Callable[..., Any]]
 
 
-def _record_of(fields: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+def _record_of(fields: Fields) -> Callable[..., Any]:
     return lambda decoder, node, where: decoder.record(node, fields, where)
 
 
-def _records_of(fields: Mapping[str, Callable[..., Any]], *, skips_null: bool = False) -> Callable[..., Any]:
-    """skips_null: ignore null entries; otherwise a null is a mistake, at which the library fails."""
-
-    def decode(decoder: Decoder, node: Any, where: str) -> list[Any] | None:
-        items = decoder.items(node, where)
-        if items is None:
-            return None
-        found = [decoder.record(each, fields, f"{where}[{at}]") for at, each in enumerate(items)]
-        if None in found and not skips_null:
-            raise Invalid(f"{where}[{found.index(None)}] is empty")
-        return [each for each in found if each is not None]
-
-    return decode
+def _records_of(fields: Fields) -> Callable[..., Any]:
+    return list_of(_record_of(fields), skips_null=False)
 
 
-Fields = Mapping[str, Callable[..., Any]]
-_text, _texts, _number, _flag = Decoder.text, Decoder.texts, Decoder.number, Decoder.flag
+_text, _texts, _number, _flag = Decoder.text, list_of(Decoder.text), Decoder.number, Decoder.flag
 _NET_DEVICE: Final[Fields] = {"hostInterfaceName": _text, "name": _text}
 _INTEL_RDT: Final[Fields] = {
     "closID": _text,
@@ -142,23 +122,21 @@ _EDITS: Final[Fields] = {
     "hooks": _records_of(_HOOK),
     "mounts": _records_of(_MOUNT),
     "intelRdt": _record_of(_INTEL_RDT),
-    "additionalGids": _uint32s,
+    "additionalGids": list_of(_uint32),
 }
 _DEVICE: Final[Fields] = {"name": _text, "annotations": Decoder.annotations, "containerEdits": _record_of(_EDITS)}
 _SPECIFICATION: Final[Fields] = {
     "cdiVersion": _text,
     "kind": _text,
     "annotations": Decoder.annotations,
-    "devices": _records_of(_DEVICE, skips_null=True),
+    "devices": list_of(_record_of(_DEVICE)),
     "containerEdits": _record_of(_EDITS),
 }
-
-# -- validation ----------------------------------------------------------------------------------------------------------
 
 Raw = Mapping[str, Any]
 
 
-def _checked(raw: Raw) -> Specification:
+def _checked(raw: Raw) -> tuple[str, tuple[CdiDevice, ...], CdiEdits]:
     """Raises Invalid."""
     devices: Sequence[Raw] = raw.get("devices", ())
     _check_version(raw, devices)
@@ -178,7 +156,7 @@ def _checked(raw: Raw) -> Specification:
         found[name] = CdiDevice(name, _edits(edits, f"devices[{at}].containerEdits"))
     if not found:
         raise Invalid("it has no devices")
-    return Specification(kind, tuple(found.values()), everybodys)
+    return kind, tuple(found.values()), everybodys
 
 
 def _check_version(raw: Raw, devices: Sequence[Raw]) -> None:

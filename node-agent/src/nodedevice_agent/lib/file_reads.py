@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from nodedevice_common import threads
 
-from nodedevice_agent.lib.patient_reads import patiently
+from nodedevice_agent.lib.patient_reads import complete, patiently
 
 T = TypeVar("T")
 
@@ -29,14 +29,5 @@ class FileReads:
         # done only once the thread ends, even if the caller has stopped waiting
         result.set_running_or_notify_cancel()
         async with self._lock:
-            threads.start(partial(_run, partial(patiently, read), result), "files")
+            threads.start(partial(complete, result, partial(patiently, read)), "files")
             return await asyncio.wrap_future(result)
-
-
-def _run(read: Callable[[], T], result: "Future[T]") -> None:
-    try:
-        found = read()
-    except Exception as exc:
-        result.set_exception(exc)
-    else:
-        result.set_result(found)

@@ -66,7 +66,12 @@ class FileWatcher:
 
     def dispatch(self) -> None:
         """Pass the events that the kernel has reported so far to the subscribers."""
-        for event in self._events():
+        events: list[Event] = []
+        if self._inotify is not None:
+            # after a failure they stay queued for the next call, which the reader makes at once
+            with apart("file events"):
+                events = self._inotify.read(timeout=0)
+        for event in events:
             if event.mask & flags.Q_OVERFLOW:
                 self._note_all()
                 continue
@@ -78,20 +83,14 @@ class FileWatcher:
             for subscription in self._subscriptions:
                 subscription.note(directory, event.name)
 
-    def _events(self) -> list[Event]:
-        """The kernel's pending events. After a failure they stay queued for the next call, which the reader makes at once."""
-        events: list[Event] = []
-        if self._inotify is not None:
-            with apart("file events"):
-                events = self._inotify.read(timeout=0)
-        return events
-
     def watch(self, directory: Path, contents: bool) -> Path:
         """Watch this directory or its nearest existing parent. Returns which."""
         while True:
-            watched = self._nearest(directory, contents)
+            # the root exists always
+            paths = (path for path in (directory, *directory.parents) if self._add(path, contents))
+            watched = next(paths, Path(directory.anchor))
             # created between the two checks, without an event
-            if watched == directory or not os.path.isdir(_next_on_the_way(watched, directory)):
+            if watched == directory or not os.path.isdir(watched / directory.relative_to(watched).parts[0]):
                 return watched
 
     def forget(self, subscription: "Subscription") -> None:
@@ -110,12 +109,6 @@ class FileWatcher:
                 except OSError:
                     log.debug("watch was already removed", extra={"path": str(directory)})
 
-    def _nearest(self, directory: Path, contents: bool) -> Path:
-        for candidate in (directory, *directory.parents):
-            if self._add(candidate, contents):
-                return candidate
-        return Path(directory.anchor)
-
     def _add(self, directory: Path, contents: bool) -> bool:
         """Whether the directory exists. A failure to watch an existing one is logged, not raised."""
         if self._inotify is None:
@@ -126,17 +119,14 @@ class FileWatcher:
         except OSError as error:
             if error.errno in _ABSENT:
                 return False
-            self._report(directory, error)
+            # once, until it can be watched again: that is tried at every rescan
+            if directory not in self._reported:
+                log.warning("cannot watch directory", extra={"path": str(directory), "error": str(error)})
+            self._reported.add(directory)
             return True
         self._watches[wd] = directory
         self._reported.discard(directory)
         return True
-
-    def _report(self, directory: Path, error: OSError) -> None:
-        """Once, until it can be watched again: that is tried at every rescan."""
-        if directory not in self._reported:
-            log.warning("cannot watch directory", extra={"path": str(directory), "error": str(error)})
-        self._reported.add(directory)
 
     def _note_all(self) -> None:
         log.warning("file events were lost; rescanning all directories")
@@ -190,9 +180,4 @@ class Subscription:
         return self.drain()
 
     def close(self) -> None:
-        """Stop following."""
         self._watcher.forget(self)
-
-
-def _next_on_the_way(parent: Path, directory: Path) -> Path:
-    return parent / directory.relative_to(parent).parts[0]

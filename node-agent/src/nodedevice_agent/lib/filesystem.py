@@ -12,8 +12,9 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -22,6 +23,9 @@ from nodedevice_common.text import clean
 from nodedevice_agent.lib.patient_reads import ask
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+D = TypeVar("D")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # sun_path, less its closing zero byte
@@ -63,24 +67,14 @@ def is_socket(path: Path | str, *, follow_symlinks: bool = True) -> bool:
 
     os.path.exists and its siblings behave alike; pathlib's methods raise for most of these cases, so use os.path's.
     """
-    try:
-        return stat.S_ISSOCK(os.stat(path, follow_symlinks=follow_symlinks).st_mode)
-    except OSError as exc:
-        note_unanswered(str(path), exc)
-        return False
-    except ValueError:
-        return False
+    status = ask_or(partial(os.stat, follow_symlinks=follow_symlinks), str(path), None)
+    return status is not None and stat.S_ISSOCK(status.st_mode)
 
 
 def is_directory(path: Path | str) -> bool:
     """Whether the path is a directory; False if unknown, see is_socket; or `unanswered`."""
-    try:
-        return stat.S_ISDIR(ask(os.stat, str(path)).st_mode)
-    except ValueError:
-        return False
-    except OSError as exc:
-        note_unanswered(str(path), exc)
-        return False
+    status = ask_or(os.stat, str(path), None)
+    return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def names_in(directory: str) -> list[str]:
@@ -88,21 +82,30 @@ def names_in(directory: str) -> list[str]:
 
     Drops names that are not UTF-8: neither the API nor a container runtime accepts one.
     """
-    try:
-        return sorted(name for name in ask(os.listdir, directory) if clean(name) == name)
-    except OSError as exc:
-        note_unanswered(directory, exc)
-        return []
+    names: list[str] = ask_or(os.listdir, directory, [])
+    return sorted(name for name in names if clean(name) == name)
 
 
 def link_target(path: str) -> str:
     """The link's target; "" for other files; or `unanswered`."""
+    target: str = ask_or(os.readlink, path, "")
+    return target
+
+
+def is_there(path: str) -> bool:
+    """Whether anything has that name, be it a link to nothing; or `unanswered`."""
+    return ask_or(os.lstat, path, None) is not None
+
+
+def ask_or(call: Callable[[str], T], path: str, otherwise: D) -> T | D:
+    """The result of a system call about a path; `otherwise` if it fails or no file can have this name; or `unanswered`."""
     try:
-        target: str = ask(os.readlink, path)
+        return ask(call, path)
     except OSError as exc:
         note_unanswered(path, exc)
-        return ""
-    return target
+    except ValueError:
+        pass
+    return otherwise
 
 
 def followed(root: str, path: str, ends: Callable[[str, str, bool], bool] = lambda *link: False) -> str:
@@ -127,18 +130,6 @@ def followed(root: str, path: str, ends: Callable[[str, str, bool], bool] = lamb
         else:
             done = f"{done}/{name}"
     return done
-
-
-def is_there(path: str) -> bool:
-    """Whether anything has that name, be it a link to nothing; or `unanswered`."""
-    try:
-        ask(os.lstat, path)
-    except ValueError:
-        return False
-    except OSError as exc:
-        note_unanswered(path, exc)
-        return False
-    return True
 
 
 @contextmanager
@@ -188,14 +179,8 @@ class FileIdentity(Struct, frozen=True):
 
 def file_identity(path: Path) -> FileIdentity | None:
     """Identity of the file at this path now; None if it is missing; or `unanswered`."""
-    try:
-        status = ask(os.lstat, str(path))
-    except OSError as exc:
-        note_unanswered(str(path), exc)
-        return None
-    except ValueError:
-        return None
-    return FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
+    status = ask_or(os.lstat, str(path), None)
+    return None if status is None else FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
 
 
 def lock(path: Path) -> int:

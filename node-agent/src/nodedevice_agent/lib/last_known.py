@@ -27,13 +27,10 @@ class LastKnown(Generic[T]):
         known = self._known.get(path, self._absent)
         try:
             known = ask(self._read, path)
-        except OSError as error:
-            if is_absent(error):
+        except (OSError, UnicodeDecodeError) as error:
+            if not isinstance(error, OSError) or is_absent(error):
                 self._known.pop(path, None)
                 return self._absent
-        except UnicodeDecodeError:
-            self._known.pop(path, None)
-            return self._absent
         self._known.pop(path, None)
         self._known[path] = known
         if len(self._known) > _MAX_KNOWN:

@@ -10,6 +10,7 @@ repeats the changes it had already made.
 import errno
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -41,10 +42,10 @@ def ask(call: Callable[..., T], path: str, *arguments: Any) -> T:
 
     Outside of `patiently` the call has no deadline, but a call that already hangs is not repeated.
     """
+    if path in _hanging:
+        raise OSError(errno.ETIMEDOUT, HANGS, path)
     attempt: _Attempt[Any] | None = getattr(_of_thread, "attempt", None)
     if attempt is None:
-        if path in _hanging:
-            raise OSError(errno.ETIMEDOUT, HANGS, path)
         return call(path, *arguments)
     attempt.enter(path)
     try:
@@ -64,7 +65,9 @@ def patiently(read: Callable[[], T]) -> T:
     left = _PATIENCE_SECONDS
     while True:
         if len(_hanging) >= MAX_HANGING:
-            raise NoThread(errno.EAGAIN, _too_many())
+            first = next(iter(_hanging.copy()), "")
+            problem = f"{MAX_HANGING} reads of files of the host hang, one of them at {first}"
+            raise NoThread(errno.EAGAIN, f"{problem}: disconnect its device, or unmount it")
         attempt = _Attempt(read)
         try:
             threads.start(attempt.run, "files")
@@ -72,7 +75,7 @@ def patiently(read: Callable[[], T]) -> T:
             raise NoThread(exc.errno, exc.strerror) from exc
         patience = max(_LEAST_PATIENCE_SECONDS, left / 2)
         if attempt.ends_within(patience):
-            return attempt.result()
+            return attempt.result.result()
         left -= patience
 
 
@@ -87,47 +90,30 @@ def with_deadlines(read: Callable[[], T]) -> T:
         return read()
 
 
-def _too_many() -> str:
-    first = next(iter(_hanging.copy()), "")
-    return (
-        f"{MAX_HANGING} reads of files of the host hang, one of them at {first}: disconnect its device, or unmount it"
-    )
+def complete(result: Future[T], read: Callable[[], T]) -> None:
+    """Run the function, and set its result or error."""
+    try:
+        result.set_result(read())
+    except BaseException as exc:
+        result.set_exception(exc)
 
 
 class _Attempt(Generic[T]):
-    """One run in a thread. path: of the call that is being made, "" between calls."""
+    """One run in a thread of its own. path: of the call that is being made, "" between calls."""
 
     def __init__(self, read: Callable[[], T]) -> None:
         self._read = read
         self._lock = threading.Lock()
-        self._has_ended = threading.Event()
+        self.result: Future[T] = Future()
         self._path = ""
         self._calls = 0
         self._is_abandoned = False
-        self._value: list[T] = []
-        self._error: Exception | None = None
 
     def run(self) -> None:
         _of_thread.attempt = self
-        try:
-            self._value.append(self._read())
-        except _Abandoned:
-            return
-        except Exception as exc:
-            self._error = exc
-        finally:
-            _of_thread.attempt = None
-            self._has_ended.set()
-
-    def result(self) -> T:
-        """Returns the result, or raises the function's error."""
-        if self._error is not None:
-            raise self._error
-        return self._value[0]
+        complete(self.result, self._read)
 
     def enter(self, path: str) -> None:
-        if path in _hanging:
-            raise OSError(errno.ETIMEDOUT, HANGS, path)
         self._calls += 1
         self._path = path
 
@@ -141,7 +127,7 @@ class _Attempt(Generic[T]):
     def ends_within(self, patience: float) -> bool:
         """False if a single call took longer, and was abandoned; computing is not limited."""
         calls, checks = 0, 0
-        while not self._has_ended.wait(patience / _CHECKS):
+        while not wait([self.result], patience / _CHECKS).done:
             checks = checks + 1 if self._calls == calls and self._path else 0
             calls = self._calls
             if checks >= _CHECKS and self._abandon(calls):

@@ -98,21 +98,21 @@ class Decoder:
         """The fields that are there. Raises Invalid for one that is not known."""
         if self.is_null(node):
             return None
-        if not isinstance(node, YamlMapping):
-            raise Invalid(f"{where or 'it'} is not an object")
-        found: dict[str, Any] = {}
+        record: dict[str, Any] = {}
         for key, value in self._pairs(node, where):
             decode = fields.get(key)
             place = f"{where}.{key}" if where else key
             if decode is None:
                 raise Invalid(f"field {shown(place, 100)} is unknown")
-            if key in found:
+            if key in record:
                 raise Invalid(f"field {place} is there twice")
-            found[key] = decode(self, value, place)
-        return {key: value for key, value in found.items() if value is not None}
+            record[key] = decode(self, value, place)
+        return {key: value for key, value in record.items() if value is not None}
 
-    def _pairs(self, node: YamlMapping, where: str) -> Iterator[tuple[str, Any]]:
+    def _pairs(self, node: Any, where: str) -> Iterator[tuple[str, Any]]:
         """Keys and values, including those of merged mappings (<<) whose key the mapping itself lacks."""
+        if not isinstance(node, YamlMapping):
+            raise Invalid(f"{where or 'it'} is not an object")
         keys = Counter(key.text if isinstance(key, Scalar) else "" for key, _ in node)
         if (most := keys.most_common(1)) and most[0][1] > 1:
             raise Invalid(f"{where or 'it'} has {shown(most[0][0], 40)} twice")
@@ -126,10 +126,10 @@ class Decoder:
                 yield name, value
         if merged is None:
             return
-        for each in [merged] if isinstance(merged, YamlMapping) else merged if isinstance(merged, list) else [None]:
-            if not isinstance(each, YamlMapping):
+        for mapping in merged if type(merged) is list else [merged]:
+            if not isinstance(mapping, YamlMapping):
                 raise Invalid(f"<< of {where or 'it'} is not an object")
-            for name, value in self._pairs(each, where):
+            for name, value in self._pairs(mapping, where):
                 if name not in seen:
                     seen.add(name)
                     yield name, value
@@ -174,22 +174,23 @@ class Decoder:
             return int(value)
         raise Invalid(f"{where} is not a whole number from {least} to {most}")
 
-    def items(self, node: Any, where: str) -> list[Any] | None:
+    def annotations(self, node: Any, where: str) -> dict[str, str | None] | None:
         if self.is_null(node):
+            return None
+        return {name: self.text(value, f"{where}.{shown(name, 40)}") for name, value in self._pairs(node, where)}
+
+
+def list_of(decode: Callable[..., Any], *, skips_null: bool = True) -> Callable[..., list[Any] | None]:
+    """The decoder of a list with such items. Null items are ignored, or else a mistake, at which the library fails."""
+
+    def decode_list(decoder: Decoder, node: Any, where: str) -> list[Any] | None:
+        if decoder.is_null(node):
             return None
         if not isinstance(node, list) or isinstance(node, YamlMapping):
             raise Invalid(f"{where} is not a list")
-        return node
+        items = [decode(decoder, item, f"{where}[{at}]") for at, item in enumerate(node)]
+        if None in items and not skips_null:
+            raise Invalid(f"{where}[{items.index(None)}] is empty")
+        return [item for item in items if item is not None]
 
-    def texts(self, node: Any, where: str) -> list[str] | None:
-        items = self.items(node, where)
-        found = None if items is None else [self.text(each, f"{where}[{at}]") for at, each in enumerate(items)]
-        return None if found is None else [each for each in found if each is not None]
-
-    def annotations(self, node: Any, where: str) -> int | None:
-        """How many."""
-        if self.is_null(node):
-            return None
-        if not isinstance(node, YamlMapping):
-            raise Invalid(f"{where} is not an object")
-        return len({name: self.text(value, f"{where}.{shown(name, 40)}") for name, value in self._pairs(node, where)})
+    return decode_list

@@ -5,16 +5,16 @@ and pages are generated from it; charts/config_rules.py has the rules that types
 on demand (see `part`):
 
 serve     `async run(settings, node)` serves its resources until cancelled, each by a DeviceSource
-          (lib.deviceplugin_server.server): devices, their health and the response to Allocate.
+          (lib.deviceplugin_server.server): devices, their health and the response to Allocate. node: see run.Node.
 creation  `hook(configured, namespace)` returns its CreationHook. Optional.
 discover  `async discover(configured, host_root, reads)` returns a Discovered for `nodedevice-agent discover`. Optional.
 commands  a click group named Plugin.command, for a running plugin. Its commands get the state directory first. Optional.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from msgspec import Struct, field
 from nodedevice_api.parts import PartRules
@@ -22,18 +22,8 @@ from nodedevice_api.parts import PartRules
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
-    from nodedevice_agent.lib.deviceplugin_server.server import DeviceSource
-    from nodedevice_agent.lib.file_watcher import FileWatcher
-    from nodedevice_agent.plugins.room import Room
-
 # IDs of physical devices are unique within this scope and the plugin's name.
 SCOPE: Final = "built-in"
-
-T = TypeVar("T")
 
 
 def part(kind: str, name: str) -> Any:
@@ -43,9 +33,6 @@ def part(kind: str, name: str) -> Any:
 
 def has_part(kind: str, name: str) -> bool:
     return find_spec(f"{__package__}.{kind}.{name}") is not None
-
-
-# -- settings and live configuration --------------------------------------------------------------------------------------
 
 
 class Plugin(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -131,35 +118,6 @@ class OneResource(Plugin, frozen=True):
         return (self.part_rules, self.prefers) == (before.part_rules, before.prefers)
 
 
-# -- serving --------------------------------------------------------------------------------------------------------------
-
-
-class Node(Protocol):
-    """The node, for a plugin that serves resources.
-
-    host_root: the host's file tree in the agent. state_dir: for the plugin's own files. room: how many devices it may list.
-    sockets: provides the node's labels and the delivery of responses, and collects parts of settings without a device.
-    """
-
-    host_root: str
-    state_dir: "Path"
-    watcher: "FileWatcher"
-    room: "Room"
-    sockets: "BuiltInSockets"
-
-    def common(self, make: Callable[..., T], *given: str) -> T:
-        """Return an object that all plugins of the process share; the first call makes it."""
-
-    async def serve(self, source: "DeviceSource", reconfigure: Callable[[Any], None] | None = None) -> None:
-        """Serve this source until cancelled. reconfigure: called with new settings that continue() the current ones.
-
-        Raises CannotServe, OSError or the source's errors; run() is then called again.
-        """
-
-
-# -- CreateContainer ------------------------------------------------------------------------------------------------------
-
-
 class Response(NamedTuple):
     """The response of a hook's plugin for one resource of a container. devices: ID and attributes of each physical device."""
 
@@ -237,14 +195,8 @@ class CreationHook(Protocol):
         """Return a sentence for the condition Injectable of its resources, or an empty string."""
 
 
-# -- commands -------------------------------------------------------------------------------------------------------------
-
-
 class CommandFailed(Exception):
     """A command of a plugin failed; the text is one line for the administrator."""
-
-
-# -- discovery ------------------------------------------------------------------------------------------------------------
 
 
 class Reported(Struct, frozen=True):

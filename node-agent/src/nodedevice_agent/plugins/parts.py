@@ -5,15 +5,6 @@ from typing import Literal
 from msgspec import Struct
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 
-_PLACEMENTS = {
-    "any": Placement.ANY,
-    "same-parent": Placement.SAME_PARENT,
-    "distinct-parents": Placement.DISTINCT_PARENTS,
-}
-_CHOICES = {"binpack": Choice.BINPACK, "spread": Choice.SPREAD}
-_CONTAINERS = {"any": PodPlacement.ANY, "together": PodPlacement.TOGETHER, "apart": PodPlacement.APART}
-_ADVERTISE = {"sum": Advertise.SUM, "largest": Advertise.LARGEST}
-
 
 class PartChoiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """How the parts of several devices are chosen and counted."""
@@ -26,7 +17,8 @@ class PartChoiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     advertise: Literal["sum", "largest"] = "sum"
 
     def part_rules(self, placement: Placement) -> PartRules:
-        return PartRules(placement, _CHOICES[self.choice], _CONTAINERS[self.containers], _ADVERTISE[self.advertise])
+        choice, containers = Choice[self.choice.upper()], PodPlacement[self.containers.upper()]
+        return PartRules(placement, choice, containers, Advertise[self.advertise.upper()])
 
 
 class PartsSettings(PartChoiceSettings, frozen=True, kw_only=True):
@@ -36,4 +28,4 @@ class PartsSettings(PartChoiceSettings, frozen=True, kw_only=True):
     placement: Literal["any", "same-parent", "distinct-parents"] = "any"
 
     def rules(self) -> PartRules:
-        return self.part_rules(_PLACEMENTS[self.placement])
+        return self.part_rules(Placement[self.placement.upper().replace("-", "_")])

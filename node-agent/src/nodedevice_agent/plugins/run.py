@@ -68,7 +68,7 @@ class PluginRunner:
         self.room = Room()
         self._common: dict[object, Any] = {}
         self._wanted: dict[str, _Plugin] = {}
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, Node] = {}
         self._changed = asyncio.Event()
 
     def apply(self, settings: PluginSettings) -> None:
@@ -77,7 +77,7 @@ class PluginRunner:
         self._changed.set()
 
     def common(self, make: Callable[..., T], *given: str) -> T:
-        """See Node."""
+        """Return an object that all plugins of the process share; the first call makes it."""
         if (make, *given) not in self._common:
             self._common[make, *given] = make(*given)
         made: T = self._common[make, *given]
@@ -99,15 +99,21 @@ class PluginRunner:
         # end plugins first: a resource may move from one plugin to another
         for name, running in list(self._running.items()):
             wanted = self._wanted.get(name)
-            if wanted != running.plugin and not (wanted is not None and _takes(running, wanted)):
-                log.info("plugin ends: its settings have changed", extra={"resource_name": name})
-                del self._running[name]
-                await running.end()
-                self.room.forget(name)
-                self.sockets.unmatched.note(name, None)
+            if wanted == running.plugin:
+                continue
+            if wanted is not None:
+                # a plugin that fails with new settings is started again, and keeps no other from its own
+                with apart("plugin settings", resource_name=name):
+                    if running.take(wanted):
+                        continue
+            log.info("plugin ends: its settings have changed", extra={"resource_name": name})
+            del self._running[name]
+            await running.end()
+            self.room.forget(name)
+            self.sockets.unmatched.note(name, None)
         for name, plugin in self._wanted.items():
             if name not in self._running:
-                running = self._running[name] = _Running(plugin, self, watcher)
+                running = self._running[name] = Node(plugin, self, watcher)
                 running.task = group.create_task(until_ended(name, running.run))
 
 
@@ -117,8 +123,13 @@ class _Plugin(Struct, frozen=True):
     host_root: str
 
 
-class _Running:
-    """A plugin that is served, and its Node."""
+class Node:
+    """The node, for a plugin that serves resources.
+
+    host_root: the host's file tree in the agent. state_dir: for the plugin's own files. room: how many devices it may list.
+    sockets: provides the node's labels and the delivery of responses, and collects parts of settings without a device.
+    common: see PluginRunner.
+    """
 
     def __init__(self, plugin: _Plugin, runner: PluginRunner, watcher: FileWatcher) -> None:
         self.plugin = plugin
@@ -135,7 +146,10 @@ class _Running:
         await part(self.plugin.kind, "serve").run(self.plugin.settings, self)
 
     async def serve(self, source: DeviceSource, reconfigure: Callable[[Any], None] | None = None) -> None:
-        """See Node."""
+        """Serve this source until cancelled. reconfigure: called with new settings that continue() the current ones.
+
+        Raises CannotServe, OSError or the source's errors; run() is then called again.
+        """
         self._reconfigure = reconfigure
         made = partial(self.sockets.made, resource_name=source.resource_name, scope=self.plugin.settings.scope)
         await serve(source, self._plugin_dir, self.watcher, while_served=made)
@@ -153,13 +167,6 @@ class _Running:
     async def end(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-
-
-def _takes(running: _Running, wanted: _Plugin) -> bool:
-    """Whether it goes on with these settings; one that fails with them is started again, and keeps no other from its own."""
-    with apart("plugin settings", resource_name=wanted.settings.name):
-        return running.take(wanted)
-    return False
 
 
 async def until_ended(name: str, run: Callable[[], Awaitable[None]]) -> None:

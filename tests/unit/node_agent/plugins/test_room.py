@@ -10,7 +10,6 @@ from nodedevice_agent.plugins import room as module
 from nodedevice_agent.plugins.generic import devices
 from nodedevice_agent.plugins.generic.functions import UsbDevice
 from nodedevice_agent.plugins.generic.settings import GenericSettings
-from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.room import Room
@@ -131,7 +130,7 @@ def test_a_list_that_does_not_change_is_the_same_objects(tmp_path: Path, room: R
 def test_one_reading_of_sysfs_for_all_that_ask_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = FakeSysfs(tmp_path)
     host.dongle("1-1", 0, "A")
-    shared, readings = SharedSysfs(str(host.root)), list[Sysfs]()
+    shared, readings = Sysfs(str(host.root)), list[Sysfs]()
     read = Sysfs.usb_devices
 
     def noted(self: Sysfs) -> dict[str, UsbDevice]:

@@ -35,9 +35,8 @@ class UnmatchedGroups:
         """groups: None while unknown."""
         if self.by_resource.get(resource_name) == groups:
             return
-        if groups is None:
-            del self.by_resource[resource_name]
-        else:
+        self.by_resource.pop(resource_name, None)
+        if groups is not None:
             self.by_resource[resource_name] = groups
         self.changed()
 
@@ -62,9 +61,6 @@ class BuiltInSockets:
 
     def find(self, socket: Path, resource_name: str) -> BuiltIn | None:
         """The plugin of this process that serves there now; None for anybody else's, or for another resource."""
-        try:
-            identity = file_identity(socket)
-        except OSError:
-            return None
-        found = self._plugins.get(identity) if identity is not None else None
-        return found if found is not None and found.resource_name == resource_name else None
+        identity = file_identity(socket)
+        plugin = self._plugins.get(identity) if identity is not None else None
+        return plugin if plugin is not None and plugin.resource_name == resource_name else None

@@ -81,7 +81,7 @@ class RegisteredSocket:
         plugin_dir: Path,
         watcher: FileWatcher,
         make_service: Callable[[], Service],
-        report: Callable[[RegistrationState, str], None] | None = None,
+        report: Callable[[RegistrationState, str], None] = lambda state, detail: None,
         rescan_seconds: float = RESCAN_SECONDS,
         while_served: Callable[[FileIdentity], AbstractContextManager[object]] = nullcontext,
     ) -> None:
@@ -149,7 +149,7 @@ class RegisteredSocket:
             if manager != registered or self._is_forgotten(service, since):
                 registered = None
             if manager is None:
-                self._notify(RegistrationState.NO_MANAGER, f"{MANAGER_SOCKET} is missing in {self._dir}")
+                self._report(RegistrationState.NO_MANAGER, f"{MANAGER_SOCKET} is missing in {self._dir}")
             elif not registered and loop.time() >= retry_at:
                 if await self._try_to_register(service):
                     registered, since = manager, loop.time()
@@ -187,24 +187,20 @@ class RegisteredSocket:
                 # kubelet 1.37 and newer rejects a socket that it is already connected to
                 extra = {"resource_name": self._resource_name, "error": problem}
                 log.debug("plugin is already registered", extra=extra)
-                self._notify(RegistrationState.REGISTERED)
+                self._report(RegistrationState.REGISTERED, "")
                 return True
             is_unreachable = error.code() in _UNREACHABLE
             self._warn(RegistrationState.NO_MANAGER if is_unreachable else RegistrationState.REFUSED, problem)
             return False
         self._logged = (RegistrationState.REGISTERED, "")
-        self._notify(RegistrationState.REGISTERED)
+        self._report(RegistrationState.REGISTERED, "")
         log.info("plugin registered", extra={"resource_name": self._resource_name, "endpoint": self._endpoint})
         return True
 
     def _warn(self, state: RegistrationState, error: str) -> None:
         """Warn once about each new problem; repetitions are logged at debug level."""
         extra = {"resource_name": self._resource_name, "path": str(self._dir), "error": error}
-        problem = (state, error)
-        log.log(logging.DEBUG if problem == self._logged else logging.WARNING, state.value, extra=extra)
-        self._logged = problem
-        self._notify(state, error)
-
-    def _notify(self, state: RegistrationState, detail: str = "") -> None:
-        if self._report is not None:
-            self._report(state, detail)
+        is_logged = (state, error) == self._logged
+        log.log(logging.DEBUG if is_logged else logging.WARNING, state.value, extra=extra)
+        self._logged = (state, error)
+        self._report(state, error)

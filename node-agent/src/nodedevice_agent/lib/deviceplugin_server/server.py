@@ -69,7 +69,7 @@ class DeviceList:
         # the physical devices of parts: their attributes, and why no part is healthy
         self.parents: Devices = ()
         # the trouble of the whole resource: reason and message; empty if healthy
-        self.trouble: Trouble = ("", "")
+        self.trouble = NO_TROUBLE
         # devices that stay listed unchanged, but are not allocated now: the reason, by ID
         self.unconfirmed: Mapping[str, str] = {}
         self._changed = asyncio.Event()
@@ -77,7 +77,7 @@ class DeviceList:
     def publish(
         self,
         devices: Iterable[PluginDevice],
-        trouble: Trouble = ("", ""),
+        trouble: Trouble = NO_TROUBLE,
         parents: Iterable[PluginDevice] = (),
         unconfirmed: Mapping[str, str] = MappingProxyType({}),
     ) -> bool:
@@ -113,8 +113,6 @@ class DeviceList:
 
 
 class DeviceSource:
-    """The source of a plugin's devices."""
-
     resource_name: str
     devices: DeviceList
     # whether preferred() has an opinion
@@ -196,13 +194,9 @@ async def serving(service: Service, path: Path) -> AsyncIterator[FileIdentity]:
     try:
         yield own_socket
     finally:
-        _remove(path, own_socket)
+        if file_identity(path) == own_socket:
+            remove(path)
         await server.stop(None)
-
-
-def _remove(path: Path, own_socket: FileIdentity) -> None:
-    if file_identity(path) == own_socket:
-        remove(path)
 
 
 def _bind(server: grpc.aio.Server, path: Path) -> FileIdentity:
@@ -351,23 +345,13 @@ def list_to_wire(
 ) -> api_pb2.ListAndWatchResponse:
     """reason and message: the trouble of the whole resource; v1beta1 has no field for them, see DeviceListDetails."""
     wire = api_pb2.ListAndWatchResponse(devices=[device_to_wire(device) for device in devices])
-    details = DeviceListDetails(reason=reason, message=message, parents=map(_details, parents))
-    if part_rules is not None:
-        details.parts.CopyFrom(
-            device_details_pb2.PartRules(
-                placement=part_rules.placement,
-                choice=part_rules.choice,
-                containers=part_rules.containers,
-                advertise=part_rules.advertise,
-                sm_percent=part_rules.sm_percent,
-            )
-        )
+    parts = None if part_rules is None else device_details_pb2.PartRules(**structs.asdict(part_rules))
+    details = DeviceListDetails(reason=reason, message=message, parents=map(_details, parents), parts=parts)
     wire.MergeFromString(details.SerializeToString(deterministic=True))
     return wire
 
 
 def device_to_wire(device: PluginDevice) -> api_pb2.Device:
-    """One device of a list."""
     wire = api_pb2.Device(ID=device.id, health=_HEALTHY if device.is_healthy else _UNHEALTHY)
     if device.numa_nodes:
         # an empty topology differs from no topology: the device manager would align to no node
@@ -397,15 +381,7 @@ def _allocation_to_wire(allocation: ContainerAllocation) -> api_pb2.ContainerAll
     return api_pb2.ContainerAllocateResponse(
         envs=allocation.env,
         annotations=allocation.annotations,
-        mounts=[
-            api_pb2.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
-            for mount in allocation.mounts
-        ],
-        devices=[
-            api_pb2.DeviceSpec(
-                container_path=node.container_path, host_path=node.host_path, permissions=node.permissions
-            )
-            for node in allocation.device_nodes
-        ],
+        mounts=[api_pb2.Mount(**structs.asdict(mount)) for mount in allocation.mounts],
+        devices=[api_pb2.DeviceSpec(**structs.asdict(node)) for node in allocation.device_nodes],
         cdi_devices=[api_pb2.CDIDevice(name=name) for name in allocation.cdi_devices],
     )

@@ -6,7 +6,7 @@ Device IDs are stable over restarts and hot-plug, readable, at most 63 character
 
 import hashlib
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 
 from msgspec import Struct, field
 from nodedevice_api.parts import OLD_SEPARATOR, SEPARATOR, part_id
@@ -65,16 +65,12 @@ class HeldDevices(Struct, frozen=True, gc=False):
 
 
 class DeviceNode(Struct, frozen=True, gc=False):
-    """A device file of the host, and its path in the container."""
-
     host_path: str
     container_path: str
     permissions: str
 
 
 class Mount(Struct, frozen=True, gc=False):
-    """A path of the host, and its path in the container."""
-
     host_path: str
     container_path: str
     read_only: bool = False
@@ -128,24 +124,19 @@ class AllocationRefused(Exception):
         self.resource_name = resource_name
 
 
-class UnknownDevices(AllocationRefused):
-    """Device IDs that the plugin does not list, or no longer lists."""
-
-    _SHOWN = 10
-
-    def __init__(self, resource_name: str, device_ids: tuple[str, ...]) -> None:
-        shown = ", ".join(ascii(device_id[:80]) for device_id in device_ids[: self._SHOWN])
-        more = f" and {len(device_ids) - self._SHOWN} more" if len(device_ids) > self._SHOWN else ""
-        super().__init__(resource_name, f"no such device: {shown}{more}; ask for devices of the latest list")
-        self.device_ids = device_ids
+def some(names: Sequence[str], separator: str = ", ", most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more
 
 
 def known_ids(resource_name: str, device_ids: Iterable[str], known: Container[str]) -> list[str]:
-    """These device IDs, sorted, each once. Raises UnknownDevices."""
+    """These device IDs, sorted, each once. Raises AllocationRefused for others."""
     wanted = sorted(set(device_ids))
-    unknown = tuple(device_id for device_id in wanted if device_id not in known)
+    unknown = [ascii(device_id[:80]) for device_id in wanted if device_id not in known]
     if unknown:
-        raise UnknownDevices(resource_name, unknown)
+        shown = some(unknown, most=10)
+        raise AllocationRefused(resource_name, f"no such device: {shown}; ask for devices of the latest list")
     return wanted
 
 
@@ -160,9 +151,6 @@ def free_ids(resource_name: str, known: Set[str], available: Iterable[str], must
             resource_name, f"{size} devices requested, but {len(free)} are available and {len(must)} must be included"
         )
     return free
-
-
-# -- names ---------------------------------------------------------------------------------------------------------------
 
 
 def device_id(path: str) -> str:

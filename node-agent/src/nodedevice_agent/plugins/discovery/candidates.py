@@ -6,7 +6,7 @@ over a reboot. A candidate is one physical device with all its files, as `select
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -26,12 +26,8 @@ _NOBODYS: Final = frozenset({"bsg", "cpuid", "mem", "msr", "rtc", "vc", "watchdo
 _OF_GPUS: Final = frozenset({"accel", "drm"})
 _AMD_COMPUTE: Final = "/dev/kfd"
 _AMD_DRIVER: Final = "amdgpu"
-_SUBSYSTEMS: Final[tuple[tuple[str, Kind], ...]] = (
-    ("tty", "serial"),
-    ("video4linux", "video"),
-    ("drm", "gpu"),
-    ("accel", "gpu"),
-)
+# in this order
+_SUBSYSTEMS: Final[Mapping[str, Kind]] = {"tty": "serial", "video4linux": "video", "drm": "gpu", "accel": "gpu"}
 _NO_FILE: Final = "it has no device file: no driver of the kernel serves it, or /dev of the host is not mounted here"
 _MAX_SLUG: Final = 40
 _DISK: Final = "it has a disk, which the node itself may have mounted"
@@ -115,11 +111,10 @@ def candidates(facts: Facts) -> list[Candidate]:
     others = (
         _of_function(facts, each) for each in facts.functions if of_gpus.isdisjoint(node.path for node in each.nodes)
     )
-    order = {"serial": 0, "video": 1, "gpu": 2, "usb": 3, "other": 4}
+    order = get_args(Kind)
     found = [*gpus, *(each for each in others if each is not None)]
-    return list(
-        _with_own_names(sorted(found, key=lambda each: (order[each.kind], each.name, [*each.identity.values()])))
-    )
+    found.sort(key=lambda each: (order.index(each.kind), each.name, [*each.identity.values()]))
+    return [*_with_own_names(found)]
 
 
 def _of_function(facts: Facts, function: Function) -> Candidate | None:
@@ -130,15 +125,18 @@ def _of_function(facts: Facts, function: Function) -> Candidate | None:
     if any(node.number.startswith("b") for node in function.nodes):
         return None
     files = _files(facts, function.nodes)
-    if all(file.node.path in _SOFTWARE for file in files) and files:
-        return _software(facts, files)
+    if files and all(file.node.path in _SOFTWARE for file in files):
+        path = files[0].node.path
+        plugins = _generic({"paths": [{"path": path}], "count": _SHARES})
+        notes = [f"{SHARED_FILES[path]}: count is how many pods of the node may have it"]
+        return _made(facts, "other", path.removeprefix("/dev/"), files, plugins=plugins, notes=notes)
     real = [file for file in files if not file.node.is_virtual and file.node.subsystem not in _NOBODYS]
     if not real:
         return None
     paths = [{"path": _pattern(_lasting(file))} for file in real]
-    made = _made(facts, _kind(real, "other"), real[0].node.path.removeprefix("/dev/"), real)
+    name, plugins = real[0].node.path.removeprefix("/dev/"), _generic({"paths": paths})
     is_console = any(file.node.path.rpartition("/")[2] in facts.consoles for file in real)
-    return replace(made, plugins=_generic({"paths": paths}), notes=[_CONSOLE] if is_console else [])
+    return _made(facts, _kind(real, "other"), name, real, plugins=plugins, notes=[_CONSOLE] if is_console else [])
 
 
 def _usb(facts: Facts, function: Function, usb: UsbDevice) -> Candidate:
@@ -152,28 +150,20 @@ def _usb(facts: Facts, function: Function, usb: UsbDevice) -> Candidate:
     files = useful or every
     if not useful:
         select["subsystems"] = [RAW_USB]
-    kind = _kind(files, "usb")
-    made = _made(facts, kind, facts.labels.get(usb.sysfs, "") or identity["usb"], files)
     notes = [_DISK] if any(file.node.number.startswith("b") for file in useful) else []
     drivers = facts.usb_drivers.get(usb.sysfs)
     if drivers and not useful:
         notes.append(f"the kernel's {', '.join(drivers)} serves it: a program with raw access takes it from the node")
     if usb.serial and not own:
         notes.append("another USB device has the same serial, so its port is named")
-    return replace(
-        made,
+    return _made(
+        facts,
+        _kind(files, "usb"),
+        facts.labels.get(usb.sysfs, "") or identity["usb"],
+        files,
         identity={key: value for key, value in identity.items() if value},
         plugins=_generic({"select": select}) if files else {},
         notes=notes if files else [_NO_FILE],
-    )
-
-
-def _software(facts: Facts, files: list[FileFacts]) -> Candidate:
-    [path, *_] = [file.node.path for file in files]
-    made = _made(facts, "other", path.removeprefix("/dev/"), files)
-    plugins = _generic({"paths": [{"path": path}], "count": _SHARES})
-    return replace(
-        made, plugins=plugins, notes=[f"{SHARED_FILES[path]}: count is how many pods of the node may have it"]
     )
 
 
@@ -219,8 +209,8 @@ def _gpu(
     return replace(made, plugins=_generic({"paths": paths}))
 
 
-def _made(facts: Facts, kind: Kind, name: str, files: list[FileFacts]) -> Candidate:
-    """Returns the candidate with facts about its files."""
+def _made(facts: Facts, kind: Kind, name: str, files: list[FileFacts], **more: Any) -> Candidate:
+    """Returns the candidate with facts about its files. more: its other fields."""
     shown = [
         CandidateFile(
             file.node.path,
@@ -243,6 +233,7 @@ def _made(facts: Facts, kind: Kind, name: str, files: list[FileFacts]) -> Candid
         offered_as=sorted(offered),
         supplemental_groups=sorted(groups),
         only_root=not all(map(_is_groups, closed)),
+        **more,
     )
 
 
@@ -258,7 +249,7 @@ def _files(facts: Facts, nodes: Iterable[Node]) -> list[FileFacts]:
 
 def _kind(files: Iterable[FileFacts], otherwise: Kind) -> Kind:
     subsystems = {file.node.subsystem for file in files}
-    return next((kind for subsystem, kind in _SUBSYSTEMS if subsystem in subsystems), otherwise)
+    return next((kind for subsystem, kind in _SUBSYSTEMS.items() if subsystem in subsystems), otherwise)
 
 
 def _lasting(file: FileFacts) -> str:

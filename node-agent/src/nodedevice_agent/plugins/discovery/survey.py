@@ -12,7 +12,7 @@ from nodedevice_agent.plugins.discovery.candidates import Facts, FileFacts, PciD
 from nodedevice_agent.plugins.generic.files import udev_links
 from nodedevice_agent.plugins.generic.functions import Function, Node, UsbDevice, functions, upwards
 from nodedevice_agent.plugins.generic.serials import Serials
-from nodedevice_agent.plugins.generic.stable_names import by_preference
+from nodedevice_agent.plugins.generic.stable_names import links_by_file
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.generic.udev import DATABASE
 
@@ -33,7 +33,7 @@ def hardware(root: str) -> Facts:
         nodes, usb_devices = sysfs.nodes(), sysfs.usb_devices()
         serials = Serials()
         serials.note(usb_devices.values())
-        links = _links_by_file(root)
+        links = links_by_file(udev_links(root))
         files = {node.path: facts for node in nodes if (facts := _file_facts(root, sysfs, node, links)) is not None}
         # one that no driver serves has no file but its raw one, or none
         found = functions(nodes, usb_devices)
@@ -87,13 +87,6 @@ def _usb_drivers(sysfs: Sysfs, place: str) -> tuple[str, ...]:
     interfaces = [name for name in sysfs.names(place) if ":" in name][:_MAX_INTERFACES]
     found = (sysfs.link(f"{place}/{name}", "driver").rpartition("/")[2] for name in interfaces)
     return tuple(dict.fromkeys(driver for driver in found if driver))
-
-
-def _links_by_file(root: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for link, file in sorted(udev_links(root).items(), key=by_preference):
-        found.setdefault(file, []).append(link)
-    return found
 
 
 def _label(sysfs: Sysfs, usb: UsbDevice) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import structs
 
+from nodedevice_agent.lib.deviceplugin_server.values import some
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, Incomplete, incomplete_devices, is_usable
 from nodedevice_agent.plugins.generic.functions import (
     RAW_USB,
     Function,
     Node,
     Properties,
-    UsbDevice,
     candidates,
     in_subsystems,
     is_usb_match,
@@ -21,76 +21,67 @@ from nodedevice_agent.plugins.generic.functions import (
 from nodedevice_agent.plugins.generic.offers import NotListed
 from nodedevice_agent.plugins.generic.settings import GroupSettings, SelectSettings
 
-_MAX_NAMED = 3
 _MAX_PRESENT = 5
 # characters of a name or value from outside
 _LONGEST = 48
 
 
 def not_readable(errors: Mapping[str, str]) -> str:
-    """errors: by path, why it could not be read. "" if there are no errors."""
-    if not errors:
-        return ""
-    named = _listed([f"{path} ({why})" for path, why in errors.items()], "; ")
+    """errors: by path, why it could not be read. Returns "" without errors."""
     remedy = "its last state counts for now: disconnect and connect the device again, or see the kernel log (dmesg)"
-    return f"cannot read {named}: {remedy}"
+    return _sentence("cannot read", [f"{path} ({why})" for path, why in errors.items()], remedy)
 
 
 def incomplete(devices: Sequence[Incomplete]) -> str:
     """Names devices that lack files; "" if each device has all its files."""
     if not devices:
         return ""
-    named = "; ".join(f"{device.name} lacks {_listed(device.missing)}" for device in devices[:_MAX_NAMED])
-    more = f" and {len(devices) - _MAX_NAMED} more" if len(devices) > _MAX_NAMED else ""
+    named = some([f"{device.name} lacks {listed(device.missing)}" for device in devices], "; ")
     remedy = "connect the missing device, correct its path, or set optional: true there"
-    return f"incomplete devices are not listed: {named}{more}: {remedy}"
+    return f"incomplete devices are not listed: {named}: {remedy}"
 
 
 def wrong_paths(groups: Iterable[GroupSettings], found: Found) -> str:
-    """Names paths that match only directories, or only regular files that are not allowed; "" if there are no such paths."""
+    """Names paths that match only directories, or only regular files that are not allowed; otherwise ""."""
     reasons: dict[str, str] = {}
     for path, files in _useless(groups, found):
         if files and all(file.is_directory for file in files):
             reasons[path] = f"{path} is a directory: name its files, such as {path}/*, or use select with subsystems"
         elif files:
             reasons[path] = f"{path} is not a device file: correct the path, or set allowFiles: true to mount it"
-    return _listed([*reasons.values()], "; ")
+    return listed([*reasons.values()], "; ")
 
 
 def not_shared(not_listed: Iterable[NotListed]) -> str:
-    """Names shared devices that another group of the resource offers exclusively; "" if there are no such devices."""
-    named = [
+    """Names shared devices that another group of the resource offers exclusively; otherwise ""."""
+    names = [
         f"{each.offer.id} of groups[{each.offer.group}], as groups[{each.listed.group}] has it for one container at a time "
         f"({each.listed.id})"
         for each in not_listed
         if each.offer.is_shared != each.listed.is_shared
     ]
-    if not named:
-        return ""
-    return f"shared devices are not listed: {_listed(named, '; ')}: set shared: true in both groups, or name it in one"
+    return _sentence("shared devices are not listed:", names, "set shared: true in both groups, or name it in one")
 
 
 def same_device(not_listed: Iterable[NotListed]) -> str:
-    """Names devices that are part of another one, contain it, or have its ID; "" if there are no such devices."""
-    named = [
+    """Names devices that are part of another one, contain it, or have its ID; otherwise ""."""
+    names = [
         f"{each.offer.id} of groups[{each.offer.group}], as groups[{each.listed.group}] has other files of it"
         if each.offer.id == each.listed.id
         else f"{each.offer.id}, the same device as {each.listed.id}"
         for each in not_listed
         if each.offer.is_shared == each.listed.is_shared
     ]
-    if not named:
-        return ""
-    return f"each device is listed once, and these are not: {_listed(named, '; ')}: name its files in one group, and no others"
+    return _sentence(
+        "each device is listed once, and these are not:", names, "name its files in one group, and no others"
+    )
 
 
 def no_match(groups: Iterable[GroupSettings], found: Found) -> str:
-    """Names paths that match no file at all; "" if there are no such paths. Paths of incomplete devices are named there."""
+    """Names paths that match no file at all; otherwise "". Paths of incomplete devices are named there."""
     rest = [group for group in groups if not any(incomplete_devices([group], found))]
     missing = [*dict.fromkeys(path for path, files in _useless(rest, found) if not files)]
-    if not missing:
-        return ""
-    return f"no file of the host matches {_listed(missing)}: connect the device, or correct the path"
+    return _sentence("no file of the host matches", missing, "connect the device, or correct the path", ", ")
 
 
 def unmatched(select: SelectSettings, functions: Sequence[Function], properties: Callable[[Node], Properties]) -> str:
@@ -114,7 +105,7 @@ def unmatched(select: SelectSettings, functions: Sequence[Function], properties:
     else:
         wanted = ", ".join(f"{key}={value}" for key, value in select.udev.items())
         problem, present = f"no device file has {wanted}", _values(select.udev, real, properties)
-    shown = _listed(present, limit=_MAX_PRESENT) or "none"
+    shown = listed(present, most=_MAX_PRESENT) or "none"
     bounded = problem[: _MAX_PRESENT * _LONGEST]
     return f"select matches nothing: {bounded}; present: {shown}; connect the device, or correct select"
 
@@ -130,14 +121,12 @@ def _useless(groups: Iterable[GroupSettings], found: Found) -> Iterable[tuple[st
 
 def _usb_devices(functions: Iterable[Function]) -> list[str]:
     """USB devices, with the ones that have a driver first: hubs have none."""
-    found = [function for function in functions if function.usb is not None]
-    found.sort(key=lambda function: all(node.subsystem == RAW_USB for node in function.nodes))
-    return [_usb_device(function.usb) for function in found if function.usb is not None]
-
-
-def _usb_device(usb: UsbDevice) -> str:
-    serial = f"serial {usb.serial[:_LONGEST]}, " if usb.serial else ""
-    return f"{usb.vendor}:{usb.product} ({serial}port {usb.port})"
+    in_order = sorted(functions, key=lambda function: all(node.subsystem == RAW_USB for node in function.nodes))
+    return [
+        f"{usb.vendor}:{usb.product} ({f'serial {usb.serial[:_LONGEST]}, ' if usb.serial else ''}port {usb.port})"
+        for usb in (function.usb for function in in_order)
+        if usb is not None
+    ]
 
 
 def _subsystems(functions: Iterable[Function]) -> list[str]:
@@ -149,12 +138,18 @@ def _subsystems(functions: Iterable[Function]) -> list[str]:
 
 def _values(wanted: Iterable[str], nodes: Iterable[Node], properties: Callable[[Node], Properties]) -> list[str]:
     """udevd's values of these properties."""
-    found = {node.path: properties(node) for node in nodes}
-    values = {
-        path: [f"{key}={each[key][:_LONGEST]}" for key in wanted if key in each] for path, each in sorted(found.items())
-    }
-    return [f"{path} with {' and '.join(value)}" for path, value in values.items() if value]
+    texts = []
+    for node in sorted(nodes, key=lambda node: node.path):
+        present = properties(node)
+        values = [f"{key}={present[key][:_LONGEST]}" for key in wanted if key in present]
+        texts += [f"{node.path} with {' and '.join(values)}"] if values else []
+    return texts
 
 
-def _listed(names: Sequence[str], separator: str = ", ", limit: int = _MAX_NAMED) -> str:
-    return separator.join(names[:limit]) + (f"{separator}…" if len(names) > limit else "")
+def _sentence(problem: str, names: Sequence[str], remedy: str, separator: str = "; ") -> str:
+    return f"{problem} {listed(names, separator)}: {remedy}" if names else ""
+
+
+def listed(names: Sequence[str], separator: str = ", ", most: int = 3) -> str:
+    """The first names, and whether there are more."""
+    return separator.join(names[:most]) + (f"{separator}…" if len(names) > most else "")

@@ -4,6 +4,7 @@ import os
 import stat
 
 from nodedevice_agent.lib.filesystem import (
+    ask_or,
     followed,
     is_there,
     link_target,
@@ -76,7 +77,7 @@ def kernel_path(root: str, path: str) -> str:
 def udev_links(root: str) -> dict[str, str]:
     """The links in directories such as /dev/serial/by-id, and the file that each leads to. root: as above."""
     links: dict[str, str] = {}
-    for group in _directories(f"{root}/dev"):
+    for group in ask_or(_subdirectories, f"{root}/dev", []):
         for kind in LINK_DIRECTORIES:
             directory = f"/dev/{group}/{kind}"
             for name in names_in(root + directory):
@@ -84,14 +85,6 @@ def udev_links(root: str) -> dict[str, str]:
                 if target:
                     links[f"{directory}/{name}"] = os.path.normpath(f"{directory}/{target}")
     return links
-
-
-def _directories(path: str) -> list[str]:
-    try:
-        return ask(_subdirectories, path)
-    except OSError as error:
-        note_unanswered(path, error)
-        return []
 
 
 def _subdirectories(path: str) -> list[str]:

@@ -49,11 +49,7 @@ class FoundFunction(Struct, frozen=True):
 
     @property
     def own_files(self) -> tuple[FoundFile, ...]:
-        """Files that belong to this device alone.
-
-        Without files that other devices may share: a plain path in a group with wildcards, which all its devices include, and an
-        optional plain path.
-        """
+        """Files that belong to this device alone: not the plain paths of a group with wildcards, and not optional plain paths."""
         if not self.paths:
             return self.files
         wild = tuple(file for file in self.files if file.captures)

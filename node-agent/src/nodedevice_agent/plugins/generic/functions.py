@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from nodedevice_agent.plugins.generic.settings import SelectSettings, UsbSettings
+from nodedevice_agent.plugins.generic.settings import SelectSettings
 from nodedevice_agent.plugins.patterns import is_match
 
 # Raw access to a USB device is never a part of what its drivers make of it.
@@ -87,7 +87,9 @@ def candidates(select: SelectSettings, function: Function) -> tuple[Node, ...]:
     if not is_usb_match(select, function):
         return ()
     nodes = in_subsystems(select, function)
-    return nodes if select.udev or function.usb else tuple(node for node in nodes if not _is_placeholder(node))
+    if select.udev or function.usb:
+        return nodes
+    return tuple(node for node in nodes if not node.is_virtual or node.subsystem not in OF_HARDWARE)
 
 
 def in_subsystems(select: SelectSettings, function: Function) -> tuple[Node, ...]:
@@ -112,21 +114,14 @@ def attributes(function: Function, nodes: Iterable[Node]) -> tuple[tuple[str, st
 
 def is_usb_match(select: SelectSettings, function: Function) -> bool:
     """Also true if the selection has no USB settings."""
-    if select.usb is None:
-        return True
-    return function.usb is not None and _is_match(select.usb, function.usb)
-
-
-def _is_placeholder(node: Node) -> bool:
-    return node.is_virtual and node.subsystem in OF_HARDWARE
-
-
-def _is_match(select: UsbSettings, usb: UsbDevice) -> bool:
+    wanted, usb = select.usb, function.usb
+    if wanted is None or usb is None:
+        return wanted is None
     return (
-        select.vendor.lower() in ("", usb.vendor)
-        and select.product.lower() in ("", usb.product)
-        and (not select.serial or (bool(usb.serial) and is_match(select.serial, usb.serial)))
-        and (not select.port or is_match(select.port, usb.port))
+        wanted.vendor.lower() in ("", usb.vendor)
+        and wanted.product.lower() in ("", usb.product)
+        and (not wanted.serial or (bool(usb.serial) and is_match(wanted.serial, usb.serial)))
+        and (not wanted.port or is_match(wanted.port, usb.port))
     )
 
 

@@ -43,8 +43,9 @@ def _driven(node: Node) -> Iterator[str]:
             yield f"{base}/block/{name.removesuffix('rpmb')}/{name}"
         case "mtd" if name.endswith("ro"):
             yield f"{base}/{name.removesuffix('ro')}"
-        case "drm" | "accel":
-            # card and render node of one GPU, and its DisplayPort channels; an accelerator and its control file
+        case "drm" | "accel" | "lirc":
+            # card and render node of one GPU, and its DisplayPort channels; an accelerator and its control file; and lirc: what
+            # the input of a remote control is made from
             yield base
         case "graphics":
             yield f"{parent}/drm"
@@ -53,9 +54,6 @@ def _driven(node: Node) -> Iterator[str]:
             yield node.parent
         case "input" if _INPUT.fullmatch(base.rpartition("/")[2]):
             # event3, mouse0 and js0 of one input
-            yield base
-        case "lirc":
-            # what the input of a remote control is made from
             yield base
         case "media":
             # sets up the pipeline of all video and DVB files

@@ -45,21 +45,15 @@ class Inventory:
         """The file with its effective number and tokens (see identity.py). file: with the number from its own status."""
         if not file.is_device:
             return replace(file, tokens=(path_token(file.kernel_path),))
-        number = self.number(file.kernel_path, file.number)
         if is_shared_file(file.kernel_path):
-            return replace(file, number=number, is_shared_file=True, tokens=())
+            return replace(file, is_shared_file=True, tokens=())
+        number = file.number
+        if is_memory(number):
+            # a test's file: it has the number that sysfs has for its path, or its path
+            named = self._by_path.get(file.kernel_path)
+            number = named.number if named is not None else path_token(file.kernel_path)
         is_unread = file.is_unread or self._is_unread(number)
         return replace(file, number=number, tokens=(number, *self._tokens(number)), is_unread=is_unread)
-
-    def number(self, kernel_path: str, number: str) -> str:
-        """The number of a device file, such as c188:0.
-
-        A test's file, which is /dev/null under another name, has the number that sysfs has for its path, or its path.
-        """
-        if is_shared_file(kernel_path) or not is_memory(number):
-            return number
-        named = self._by_path.get(kernel_path)
-        return named.number if named is not None else path_token(kernel_path)
 
     def _is_unread(self, number: str) -> bool:
         """Whether it could not be read which device has this number; a part of it may be known."""
@@ -73,8 +67,8 @@ class Inventory:
         return self.usb_devices.get(usb_path(node.sysfs))
 
     def twins(self, file: FoundFile, numbers: Iterable[str] = ()) -> Iterator[tuple[Node, UsbDevice | None]]:
-        """Device files of other USB devices that say the same of themselves, at the same place in them; and of these numbers those
-        that are another device's. file: identified.
+        """Device files at the same place in other USB devices with the same properties, and files with these numbers that belong to
+        another device. file: identified.
         """
         own = self._by_number.get(file.number)
         if own is None or own.sysfs.startswith(_VIRTUAL):
@@ -121,5 +115,5 @@ class Inventory:
 
 
 def is_memory(number: str) -> bool:
-    """Whether a file with this number may be a test's."""
+    """Whether a file with this number may be a test's, which is /dev/null under another name."""
     return number.startswith(_MEMORY)

@@ -4,7 +4,7 @@ Each device is listed once, as in the first group that has it, and the other IDs
 shared one: together they would give a file to several containers although one of them wants it exclusively.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -72,7 +72,10 @@ def choose(groups: Sequence[GroupSettings], found: Found, selected: Selected) ->
             not_listed.append(NotListed(offer, listed[same[0] if same else names[offer.id]]))
     # with other files it was another device
     others = {each.offer.id for each in not_listed}
-    return Choice(tuple(_without(offer, others) for offer in listed), tuple(not_listed))
+    listed = [
+        replace(offer, aliases=tuple(alias for alias in offer.aliases if alias not in others)) for offer in listed
+    ]
+    return Choice(tuple(listed), tuple(not_listed))
 
 
 def _offers(groups: Sequence[GroupSettings], found: Found, selected: Selected) -> Iterator[Offer]:
@@ -107,27 +110,17 @@ def _is_alias(offer: Offer, listed: Offer) -> bool:
     return offer.is_shared == listed.is_shared and not offer.own_numbers.isdisjoint(listed.own_numbers)
 
 
-def _without(offer: Offer, names: Set[str]) -> Offer:
-    """The offer without these aliases."""
-    if names.isdisjoint(offer.aliases):
-        return offer
-    return replace(offer, aliases=tuple(alias for alias in offer.aliases if alias not in names))
-
-
 def _keys(offer: Offer) -> tuple[str, ...]:
     """Falls back to numbers: an offer of files that only come with devices is still listed once."""
     return offer.identity or tuple(offer.own_numbers)
 
 
 def _identity(whole: FoundFunction) -> tuple[str, ...]:
-    tokens = {token for file in whole.own_files for token in _tokens(file)}
+    files = [file for file in whole.own_files if not file.is_shared_file]
+    tokens = {token for file in files for token in file.tokens or (path_token(file.path),)}
     if whole.port and tokens:
         tokens |= {whole.port, *port_tokens(whole.port.rpartition("/")[2])}
     return tuple(sorted(tokens))
-
-
-def _tokens(file: FoundFile) -> tuple[str, ...]:
-    return () if file.is_shared_file else file.tokens or (path_token(file.path),)
 
 
 def _number(file: FoundFile) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, Trouble
-from nodedevice_agent.lib.filesystem import note_again, unanswered
+from nodedevice_agent.lib.filesystem import is_directory, note_again, unanswered
+from nodedevice_agent.plugins.generic import udev
 from nodedevice_agent.plugins.generic.absent import unmatched
 from nodedevice_agent.plugins.generic.files import found_file
 from nodedevice_agent.plugins.generic.found import FoundFile, FoundFunction, Incomplete
@@ -28,8 +29,7 @@ from nodedevice_agent.plugins.generic.names import is_by_port, maker_port_name, 
 from nodedevice_agent.plugins.generic.serials import Serials
 from nodedevice_agent.plugins.generic.settings import GroupSettings, SelectSettings
 from nodedevice_agent.plugins.generic.shared_links import encoded
-from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
-from nodedevice_agent.plugins.generic.udev import Entry, UdevDatabase
+from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.shared_files import is_shared_file
 
 log = logging.getLogger(__name__)
@@ -51,16 +51,14 @@ class SelectScan:
     """
 
     def __init__(
-        self, resource_name: str, root: str, serials: Serials | None = None, shared: SharedSysfs | None = None
+        self, resource_name: str, root: str, serials: Serials | None = None, sysfs: Sysfs | None = None
     ) -> None:
-        """shared: of all resources; None for one that is read at each scan."""
+        """sysfs: of all resources; None for one that is read at each scan."""
         self._resource_name = resource_name
         self._root = root
-        self._shared = shared or SharedSysfs(root)
-        self._sysfs = self._shared.sysfs
+        self._sysfs = sysfs or Sysfs(root)
         # when the scan was asked for, in monotonic seconds; at each scan, sysfs is read at that time or later
         self.asked_at = math.inf
-        self._udev = UdevDatabase(root)
         self._serials = serials or Serials()
         self.inventory = Inventory((), {}, self._serials.is_own, self._sysfs.names)
         # by selected port: maker's IDs of the devices that were in it, the newest last
@@ -76,11 +74,6 @@ class SelectScan:
         self.trouble: Trouble = NO_TROUBLE
         self.incomplete: list[Incomplete] = []
         self.unmatched: list[str] = []
-
-    @property
-    def udev_directory(self) -> str:
-        """The directory whose changes trigger another scan."""
-        return self._udev.directory
 
     def scan(
         self, groups: Sequence[GroupSettings], now: float, files: Iterable[FoundFile] = ()
@@ -119,13 +112,10 @@ class SelectScan:
 
     def twins(self, file: FoundFile) -> list[tuple[Node, UsbDevice | None]]:
         """Device files that would have the same link, as udevd or the kernel knows. file: identified, and found by a link."""
-        return [*self.inventory.twins(file, self._udev.claimants(encoded(file.path)))]
+        return [*self.inventory.twins(file, udev.claimants(self._root, encoded(file.path)))]
 
     def _inventory_of(self, files: Iterable[FoundFile]) -> Inventory:
-        """The inventory for these files.
-
-        Reads the whole inventory if one is of a USB device, as another device may have the same serial.
-        """
+        """The inventory for these files; all of it if one is of a USB device, as another device may have the same serial."""
         numbers = self._numbers(files)
         nodes = self._sysfs.nodes_of(numbers) if not any(map(is_memory, numbers)) else []
         if any(map(is_memory, numbers)) or any(_USB_PLACE.search(node.sysfs) for node in nodes):
@@ -134,15 +124,18 @@ class SelectScan:
 
     @staticmethod
     def _numbers(files: Iterable[FoundFile]) -> set[str]:
-        """Numbers of device files."""
         return {file.number for file in files if file.is_device and not is_shared_file(file.kernel_path)}
 
     def _whole_inventory(self, numbers: Collection[str] = ()) -> Inventory:
         """numbers: of device files that were found."""
-        nodes, usb_devices = self._shared.read(self.asked_at, numbers)
+        nodes, usb_devices = self._sysfs.read(self.asked_at, numbers)
         self.asked_at = math.inf
         self.kept = self._sysfs.kept
-        self._note_repeated(usb_devices.values())
+        for vendor, product, serial in self._serials.note(usb_devices.values()):
+            log.warning(
+                "USB devices with one and the same serial; their IDs have the port instead",
+                extra={"resource_name": self._resource_name, "usb": f"{vendor}:{product}", "serial": serial},
+            )
         return Inventory(nodes, usb_devices, self._serials.is_own, self._sysfs.names, self._sysfs.unread)
 
     def _chosen(self, select: SelectSettings, function: Function, now: float) -> tuple[Node, ...]:
@@ -157,17 +150,17 @@ class SelectScan:
         return nodes if any(entry and has_properties(select.udev, entry.properties) for entry in entries) else ()
 
     def _properties(self, node: Node) -> Properties:
-        entry = self._udev.entry(node.number)
+        entry = udev.entry(self._root, node.number)
         return entry.properties if entry else {}
 
-    def _entry(self, node: Node, now: float) -> Entry | None:
-        entry = self._udev.entry(node.number)
+    def _entry(self, node: Node, now: float) -> udev.Entry | None:
+        entry = udev.entry(self._root, node.number)
         seen_at, absent_at = self._seen[node.number, node.sysfs]
         # the entry of an earlier device with this number, from before this device appeared
         is_old = entry is not None and entry.written_at < absent_at and now - seen_at < _UDEV_SECONDS
         return None if is_old else entry
 
-    def _is_young(self, nodes: Iterable[Node], entries: Iterable[Entry | None], now: float) -> bool:
+    def _is_young(self, nodes: Iterable[Node], entries: Iterable[udev.Entry | None], now: float) -> bool:
         return self._has_udev and any(
             entry is None and now - self._seen[node.number, node.sysfs][0] < _UDEV_SECONDS
             for node, entry in zip(nodes, entries, strict=True)
@@ -202,19 +195,12 @@ class SelectScan:
             del modes[old]
         return [*modes][-2::-1]
 
-    def _note_repeated(self, usb_devices: Iterable[UsbDevice]) -> None:
-        for vendor, product, serial in self._serials.note(usb_devices):
-            log.warning(
-                "USB devices with one and the same serial; their IDs have the port instead",
-                extra={"resource_name": self._resource_name, "usb": f"{vendor}:{product}", "serial": serial},
-            )
-
     def _note_udev(self, selects: Iterable[SelectSettings]) -> None:
-        self._has_udev = self._udev.is_there()
+        self._has_udev = is_directory(self._root + udev.DATABASE)
         self.trouble = NO_TROUBLE
         if not self._has_udev and any(select.udev for select in selects):
             self.trouble = (
                 "NoUdevDatabase",
-                f"select.udev finds no device, as {self._udev.directory} is not there: run udevd on the node, and mount /run/udev "
-                "into the agent (chart: agents.udev), or select by usb or subsystems",
+                f"select.udev finds no device, as {self._root}{udev.DATABASE} is not there: run udevd on the node, and mount "
+                "/run/udev into the agent (chart: agents.udev), or select by usb or subsystems",
             )

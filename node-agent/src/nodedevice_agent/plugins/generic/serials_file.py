@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 from nodedevice_common.decoding import Undecodable, decode
+from nodedevice_common.log_once import LogOnce
 
 from nodedevice_agent.lib.deviceplugin_server.values import file_slug
 from nodedevice_agent.plugins.generic.serials import Known, Serial
@@ -35,7 +36,7 @@ class SerialsFile:
     def __init__(self, state_dir: Path, resource_name: str) -> None:
         self._path = state_dir / "usb-serials" / f"{file_slug(resource_name)}.json"
         self._written: dict[Serial, Known] = {}
-        self._logged = ""
+        self._problems = LogOnce(log)
 
     def read(self) -> dict[Serial, Known]:
         """Returns an empty mapping if the file is missing or unreadable: then it is written again."""
@@ -45,7 +46,8 @@ class SerialsFile:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, Undecodable) as error:
-            self._log("serials of USB devices are unreadable; forgetting which ones are repeated", error)
+            event = "serials of USB devices are unreadable; forgetting which ones are repeated"
+            self._problems.report(event, str(error), path=str(self._path))
             return {}
         self._written = {(e.vendor, e.product, e.serial): Known(e.port, e.is_repeated) for e in entries}
         return dict(self._written)
@@ -55,7 +57,7 @@ class SerialsFile:
         if known == self._written:
             return
         entries = [_Entry(*serial, each.port, each.is_repeated) for serial, each in known.items()]
-        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        temporary, problem = self._path.with_name(f".{self._path.name}.tmp"), ""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(msgspec.json.encode(entries))
@@ -63,11 +65,7 @@ class SerialsFile:
         except OSError as error:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            self._log("cannot save the serials of USB devices", error)
-            return
-        self._written, self._logged = dict(known), ""
-
-    def _log(self, event: str, error: Exception) -> None:
-        if str(error) != self._logged:
-            log.warning(event, extra={"path": str(self._path), "error": str(error)})
-        self._logged = str(error)
+            problem = str(error)
+        else:
+            self._written = dict(known)
+        self._problems.report("cannot save the serials of USB devices", problem, path=str(self._path))

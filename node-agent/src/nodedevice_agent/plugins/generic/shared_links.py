@@ -9,12 +9,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from nodedevice_agent.lib.deviceplugin_server.values import some
+from nodedevice_agent.plugins.generic.absent import listed
 from nodedevice_agent.plugins.generic.found import Found, FoundFile
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice
 
 _BY_ID: Final = "/by-id/"
 _BY_PATH: Final = "/by-path/"
-_MAX_NAMED: Final = 3
 _LONGEST: Final = 48
 
 
@@ -56,19 +57,17 @@ def encoded(link: str) -> str:
 
 
 def advice(shared: Sequence[SharedLink], links: Mapping[str, str]) -> str:
-    """For people; "" if there are no such links. links: all of udev's, and the files they lead to."""
+    """For people; "" without such links. links: all of udev's, and the files they lead to."""
     if not shared:
         return ""
-    named = "; ".join(_named(each, links) for each in shared[:_MAX_NAMED])
-    more = f"; and {len(shared) - _MAX_NAMED} more" if len(shared) > _MAX_NAMED else ""
+    named = some([_named(each, links) for each in shared], "; ")
     remedy = "name both by their links in by-path, or use select, which distinguishes them by their ports"
-    return f"devices that have the same link as another one are not listed: {named}{more}: {remedy}"
+    return f"devices that have the same link as another one are not listed: {named}: {remedy}"
 
 
 def _named(shared: SharedLink, links: Mapping[str, str]) -> str:
-    others = [_other(path, usb, links) for path, usb in shared.others[:_MAX_NAMED]]
-    more = ", …" if len(shared.others) > _MAX_NAMED else ""
-    return f"{shared.link} leads to {shared.file}, and {', '.join(others)}{more} would have the same link"
+    others = listed([_other(path, usb, links) for path, usb in shared.others])
+    return f"{shared.link} leads to {shared.file}, and {others} would have the same link"
 
 
 def _other(path: str, usb: UsbDevice | None, links: Mapping[str, str]) -> str:

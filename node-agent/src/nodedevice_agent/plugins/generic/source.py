@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
@@ -19,10 +19,16 @@ from msgspec.structs import replace
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, DeviceSource, Trouble
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
+from nodedevice_agent.lib.deviceplugin_server.values import (
+    AllocationRefused,
+    ContainerAllocation,
+    ContainerIdentity,
+    some,
+)
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.filesystem import names_in, unanswered
+from nodedevice_agent.plugins.generic import udev
 from nodedevice_agent.plugins.generic.absent import (
     incomplete,
     no_match,
@@ -42,8 +48,8 @@ from nodedevice_agent.plugins.generic.serials_file import SerialsFile
 from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings
 from nodedevice_agent.plugins.generic.shared_links import advice as same_links
 from nodedevice_agent.plugins.generic.shared_links import by_id, shared_links
-from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
+from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.generic.uevents import Uevents
 from nodedevice_agent.plugins.generic.unread import RETRY_SECONDS, Unread
 from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
@@ -60,6 +66,7 @@ _SETTLE_SECONDS = 0.1
 _MAX_FOLLOWED = 512
 # selections in a message
 _MAX_NAMED = 3
+_UNREAD = "the kernel's files about it cannot be read"
 
 
 class _Look(Struct):
@@ -79,6 +86,7 @@ class _Look(Struct):
 class GenericSource(DeviceSource):
     """Device files of one resource."""
 
+    # the distance between device files is unknown
     prefers = False
 
     def __init__(
@@ -89,12 +97,12 @@ class GenericSource(DeviceSource):
         state_dir: Path | None = None,
         file_reads: FileReads | None = None,
         room: Room | None = None,
-        sysfs: SharedSysfs | None = None,
+        sysfs: Sysfs | None = None,
     ) -> None:
         """state_dir: for state that survives a restart; None for no such state. file_reads, room, sysfs: shared by all sources."""
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
-        self._configure(settings)
+        self._groups = settings.groups
         # called with the groups without a device, None while unknown
         self.note_unmatched: Callable[[str, Sequence[int] | None], None] = lambda resource_name, groups: None
         self._root = host_root.rstrip("/")
@@ -110,12 +118,10 @@ class GenericSource(DeviceSource):
         # the groups of the last search
         self._looked_for: Sequence[GroupSettings] = ()
         self._unread = Unread(settings.resource_name)
-        self._problem = NO_TROUBLE
+        # by event: what the last search had to log
+        self._logged: dict[str, Set[object]] = {}
         self._warned: set[str] = set()
         self._last_look: _Look | None = None
-        # paths of devices whose last state counts
-        self._kept: frozenset[str] = frozenset()
-        self._not_listed: list[Trouble] = []
         self._directories: frozenset[Path] = frozenset()
         self._subscription: Subscription | None = None
 
@@ -132,12 +138,9 @@ class GenericSource(DeviceSource):
         """Use these settings from now on; they have the same resource, and the same rules of parts."""
         if settings.groups != self._groups:
             self.note_unmatched(self.resource_name, None)
-        self._configure(settings)
+        self._groups = settings.groups
         if self._subscription is not None:
             self._subscription.wake()
-
-    def _configure(self, settings: GenericSettings) -> None:
-        self._groups = settings.groups
 
     def refresh(self) -> None:
         """Find the files and publish their devices. Blocks."""
@@ -175,27 +178,28 @@ class GenericSource(DeviceSource):
         is_doubtful = self._unread.is_doubtful
         found = confirmed(known, look.by_id, self._doubted_since, now, is_doubtful=is_doubtful)
         look.by_id = dict(list(found.listed.items())[:MAX_DEVICES])
-        look.unconfirmed = {i: self._why_unconfirmed(i) for i in found.ids if i in look.by_id}
-        if look.unconfirmed:
-            look.trouble = _and_unconfirmed(look.trouble, look.unconfirmed)
-        self._note_kept()
-        if problem := not_readable({**self._select.kept, **errors}):
-            look.trouble = look.trouble[0] or "NotReadable", "; ".join(filter(None, (look.trouble[1], problem)))
+        why = f"{self._unread.example or _UNREAD}; it is allocated again when it is found"
+        look.unconfirmed = {i: f"{i} is not confirmed: {why}" for i in found.ids if i in look.by_id}
+        kept = self._select.kept
+        event = "cannot read USB device; its last state counts until it is disconnected"
+        self._log_new(event, {path: {"path": path, "error": error} for path, error in kept.items()})
+        unconfirmed = some([look.unconfirmed[i] for i in sorted(look.unconfirmed)], "; ")
+        look.trouble = _joined(
+            look.trouble,
+            (Reason.DEVICE_UNCONFIRMED, unconfirmed),
+            ("NotReadable", not_readable({**kept, **errors})),
+        )
         self._doubted_since = found.since
         self._looked_for = groups
         return look
 
-    def _why_unconfirmed(self, device_id: str) -> str:
-        why = self._unread.example or "the kernel's files about it cannot be read"
-        return f"{device_id} is not confirmed: {why}; it is allocated again when it is found"
-
-    def _note_kept(self) -> None:
-        """Logged once for each path, until it can be read again."""
-        kept = self._select.kept
-        for path in kept.keys() - self._kept:
-            extra = {"resource_name": self.resource_name, "path": path, "error": kept[path]}
-            log.warning("cannot read USB device; its last state counts until it is disconnected", extra=extra)
-        self._kept = frozenset(kept)
+    def _log_new(self, event: str, facts: Mapping[object, Mapping[str, str]], level: int = logging.WARNING) -> None:
+        """Log the facts, by any key, that the last search did not have."""
+        logged = self._logged.get(event, frozenset())
+        for key in facts:
+            if key not in logged:
+                log.log(level, event, extra={"resource_name": self.resource_name, **facts[key]})
+        self._logged[event] = facts.keys()
 
     def _read_files(self, groups: Sequence[GroupSettings]) -> _Look:
         directories: set[Path] = set()
@@ -212,75 +216,57 @@ class GenericSource(DeviceSource):
             pattern: [self._select.inventory.identified(file) for file in files] for pattern, files in matching.items()
         }
         if any(group.select is not None and group.select.udev for group in groups):
-            directories.add(Path(self._select.udev_directory))
+            directories.add(Path(self._root + udev.DATABASE))
         choice = choose(groups, found, selected)
         by_id = generic_devices(groups, choice.listed, most, are_parts=self.devices.part_rules is not None)
         self._room.note(self.resource_name, len(by_id))
-        before, self._problem = self._problem, self._trouble(device_count(groups, choice.listed), most)
-        if self._problem not in (before, NO_TROUBLE):
-            extra = {"resource_name": self.resource_name, "reason": self._problem[0], "error": self._problem[1]}
-            log.error("not all devices can be listed", extra=extra)
-        notes = [
-            each
-            for each in (
-                self._problem,
-                *self._not_as_meant(groups, found, choice),
-                self._names_of_the_kernel(found),
-                NO_TROUBLE if by_id else self._no_match(groups, found),
-            )
-            if each != NO_TROUBLE
-        ]
-        trouble = (notes[0][0], "; ".join(message for _, message in notes)) if notes else NO_TROUBLE
+        problem = self._trouble(device_count(groups, choice.listed), most)
+        self._log_new("not all devices can be listed", _by_trouble([problem]), logging.ERROR)
+        not_as_meant = self._not_as_meant(groups, found, choice)
+        self._log_new("devices are configured that cannot be listed", _by_trouble(not_as_meant))
+        # normal on a node without the hardware, otherwise a wrong setting: not logged
+        no_matches = [] if by_id else [no_match(groups, found), *self._select.unmatched[:_MAX_NAMED]]
+        trouble = _joined(
+            problem,
+            *not_as_meant,
+            ("KernelNames", self._names_of_the_kernel(found)),
+            ("NoMatch", "; ".join(filter(None, no_matches))),
+        )
         matched = {offer.group for offer in (*choice.listed, *(each.offer for each in choice.not_listed))}
         unmatched = tuple(index for index in range(len(groups)) if index not in matched)
-        return _Look(self._kept_objects(by_id), trouble, frozenset(directories), unmatched=unmatched)
+        # unchanged devices stay the same objects
+        same = {i: self._by_id[i] for i, device in by_id.items() if self._by_id.get(i) == device}
+        return _Look({**by_id, **same}, trouble, frozenset(directories), unmatched=unmatched)
 
-    def _kept_objects(self, by_id: Mapping[str, GenericDevice]) -> Mapping[str, GenericDevice]:
-        """The same devices, reusing the objects that are already listed."""
-        known = self._by_id
-        return {i: known[i] if known.get(i) == device else device for i, device in by_id.items()}
-
-    def _names_of_the_kernel(self, found: Found) -> Trouble:
+    def _names_of_the_kernel(self, found: Found) -> str:
         """Names that work today, but may lead a new pod to another device after a reboot. Logged once for each pattern."""
         stable = stable_names(found, udev_links(self._root)) if any(found.values()) else {}
         if not stable:
-            return NO_TROUBLE
+            return ""
         message = advice(stable)
         if not stable.keys() <= self._warned:
             self._warned |= stable.keys()
             extra = {"resource_name": self.resource_name, "path": ", ".join(stable), "error": message}
             log.warning("device files go by the kernel's names, which are not lasting", extra=extra)
-        return "KernelNames", message
+        return message
 
     def _not_as_meant(self, groups: Sequence[GroupSettings], found: Found, choice: Choice) -> list[Trouble]:
-        """Configured devices that cannot be listed. Logged once, and again after a change."""
+        """Configured devices that cannot be listed."""
         lacking = [*incomplete_devices(groups, found), *self._select.incomplete]
-        notes = [
+        return [
             ("WrongPath", wrong_paths(groups, found)),
             ("IncompleteDevice", incomplete(lacking)),
             ("NotShared", not_shared(choice.not_listed)),
             ("SameDevice", same_device(choice.not_listed)),
             ("SharedLink", self._shared_links(found, choice)),
         ]
-        notes = [note for note in notes if note[1]]
-        for reason, message in notes:
-            if (reason, message) not in self._not_listed:
-                extra = {"resource_name": self.resource_name, "reason": reason, "error": message}
-                log.warning("devices are configured that cannot be listed", extra=extra)
-        self._not_listed = notes
-        return notes
 
     def _shared_links(self, found: Found, choice: Choice) -> str:
-        """Names devices without a link of their own, as another one has it; "" if there are no such devices."""
+        """Names devices without a link of their own, as another one has it; otherwise ""."""
         files = by_id(found)
         offered = {number for offer in choice.listed for number in offer.own_numbers} if files else ()
         shared = shared_links(files, self._select.twins, offered)
         return same_links(shared, udev_links(self._root)) if shared else ""
-
-    def _no_match(self, groups: Sequence[GroupSettings], found: Found) -> Trouble:
-        """Groups without a match: normal on a node without the hardware, otherwise a wrong setting. Not logged."""
-        message = "; ".join(each for each in (no_match(groups, found), *self._select.unmatched[:_MAX_NAMED]) if each)
-        return ("NoMatch", message) if message else NO_TROUBLE
 
     def _trouble(self, found: int, most: int) -> Trouble:
         if found <= most:
@@ -328,10 +314,6 @@ class GenericSource(DeviceSource):
             raise AllocationRefused(self.resource_name, why)
         return allocate(self.resource_name, self._by_id, device_ids)
 
-    def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
-        """Not offered: the distance between device files is unknown."""
-        raise AllocationRefused(self.resource_name, "has no preference among its devices")
-
     def _matches(self, pattern: str, directories: set[Path]) -> Iterator[FoundFile]:
         """Files that match. Notes the directories whose changes could change that."""
         for path, captures in self._walk("", (), pattern.strip("/").split("/"), directories):
@@ -355,8 +337,11 @@ class GenericSource(DeviceSource):
                 yield from self._walk(f"{path}/{name}", captures + captured, below, directories)
 
 
-def _and_unconfirmed(trouble: Trouble, unconfirmed: Mapping[str, str]) -> Trouble:
-    """Adds the first unconfirmed devices to the trouble."""
-    named = "; ".join([unconfirmed[i] for i in sorted(unconfirmed)[:_MAX_NAMED]])
-    more = f" and {len(unconfirmed) - _MAX_NAMED} more" if len(unconfirmed) > _MAX_NAMED else ""
-    return trouble[0] or Reason.DEVICE_UNCONFIRMED, "; ".join(text for text in (trouble[1], named + more) if text)
+def _by_trouble(troubles: Iterable[Trouble]) -> dict[object, dict[str, str]]:
+    return {(reason, message): {"reason": reason, "error": message} for reason, message in troubles if message}
+
+
+def _joined(*troubles: Trouble) -> Trouble:
+    """The first reason, and all messages."""
+    present = [trouble for trouble in troubles if trouble[1]]
+    return (present[0][0], "; ".join(message for _, message in present)) if present else NO_TROUBLE

@@ -5,15 +5,16 @@ holds the device ID keeps its device. This concerns files that one of udev's lin
 /dev/fuse.
 """
 
+import posixpath
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 
+from nodedevice_agent.lib.deviceplugin_server.values import some
+from nodedevice_agent.plugins.generic.absent import listed
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.patterns import wildcard_count
 
 # where udev makes these links, such as /dev/serial/by-id; by-id first: it stays with the device, by-path with the port
 LINK_DIRECTORIES = ("by-id", "by-path")
-_MAX_SHOWN = 3
 
 
 def stable_names(found: Mapping[str, Iterable[FoundFile]], links: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -21,11 +22,9 @@ def stable_names(found: Mapping[str, Iterable[FoundFile]], links: Mapping[str, s
 
     found: by pattern. links: udev's links, and the files they lead to.
     """
-    by_file: dict[str, str] = {}
-    for link, file in sorted(links.items(), key=by_preference):
-        by_file.setdefault(file, link)
+    by_file = links_by_file(links)
     stable = {
-        pattern: [by_file[file.path] for file in files if file.is_device and file.path in by_file]
+        pattern: [by_file[file.path][0] for file in files if file.is_device and file.path in by_file]
         for pattern, files in found.items()
     }
     return {pattern: _instead(pattern, names, links) for pattern, names in stable.items() if names}
@@ -33,25 +32,26 @@ def stable_names(found: Mapping[str, Iterable[FoundFile]], links: Mapping[str, s
 
 def advice(stable: Mapping[str, Sequence[str]]) -> str:
     """For people. stable: as above; not empty."""
-    shown = [f"{pattern} ({_listed(names)})" for pattern, names in list(stable.items())[:_MAX_SHOWN]]
-    more = f" and {len(stable) - _MAX_SHOWN} more" if len(stable) > _MAX_SHOWN else ""
+    shown = some([f"{pattern} ({listed(names)})" for pattern, names in stable.items()])
     return (
         "a reboot may give the kernel's names to other devices, and a new pod another device: in paths, replace "
-        f"{', '.join(shown)}{more} by the names in parentheses, or use select"
+        f"{shown} by the names in parentheses, or use select"
     )
 
 
-def by_preference(link: tuple[str, str]) -> tuple[int, str]:
-    """The order of udev's links, the most lasting first. link: its path, and the file."""
-    kind = link[0].split("/")[-2]
-    return LINK_DIRECTORIES.index(kind), link[0]
+def links_by_file(links: Mapping[str, str]) -> dict[str, list[str]]:
+    """udev's links by the file that they lead to, the most lasting first. links: their files."""
+    by_file: dict[str, list[str]] = {}
+    for link in sorted(links, key=lambda link: (LINK_DIRECTORIES.index(link.split("/")[-2]), link)):
+        by_file.setdefault(links[link], []).append(link)
+    return by_file
 
 
 def _instead(pattern: str, names: Sequence[str], links: Mapping[str, str]) -> tuple[str, ...]:
     """One pattern if it matches these devices only; otherwise each name."""
     if len(names) == 1 or not wildcard_count(pattern):
         return tuple(names)
-    prefix = _common_prefix(names)
+    prefix = posixpath.commonprefix(names)
     directory, _, begin = prefix.rpartition("/")
     is_within = all(name.rpartition("/")[0] == directory for name in names)
     files = {links[name] for name in names}
@@ -60,12 +60,3 @@ def _instead(pattern: str, names: Sequence[str], links: Mapping[str, str]) -> tu
     if begin and is_within and matched == files and not wildcard_count(prefix):
         return (f"{prefix}*",)
     return tuple(names)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_SHOWN]) + (", …" if len(names) > _MAX_SHOWN else "")
-
-
-def _common_prefix(names: Sequence[str]) -> str:
-    pairs = zip(min(names), max(names), strict=False)
-    return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -4,9 +4,11 @@ Layout: /sys/dev/{char,block}/MAJOR:MINOR are links to the devices, /sys/bus/usb
 name, their interfaces.
 """
 
+import math
 import os
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,8 +24,7 @@ _MAX_BYTES = 4096
 _MAX_KNOWN = 4096
 # a device of a class has a parent of a class a few times; more is a loop
 _MAX_PARENTS = 16
-_KINDS = {"char": "c", "block": "b"}
-_DIRECTORIES = {letter: kind for kind, letter in _KINDS.items()}
+_KINDS = {"c": "char", "b": "block"}
 # buses of devices that a driver may have made up; firmware knows which are real
 _BUSES_OF_ANYTHING = frozenset({"platform", "faux"})
 _FIRMWARE_NODES = ("of_node", "firmware_node")
@@ -56,12 +57,22 @@ class _Enumeration(Struct, frozen=True):
         return bool(self.inode) and self.inode == now.inode and (is_number or self.made_ns == now.made_ns)
 
 
+class _Reading(Struct, frozen=True):
+    """began_at: monotonic seconds. errors: as `unanswered` has them."""
+
+    began_at: float = -math.inf
+    nodes: Sequence[Node] = ()
+    usb_devices: Mapping[str, UsbDevice] = {}
+    errors: Mapping[str, str] = {}
+
+
 class Sysfs:
-    """The host's /sys. root: the host's file tree, without a trailing slash."""
+    """The host's /sys. root: the host's file tree, without a trailing slash. Use in one thread at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._sys = f"{root}/sys"
+        self._reading = _Reading()
         self._known: dict[tuple[str, str], Node | None] = {}
         self._usb_devices: dict[str, tuple[_Enumeration, UsbDevice]] = {}
         # errors of the last read by path, for USB devices that are known to be unchanged
@@ -69,9 +80,23 @@ class Sysfs:
         # the kernel's numbers whose device the last read could not determine
         self.unread: frozenset[str] = frozenset()
 
+    def read(self, asked_at: float, numbers: Collection[str] = ()) -> tuple[Sequence[Node], Mapping[str, UsbDevice]]:
+        """Device files and USB devices, read at that time or later: all resources ask at once when a device comes.
+
+        numbers: of device files that were found since. What changes after the reading is an event, after which resources ask again.
+        """
+        is_new = self._reading.began_at >= asked_at
+        if not is_new or not {node.number for node in self._reading.nodes}.issuperset(numbers):
+            began_at = time.monotonic()
+            with unanswered() as errors:
+                usb_devices, nodes = self.usb_devices(), self.nodes()
+            self._reading = _Reading(began_at, nodes, usb_devices, errors)
+        note_again(self._reading.errors)
+        return self._reading.nodes, self._reading.usb_devices
+
     def nodes(self) -> list[Node]:
         """All device files. Reads only new ones: a Node never changes."""
-        numbers = [f"{letter}{name}" for kind, letter in _KINDS.items() for name in names_in(f"{self._sys}/dev/{kind}")]
+        numbers = [f"{letter}{name}" for letter, kind in _KINDS.items() for name in names_in(f"{self._sys}/dev/{kind}")]
         self._known = self._read(numbers)
         return [node for node in self._known.values() if node is not None]
 
@@ -87,19 +112,19 @@ class Sysfs:
         unread = set()
         for number in numbers:
             with unanswered() as errors:
-                sysfs = self.link(f"/dev/{_DIRECTORIES[number[0]]}", number[1:])
+                sysfs = self.link(f"/dev/{_KINDS[number[0]]}", number[1:])
             note_again(errors)
             if errors:
                 unread.add(number)
             if sysfs:
-                node = self._known.get((number, sysfs))
-                found[number, sysfs] = node if node is not None and _is_done(node) else self._read_node(number, sysfs)
+                known = self._known.get((number, sysfs))
+                is_done = known is not None and _is_done(known)
+                found[number, sysfs] = known if is_done else self._read_node(number, sysfs, known)
         self.unread = frozenset(unread.union(number for (number, _), node in found.items() if node is None))
         return found
 
-    def _read_node(self, number: str, sysfs: str) -> Node | None:
-        """Returns the previous state if it cannot be read."""
-        known = self._known.get((number, sysfs))
+    def _read_node(self, number: str, sysfs: str, known: Node | None) -> Node | None:
+        """Returns the known state if it cannot be read."""
         with unanswered() as errors:
             node = self._node(number, sysfs)
         if errors and known is not None:
@@ -108,7 +133,6 @@ class Sysfs:
         return node
 
     def names(self, place: str) -> list[str]:
-        """The names in a place."""
         return names_in(f"{self._sys}{place}")
 
     def text(self, place: str, name: str) -> str:
@@ -269,9 +293,5 @@ def _octets(path: str) -> bytes:
 
 
 def _is_done(node: Node) -> bool:
-    """Whether the node is complete.
-
-    An NVMe controller gets its subsystem after its first response, and NVIDIA's driver
-    numbers GPUs when it is loaded.
-    """
+    """An NVMe controller gets its subsystem after its first response, and NVIDIA's driver numbers GPUs when it is loaded."""
     return node.subsystem not in (_NVME, _DRM) or (node.subsystem == _NVME and bool(node.also))

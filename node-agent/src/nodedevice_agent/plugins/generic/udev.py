@@ -1,5 +1,6 @@
 """Reads device properties from udevd's database, /run/udev/data. Never writes, and asks no udevd.
 
+root: the host's file tree, without a trailing slash.
 One file for each device that udevd has processed: `c81:0` for a character device, `b8:0` for a block device. A property is a line
 `E:KEY=VALUE`.
 """
@@ -8,8 +9,7 @@ import os
 
 from msgspec import Struct
 
-from nodedevice_agent.lib.filesystem import is_directory, names_in, note_unanswered
-from nodedevice_agent.lib.patient_reads import ask
+from nodedevice_agent.lib.filesystem import ask_or, names_in
 
 DATABASE = "/run/udev/data"
 LINKS = "/run/udev/links"
@@ -23,28 +23,14 @@ class Entry(Struct, frozen=True):
     written_at: float
 
 
-class UdevDatabase:
-    """The host's udev database. root: the host's file tree, without a trailing slash."""
+def claimants(root: str, link: str) -> list[str]:
+    """Numbers of all devices that claim a link; it leads to one of them. link: as returned by shared_links.encoded()."""
+    return names_in(f"{root}{LINKS}/{link}")
 
-    def __init__(self, root: str) -> None:
-        self.directory = f"{root}{DATABASE}"
-        self._links = f"{root}{LINKS}"
 
-    def is_there(self) -> bool:
-        return is_directory(self.directory)
-
-    def claimants(self, link: str) -> list[str]:
-        """Numbers of all devices that claim a link; it leads to one of them. link: as returned by shared_links.encoded()."""
-        return names_in(f"{self._links}/{link}")
-
-    def entry(self, number: str) -> Entry | None:
-        """None until udevd has written a readable entry; or `unanswered`. number: such as `c81:0`."""
-        path = f"{self.directory}/{number}"
-        try:
-            return ask(_entry, path)
-        except OSError as error:
-            note_unanswered(path, error)
-            return None
+def entry(root: str, number: str) -> Entry | None:
+    """None until udevd has written a readable entry; or `unanswered`. number: such as `c81:0`."""
+    return ask_or(_entry, f"{root}{DATABASE}/{number}", None)
 
 
 def _entry(path: str) -> Entry:

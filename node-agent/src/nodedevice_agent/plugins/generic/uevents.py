@@ -8,8 +8,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
+
+from nodedevice_common.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +19,7 @@ _NETLINK_KOBJECT_UEVENT = 15
 _FROM_KERNEL = 1
 _MAX_BYTES = 16384
 _RETRY_SECONDS = 30.0
+_NOT_PERMITTED = "the kernel's device events are not permitted here; polling sysfs every 30 s instead"
 
 
 def concerns_devices(message: bytes) -> bool:
@@ -32,7 +34,7 @@ class Uevents:
         self._wake = wake
         self._socket: socket.socket | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._is_logged = False
+        self._problems = LogOnce(log)
 
     def __enter__(self) -> Self:
         self._listen()
@@ -44,18 +46,15 @@ class Uevents:
         try:
             self._socket = _bound()
         except OSError as error:
-            event = "the kernel's device events are not permitted here; polling sysfs every 30 s instead"
-            if not self._is_logged:
-                log.warning(event, extra={"error": str(error)})
-            self._is_logged = True
+            self._problems.report(_NOT_PERMITTED, str(error))
             self._retry = loop.call_later(_RETRY_SECONDS, self._listen)
             return
         loop.add_reader(self._socket.fileno(), self._read)
-        if self._is_logged:
+        if self._problems.report(_NOT_PERMITTED, ""):
             # for events before the socket was open
             self._wake()
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._retry is not None:
             self._retry.cancel()
         if self._socket is not None:

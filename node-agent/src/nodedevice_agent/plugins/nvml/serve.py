@@ -3,10 +3,9 @@
 import asyncio
 from functools import partial
 
-from nodedevice_agent.plugins.contract import Node
 from nodedevice_agent.plugins.nvml.settings import GPUS, NvmlSettings
 from nodedevice_agent.plugins.nvml.watch import GpuWatch
-from nodedevice_agent.plugins.run import until_ended
+from nodedevice_agent.plugins.run import Node, until_ended
 
 
 async def run(settings: NvmlSettings, node: Node) -> None:

@@ -19,11 +19,10 @@ from msgspec.structs import replace
 from nodedevice_common.decoding import Undecodable, convert, decode
 from nodedevice_common.yaml_decoding import QUICK_LOADER, decode_yaml
 
-from nodedevice_agent.lib.deviceplugin_server.values import file_slug, natural_key
+from nodedevice_agent.lib.deviceplugin_server.values import file_slug, natural_key, some
 from nodedevice_agent.plugins.contract import CommandFailed
 from nodedevice_agent.plugins.simulated.devices import SimulatedState
 
-_STATE_SUFFIX = ".yaml"
 _LISTING_SUFFIX = ".devices.json"
 _MAX_BYTES = 1024 * 1024
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -33,10 +32,6 @@ _HEADER = """\
 #   missing: [ID, ...]     removed ones
 #   count: N               number of devices, instead of the agent's setting
 """
-
-
-class SimulateError(CommandFailed):
-    """The command failed; the text names the reason and what exists."""
 
 
 class StateFileError(ValueError):
@@ -60,7 +55,7 @@ def simulated_dir(state_dir: Path) -> Path:
 
 def state_path(state_dir: Path, resource_name: str) -> Path:
     """The file that people edit."""
-    return simulated_dir(state_dir) / f"{file_slug(resource_name)}{_STATE_SUFFIX}"
+    return simulated_dir(state_dir) / f"{file_slug(resource_name)}.yaml"
 
 
 def parse_state(path: Path, content: bytes) -> SimulatedState:
@@ -133,26 +128,26 @@ def _translated_errors() -> Iterator[None]:
     try:
         yield
     except StateFileError as error:
-        raise SimulateError(f"{error}; correct the file or delete it") from None
+        raise CommandFailed(f"{error}; correct the file or delete it") from None
     except OSError as error:
-        raise SimulateError(
+        raise CommandFailed(
             f"{error.filename or ''}: {error.strerror}; run this as the user the agent runs as"
         ) from None
 
 
 def set_health(state_dir: Path, resource_name: str, device_id: str, healthy: bool) -> None:
-    """Make a device healthy or unhealthy; idempotent. Raises SimulateError."""
+    """Make a device healthy or unhealthy; idempotent. Raises CommandFailed."""
     _change(state_dir, resource_name, device_id, "unhealthy", not healthy)
 
 
 def set_missing(state_dir: Path, resource_name: str, device_id: str, missing: bool) -> None:
-    """Remove a device or add it back; idempotent. Raises SimulateError."""
+    """Remove a device or add it back; idempotent. Raises CommandFailed."""
     _change(state_dir, resource_name, device_id, "missing", missing)
 
 
 @_translated_errors()
 def show(state_dir: Path, resource_name: str) -> dict[str, str]:
-    """Whether each device of a resource is healthy, unhealthy or missing. Raises SimulateError."""
+    """Whether each device of a resource is healthy, unhealthy or missing. Raises CommandFailed."""
     listing = _listing(state_dir, resource_name)
     state = _state(state_path(state_dir, resource_name))
     return {name: _shown(state, name) for name in listing.device_ids}
@@ -172,7 +167,9 @@ def _change(
     """Add the device to this set of the state, or remove it."""
     listing = _listing(state_dir, resource_name)
     if device_id not in listing.device_ids:
-        raise SimulateError(f"{resource_name} has no device {device_id!r}; it has {_some(listing.device_ids)}")
+        raise CommandFailed(
+            f"{resource_name} has no device {device_id!r}; it has {some(listing.device_ids, most=16) or 'none'}"
+        )
     with _locked(state_dir):
         path = state_path(state_dir, resource_name)
         before = _state(path)
@@ -185,8 +182,8 @@ def _change(
 def _listing(state_dir: Path, resource_name: str) -> Listing:
     listings = read_listings(state_dir)
     if resource_name not in listings:
-        what = f"simulated here: {_some(list(listings))}" if listings else "nothing is simulated here"
-        raise SimulateError(
+        what = f"simulated here: {some([*listings], most=16)}" if listings else "nothing is simulated here"
+        raise CommandFailed(
             f"no simulated resource {resource_name!r} in {state_dir}; {what}; add it to `simulated` in the agent's settings"
         )
     return listings[resource_name]
@@ -197,11 +194,6 @@ def _state(path: Path) -> SimulatedState:
         return read_state(path)
     except FileNotFoundError:
         return SimulatedState()
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:16])
-    return f"{shown} and {len(names) - 16} more" if len(names) > 16 else shown or "none"
 
 
 @contextmanager

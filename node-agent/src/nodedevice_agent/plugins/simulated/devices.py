@@ -18,8 +18,6 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 MAX_SIMULATED = 10_000
 
 NumaNodes = tuple[int, ...]
-
-
 DeviceIDs = Annotated[frozenset[str], Meta(max_length=MAX_SIMULATED)]
 
 

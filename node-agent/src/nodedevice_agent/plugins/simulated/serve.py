@@ -1,6 +1,6 @@
 """Serves a resource of simulated devices."""
 
-from nodedevice_agent.plugins.contract import Node
+from nodedevice_agent.plugins.run import Node
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 

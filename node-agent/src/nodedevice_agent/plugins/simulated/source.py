@@ -51,7 +51,7 @@ class SimulatedSource(DeviceSource):
         self._room = room or Room()
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
-        self.prefers = settings.numa_nodes > 0
+        self.prefers = settings.prefers
         self._settings = settings
         self._state_dir = state_dir
         self._path = state_path(state_dir, settings.resource_name)

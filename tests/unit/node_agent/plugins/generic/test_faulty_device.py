@@ -15,8 +15,8 @@ from nodedevice_agent.lib import patient_reads
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.settings import GenericSettings
-from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.source import GenericSource
+from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_common import threads
 
 from tests.fakes.polling import until
@@ -152,7 +152,7 @@ async def test_a_faulty_device_affects_only_itself(host: FakeSysfs, group: str, 
 
 async def test_a_resource_without_usb_devices_has_no_note_of_one(host: FakeSysfs) -> None:
     (host.root / "dev/thing").write_text("")
-    shared = SharedSysfs(str(host.root))
+    shared = Sysfs(str(host.root))
     groups = [GROUPS["by serial"], {"paths": [{"path": "/dev/thing"}], "allowFiles": True}]
     settings = [
         msgspec.convert({"resourceName": "example.com/x", "groups": [each]}, GenericSettings) for each in groups

@@ -304,21 +304,25 @@ def test_the_number_is_the_same_by_all_names(host: FakeSysfs) -> None:
     assert len({file.tokens for file in found}) == 1
 
 
+def number_of(host: FakeSysfs, path: str, number: str) -> str:
+    return inventory(host).identified(FoundFile(path, kernel_path=path, number=number)).number
+
+
 def test_a_file_that_sysfs_does_not_know(host: FakeSysfs) -> None:
     (host.root / "dev/odd").symlink_to("/dev/null")
     host.link("/dev/by-name/odd", "/dev/odd")
     (host.root / "dev/plain").touch()
     assert identified(host, "/dev/by-name/odd").tokens == ("path:/dev/odd",)
     assert identified(host, "/dev/plain").tokens == ("path:/dev/plain",)
-    assert inventory(host).number("/dev/nvidia0", "c195:0") == "c195:0"
-    assert inventory(host).number("/dev/ram0", "b1:0") == "b1:0", "a disk, and not the kernel's memory"
+    assert number_of(host, "/dev/nvidia0", "c195:0") == "c195:0"
+    assert number_of(host, "/dev/ram0", "b1:0") == "b1:0", "a disk, and not the kernel's memory"
 
 
 def test_a_file_has_its_own_number_whatever_sysfs_names(host: FakeSysfs) -> None:
     host.dongle("1-1", 0, serial="A")
     # made by hand, with a wrong number
-    assert inventory(host).number("/dev/ttyUSB0", "c188:7") == "c188:7"
-    assert inventory(host).number("/dev/made-by-hand", "c188:0") == "c188:0"
+    assert number_of(host, "/dev/ttyUSB0", "c188:7") == "c188:7"
+    assert number_of(host, "/dev/made-by-hand", "c188:0") == "c188:0"
 
 
 def test_links_in_circles_are_no_file(host: FakeSysfs) -> None:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.contract import CommandFailed
 from nodedevice_agent.plugins.simulated.control import (
     Listing,
-    SimulateError,
     StateFileError,
     parse_state,
     read_state,
@@ -66,28 +66,28 @@ def test_an_unchanged_state_is_not_written_again(state_dir: Path) -> None:
 @pytest.mark.parametrize("change", [set_health, set_missing])
 def test_errors_for_unknown_names_list_the_known_ones(state_dir: Path, change: object) -> None:
     assert callable(change)
-    with pytest.raises(SimulateError, match="'gpu-9'; it has gpu-0, gpu-1"):
+    with pytest.raises(CommandFailed, match="'gpu-9'; it has gpu-0, gpu-1"):
         change(state_dir, GPU, "gpu-9", True)
-    with pytest.raises(SimulateError, match=r"'example.com/tpu'.*simulated here: example.com/gpu"):
+    with pytest.raises(CommandFailed, match=r"'example.com/tpu'.*simulated here: example.com/gpu"):
         change(state_dir, "example.com/tpu", "gpu-0", True)
     assert not state_path(state_dir, GPU).exists()
 
 
 def test_where_nothing_is_simulated(tmp_path: Path) -> None:
-    with pytest.raises(SimulateError, match="nothing is simulated here"):
+    with pytest.raises(CommandFailed, match="nothing is simulated here"):
         show(tmp_path, GPU)
 
 
 def test_a_broken_state_is_not_overwritten(state_dir: Path) -> None:
     state_path(state_dir, GPU).write_text("unhealthy: [\n")
-    with pytest.raises(SimulateError, match="correct the file or delete it"):
+    with pytest.raises(CommandFailed, match="correct the file or delete it"):
         set_health(state_dir, GPU, "gpu-0", healthy=False)
     assert state_path(state_dir, GPU).read_text() == "unhealthy: [\n"
 
 
 def test_a_broken_listing_names_the_remedy(state_dir: Path) -> None:
     (simulated_dir(state_dir) / "x.devices.json").write_text("{")
-    with pytest.raises(SimulateError, match="restart the agent"):
+    with pytest.raises(CommandFailed, match="restart the agent"):
         show(state_dir, GPU)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, DeviceSource
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, PluginDevice
-from nodedevice_agent.plugins.contract import Node
+from nodedevice_agent.plugins.run import Node
 
 
 class Numbers(DeviceSource):

@@ -16,6 +16,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 from msgspec.structs import replace
+from nodedevice_api.parts import parent_and_number
 from nodedevice_common.decoding import Undecodable, convert, decode
 from nodedevice_common.yaml_decoding import QUICK_LOADER, decode_yaml
 
@@ -154,8 +155,8 @@ def show(state_dir: Path, resource_name: str) -> dict[str, str]:
 
 
 def _shown(state: SimulatedState, name: str) -> str:
-    # a part is as its device
-    names = (name, name.rpartition("-")[0])
+    part = parent_and_number(name)
+    names = (name,) if part is None else (name, part[0])
     is_there, is_healthy = state.missing.isdisjoint(names), state.unhealthy.isdisjoint(names)
     return "missing" if not is_there else "healthy" if is_healthy else "unhealthy"
 

@@ -44,11 +44,11 @@ def test_break_remove_and_restore(state_dir: Path) -> None:
 
 
 def test_a_part_is_as_its_device(state_dir: Path) -> None:
-    write_listing(state_dir, Listing(GPU, ["gpu-0", "gpu-1", "gpu-0-0", "gpu-0-1", "gpu-1-0", "gpu-1-1"]))
+    write_listing(state_dir, Listing(GPU, ["gpu-0", "gpu-1", "gpu-0::0", "gpu-0::1", "gpu-1::0", "gpu-1::1"]))
     set_health(state_dir, GPU, "gpu-0", healthy=False)
-    set_missing(state_dir, GPU, "gpu-1-1", missing=True)
+    set_missing(state_dir, GPU, "gpu-1::1", missing=True)
     shown = show(state_dir, GPU)
-    assert [shown[f"gpu-{part}"] for part in ("0-0", "0-1", "1-0", "1-1")] == [
+    assert [shown[f"gpu-{part}"] for part in ("0::0", "0::1", "1::0", "1::1")] == [
         "unhealthy",
         "unhealthy",
         "healthy",

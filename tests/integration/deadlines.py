@@ -15,7 +15,7 @@ _NEVER_SECONDS: Final = 300.0
 _OF: Final = {
     "deviceplugin.connection": "DIAL OPTIONS PREFERRED ALLOCATE PRE_START SYNC",
     "deviceplugin.host": "_DRAIN",
-    "deviceplugin.reconnection": "RECONNECT",
+    "deviceplugin.reconnect_after_restart": "RECONNECT",
     "deviceplugin.plugin_watcher": "DIAL INFO NOTIFY",
     "kubelet.pod_resources": "CALL",
     "lib.deviceplugin_server.registered_socket": "_REGISTER",

@@ -1,8 +1,8 @@
 """The delivery `nri`: the agent allocates devices itself and injects them as an NRI plugin of the container runtime.
 
-Passes the runtime's events to the device manager, and publishes the results. Responds from memory if the container's devices are
-ready. Otherwise waits briefly for the allocation in progress, because the runtime creates no other container of the node during
-that time. Injects nothing before the allocation is on disk: after a restart the device could be allocated again.
+Responds from memory if the container's devices are ready. Otherwise waits briefly for the allocation in progress, because the
+runtime creates no other container of the node during that time. Injects nothing before the allocation is on disk: after a restart
+the device could be allocated again.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class NriBackend(Delivery, RuntimeHandler):
         reader.subscribe(KubeletTakeover(host.manager, reader.directory.pod_resources))
         self._hooked = HookedContainers(host.manager, self._kubelet, settings.namespace, on_change)
         self._injection = Injection(
-            host.manager, self._kubelet, lambda: self._kubelet.problem, self._hooked.hooks, self._kubelet_pods.has_made
+            host.manager, self._hooked.hooks, self._kubelet, lambda: self._kubelet.problem, self._kubelet_pods.has_made
         )
         self._delivery = delivery or values.Delivery()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
@@ -106,7 +106,6 @@ class NriBackend(Delivery, RuntimeHandler):
         tasks.create_task(vital("nri", self.run))
 
     async def run(self) -> None:
-        """Run until cancelled."""
         self._changed(False)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -233,8 +232,8 @@ class NriBackend(Delivery, RuntimeHandler):
     def _created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
         self.events.created(sandbox, container, grant)
         self._host.settle()
-        for each in grant.overruled:
-            metrics.CREATION_HOOKS.labels(each.outcome).inc()
+        for creation in grant.overruled:
+            metrics.CREATION_HOOKS.labels(creation.outcome).inc()
         key = (sandbox.uid, container.name)
         # logged once for each container of a pod, however often it is created
         if not (grant.omitted or grant.overruled) or key in self._omitted:
@@ -248,8 +247,8 @@ class NriBackend(Delivery, RuntimeHandler):
         if grant.omitted:
             omitted = list(grant.omitted)[:16]
             log.info("pod settings replace edits of a device plugin", extra={**extra, "omitted": omitted})
-        for each in grant.overruled:
-            log.info(each.event, extra={**extra, "overruled": list(each.names)[:16]})
+        for creation in grant.overruled:
+            log.info(creation.event, extra={**extra, "overruled": list(creation.names)[:16]})
 
     async def _changes(self, until: float | None) -> bool:
         """Wait until effects were carried out; False after a timeout."""
@@ -320,8 +319,6 @@ class NriBackend(Delivery, RuntimeHandler):
         self.events.sandbox_removed(sandbox)
         self._host.settle()
 
-    # -- internals ------------------------------------------------------------------------------------------------------
-
     def _asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
         """Whether the response depends on the kubelet's allocations. Rarely true: each pod of the node may change its file."""
         held = self._manager.book.of_container(sandbox.uid, container.name)
@@ -333,7 +330,7 @@ class NriBackend(Delivery, RuntimeHandler):
         )
 
     def _changed(self, is_changed: bool) -> None:
-        """Handle the start or end of the connection or its grace period. is_changed: whether the condition has changed."""
+        """Handle a changed connection or grace period. is_changed: whether the condition has changed."""
         if self._grace is not None:
             self._grace.cancel()
         ends_at, loop = self._status.grace_ends_at, asyncio.get_running_loop()
@@ -357,15 +354,12 @@ class NriBackend(Delivery, RuntimeHandler):
     def _end_overdue(self) -> None:
         now = self._host.now()
         for instance in self.events.overdue(now):
+            extra = _fields(instance)
             if instance.unlisted_since is None:
-                log.info(
-                    "container was never started and its pod is over; treating it as ended", extra=_fields(instance)
-                )
+                log.info("container was never started and its pod is over; treating it as ended", extra=extra)
             else:
-                log.warning(
-                    "runtime has not listed a container for long and its pod is over; treating it as ended",
-                    extra=_fields(instance),
-                )
+                event = "runtime has not listed a container for long and its pod is over; treating it as ended"
+                log.warning(event, extra=extra)
             self.events.ended(instance.pod_uid, instance.id)
             self._host.settle()
 

@@ -19,6 +19,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.runtime.container_events import ContainerEvents
+from nodedevice_agent.runtime.creation_hooks import CreationHooks
 from nodedevice_agent.runtime.injection import Grant, Injection
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
@@ -86,7 +87,7 @@ class RuntimeMachine(ManagerMachine):
     def a_new_agent_begins(self) -> None:
         self.is_connected = False
         self.events = tuple(ContainerEvents(manager) for manager in (self.manager, self.twin))
-        self.injection = Injection(self.manager, ())
+        self.injection = Injection(self.manager, CreationHooks(self.manager))
 
     def the_agent_restarts(self, plugins: int) -> None:
         super().the_agent_restarts(plugins)

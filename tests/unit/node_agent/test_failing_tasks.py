@@ -120,7 +120,7 @@ async def running(
         work = bad if name == failing else Failing()
         monkeypatch.setattr(owner, method, work.work)
     monkeypatch.setattr(LeaseKeeper, "acquire", lambda _: asyncio.sleep(0))
-    monkeypatch.setattr(KubeletReader, "read", lambda _: asyncio.sleep(0))
+    monkeypatch.setattr(KubeletReader, "_read", lambda _: asyncio.sleep(0))
     agents: list[Agent] = []
     made = Agent.__init__
 

@@ -3,16 +3,13 @@
 List reads all pods, periodically. Get reads pods that have changed since; it omits the same containers and, unlike List, frees
 nothing in the kubelet. The checkpoint has no claims. The kubelet prepares claims before it creates the sandbox, so a pod with
 claims is read once it has a sandbox, and after its end until the kubelet no longer lists its claims. Kubelets serve Get by default
-since 1.34, always since 1.36. An older kubelet refuses it like a missing pod, or does not implement it.
+since 1.34, always since 1.36. One that does not serve it refuses it like a missing pod; all pods are listed then.
 Source: kubelet pkg/kubelet/apis/podresources server_v1.go and pkg/features @ 1.37.
 """
 
-import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
-from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Final
 
 from nodedevice_agent.devicemanager.attribution.attribute import PodName, PodResourcesRow, changed_pods
@@ -20,10 +17,6 @@ from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused
 from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod, RowsByPod
-from nodedevice_agent.lib.file_reads import FileReads
-from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
-
-log = logging.getLogger(__name__)
 
 # more pods are read by List: the kubelet serves ten calls at once for all clients
 _MOST_BY_GET: Final = 4
@@ -38,11 +31,9 @@ class PodRows:
     listed_at: time of the last List. calls: number of calls so far.
     """
 
-    def __init__(self, socket: Path, files: FileReads) -> None:
+    def __init__(self) -> None:
         self.listed_at = -math.inf
         self.calls = 0
-        self._socket = socket
-        self._files = files
         self._rows: RowsByPod = {}
         # the checkpoint's entries and the API's pods of the last reading; None: the next reading lists all pods
         self._entries: tuple[Allocation, ...] | None = None
@@ -54,8 +45,6 @@ class PodRows:
         self._uids: dict[PodName, str] = {}
         # when the kubelet first listed a pod without its claims
         self._doubted: dict[PodName, float] = {}
-        # the socket of a kubelet that does not serve Get
-        self._without_get: FileIdentity | None = None
 
     @property
     def rows(self) -> tuple[PodResourcesRow, ...]:
@@ -77,21 +66,18 @@ class PodRows:
         present, entries = dict(pods), None if entries is None else tuple(entries)
         self._present, self._newest = present, entries or ()
         ended = [pod for uid, pod in (known or {}).items() if uid not in present]
-        asked = None if known is None else await self._to_ask(entries, known, ended, present)
-        if asked is None:
+        asked = None if known is None else self._to_ask(entries, known, ended, present)
+        if asked is None or not await self._get(kubelet, asked, ended, present):
             await self.list(kubelet, now)
-        elif (refused := await self._get(kubelet, asked, ended, present)) is not None:
-            await self._list_refused(kubelet, now, asked, refused)
         self._entries, self._pods = entries, present
         self._uids = {(pod.namespace, pod.name): uid for uid, pod in present.items()}
 
-    async def list(self, kubelet: PodResources, now: float) -> Collection[PodName]:
-        """List all pods; return the names of pods with devices. Raises PodResourcesUnavailable."""
+    async def list(self, kubelet: PodResources, now: float) -> None:
+        """List all pods. Raises PodResourcesUnavailable."""
         self.calls += 1
         listed = await kubelet.list_pods(self._newest)
         self.listed_at = now
         self._rows = listed | self._still_held(listed, now)
-        return listed.keys()
 
     def forget(self) -> None:
         """Have the next reading list all pods."""
@@ -109,9 +95,7 @@ class PodRows:
         self._doubted = {name: self._doubted.get(name, now) for name in found}
         return {name: held for name, held in found.items() if now - self._doubted[name] < DOUBTED_SECONDS}
 
-    # -- internals --------------------------------------------------------------------------------------------------------
-
-    async def _to_ask(
+    def _to_ask(
         self,
         entries: tuple[Allocation, ...] | None,
         known: Mapping[str, Pod],
@@ -133,11 +117,7 @@ class PodRows:
         # a new pod may have the name of an ended one
         asked = changed | (names & gone) | self._changed_hands(known, pods)
         asked |= _names(pod for uid, pod in pods.items() if is_prepared_since(known.get(uid), pod))
-        if len(asked) > _MOST_BY_GET:
-            return None
-        if asked and self._without_get is not None and self._without_get == await self._served_socket():
-            return None
-        return asked
+        return asked if len(asked) <= _MOST_BY_GET else None
 
     def _changed_hands(self, known: Mapping[str, Pod], pods: Mapping[str, Pod]) -> frozenset[PodName]:
         """Return names with claims whose pod has ended or was replaced since the last reading."""
@@ -147,41 +127,23 @@ class PodRows:
 
     async def _get(
         self, kubelet: PodResources, asked: Iterable[PodName], ended: Iterable[Pod], pods: Mapping[str, Pod]
-    ) -> PodResourcesRefused | None:
-        """Read single pods; return the kubelet's refusal, if any."""
+    ) -> bool:
+        """Read single pods; return whether the kubelet has responded for all that the API has."""
         found, names = RowsByPod(), _names(pods.values())
         for name in sorted(asked):
             self.calls += 1
             try:
                 held = await kubelet.get_pod(*name)
-            except PodResourcesRefused as exc:
+            except PodResourcesRefused:
                 if name in names:
-                    return exc
-                # the API does not have it either
+                    return False
                 continue
             # the devices of an ended pod are free, even if the kubelet still lists them
             found[name] = held if name in names else HeldByPod((), held.claim_rows)
         replaced = {*_names(ended), *asked}
         kept = {name: held for name, held in self._rows.items() if name not in replaced}
         self._rows = kept | {name: held for name, held in found.items() if held != _NOTHING}
-        return None
-
-    async def _list_refused(
-        self, kubelet: PodResources, now: float, asked: Collection[PodName], refused: PodResourcesRefused
-    ) -> None:
-        """List all pods. If List has a pod that Get refused, this kubelet does not serve Get."""
-        listed = await self.list(kubelet, now)
-        if not {*listed}.isdisjoint(asked):
-            self._without_get = await self._served_socket()
-            message = "the kubelet does not answer for single pods; all are listed at each change"
-            log.info(message, extra={"socket": str(self._socket), "error": str(refused)})
-
-    async def _served_socket(self) -> FileIdentity | None:
-        try:
-            return await self._files.run(partial(file_identity, self._socket))
-        except OSError:
-            # if no thread can be started, all pods are listed
-            return self._without_get
+        return True
 
 
 def _names(pods: Iterable[Pod]) -> frozenset[PodName]:

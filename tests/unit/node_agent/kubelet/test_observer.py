@@ -150,24 +150,15 @@ async def test_after_the_end_of_a_pod_the_kubelet_need_not_list(running: Kubelet
     assert (running.holders(), running.resources.calls) == ({}, calls)
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [(Get.UNKNOWN, "unknown method Get for service v1.PodResourcesLister"), (Get.OFF, "Get method disabled")],
-)
-async def test_a_kubelet_without_get_lists_and_it_is_logged_once(
-    running: Kubelet, answer: Get, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
+@pytest.mark.parametrize("answer", [Get.UNKNOWN, Get.OFF])
+async def test_a_kubelet_without_get_lists(running: Kubelet, answer: Get) -> None:
     running.resources.get = answer
     running.observer.pod_seen(pod("two", gpu=1))
     running.allocate("one", "a")
     await until(lambda: running.holders() == {"one": ("a",)})
     running.allocate("two", "b")
     await until(lambda: running.holders() == {"two": ("b",)})
-    message = "the kubelet does not answer for single pods; all are listed at each change"
-    [logged] = [record for record in caplog.records if record.getMessage() == message]
-    assert words in logged.__dict__["error"]
-    assert running.resources.asked == ["one"]
+    assert running.resources.asked == ["one", "two"]
 
 
 @pytest.fixture

@@ -110,10 +110,7 @@ def listed_devices(octets: bytes) -> Iterator[api_pb2.Device]:
 
 
 class _Places:
-    """The positions of devices and their parents in a list, in slices to parse at once; it stops when there are too many devices.
-
-    rest: the fields of the resource as a whole.
-    """
+    """The positions of devices and their parents in a list, in slices to parse at once; stops when there are too many devices."""
 
     def __init__(self, octets: bytes) -> None:
         self._octets = octets
@@ -133,6 +130,7 @@ class _Places:
                     break
             elif number in _OF_ALL and self.is_detailed and len(rest) < _MAX_READ:
                 rest.append(octets[begin:end])
+        # the fields of the resource as a whole
         self.rest = b"".join(rest)
 
     def devices(self) -> Iterator[tuple[api_pb2.Device, DeviceDetails | None]]:
@@ -174,7 +172,7 @@ def _has_parents(found: _Places) -> bool:
 
 
 def holdings_required(octets: bytes) -> bool:
-    """Whether the plugin serves DeviceHoldings, by its DevicePluginOptions. Another vendor may use our field number otherwise."""
+    """Whether the plugin serves DeviceHoldings, by its DevicePluginOptions."""
     try:
         return device_details_pb2.PluginOptionsDetails.FromString(octets).holdings_required
     except DecodeError:
@@ -182,10 +180,7 @@ def holdings_required(octets: bytes) -> bool:
 
 
 def _details(octets: bytes) -> DeviceListDetails:
-    """The same bytes decoded as our extension of the message; empty if they do not parse.
-
-    Our field numbers are not reserved in v1beta1: another vendor may use them for anything.
-    """
+    """Our extension of the message; empty if it does not parse: another vendor may use our field numbers for anything."""
     try:
         return DeviceListDetails.FromString(octets)
     except DecodeError:
@@ -297,10 +292,7 @@ def _plain(text: str, limit: int) -> str:
 
 
 def allocate_details(call: CallAllocate, pod: Pod | None) -> ContainerAllocateDetails:
-    """The container of the call. pod: None if only its UID is known.
-
-    The UID is the runtime's: that of a static pod stays when its mirror pod is made again.
-    """
+    """The container of the call, with the runtime's UID of its pod. pod: None if only its UID is known."""
     details = ContainerAllocateDetails(pod_uid=call.pod_uid, container=call.container)
     if pod is not None:
         details.pod_namespace, details.pod_name = pod.namespace, pod.name

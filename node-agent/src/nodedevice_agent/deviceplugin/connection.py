@@ -59,8 +59,6 @@ LISTS_AT_ONCE = 50
 # The bytes that a plugin can send before it has to wait. gRPC's default is 4 MiB, minutes of outdated small lists.
 # Longer messages still pass at the same speed.
 _READ_AHEAD_BYTES = 4096
-# the tag and the length of an ID in a list of IDs
-_AROUND_AN_ID_BYTES = 4
 _INVALID = "the response is not a message of the device plugin API"
 _CLOSED = "the connection was closed before it responded: the plugin has stopped, or has registered again"
 
@@ -94,10 +92,7 @@ def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
 
 
 class PluginConnection:
-    """An open connection. Use open(); closing it ends the stream. socket: the path that the plugin registered.
-
-    Device IDs are in the shown form; the plugin has the original.
-    """
+    """An open connection, made by open(). socket: the path that the plugin registered. Device IDs are in the shown form."""
 
     def __init__(self, resource_name: str, socket: Path, channel: grpc.aio.Channel, options: PluginOptions) -> None:
         self.resource_name = resource_name
@@ -113,6 +108,8 @@ class PluginConnection:
         # called some time after its stream has ended, so that its owner can reconnect
         self.on_ended: Callable[[], None] = lambda: None
         self._channel = channel
+        self._bucket = TokenBucket(LISTS_PER_SECOND, LISTS_AT_ONCE, asyncio.get_running_loop().time())
+        self._is_too_fast = False
         # whether the agent closed it
         self.is_closed = False
 
@@ -120,12 +117,9 @@ class PluginConnection:
     async def open(
         cls, resource_name: str, socket: Path, name: str = "", built_in: BuiltInSockets | None = None
     ) -> Self:
-        """Dial the plugin and get its options.
+        """Dial the plugin and get its options. Raises PluginFailed, with nothing left open.
 
-        name: of the socket's file, if it differs from the registered one.
-        built_in: the plugins of this process.
-
-        Raises PluginFailed, with nothing left open.
+        name: of the socket's file, if it differs from the registered one. built_in: the plugins of this process.
         """
         dialled = socket.with_name(name or socket.name)
         _check_socket(resource_name, dialled)
@@ -156,7 +150,6 @@ class PluginConnection:
         )
         stream, self.digest = method(_EMPTY), b""
         turn, most = turn or asyncio.Lock(), most or most_alone
-        pace = _Pace(self.resource_name)
         try:
             # its iterator would keep each message until the next one, which may never come
             while isinstance(octets := await stream.read(), bytes):
@@ -167,7 +160,7 @@ class PluginConnection:
                 self.octets = octets
                 yield self.last
                 self.octets = octets = b""
-                await pace.wait()
+                await self._pause()
         except DecodeError as exc:
             raise PluginFailed(self.resource_name, "ListAndWatch", _INVALID) from exc
         except grpc.RpcError as exc:
@@ -177,6 +170,15 @@ class PluginConnection:
                 raise
         finally:
             stream.cancel()
+
+    async def _pause(self) -> None:
+        """Wait until the next list may be read."""
+        seconds = self._bucket.reserve(asyncio.get_running_loop().time())
+        if seconds and not self._is_too_fast:
+            self._is_too_fast = True
+            extra = {"resource_name": self.resource_name, "lists_per_second": LISTS_PER_SECOND}
+            log.warning("device plugin sends too many device lists; reading them more slowly", extra=extra)
+        await asyncio.sleep(seconds)
 
     async def decoded(self, octets: bytes, turn: asyncio.Lock, most: Callable[[], int]) -> ListedDevices:
         """Read one list; turn, most: as in device_lists. Raises DecodeError."""
@@ -203,8 +205,7 @@ class PluginConnection:
         )
         request = api_pb2.PreferredAllocationRequest(container_requests=[asked])
         # it cannot prefer more than the available devices
-        sizes = (len(name.encode()) + _AROUND_AN_ID_BYTES for name in asked.available_deviceIDs)
-        max_bytes = _MAX_SMALL_BYTES + sum(sizes)
+        max_bytes = _MAX_SMALL_BYTES + request.ByteSize()
         response = await self._call(
             "GetPreferredAllocation", request, api_pb2.PreferredAllocationResponse, PREFERRED_SECONDS, max_bytes
         )
@@ -214,9 +215,9 @@ class PluginConnection:
     async def allocate(
         self, device_ids: tuple[str, ...], details: ContainerAllocateDetails | None = None
     ) -> AllocateResponse:
-        """The response for one container. details: the container, if known; a plugin may ignore it.
+        """The response for one container; the first one counts, as with the kubelet. details: the container, if known.
 
-        The first of several container responses counts, as with the kubelet. Raises PluginFailed, also if the list is empty.
+        Raises PluginFailed, also without a response.
         """
         asked = api_pb2.ContainerAllocateRequest(devices_ids=map(original_id, device_ids))
         if details is not None:
@@ -269,8 +270,6 @@ class PluginConnection:
             with self.answers.during():
                 octets = await self._octets(call, request.SerializeToString(), seconds, service)
             return _decoded(self.resource_name, call, octets, response, max_bytes)
-        except PluginFailed:
-            raise
         except TimeoutError as exc:
             raise PluginFailed(self.resource_name, call, str(exc)) from exc
         except grpc.RpcError as exc:
@@ -279,10 +278,6 @@ class PluginConnection:
             if _is_cancelled():
                 raise
             raise PluginFailed(self.resource_name, call, _CLOSED) from exc
-        except Exception as exc:
-            # only this call may fail: an error that ends the agent would return at every start, because the call is retried
-            log.exception("call to device plugin failed", extra={"resource_name": self.resource_name, "call": call})
-            raise PluginFailed(self.resource_name, call, f"{exc!r}, a bug in this agent") from exc
 
     async def _octets(self, call: str, request: bytes, seconds: float, service: str = _SERVICE) -> bytes:
         """Raises TimeoutError if the plugin does not respond in time, RpcError for any other failure."""
@@ -300,31 +295,8 @@ class PluginConnection:
     async def aclose(self) -> None:
         self.is_closed = True
         # Freed at once: until the next garbage collection a long list would stay for minutes.
-        self.last, self.octets, self.answers.on_change = NO_DEVICES, b"", _ignore
+        self.last, self.octets, self.answers.on_change = NO_DEVICES, b"", lambda does: None
         await self._channel.close()
-
-
-class _Pace:
-    """The pace of reading one stream of lists."""
-
-    def __init__(self, resource_name: str) -> None:
-        self._resource_name = resource_name
-        self._now = asyncio.get_running_loop().time
-        self._bucket = TokenBucket(LISTS_PER_SECOND, LISTS_AT_ONCE, self._now())
-        self._is_logged = False
-
-    async def wait(self) -> None:
-        """Wait until the next list may be read."""
-        seconds = self._bucket.reserve(self._now())
-        if seconds and not self._is_logged:
-            self._is_logged = True
-            extra = {"resource_name": self._resource_name, "lists_per_second": LISTS_PER_SECOND}
-            log.warning("device plugin sends too many device lists; reading them more slowly", extra=extra)
-        await asyncio.sleep(seconds)
-
-
-def _ignore(does: bool) -> None:
-    """Drop changes of responsiveness after the connection is closed."""
 
 
 def _method(
@@ -362,17 +334,13 @@ def _decoded(resource_name: str, call: str, octets: bytes, response: type[_Respo
 
 
 def _is_cancelled() -> bool:
-    """Whether the current task itself is being cancelled.
-
-    grpc raises CancelledError also from a call whose channel is closed. Treated as a cancellation, that would end the caller
-    silently, and the device manager would wait for the result forever.
-    """
+    """Whether the current task itself is being cancelled: grpc raises CancelledError also from a call whose channel is closed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _check_socket(resource_name: str, socket: Path) -> None:
-    """Reject files other than sockets, and links out of the plugin directory. Raises PluginFailed."""
+    """Reject files other than sockets, and links. Raises PluginFailed."""
     try:
         mode = os.lstat(socket).st_mode
     except OSError as exc:

@@ -17,15 +17,14 @@ _MAX_BYTES_IN_LOOP = 32 * 1024
 
 
 class HeldLists:
-    """The latest list of connections, by endpoint."""
+    """The latest list of connections, by endpoint: compressed, with the domain of the resource name."""
 
     def __init__(self) -> None:
-        # with the domain
         self.by_endpoint: dict[int, tuple[str, bytes]] = {}
 
     async def hold(self, endpoint: int, resource_name: str, octets: bytes) -> bool:
         """Replace the connection's former list. Returns whether there is room."""
-        self.drop(endpoint)
+        self.by_endpoint.pop(endpoint, None)
         packed = await in_thread_if(len(octets) > _MAX_BYTES_IN_LOOP, partial(zlib.compress, octets, zlib.Z_BEST_SPEED))
         domain = domain_of(resource_name)
         in_all = sum(len(other) for _, other in self.by_endpoint.values())
@@ -34,12 +33,3 @@ class HeldLists:
             return False
         self.by_endpoint[endpoint] = domain, packed
         return True
-
-    def drop(self, endpoint: int) -> None:
-        """The connection has ended, or its latest list is in force."""
-        self.by_endpoint.pop(endpoint, None)
-
-    def find(self, endpoint: int) -> bytes | None:
-        """Compressed."""
-        found = self.by_endpoint.get(endpoint)
-        return None if found is None else found[1]

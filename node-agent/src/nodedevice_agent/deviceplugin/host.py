@@ -1,8 +1,7 @@
 """Runs the device manager in the event loop: passes it the events of device plugins, and carries out its effects.
 
 All of the manager's state is used in the event loop's thread alone. Calls to plugins run as tasks of their own, so that a plugin
-that hangs delays no other; their results are events again. Never uses the API server: the publisher is called with the resources
-that changed, and the sources of other events (pods, cordons) pass the manager's effects to do().
+that hangs delays no other; their results are events again. Never uses the API server.
 """
 
 import asyncio
@@ -59,8 +58,7 @@ class PluginHost:
     """One plugin directory and its manager.
 
     publish: called with the name of each resource whose snapshot may have changed. were_connected: the plugins to reconnect to.
-    on_problem: called with the reason why plugins cannot register, and with "" once they can.
-    built_in: the plugins of this process.
+    on_problem: called with the reason why plugins cannot register, and with "" once they can. built_in: plugins of this process.
     """
 
     def __init__(
@@ -81,6 +79,7 @@ class PluginHost:
         self.now = self._loop.time
         self._writer = CheckpointWriter(state_dir, self._checkpoint, self._publish_all)
         self._durable = DurableRequests(self._writer)
+        self.saved = self._durable.saved
         self.rejections = Rejections()
         # a plugin may register and disconnect many times a second
         self._lines = PacedLog(log)
@@ -93,6 +92,7 @@ class PluginHost:
         # by resource name, for plugins that require it
         self._holdings: dict[str, HoldingsSync] = {}
         self.calls = PluginCalls(manager, self._connections, self._holdings, self.settle, self.now, self.saved)
+        self.newest = self.calls.newest
         replaced = ReplacedConnections(self._connections, self.now)
         self._lists = DeviceLists(
             manager, self._connections, self.settle, self.now, self._start_call, replaced.close_older
@@ -125,17 +125,14 @@ class PluginHost:
         log.info("serving device plugins", extra={"directory": str(self.directory.path)})
 
     async def _detect_end(self) -> None:
-        """Registrations may still come while the tasks are being cancelled; from then on they are rejected.
-
-        Raises an exception of the manager's timer.
-        """
+        """Reject registrations once the tasks are being cancelled. Raises an exception of the manager's timer."""
         try:
             await self._failed
         finally:
             self._is_ending = True
 
     async def drain(self) -> None:
-        """Stop serving and write the decided state. Plugins notice by themselves that the registration socket is gone."""
+        """Stop serving and write the decided state."""
         if self._timer is not None:
             self._timer.cancel()
         await self._server.stop()
@@ -143,10 +140,6 @@ class PluginHost:
         for connection in list(self._connections.values()):
             await connection.aclose()
         await self._writer.close(_DRAIN_SECONDS)
-
-    async def saved(self, pod_uid: str | None = None) -> None:
-        """Wait until every allocation so far is on disk, or every one of that pod: none may be published or injected before."""
-        await self._durable.saved(pod_uid)
 
     @property
     def unsaved(self) -> str:
@@ -293,10 +286,7 @@ class PluginHost:
         self._lose(endpoint)
 
     async def _connect_again(self, lost: PluginConnection, socket_name: str) -> None:
-        """Connect to the plugin of a lost connection, unless it is connected or its name has lost its place.
-
-        Raises PluginFailed.
-        """
+        """Connect to the plugin, unless it is connected or its name has lost its place. Raises PluginFailed."""
         plugin, resource = (lost.socket, lost.resource_name), self.manager.resources.get(lost.resource_name)
         is_connected = any(plugin == (other.socket, other.resource_name) for other in self._connections.values())
         if self._is_ending or is_connected or resource is None or resource.presence.lost_to is not None:
@@ -340,22 +330,13 @@ class PluginHost:
         return structs.replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
 
     def _start_call(self, call: Coroutine[Any, Any, None]) -> None:
-        """Start a call in a task. An exception of the device manager ends the agent.
-
-        While the agent ends, the call is dropped, as if the process had ended before it.
-        """
+        """Start a call in a task, whose exception ends the agent. While the agent ends, the call is dropped."""
         try:
             self._tasks.create_task(call)
         except RuntimeError as exc:
             # The group takes no more tasks while it ends, and a retry may be due or a pod seen just then.
             call.close()
             log.debug("agent is ending; not calling the plugin", extra={"error": str(exc)})
-
-    def newest(self, resource_name: str, call: str) -> PluginConnection:
-        """See PluginCalls."""
-        return self.calls.newest(resource_name, call)
-
-    # -- time -----------------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
         self.manager.deadlines.are_changed = False

@@ -1,8 +1,6 @@
 """Discovers and registers plugins that create a socket in the plugins registry directory instead of calling Register.
 
-The watcher gets the plugin's info from each new socket. A device plugin that may register is connected as if it had called
-Register, and is notified of the result. When its socket is removed, the plugin is disconnected. Each socket has one operation
-at a time, and sockets do not wait for each other.
+Each socket has one operation at a time, and sockets do not wait for each other.
 Source: kubelet pkg/kubelet/pluginmanager @ 1.36; its operationexecutor for the calls and their deadlines. Unlike it: plugins of
 other kinds (CSI, DRA) are ignored silently, because their registrars exit when they are notified of a failure; a recreated
 socket replaces its plugin without a gap for the resource; only the file name of an endpoint elsewhere counts; a plugin that a
@@ -109,7 +107,7 @@ class PluginWatcher:
 
 
 class _RegistrySocket:
-    """One socket path: the file there, the registered plugin, and the one operation that reconciles them."""
+    """One socket path: the file there, and the registered plugin."""
 
     def __init__(self, path: Path, registry_dir: Path, host: PluginHost) -> None:
         self._path = path
@@ -150,10 +148,7 @@ class _RegistrySocket:
         await self._disconnect(plugin, None)
 
     async def _register(self, ended_before: int) -> PluginConnection | None:
-        """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed.
-
-        ended_before: see PluginConnection.
-        """
+        """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed."""
         async with registration_client(self._path) as client:
             info = await get_info(client, self._path)
             if info.type != DEVICE_PLUGIN:
@@ -197,10 +192,7 @@ async def registration_client(socket: Path) -> AsyncIterator["api_pb2_grpc.Regis
 
 
 async def get_info(client: "api_pb2_grpc.RegistrationAsyncStub", socket: Path) -> api_pb2.PluginInfo:
-    """type: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the socket that serves it, empty for this one.
-
-    Raises PluginFailed.
-    """
+    """type: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the serving socket, empty for this one. Raises PluginFailed."""
     try:
         info = await client.GetInfo(api_pb2.InfoRequest(), timeout=INFO_SECONDS)
     except grpc.RpcError as exc:
@@ -251,8 +243,7 @@ def _serving_socket(registry_socket: Path, endpoint: str, allowed: tuple[Path, .
     """The socket on which the plugin serves: the registry socket itself, or a path inside the allowed directories.
 
     A plugin in a container has its own paths, mostly the kubelet's. Only the file name of such a path counts: in the directory
-    of the registry socket, or directly in an allowed directory. Links are resolved first, so none leads out. Raises
-    RegistrationRejected.
+    of the registry socket, or in an allowed one. Links are resolved first, so none leads out. Raises RegistrationRejected.
     """
     if not endpoint:
         return registry_socket

@@ -24,8 +24,7 @@ MOST_REDIAL_SECONDS = 60.0
 class Redials:
     """The plugins that are being dialled again, each once.
 
-    connect: connects to the plugin of a lost connection by the name of its socket, unless it is connected or may not be any more.
-    Raises PluginFailed.
+    connect: connects to the plugin by the name of its socket, unless it is connected or may not be. Raises PluginFailed.
     """
 
     def __init__(self, connect: Callable[[PluginConnection, str], Awaitable[None]]) -> None:
@@ -34,11 +33,7 @@ class Redials:
         self._plugins: set[tuple[Path, str]] = set()
 
     async def redial(self, lost: PluginConnection, socket: Path | None) -> None:
-        """Returns when the plugin is connected, no longer serves, or may not be connected.
-
-        socket: where it serves in the plugin directory; None if it registered by the registry directory, whose watcher then
-        contacts it again.
-        """
+        """socket: where it serves in the plugin directory; None if the watcher of the registry directory contacts it again."""
         plugin = (lost.socket, lost.resource_name)
         if plugin in self._plugins:
             return
@@ -47,7 +42,7 @@ class Redials:
             if socket is None:
                 await _pause(lost)
                 lost.on_ended()
-            elif _may_be_served(socket):
+            else:
                 # Until this ends, the next start of the agent also dials the plugin.
                 fields = {"resource_name": lost.resource_name, "socket": lost.socket.name}
                 await retried("plugin connection", partial(self._dial, lost, socket), PluginFailed, **fields)
@@ -64,11 +59,3 @@ class Redials:
 async def _pause(lost: PluginConnection) -> None:
     """The pause grows if each stream ends soon."""
     await asyncio.sleep(exponential_seconds(lost.ended_before, REDIAL_SECONDS, MOST_REDIAL_SECONDS))
-
-
-def _may_be_served(socket: Path) -> bool:
-    """Whether a process listens on the socket; true if unknown."""
-    try:
-        return is_served(socket)
-    except OSError:
-        return True

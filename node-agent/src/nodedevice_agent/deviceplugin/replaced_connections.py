@@ -23,8 +23,8 @@ class ReplacedConnections:
     async def close_older(self, endpoint: int, newest: PluginConnection) -> None:
         """A plugin that registered again from the same socket keeps one connection: the newest, once it lists devices.
 
-        Not if it registers again because of that: some take the end of any stream for the end of the device manager, and would
-        register forever. They keep their older connections, which end with the plugin and bring no events.
+        Some take the end of any stream for the end of the device manager, and would register forever. They keep their older
+        connections, which bring no events.
         """
         earliest = self._now() - _REPLACED_SECONDS
         self._replaced_at = {path: at for path, at in self._replaced_at.items() if at > earliest}

@@ -5,9 +5,10 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, Device, ListedDevices
 from nodedevice_agent.deviceplugin import codec, list_decoding
 from nodedevice_agent.deviceplugin import connection as plugin_connection
@@ -169,10 +170,10 @@ class TestDeviceLists:
 
     @virtual_time
     async def test_a_flood_is_read_slowly(self) -> None:
-        loop, pace = asyncio.get_running_loop(), plugin_connection._Pace(RESOURCE)
+        loop, connection = asyncio.get_running_loop(), Connection(RESOURCE, Path(), cast(Any, None), PluginOptions())
         began, lists = loop.time(), 1000
         for _ in range(lists):
-            await pace.wait()
+            await connection._pause()
         expected = (lists - plugin_connection.LISTS_AT_ONCE) / plugin_connection.LISTS_PER_SECOND
         assert loop.time() - began == pytest.approx(expected)
 

@@ -46,7 +46,7 @@ async def test_it_is_taken_once_there_is_room_though_its_plugin_sent_it_once(man
         await first.stop()
         await manager.until(lambda: total(manager, SECOND) == 500)
         assert not manager.manager.resources[SECOND].listed.is_refused
-        assert (second.lists_sent, manager.host._lists._held.find(2)) == (1, None)
+        assert (second.lists_sent, manager.host._lists._held.by_endpoint.get(2)) == (1, None)
         # the same list again is no longer a refused one
         await second.resend()
         await second.wait_for_lists(2)
@@ -93,7 +93,7 @@ async def test_one_that_cannot_be_read_again_takes_no_room(
         monkeypatch.setattr(zlib, "decompress", lambda _: decompress(b"none"))
         await first.update(some(400))
         await until(lambda: "a bug in this agent" in caplog.text)
-        assert manager.host._lists._held.find(2) is None
+        assert manager.host._lists._held.by_endpoint.get(2) is None
         assert "restart it then" in manager.manager.resources[SECOND].listed.id_error
         await first.update(some(900))
         await manager.until(lambda: total(manager, FIRST) == 900)
@@ -171,13 +171,13 @@ async def test_one_that_is_no_longer_the_latest_is_neither_kept_nor_taken(
         await manager.register(first)
         await manager.register(second)
         held = manager.host._lists._held
-        await until(lambda: held.find(2) is not None)
+        await until(lambda: held.by_endpoint.get(2) is not None)
         monkeypatch.setattr(list_decoding, "in_thread", in_thread)
         await first.update(some(400))
         await is_reading.wait()
         await second.update(some(10))
         await manager.until(lambda: total(manager, SECOND) == 10)
-        assert held.find(2) is None
+        assert held.by_endpoint.get(2) is None
         may_be_read.set()
         await until(lambda: not [task for task in asyncio.all_tasks() if "DeviceLists.take" in repr(task)])
         assert total(manager, SECOND) == 10
@@ -217,15 +217,15 @@ async def test_what_is_held_has_a_bound_for_each_domain_and_for_all(monkeypatch:
     held = HeldLists()
     for endpoint in range(5):
         await held.hold(endpoint, FIRST, kib)
-    assert [held.find(endpoint) is not None for endpoint in range(5)] == [True, True, True, False, False]
+    assert [endpoint in held.by_endpoint for endpoint in range(5)] == [True, True, True, False, False]
     await held.hold(5, SECOND, kib)
     await held.hold(6, THIRD, kib)
-    assert (held.find(5), held.find(6)) == (kib, None)
+    assert held.by_endpoint.keys() == {0, 1, 2, 5}
     # one list of a connection, the latest; none of one that has ended
     await held.hold(0, FIRST, kib[:10])
-    held.drop(1)
+    del held.by_endpoint[1]
     await held.hold(6, THIRD, kib)
-    assert (held.find(0), held.find(1), held.find(6)) == (kib[:10], None, kib)
+    assert (held.by_endpoint[0][1], held.by_endpoint.keys()) == (kib[:10], {0, 2, 5, 6})
 
 
 async def test_a_long_list_is_compressed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

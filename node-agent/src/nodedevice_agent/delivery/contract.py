@@ -4,8 +4,7 @@
 - `kubelet` (kubelet/backend.py): the kubelet allocates and injects; the agent is its device plugin.
 - `none` (delivery/record_only.py): devices are counted and recorded, and containers get nothing.
 
-A resource has one delivery, which new pods get. An allocation records the one that it was made by, and keeps that until
-its pod ends.
+New pods get the delivery of the resource. An allocation keeps the one that it was made by until its pod ends.
 """
 
 import asyncio

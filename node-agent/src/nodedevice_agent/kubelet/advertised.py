@@ -35,10 +35,9 @@ def advertised(resource: Resource, elsewhere: Collection[str] = ()) -> Advertise
     """Return what to advertise now, or None. elsewhere: devices that pods hold without the kubelet's allocation.
 
     Nothing is advertised before the administrator's cordons are known, nor before a plugin has listed its devices: the kubelet
-    would allocate cordoned devices, or take the empty list as final. The devices of a disconnected plugin are unhealthy until
-    its grace period has ended.
+    would allocate cordoned devices, or take the empty list as final.
     """
-    # devices are forgotten when the grace period ends
+    # the devices of a disconnected plugin are unhealthy, and forgotten when its grace period ends
     was_listed = resource.is_live or bool(resource.devices)
     if not resource.use.are_cordons_synced or not was_listed:
         return None

@@ -1,7 +1,5 @@
 """`--delivery kubelet`: registers each resource with the kubelet, which allocates, and reads its allocations.
 
-The device manager attributes them to pods, and the kubelet maintains the Node's capacity. Resources of plugins that register with
-the kubelet directly are not handled here.
 Source: kubelet deviceplugin v1beta1.
 """
 
@@ -148,10 +146,7 @@ class KubeletBackend(Delivery):
 
 
 class KubeletEndpoint:
-    """Serves one resource to the kubelet as a device plugin, registered while the resource is advertised.
-
-    run() until cancelled. Call resource_changed() after each possible change of the resource.
-    """
+    """Serves one resource to the kubelet as a device plugin, registered while the resource is advertised."""
 
     def __init__(self, backend: KubeletBackend, resource_name: str) -> None:
         self._backend = backend
@@ -187,10 +182,15 @@ class KubeletEndpoint:
     def _advertise(self, advertised: Advertised | None, size: int) -> None:
         """Advertise these devices; None withdraws the resource. size: bytes of the list."""
         self._advertised = advertised
-        self._is_advertised = advertised is not None and self._publish(advertised, size)
+        self._is_advertised = advertised is not None and size <= MAX_LIST_BYTES
         if advertised is None:
             self._set_state(KubeletRegistrationState.NOT_ADVERTISED)
-        elif advertised.options is not None:
+        elif size > MAX_LIST_BYTES:
+            detail = f"{len(advertised.devices)} devices make a list of {size} bytes"
+            self._set_state(KubeletRegistrationState.LIST_TOO_BIG, detail)
+        else:
+            self.devices.publish(advertised.devices)
+        if advertised is not None and advertised.options is not None:
             self._options = api_pb2.DevicePluginOptions(
                 # each container start checks the stored response of a built-in plugin
                 pre_start_required=advertised.options.pre_start_required or bool(advertised.options.scope),
@@ -198,15 +198,6 @@ class KubeletEndpoint:
                 get_preferred_allocation_available=True,
             )
         self._changed.set()
-
-    def _publish(self, advertised: Advertised, size: int) -> bool:
-        """Publish the list; False if the kubelet would not accept it."""
-        if size > MAX_LIST_BYTES:
-            detail = f"{len(advertised.devices)} devices make a list of {size} bytes"
-            self._set_state(KubeletRegistrationState.LIST_TOO_BIG, detail)
-            return False
-        self.devices.publish(advertised.devices)
-        return True
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

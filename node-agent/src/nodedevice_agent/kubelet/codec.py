@@ -1,8 +1,7 @@
 """Decodes the messages of the kubelet's pod resources API, long ones in slices. No message object leaves this file.
 
 The kubelet sends an entry for each device and NUMA node; this module makes one row for each container and resource.
-Kubelets since 1.36 also send devices of claims, one row each. Drivers choose their names freely: invalid names are
-omitted, and only the first rows up to a node's limit count.
+Kubelets since 1.36 also send devices of claims, one row each. Drivers choose their names freely: invalid ones are omitted.
 Source: kubelet pkg/kubelet/apis/podresources v1, pkg/kubelet/cm container_manager_linux.go GetDynamicResources @ 1.37.
 """
 
@@ -204,11 +203,11 @@ def _with_cdi_ids(
     """Yield each device with its own CDI names: the kubelet also lists the names of the same driver's preceding devices."""
     driver, before = "", list[str]()
     for device in devices:
-        shown = [each.name for each in device.cdi_devices]
-        is_longer = device.driver_name == driver and shown[: len(before)] == before
-        own = shown[len(before) :] if is_longer else shown
-        driver, before = device.driver_name, shown
-        yield device, tuple(name for name in own[:_MAX_CDI_IDS] if 0 < len(name) <= _MAX_CDI_ID)
+        names = [cdi_device.name for cdi_device in device.cdi_devices]
+        is_longer = device.driver_name == driver and names[: len(before)] == before
+        added = names[len(before) :] if is_longer else names
+        driver, before = device.driver_name, names
+        yield device, tuple(name for name in added[:_MAX_CDI_IDS] if 0 < len(name) <= _MAX_CDI_ID)
 
 
 def _is_device(device: api_pb2.ClaimResource) -> bool:

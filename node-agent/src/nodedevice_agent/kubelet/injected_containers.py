@@ -1,9 +1,7 @@
 """Tracks containers that got devices by the delivery `nri`, on a node that has moved to the delivery `kubelet`.
 
 The agent recognizes them by its mark. Their devices stay held until the runtime reports the end of the container, even if the pod
-was deleted from the API by force. Until the runtime has listed its containers, all count as running. If no runtime responds, only
-the pods of the API count.
-Source: containerd NRI.
+was deleted from the API by force. Until the runtime has listed its containers, all count as running.
 """
 
 from collections.abc import Iterable, Sequence

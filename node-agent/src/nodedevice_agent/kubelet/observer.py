@@ -91,7 +91,6 @@ class Observer(AttributionSubscriber):
                 await asyncio.sleep(took)
 
     def displace(self, resource_names: Iterable[str], by: str) -> None:
-        """Give the places of these resources to the name `by`."""
         self.served.displaced(resource_names, by)
         self._settle()
 
@@ -141,8 +140,6 @@ class Observer(AttributionSubscriber):
             self._healthy = devices.healthy
             self._capacity_due = min(self._capacity_due, self._now() + _CAPACITY_SECONDS)
             self._devices_changed.set()
-
-    # -- internals --------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         for name in self.served.settle(self._now()):

@@ -33,10 +33,9 @@ NO_HOLDERS: Mapping[str, Collection[str]] = {}
 
 
 class ClaimRow(Struct, frozen=True, gc=False):
-    """A device of a DRA driver that a container uses by a ResourceClaim of its pod's namespace. Kubelets list these since 1.36.
+    """A device of a DRA driver that a container uses by a ResourceClaim of its pod's namespace, even if it names another request.
 
-    The kubelet lists all devices of a claim for each container, even of requests that the container does not name. share_id: ""
-    if the device is not shared. cdi_ids: its own CDI names, in the driver's order.
+    share_id: "" if the device is not shared. cdi_ids: its own CDI names, in the driver's order.
     """
 
     namespace: str
@@ -114,7 +113,6 @@ class Subscriber:
 
     @property
     def pace(self) -> Pace:
-        """The subscriber's needs; read before each reading."""
         return Pace()
 
     def checkpoint_read(self, found: CheckpointReading) -> None:

@@ -1,9 +1,8 @@
 """Tracks the resources that the kubelet's own device manager serves, from its pod resources and its checkpoint.
 
-A separate device manager gets the allocations and the device lists from the kubelet. The kubelet only reports healthy devices. A
-device that was healthy, or that a pod holds, counts as unhealthy once the kubelet stops reporting it. Seconds later the pod's
-status may confirm that the plugin reported it. Devices that were never listed are only a number: the rest of the Node's capacity.
-This module allocates, cordons and advertises nothing.
+The kubelet only reports healthy devices. A device that was healthy, or that a pod holds, counts as unhealthy once the kubelet
+stops reporting it. Seconds later the pod's status may confirm that the plugin reported it. Devices that were never listed are only
+a number: the rest of the Node's capacity. This module allocates, cordons and advertises nothing.
 Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity, UpdateAllocatedResourcesStatus, checkpoint @ 1.37.
 """
 
@@ -196,10 +195,10 @@ class ServedByKubelet:
 
     def pods_synced(self, pods: Iterable[Pod], now: float) -> None:
         """Apply the complete list of this node's pods."""
-        found = list(pods)
+        pods = list(pods)
         self.places.are_pods_known = True
-        self._reported = {pod.uid: pod.unhealthy for pod in found if pod.unhealthy and not pod.has_ended}
-        self.manager.pod_events.synced(found, now)
+        self._reported = {pod.uid: pod.unhealthy for pod in pods if pod.unhealthy and not pod.has_ended}
+        self.manager.pod_events.synced(pods, now)
         self._are_lists_due = True
 
     def pod_seen(self, pod: Pod, now: float) -> None:
@@ -238,8 +237,6 @@ class ServedByKubelet:
             self._published.discard(resource_name)
         return is_forgotten
 
-    # -- reads ------------------------------------------------------------------------------------------------------------
-
     def has_healthy(self, resource_name: str) -> bool:
         """Whether the kubelet can allocate a device of the resource now."""
         return bool(self._healthy.get(resource_name))
@@ -248,8 +245,6 @@ class ServedByKubelet:
         """Return a snapshot whose total includes devices that the kubelet only counts. Raises KeyError for an unknown resource."""
         now = snapshot(self.manager, resource_name)
         return replace(now, total=max(now.total, self._capacity.get(resource_name, 0) if now.is_live else 0))
-
-    # -- internals --------------------------------------------------------------------------------------------------------
 
     def _report(self, pod_uid: str, unhealthy: frozenset[tuple[str, str]]) -> None:
         if unhealthy == self._reported.get(pod_uid, frozenset()):
@@ -326,10 +321,7 @@ class ServedByKubelet:
         self.manager.listed(name, _ENDPOINT, listed, now)
 
     def _connect(self, names: Iterable[str], now: float) -> bool:
-        """Connect resources that have a list for the first time; until then they are not published. Returns whether one is new.
-
-        Devices that pods hold count from then on.
-        """
+        """Connect resources that have a list for the first time; until then they are not published. Returns whether one is new."""
         new = [name for name in names if name not in self.resources or self.resources[name].newest.endpoint is None]
         for name in new:
             self.manager.connected(name, _ENDPOINT, PluginOptions(), now)

@@ -56,9 +56,7 @@ def adjustment(
 ) -> api_pb2.ContainerAdjustment:
     """host_devices: the device files at each device's host path. shown: the container so far.
 
-    The container keeps its access to devices: a privileged one has all of them, and the kubelet may have added one of these.
-    Annotations of the kubelet and the runtime stay as well, except the mark by which the agent recognizes the container.
-
+    The container keeps its access to devices, such as those of a privileged one, and its annotations, except the agent's mark.
     Raises InjectionRefused that names the invalid edit.
     """
     places = _Places(host_devices)
@@ -100,10 +98,7 @@ def how_to_open(file: api_pb2.LinuxDevice) -> str:
 
 
 class _Places:
-    """The paths in the container, each with a device file (by its number) or a mounted path of the host.
-
-    A path may repeat if it is the same thing, also by another path of the host.
-    """
+    """The paths in the container. Each may repeat if it is the same device file, by its number, or the same mounted path."""
 
     def __init__(self, host_devices: HostDevices) -> None:
         self._files = {

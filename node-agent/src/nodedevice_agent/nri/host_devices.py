@@ -50,9 +50,7 @@ HostDevices = Mapping[str, tuple[HostDevice, ...]]
 class HostDeviceStat:
     """Reads device files in daemon threads of its own, with a bound on their number.
 
-    A thread that hangs cannot be cancelled. So a request for the same path is refused meanwhile, and the threads are neither
-    taken from the agent's pool nor waited for when it ends. Use in the event loop, one for all connections to the runtime,
-    because a hanging thread outlives its connection.
+    A thread that hangs cannot be cancelled, and outlives its connection. A request for the same path is refused meanwhile.
     """
 
     def __init__(self) -> None:

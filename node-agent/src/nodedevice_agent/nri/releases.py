@@ -1,6 +1,5 @@
-"""Maps releases of container runtimes to their features of NRI. Pure.
+"""Maps releases of container runtimes to the features of NRI that the runtime does not report. Pure.
 
-Covers only features that the runtime does not report and for which a wrong guess would do harm. An unknown runtime is trusted.
 Source: containerd internal/cri/nri @ v2.1.0 and its go.mod @ v2.2.0, CRI-O internal/nri and go.mod @ v1.34.0.
 """
 

@@ -1,7 +1,7 @@
 """One connection to a container runtime as its NRI plugin: dials, registers, synchronizes, and handles calls until it ends.
 
-Translates the runtime's calls for a RuntimeHandler, each with a timeout: the runtime waits for a plugin for two seconds, and
-then closes the connection and creates the container without its device, which must never happen.
+Each call has a timeout: the runtime waits for a plugin for two seconds, and then closes the connection and creates the container
+without its device, which must never happen.
 Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stub.go @ v0.12.5.
 """
 
@@ -354,10 +354,7 @@ class Session:
 
 
 def _method(name: str, kind: type[Message] | None, handle: Callable[[Any], Any]) -> Handler:
-    """Decodes the request, if it has a kind, and encodes the response, if there is one.
-
-    A method's metric series begins with its first call: a runtime uses few methods.
-    """
+    """Decodes the request, if it has a kind, and encodes the response. A method's metric series begins with its first call."""
 
     def decoded(payload: bytes) -> Message | bytes:
         return payload if kind is None else kind.FromString(payload)

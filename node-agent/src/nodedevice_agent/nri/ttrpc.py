@@ -109,10 +109,9 @@ class TtrpcClient:
 
 
 class TtrpcServer:
-    """The end that handles calls. methods: by service and method name; any other call fails with UNIMPLEMENTED.
+    """The end that handles calls, in their order. methods: by service and method name; any other call fails with UNIMPLEMENTED.
 
-    Calls are handled in the order in which they came. The response of a handler that returns bytes is sent before the next call
-    is handled; a coroutine begins in the event loop's next turn and delays no other call.
+    The response of a handler that returns bytes is sent before the next call is handled; a coroutine delays no other call.
     """
 
     def __init__(self, send: Send, methods: Mapping[tuple[str, str], Handler]) -> None:

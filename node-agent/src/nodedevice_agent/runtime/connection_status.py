@@ -1,8 +1,7 @@
 """The condition Injectable: whether a container runtime is connected that injects devices.
 
-A restarting runtime is disconnected for a moment, which loses nothing: pods with devices wait until it is connected again. So a
-disconnection only counts after a grace period; until then the condition stays. The validator's state stays as well until
-the next container is created, so that a restart without changes writes nothing.
+Pods with devices wait while a restarting runtime is disconnected for a moment. So a disconnection only counts after a grace
+period. The validator's state stays until the next container is created, so that a restart without changes writes nothing.
 """
 
 from collections.abc import Sequence

@@ -36,10 +36,9 @@ def given_files(manager: DeviceManager) -> Iterator[GivenFile]:
 
 
 def is_renumbered(file: GivenFile, now: Number | None, has: Callable[[Number], bool]) -> bool:
-    """Whether the file opens another device than the allocated one.
+    """Whether the file opens another device than the allocated one: if its number is free on the host, it opens nothing.
 
-    now: the number at the host's path; None if the path has no device, or several. has: whether the host has a device with a
-    number. A file whose number is free on the host is harmless: it opens nothing.
+    now: the number at the host's path; None if the path has no device. has: whether the host has a device with a number.
     """
     return now != file.number and (now is not None or (file.number is not None and has(file.number)))
 

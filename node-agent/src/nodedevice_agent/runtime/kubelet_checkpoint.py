@@ -1,7 +1,7 @@
 """Reads from the kubelet's checkpoint which resources its own device manager serves and has allocated.
 
-With --delivery nri either the kubelet or the agent serves a resource. If the checkpoint cannot be used, the kubelet's pod resources
-list its allocations. If these cannot be read either, a container waits: starting it without its device is worse.
+If the checkpoint cannot be used, the kubelet's pod resources list its allocations. If these cannot be read either, a container
+waits: starting it without its device is worse.
 Source: kubelet pkg/kubelet/cm/devicemanager @ 1.37, which writes an allocation before it creates the container.
 """
 

@@ -1,7 +1,4 @@
-"""Accepts or rejects registrations: a place for the resource name, and a bound on connections.
-
-At the bound, a name with a place is not rejected: its own oldest connection is closed.
-"""
+"""Accepts or rejects registrations. At the bound, a name with a place is not rejected: its own oldest connection is closed."""
 
 import logging
 from collections.abc import Callable, Collection, Iterator, MutableMapping
@@ -16,7 +13,6 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection
 
 log = logging.getLogger(__name__)
 
-# the most resource names in a log line
 _MOST_SHOWN = 16
 
 
@@ -44,10 +40,7 @@ class Admission(Struct, eq=False):
             self._opening.remove((socket, resource_name))
 
     def take(self, resource_name: str) -> list[PluginConnection]:
-        """Give the name its place after its plugin has responded. Raises RegistrationRejected.
-
-        Returns connections to close: of the name that lost its place, or an old one of the same name.
-        """
+        """Give the name its place after its plugin has responded. Returns connections to close. Raises RegistrationRejected."""
         # the place that was free before the dialling may be taken now
         loser = self.manager.places.find(resource_name, self.now())
         closing = []

@@ -36,20 +36,15 @@ class PluginCalls(Struct, eq=False):
     async def preferred(self, effect: CallPreferred) -> None:
         preferred: tuple[str, ...] = ()
         try:
-            with _failing_alone(effect.resource_name, "GetPreferredAllocation") as call:
-                connection = self._connection(effect.endpoint, effect.resource_name, call)
+            with self._calling(effect, "GetPreferredAllocation") as connection:
                 preferred = await connection.preferred(effect.available, effect.must_include, effect.size)
         except PluginFailed as exc:
             extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
             log.warning("GetPreferredAllocation failed; ignoring it", extra=extra)
         invalid = sorted(set(preferred) - set(effect.available))
         if invalid or len(preferred) > effect.size:
-            extra = {
-                "resource_name": effect.resource_name,
-                "device_ids": invalid[:3],
-                "returned": len(preferred),
-                "requested": effect.size,
-            }
+            counts = {"returned": len(preferred), "requested": effect.size}
+            extra = {"resource_name": effect.resource_name, "device_ids": invalid[:3], **counts}
             log.warning("GetPreferredAllocation returned invalid device IDs; ignoring them", extra=extra)
         self.manager.preferred(effect.ticket, preferred[: effect.size], self.now())
         self.settle()
@@ -80,19 +75,17 @@ class PluginCalls(Struct, eq=False):
         """Raises PluginFailed."""
         holdings = self.holdings.get(effect.resource_name)
         async with nullcontext() if holdings is None else holdings.allocating(effect.pod_uid, effect.container):
-            with _failing_alone(effect.resource_name, "Allocate") as call:
-                connection = self._connection(effect.endpoint, effect.resource_name, call)
-                with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
-                    details = allocate_details(effect, self.manager.pod(effect.pod_uid))
-                    return await connection.allocate(effect.device_ids, details)
+            timer = metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time()
+            with self._calling(effect, "Allocate") as connection, timer:
+                details = allocate_details(effect, self.manager.pod(effect.pod_uid))
+                return await connection.allocate(effect.device_ids, details)
 
     async def pre_start(self, effect: CallPreStart) -> None:
         extra = {"resource_name": effect.resource_name, "container": effect.container}
         try:
-            with _failing_alone(effect.resource_name, "PreStartContainer") as call:
-                connection = self._connection(effect.endpoint, effect.resource_name, call)
-                with metrics.PRE_START_SECONDS.labels(effect.resource_name).time():
-                    await connection.pre_start(effect.device_ids)
+            timer = metrics.PRE_START_SECONDS.labels(effect.resource_name).time()
+            with self._calling(effect, "PreStartContainer") as connection, timer:
+                await connection.pre_start(effect.device_ids)
         except PluginFailed as exc:
             metrics.PRE_START_FAILED.labels(effect.resource_name).inc()
             log.error("PreStartContainer failed; retrying", extra={**extra, "error": str(exc)})
@@ -114,14 +107,14 @@ class PluginCalls(Struct, eq=False):
         resource = self.manager.resources.get(resource_name)
         return self._connection(None if resource is None else resource.newest.endpoint, resource_name, call)
 
-
-@contextmanager
-def _failing_alone(resource_name: str, call: str) -> Iterator[str]:
-    """The context of a call to one plugin: every exception becomes a PluginFailed and affects no other plugin."""
-    try:
-        yield call
-    except PluginFailed:
-        raise
-    except Exception as exc:
-        log.exception("call to a device plugin failed, which is a bug", extra={"resource_name": resource_name})
-        raise PluginFailed(resource_name, call, f"a bug in this agent ({type(exc).__name__}); see its log") from exc
+    @contextmanager
+    def _calling(self, effect: CallPreferred | CallAllocate | CallPreStart, call: str) -> Iterator[PluginConnection]:
+        """The connection for a call to one plugin. Every exception becomes a PluginFailed and affects no other plugin."""
+        name = effect.resource_name
+        try:
+            yield self._connection(effect.endpoint, name, call)
+        except PluginFailed:
+            raise
+        except Exception as exc:
+            log.exception("call to a device plugin failed, which is a bug", extra={"resource_name": name})
+            raise PluginFailed(name, call, f"a bug in this agent ({type(exc).__name__}); see its log") from exc

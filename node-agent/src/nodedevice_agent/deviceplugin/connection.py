@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -22,23 +23,23 @@ from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 from nodedevice_api.device_ids import original_id, shown_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import TokenBucket
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.holdings import Holding
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, ListedDevices
 from nodedevice_agent.deviceplugin import codec
-from nodedevice_agent.deviceplugin.list_decoding import decoded_list, most_alone
 from nodedevice_agent.deviceplugin.plugin_liveness import Answers
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import grpc_target
+from nodedevice_agent.lib.grpc_server import CHANNEL_OPTIONS
 
 log = logging.getLogger(__name__)
 
 DIAL_SECONDS = 10.0
 OPTIONS_SECONDS = 10.0
-# the timeout of the periodic check
 ASK_SECONDS = 10.0
 PREFERRED_SECONDS = 5.0
 ALLOCATE_SECONDS = 30.0
@@ -59,6 +60,12 @@ LISTS_AT_ONCE = 50
 # The bytes that a plugin can send before it has to wait. gRPC's default is 4 MiB, minutes of outdated small lists.
 # Longer messages still pass at the same speed.
 _READ_AHEAD_BYTES = 4096
+# A longer list is decoded in a thread, because the event loop serves the container runtime: 131,072 devices take a
+# quarter of a second, some 1,800 three milliseconds. One after the other: as many threads as there are streams would each get
+# as much of the interpreter as the loop.
+_MAX_BYTES_IN_LOOP = 32 * 1024
+# the size of a list that is decoded without a check for room
+_SHORT_BYTES = 4096
 _INVALID = "the response is not a message of the device plugin API"
 _CLOSED = "the connection was closed before it responded: the plugin has stopped, or has registered again"
 
@@ -77,10 +84,7 @@ _Response = TypeVar("_Response", bound=Message)
 def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
     """A channel to the socket of a plugin or of the kubelet."""
     options: list[tuple[str, str | int]] = [
-        # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
-        ("grpc.default_authority", "localhost"),
-        # otherwise a new channel to a path may still be connected to the former server
-        ("grpc.use_local_subchannel_pool", 1),
+        *CHANNEL_OPTIONS,
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_reconnect_backoff_ms", 1000),
@@ -110,7 +114,6 @@ class PluginConnection:
         self._channel = channel
         self._bucket = TokenBucket(LISTS_PER_SECOND, LISTS_AT_ONCE, asyncio.get_running_loop().time())
         self._is_too_fast = False
-        # whether the agent closed it
         self.is_closed = False
 
     @classmethod
@@ -149,7 +152,7 @@ class PluginConnection:
             f"/{_SERVICE}/ListAndWatch"
         )
         stream, self.digest = method(_EMPTY), b""
-        turn, most = turn or asyncio.Lock(), most or most_alone
+        turn, most = turn or asyncio.Lock(), most or (lambda: MAX_DEVICES)
         try:
             # its iterator would keep each message until the next one, which may never come
             while isinstance(octets := await stream.read(), bytes):
@@ -182,7 +185,16 @@ class PluginConnection:
 
     async def decoded(self, octets: bytes, turn: asyncio.Lock, most: Callable[[], int]) -> ListedDevices:
         """Read one list; turn, most: as in device_lists. Raises DecodeError."""
-        return await decoded_list(octets, self.last, turn, most, is_built_in=bool(self.options.scope))
+        decode = partial(codec.device_list, octets, self.last, is_built_in=bool(self.options.scope))
+        if len(octets) <= _MAX_BYTES_IN_LOOP:
+            return decode(most=most() if len(octets) > _SHORT_BYTES else MAX_DEVICES)
+        async with turn:
+            now = asyncio.get_running_loop().time
+            began = now()
+            listed = await in_thread(partial(decode, most=most()))
+            # the event loop has the interpreter for half of the time, for any lists of plugins
+            await asyncio.sleep(now() - began)
+            return listed
 
     async def ask(self) -> None:
         """Request the options again, to check whether the plugin responds."""
@@ -215,10 +227,7 @@ class PluginConnection:
     async def allocate(
         self, device_ids: tuple[str, ...], details: ContainerAllocateDetails | None = None
     ) -> AllocateResponse:
-        """The response for one container; the first one counts, as with the kubelet. details: the container, if known.
-
-        Raises PluginFailed, also without a response.
-        """
+        """The first response, as with the kubelet. details: the container, if known. Raises PluginFailed, also for none."""
         asked = api_pb2.ContainerAllocateRequest(devices_ids=map(original_id, device_ids))
         if details is not None:
             asked.MergeFromString(details.SerializeToString(deterministic=True))

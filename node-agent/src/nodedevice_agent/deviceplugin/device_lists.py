@@ -15,7 +15,7 @@ from nodedevice_agent.devicemanager.effects import TakeList
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices, unheld
 from nodedevice_agent.deviceplugin.connection import PluginConnection
-from nodedevice_agent.deviceplugin.held_lists import HeldLists
+from nodedevice_agent.deviceplugin.held_lists import HeldList, hold
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class DeviceLists(Struct, eq=False):
     on_first: Callable[[int, PluginConnection], Awaitable[None]]
     # held while a long list is decoded
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _held: HeldLists = field(default_factory=HeldLists)
+    _held: dict[int, HeldList] = {}
     _lines: PacedLog = field(default_factory=partial(PacedLog, log))
     # one at a time; the other waiting lists are compressed
     _taking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -65,8 +65,8 @@ class DeviceLists(Struct, eq=False):
         """latest: the list that was just received."""
         connection.last = latest
         if not latest.is_refused:
-            self._held.by_endpoint.pop(endpoint, None)
-        elif not await self._held.hold(endpoint, connection.resource_name, connection.octets):
+            self._held.pop(endpoint, None)
+        elif not await hold(self._held, endpoint, connection.resource_name, connection.octets):
             self.manager.listed(connection.resource_name, endpoint, unheld(latest), self.now())
             self.settle()
             # the same one again is read again
@@ -79,32 +79,32 @@ class DeviceLists(Struct, eq=False):
         """The list that was refused for lack of room, if it is still the latest one."""
         endpoint = effect.endpoint
         extra = {"resource_name": effect.resource_name}
-        connection, held = self.connections.get(endpoint), self._held.by_endpoint.get(endpoint)
+        connection, held = self.connections.get(endpoint), self._held.get(endpoint)
         if connection is None or held is None:
             return
         most = partial(self.manager.table.list_limit.most_devices, effect.resource_name, endpoint)
         try:
             async with self._taking:
-                if self._held.by_endpoint.get(endpoint) is not held:
+                if self._held.get(endpoint) is not held:
                     return
                 listed = await connection.decoded(zlib.decompress(held[1]), self._turn, most)
         except Exception:
             # only this list fails, because it would fail at every start; the connection stays open
             log.exception("reading a refused device list failed, a bug in this agent", extra=extra)
-            self._held.by_endpoint.pop(endpoint, None)
+            self._held.pop(endpoint, None)
             self.manager.listed(effect.resource_name, endpoint, unheld(connection.last), self.now())
             self.settle()
             return
-        if self.connections.get(endpoint) is not connection or self._held.by_endpoint.get(endpoint) is not held:
+        if self.connections.get(endpoint) is not connection or self._held.get(endpoint) is not held:
             return
         self.manager.listed(effect.resource_name, endpoint, listed, self.now())
         self.settle()
         connection.last = self.manager.resources[effect.resource_name].latest(endpoint)
         if not connection.last.is_refused:
-            self._held.by_endpoint.pop(endpoint, None)
+            self._held.pop(endpoint, None)
             event, devices = "held device list accepted; there is room again", len(listed.ids)
             self._lines.log(logging.INFO, event, effect.resource_name, **extra, devices=devices)
 
     def drop(self, endpoint: int) -> None:
         """The connection has ended."""
-        self._held.by_endpoint.pop(endpoint, None)
+        self._held.pop(endpoint, None)

@@ -24,10 +24,7 @@ _LONGEST_RETRY_SECONDS = 60.0
 
 
 class HoldingsSync(Struct, eq=False):
-    """connection: returns the connection for a name and a call; may raise PluginFailed.
-
-    changed: set for a moment whenever the manager's state may have changed.
-    """
+    """connection: of a name, for a call; may raise PluginFailed. changed: set for a moment when the manager may have changed."""
 
     manager: DeviceManager
     resource_name: str

@@ -19,17 +19,8 @@ from nodedevice_common.tasks import retried
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.durable_requests import DurableRequests
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
+from nodedevice_agent.devicemanager import effects
 from nodedevice_agent.devicemanager.allocation.assignments import USED
-from nodedevice_agent.devicemanager.effects import (
-    AssignedParts,
-    CallAllocate,
-    CallPreferred,
-    CallPreStart,
-    Publish,
-    SaveCheckpoint,
-    TakeList,
-    UnknownResource,
-)
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, PluginSocket
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
@@ -50,7 +41,6 @@ from nodedevice_agent.lib.vital import vital
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
-# the most sockets of a resource in a log line
 _MOST_SOCKETS = 8
 
 
@@ -87,9 +77,7 @@ class PluginHost:
         self._were_connected = tuple(were_connected)
         self._on_problem = on_problem
         self._built_in = built_in or BuiltInSockets()
-        # by endpoint
         self._connections: dict[int, PluginConnection] = {}
-        # by resource name, for plugins that require it
         self._holdings: dict[str, HoldingsSync] = {}
         self.calls = PluginCalls(manager, self._connections, self._holdings, self.settle, self.now, self.saved)
         self.newest = self.calls.newest
@@ -154,24 +142,24 @@ class PluginHost:
         """Carry out the effects of each event of the device manager, in the same turn of the event loop."""
         for effect in self.manager.settle(self.now()):
             match effect:
-                case Publish():
+                case effects.Publish():
                     self._publish(effect.resource_name)
-                case SaveCheckpoint():
+                case effects.SaveCheckpoint():
                     number = self._save()
                     if effect.durable:
                         self._durable.add(effect.pod_uid, number)
-                case CallPreferred():
+                case effects.CallPreferred():
                     self._start_call(self.calls.preferred(effect))
-                case CallAllocate():
+                case effects.CallAllocate():
                     self._start_call(self.calls.allocate(effect))
-                case CallPreStart():
+                case effects.CallPreStart():
                     self._start_call(self.calls.pre_start(effect))
-                case UnknownResource():
+                case effects.UnknownResource():
                     extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
                     log.info("pod requests a resource that no device plugin has registered yet", extra=extra)
-                case AssignedParts():
+                case effects.AssignedParts():
                     _report(effect)
-                case TakeList():
+                case effects.TakeList():
                     self._start_call(self._lists.take(effect))
                 case _:
                     assert_never(effect)
@@ -179,8 +167,6 @@ class PluginHost:
             self._set_timer()
         self.effects_done.set()
         self.effects_done.clear()
-
-    # -- plugins ------------------------------------------------------------------------------------------------------
 
     async def _register(self, resource_name: str, socket_name: str) -> None:
         # a plugin that outlives a restart may register again without checking its socket, which the restart removed
@@ -228,14 +214,12 @@ class PluginHost:
 
     def _adopt(self, connection: PluginConnection, socket_name: str) -> None:
         resource_name = connection.resource_name
-        metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
         endpoint = next(self._endpoints)
         self._connections[endpoint] = connection
         if connection.socket.parent == self.directory.path:
             self._sockets[endpoint] = PluginSocket(resource_name, socket_name)
             self._save()
-        self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket))
-        self.settle()
+        self._connected(endpoint, connection)
         sockets = self.manager.resources[resource_name].connections.sockets()
         if len(sockets) > 1:
             fields = {"resource_name": resource_name, "sockets": list(sockets)[:_MOST_SOCKETS]}
@@ -310,8 +294,12 @@ class PluginHost:
             self.settle()
             return
         self._lines.log(logging.INFO, "device plugin responds again", resource_name, **extra)
-        metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
-        self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket))
+        self._connected(endpoint, connection)
+
+    def _connected(self, endpoint: int, connection: PluginConnection) -> None:
+        name, options = connection.resource_name, connection.options
+        metrics.begin(name, pre_start_required=options.pre_start_required)
+        self.manager.connected(name, endpoint, options, self.now(), str(connection.socket))
         self.settle()
 
     def _lose(self, endpoint: int) -> None:
@@ -359,7 +347,7 @@ class PluginHost:
                 self._failed.set_exception(exc)
 
 
-def _report(effect: AssignedParts) -> None:
+def _report(effect: effects.AssignedParts) -> None:
     metrics.ASSIGNED_PARTS.labels(effect.outcome).inc()
     if effect.outcome != USED:
         extra = {"pod": effect.pod, "resource_name": effect.resource_name, "outcome": effect.outcome}

@@ -80,10 +80,7 @@ class PluginDirectory:
             ) from exc
 
     def keep(self, socket_name: str) -> str:
-        """Give a socket a second name, so that clear() can remove the first, and return it.
-
-        If that is impossible (too long a path, a file system without hard links), the first is returned, and must be kept.
-        """
+        """Give a socket a second name, so that clear() can remove the first. Returns the first if that is impossible."""
         if socket_name.startswith(_KEPT):
             return socket_name
         kept = self.path / f"{_KEPT}{socket_name}"

@@ -10,7 +10,7 @@ rule rejects is not contacted again until its socket changes.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
@@ -36,7 +36,6 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 120.0
 # File events can be lost, so the directory is polled too.
 _POLL_SECONDS = 10.0
-# the interval of retries after a failed read
 _RETRY_SECONDS = 1.0
 # Deeper than any plugin creates its socket; a loop of mounts must end.
 _MAX_DEPTH = 8
@@ -56,7 +55,6 @@ class PluginWatcher:
         self._registry_dir = registry_dir
         self._host = host
         self._sockets: dict[Path, _RegistrySocket] = {}
-        # whether there are more sockets than the limit
         self._is_full = False
         self._unread: dict[str, str] = {}
 
@@ -69,12 +67,13 @@ class PluginWatcher:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     with unanswered() as errors:
-                        directories = set(_directories(self._registry_dir))
+                        directories = _files(self._registry_dir).keys()
                         changes.follow({self._registry_dir, *directories})
                         # a directory created between listing and watching would be missed: list again
-                        if directories != set(_directories(self._registry_dir)):
+                        files = _files(self._registry_dir)
+                        if directories != files.keys():
                             continue
-                        present = dict(_list_sockets(directories))
+                        present = dict(_sockets(files))
                     self._note(errors)
                     self._update(present, tasks)
                     await changes.wait(_RETRY_SECONDS if errors else _POLL_SECONDS)
@@ -213,30 +212,23 @@ async def notify(client: "api_pb2_grpc.RegistrationAsyncStub", socket: Path, pro
         log.warning("cannot notify the plugin of its registration status", extra=extra)
 
 
-def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:
-    """This directory, if it exists, and its subdirectories, without hidden ones and links."""
-    try:
-        found = [e for e in os.scandir(directory) if e.is_dir(follow_symlinks=False)]
-    except OSError as exc:
-        note_unanswered(str(directory), exc)
-        return
-    yield directory
-    for entry in found if depth < _MAX_DEPTH else ():
-        if not entry.name.startswith("."):
-            yield from _directories(Path(entry.path), depth + 1)
+def _files(registry_dir: Path) -> dict[Path, list[str]]:
+    """The names of files in this directory, if it exists, and in its subdirectories, without hidden ones and links."""
+    names_by_directory: dict[Path, list[str]] = {}
+    walk = os.walk(registry_dir, onerror=lambda error: note_unanswered(str(error.filename), error))
+    for top, subdirectories, names in walk:
+        directory = Path(top)
+        names_by_directory[directory] = [name for name in names if not name.startswith(".")]
+        is_deep = len(directory.relative_to(registry_dir).parts) >= _MAX_DEPTH
+        subdirectories[:] = [] if is_deep else [name for name in subdirectories if not name.startswith(".")]
+    return names_by_directory
 
 
-def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, FileIdentity]]:
-    for directory in directories:
-        try:
-            names = os.listdir(directory)
-        except OSError as exc:
-            note_unanswered(str(directory), exc)
-            continue
-        for path in (directory / name for name in names if not name.startswith(".")):
-            identity = file_identity(path)
-            if identity is not None and is_socket(path, follow_symlinks=False):
-                yield path, identity
+def _sockets(files: Mapping[Path, Iterable[str]]) -> Iterator[tuple[Path, FileIdentity]]:
+    for path in (directory / name for directory, names in files.items() for name in names):
+        identity = file_identity(path)
+        if identity is not None and is_socket(path, follow_symlinks=False):
+            yield path, identity
 
 
 def _serving_socket(registry_socket: Path, endpoint: str, allowed: tuple[Path, ...]) -> Path:

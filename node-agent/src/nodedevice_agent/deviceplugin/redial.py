@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from msgspec import Struct
 from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.tasks import retried
 
@@ -21,16 +22,11 @@ REDIAL_SECONDS = 1.0
 MOST_REDIAL_SECONDS = 60.0
 
 
-class Redials:
-    """The plugins that are being dialled again, each once.
+class Redials(Struct, eq=False):
+    """connect: connects to a plugin by the name of its socket, unless it is connected or may not be. Raises PluginFailed."""
 
-    connect: connects to the plugin by the name of its socket, unless it is connected or may not be. Raises PluginFailed.
-    """
-
-    def __init__(self, connect: Callable[[PluginConnection, str], Awaitable[None]]) -> None:
-        self._connect = connect
-        # socket and resource name
-        self._plugins: set[tuple[Path, str]] = set()
+    connect: Callable[[PluginConnection, str], Awaitable[None]]
+    _plugins: set[tuple[Path, str]] = set()
 
     async def redial(self, lost: PluginConnection, socket: Path | None) -> None:
         """socket: where it serves in the plugin directory; None if the watcher of the registry directory contacts it again."""
@@ -53,7 +49,7 @@ class Redials:
         """Raises PluginFailed, OSError."""
         await _pause(lost)
         if is_served(socket):
-            await self._connect(lost, socket.name)
+            await self.connect(lost, socket.name)
 
 
 async def _pause(lost: PluginConnection) -> None:

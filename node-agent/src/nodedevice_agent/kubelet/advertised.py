@@ -22,10 +22,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 
 class Advertised(Struct, frozen=True):
-    """devices: sorted by original ID, with the advertised health.
-
-    options: None while no plugin is connected.
-    """
+    """devices: sorted by original ID, with the advertised health. options: None while no plugin is connected."""
 
     devices: tuple[PluginDevice, ...]
     options: PluginOptions | None
@@ -66,8 +63,6 @@ def select_preferred(
         affinity = merge(topology, [possible]).affinity
     return select(resource.devices, size, settled, usable, affinity)
 
-
-# -- the condition Injectable -------------------------------------------------------------------------------------------
 
 _OWN_ENVIRONMENT = (
     "a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --delivery nri prevents"

@@ -1,7 +1,4 @@
-"""The kubelet's directory: the paths of its sockets and its checkpoint, and the checkpoint's content.
-
-Source: kubelet pkg/kubelet/cm/devicemanager, where the plugin directory is a constant @ 1.37.
-"""
+"""The kubelet's directory: the paths of its sockets and its checkpoint. Source: kubelet pkg/kubelet/cm/devicemanager @ 1.37."""
 
 import os
 from pathlib import Path
@@ -43,10 +40,7 @@ class KubeletDirectory:
 
 
 def read_file(file: Path, before: Checkpoint | None = None) -> KubeletFile:
-    """Read the kubelet's checkpoint; empty if the file does not exist. Blocks: call from a thread. Raises CheckpointCorrupt.
-
-    before: see decode_long().
-    """
+    """Read the kubelet's checkpoint; empty if it is missing. before: see decode_long(). Blocks. Raises CheckpointCorrupt."""
     try:
         with open_regular(file, MAX_BYTES) as opened:
             content = opened.read(MAX_BYTES_AT_ONCE + 1)
@@ -62,4 +56,4 @@ def read_file(file: Path, before: Checkpoint | None = None) -> KubeletFile:
 
 def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
     """See read_file()."""
-    return read_file(kubelet_dir / PLUGIN_DIR / CHECKPOINT).checkpoint
+    return read_file(KubeletDirectory(kubelet_dir).checkpoint).checkpoint

@@ -1,7 +1,4 @@
-"""Serves one resource to the kubelet with `--delivery kubelet`: forwards its DevicePlugin calls to the device plugin.
-
-Source: kubelet deviceplugin v1beta1.
-"""
+"""`--delivery kubelet`: forwards the kubelet's calls to the device plugin of a resource. Source: kubelet deviceplugin v1beta1."""
 
 import asyncio
 import logging

@@ -46,10 +46,9 @@ _MOST_NAMED: Final = 5
 
 
 class KubeletReader:
-    """subscribe() first, then run() until cancelled; read() and read_checkpoint() at any time. An outdated subscriber calls wake().
+    """subscribe() first, then run() until cancelled; an outdated subscriber calls wake(). pods: unfinished pods by UID.
 
-    pods: the API's current, unfinished pods of this node, by UID. read: reads the due parts and passes them to all subscribers.
-    read_checkpoint: reads the current checkpoint and passes it to all subscribers if it is new.
+    read: reads the due parts and passes them to all subscribers; read_checkpoint: the checkpoint if it is new. At any time.
     """
 
     def __init__(self, directory: KubeletDirectory, pods: Mapping[str, Pod]) -> None:
@@ -173,14 +172,17 @@ class KubeletReader:
         devices = None
         try:
             async with connected(self.directory.pod_resources) as kubelet:
-                await self._read_rows(kubelet, now)
+                if now >= self._list_due():
+                    self._rows.is_list_due = True
+                known = self._checkpoint.checkpoint
+                await self._rows.read(kubelet, known.allocations if known is not None else None, self._pods, now)
                 if lists_devices:
                     devices, devices_problem = await self._list_devices(kubelet)
                 if devices_problem and self._rows.calls == before:
                     # List distinguishes an old kubelet from one that is down
                     await self._rows.list(kubelet, now)
         except PodResourcesUnavailable as exc:
-            self._rows.forget()
+            self._rows.is_list_due = True
             problem = str(exc)
         # the newest checkpoint; it may have been read during the calls
         read, checkpoint = self._checkpoint, self._checkpoint.checkpoint
@@ -191,12 +193,6 @@ class KubeletReader:
         return PodReading(
             checkpoint, rows.rows, "", is_listed, healthy, devices_problem, rows.claim_rows, omitted=omitted
         )
-
-    async def _read_rows(self, kubelet: PodResources, now: float) -> None:
-        known = self._checkpoint.checkpoint
-        if now >= self._list_due():
-            self._rows.forget()
-        await self._rows.read(kubelet, known.allocations if known is not None else None, self._pods, now)
 
     async def _list_devices(self, kubelet: PodResources) -> tuple[HealthyDevices | None, str]:
         """Return the healthy devices, or None and why the kubelet does not list them."""

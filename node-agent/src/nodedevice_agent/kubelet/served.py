@@ -51,7 +51,7 @@ class KubeletDevices(Struct, frozen=True):
 def devices_of(found: PodReading, before: Mapping[str, DevicesByID]) -> KubeletDevices:
     """Combine listed devices with the checkpoint, which alone names resources without a healthy device.
 
-    If the kubelet does not list devices, uses the checkpoint's devices and the known NUMA nodes. Without both, keeps `before`.
+    If neither is known, keeps `before`. The checkpoint has no NUMA nodes: the known ones stay.
     """
     omitted = dict(found.omitted)
     if found.checkpoint is None:
@@ -147,13 +147,10 @@ class ServedByKubelet:
         self._attributed: tuple[object, ...] | None = None
         # resources whose list is too long for the event loop, see next_listing()
         self._long: set[str] = set()
-        # resources whose published devices are remembered
         self._published: set[str] = set()
         # by pod UID: resource names and IDs of devices that its status reports as unhealthy
         self._reported: dict[str, frozenset[tuple[str, str]]] = {}
         self._are_lists_due = False
-
-    # -- changes ----------------------------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> list[str]:
         """Call after each event. Returns the resources that may have changed; other effects do not apply here."""
@@ -247,13 +244,10 @@ class ServedByKubelet:
         return replace(now, total=max(now.total, self._capacity.get(resource_name, 0) if now.is_live else 0))
 
     def _report(self, pod_uid: str, unhealthy: frozenset[tuple[str, str]]) -> None:
-        if unhealthy == self._reported.get(pod_uid, frozenset()):
-            return
+        if unhealthy != self._reported.pop(pod_uid, frozenset()):
+            self._are_lists_due = True
         if unhealthy:
             self._reported[pod_uid] = unhealthy
-        else:
-            del self._reported[pod_uid]
-        self._are_lists_due = True
 
     def _list(self, now: float) -> None:
         reported: dict[str, set[str]] = {}

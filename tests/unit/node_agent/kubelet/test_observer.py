@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager import resource_name_limit
 from nodedevice_agent.devicemanager.records.allocations import Allocation
@@ -205,7 +206,7 @@ async def test_nor_beside_a_kubelet_that_is_away_before_the_pause_is_over(
 async def test_a_folder_that_the_kubelet_makes_later_is_watched(
     kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observer, "LIST_SECONDS", 3600.0)
+    monkeypatch.setattr(Observer, "pace", replace(Observer.pace, list_seconds=3600.0))
     followed: list[frozenset[Path]] = []
     follow = Subscription.follow
 
@@ -225,7 +226,7 @@ async def test_a_folder_that_the_kubelet_makes_later_is_watched(
 
 
 async def test_it_is_read_again_after_a_while(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observer, "LIST_SECONDS", 0.05)
+    monkeypatch.setattr(Observer, "pace", replace(Observer.pace, list_seconds=0.05))
     async with kubelet.running():
         await until(lambda: kubelet.resources.calls > 3)
 

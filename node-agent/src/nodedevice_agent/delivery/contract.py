@@ -1,8 +1,4 @@
-"""Delivery: how the devices of a resource reach containers. One contract, which each of the three ways fulfils.
-
-- `nri` (runtime/backend.py): the agent allocates, and injects through the container runtime.
-- `kubelet` (kubelet/backend.py): the kubelet allocates and injects; the agent is its device plugin.
-- `none` (delivery/record_only.py): devices are counted and recorded, and containers get nothing.
+"""Delivery: how the devices of a resource reach containers (runtime/backend, kubelet/backend, delivery/record_only).
 
 New pods get the delivery of the resource. An allocation keeps the one that it was made by until its pod ends.
 """

@@ -28,10 +28,7 @@ class BadFrame(Exception):
 
 
 class Decoder:
-    """Decodes frames (a header, which contains the payload's length, and the payload) from bytes, wherever the transport cut them.
-
-    length_field: the length's place among the header's fields. what: a frame's name in errors.
-    """
+    """Decodes frames from bytes, wherever they were cut. length_field: its index in the header. what: a frame's name in errors."""
 
     def __init__(self, header: struct.Struct, length_field: int, max_bytes: int, what: str) -> None:
         self._header, self._length_field, self._max_bytes, self._what = header, length_field, max_bytes, what

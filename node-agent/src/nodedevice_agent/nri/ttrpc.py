@@ -31,7 +31,6 @@ REQUEST, RESPONSE, DATA = 1, 2, 3
 MAX_CALLS = 256
 _MAX_TEXT = 1024
 
-# Sends one whole message.
 Send = Callable[[bytes], None]
 # The method's encoded request in, its encoded response out. Raises CallFailed; DecodeError for an invalid request.
 Handler = Callable[[bytes], bytes | Coroutine[None, None, bytes]]
@@ -40,7 +39,6 @@ Handler = Callable[[bytes], bytes | Coroutine[None, None, bytes]]
 class Code(IntEnum):
     """The result of a call: the subset of gRPC's codes in use here."""
 
-    OK = 0
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4

@@ -37,7 +37,6 @@ from nodedevice_agent.lib.deviceplugin_server import values
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.connector import NriPlugin
 from nodedevice_agent.nri.releases import takes_cdi
-from nodedevice_agent.plugins.settings import ConfiguredPlugins
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
@@ -81,6 +80,7 @@ class NriBackend(Delivery, RuntimeHandler):
         self._kubelet_pods = KubeletPods(host, self._kubelet, on_change)
         reader.subscribe(KubeletTakeover(host.manager, reader.directory.pod_resources))
         self._hooked = HookedContainers(host.manager, self._kubelet, settings.namespace, on_change)
+        self.configured = self._hooked.configured
         self._injection = Injection(
             host.manager, self._hooked.hooks, self._kubelet, lambda: self._kubelet.problem, self._kubelet_pods.has_made
         )
@@ -97,10 +97,6 @@ class NriBackend(Delivery, RuntimeHandler):
         # the last containers (pod UID, name) whose omitted edits were logged
         self._omitted: deque[tuple[str, str]] = deque(maxlen=_MAX_LOGGED)
 
-    def configured(self, plugins: ConfiguredPlugins) -> None:
-        """Apply the node's current built-in plugins."""
-        self._hooked.configured(plugins)
-
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Connect to the runtime. Allocations of the checkpoint can be injected before plugins reconnect."""
         tasks.create_task(vital("nri", self.run))
@@ -116,8 +112,6 @@ class NriBackend(Delivery, RuntimeHandler):
         finally:
             if self._grace is not None:
                 self._grace.cancel()
-
-    # -- published status -----------------------------------------------------------------------------------------------
 
     @property
     def is_settled(self) -> bool:
@@ -159,8 +153,6 @@ class NriBackend(Delivery, RuntimeHandler):
             extra = {**_fields(by_id[container_id]), "resource_name": resource_name}
             log.error("container uses devices that were released; stop it", extra=extra)
 
-    # -- the connection -------------------------------------------------------------------------------------------------
-
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
         self._delivery.takes_cdi = takes_cdi(name, version)
         self._ownership.connected(name)
@@ -172,7 +164,7 @@ class NriBackend(Delivery, RuntimeHandler):
             self._on_change()
 
     def runtime_disconnected(self, reason: str) -> None:
-        self.events.lost()
+        self._manager.containers.lost()
         self._changed(self._status.disconnected(reason, self._host.now()))
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
@@ -184,8 +176,6 @@ class NriBackend(Delivery, RuntimeHandler):
             if found.unlisted_since == now:
                 log.warning("runtime does not list a container that it ran; keeping its devices", extra=_fields(found))
         self._synchronized.set()
-
-    # -- containers -----------------------------------------------------------------------------------------------------
 
     def reads_variable(self, entry: str) -> bool:
         return self._hooked.reads(entry)

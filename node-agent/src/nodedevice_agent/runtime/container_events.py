@@ -38,8 +38,6 @@ class ContainerEvents:
         self._containers, self._book = manager.containers, manager.book
         self._is_first = True
 
-    # -- events ---------------------------------------------------------------------------------------------------------
-
     def sandbox_shown(self, sandbox: Sandbox, now: float) -> None:
         """A container is created in the sandbox, which proves that a static pod runs, if it belongs to one."""
         for found in _static_pods([sandbox]):
@@ -147,10 +145,6 @@ class ContainerEvents:
             self._manager.containers_changed()
         self._manager.publish(self._manager.resources)
 
-    def lost(self) -> None:
-        """The runtime is disconnected: no container is known to end until the next synchronized()."""
-        self._containers.lost()
-
     def next_deadline(self) -> float | None:
         """When overdue() may return more, in monotonic seconds. May change with any event of containers or pods."""
         return min((at for _, at in self._doubtful()), default=None)
@@ -170,8 +164,7 @@ class ContainerEvents:
     def using_released(self, resource_name: str) -> tuple[ContainerInstance, ...]:
         """Return containers that use released devices, which another pod may have by now.
 
-        This happens if a runtime starts a container that had apparently ended, or if the API lacked a pod when a lost checkpoint
-        was rebuilt.
+        A runtime may start a container that had apparently ended, or the API lacked a pod when a lost checkpoint was rebuilt.
         """
         if self._manager.is_recovering:
             return ()

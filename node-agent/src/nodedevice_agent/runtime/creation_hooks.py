@@ -7,15 +7,7 @@ from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
-from nodedevice_agent.plugins.contract import (
-    Creation,
-    CreationHook,
-    CreationRefused,
-    Given,
-    HookFailed,
-    Plugin,
-    Response,
-)
+from nodedevice_agent.plugins import contract
 
 T = TypeVar("T")
 
@@ -29,9 +21,9 @@ class Hooked:
     def __init__(
         self,
         kind: str,
-        make: Callable[[], CreationHook],
+        make: Callable[[], contract.CreationHook],
         is_scope: Callable[[str | None], bool],
-        settings: type[Plugin],
+        settings: type[contract.Plugin],
         failed: Callable[[str, Exception], None],
     ) -> None:
         self.kind, self.is_scope = kind, is_scope
@@ -47,7 +39,7 @@ class Hooked:
         """Whether the hook needs the variable NAME=value; if the hook fails, whether it may need it."""
         try:
             return self._called(lambda: self.hook.reads(entry))
-        except HookFailed:
+        except contract.HookFailed:
             return entry.startswith(self._settings.asking_variables)
 
     def decides(self, name: str) -> bool:
@@ -57,25 +49,25 @@ class Hooked:
         """Whether another plugin's response overrides the pod's variables. Raises HookFailed if the response may name devices."""
         try:
             return self._called(lambda: self.hook.overrules(pod, edits))
-        except HookFailed:
+        except contract.HookFailed:
             if self._is_asked(edits.envs, edits.cdi_devices):
                 raise
             return False
 
-    def joined(self, container: str, responses: Sequence[Response]) -> Mapping[str, str]:
+    def joined(self, container: str, responses: Sequence[contract.Response]) -> Mapping[str, str]:
         return self._called(lambda: self.hook.joined(container, responses))
 
-    def for_holder(self, container: str, env: Sequence[str], edits: ContainerEdits) -> Creation:
+    def for_holder(self, container: str, env: Sequence[str], edits: ContainerEdits) -> contract.Creation:
         return self._called(lambda: self.hook.for_holder(container, env, edits))
 
-    def for_any(self, pod: Sandbox, container: RunningContainer, gets: Given) -> Creation | None:
+    def for_any(self, pod: Sandbox, container: RunningContainer, gets: contract.Given) -> contract.Creation | None:
         return self._called(lambda: self.hook.for_any(pod, container, gets))
 
     def note(self, exempt_pods: Sequence[str]) -> str:
         """Return the note for the condition Injectable; empty if the hook fails, which the caller reports."""
         try:
             return self._called(lambda: self.hook.note(exempt_pods))
-        except HookFailed:
+        except contract.HookFailed:
             return ""
 
     def _called(self, call: Callable[[], T]) -> T:
@@ -84,11 +76,11 @@ class Hooked:
             if self._error is not None:
                 raise self._error
             return call()
-        except CreationRefused:
+        except contract.CreationRefused:
             raise
         except Exception as exc:
             self._failed(self.kind, exc)
-            raise HookFailed(self.kind, exc) from exc
+            raise contract.HookFailed(self.kind, exc) from exc
 
     def may_be_asked_by(self, pod: Sandbox, container: RunningContainer) -> bool:
         """Whether a container may request the plugin's devices, according to its settings in the runtime."""
@@ -121,7 +113,7 @@ class CreationHooks:
             if served := [a for a in allocations if self.serves(hooked, a.resource_name)]:
                 yield hooked, served
 
-    def response(self, allocation: Allocation) -> Response:
+    def response(self, allocation: Allocation) -> contract.Response:
         """Return the plugin's response to an allocation. The plugin must have listed its devices."""
         resource = self._manager.resources[allocation.resource_name]
         parents = {resource.use.parent_of(device_id): device_id for device_id in allocation.device_ids}
@@ -129,4 +121,4 @@ class CreationHooks:
         for parent, device_id in parents.items():
             details = resource.listed.parents.get(parent) or resource.reported(device_id)
             devices.append((parent, dict(details.attributes) if details is not None else {}))
-        return Response(allocation.resource_name, allocation.edits.envs if allocation.edits else {}, devices)
+        return contract.Response(allocation.resource_name, allocation.edits.envs if allocation.edits else {}, devices)

@@ -22,16 +22,12 @@ _TYPES = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
 
 
 class DeviceNumbers:
-    """run() until cancelled. is_due: set when devices or containers may have changed. on_change: called when `found` has changed.
+    """is_due: set when devices or containers may have changed. on_change: called when `found`, the outdated files, has changed."""
 
-    found: device files whose number is outdated.
-    """
-
-    def __init__(self, manager: DeviceManager, on_change: Callable[[], None], sysfs: str = _SYSFS) -> None:
+    def __init__(self, manager: DeviceManager, on_change: Callable[[], None]) -> None:
         self.found: tuple[GivenFile, ...] = ()
         self._manager = manager
         self._on_change = on_change
-        self._sysfs = sysfs
         self._reads = FileReads()
         self.is_due = asyncio.Event()
 
@@ -75,7 +71,7 @@ class DeviceNumbers:
 
     def _has(self, number: Number) -> bool:
         kind, major, minor = number
-        return is_there(f"{self._sysfs}/{_KINDS.get(kind, kind)}/{major}:{minor}")
+        return is_there(f"{_SYSFS}/{_KINDS.get(kind, kind)}/{major}:{minor}")
 
 
 def _number(host_path: str) -> Number | None:

@@ -52,10 +52,16 @@ class DeviceOwnership:
         """Read the configuration; log a changed result."""
         file = self._file
         found = await in_thread(partial(_found, file))
-        self._is_containers = found is True
-        if self._reported != found:
-            self._reported = found
-            self._report(found, file)
+        before, self._reported, self._is_containers = self._reported, found, found is True
+        if found == before:
+            return
+        if isinstance(found, str):
+            extra = {"path": file, "error": found, "remedy": "set --device-ownership, or --runtime-config"}
+            # not a warning: most runtimes have the option off, and a container that cannot open its device reports an error
+            log.info("device ownership of the runtime is not known; device files keep the host's owner", extra=extra)
+        else:
+            owner = "container" if found else "host"
+            log.info("device ownership is the runtime's", extra={"path": file, "owner": owner})
 
     async def owner(self, own: ContainerSettings, user_of_image: int) -> DeviceOwner:
         """Return the owner of a container's device files. user_of_image: the process's user if the pod does not set one.
@@ -75,15 +81,6 @@ class DeviceOwnership:
             return DeviceOwner()
         user = user_of_image if own.run_as_user is None else own.run_as_user
         return DeviceOwner(user & _ID_BITS, (own.run_as_group or 0) & _ID_BITS)
-
-    def _report(self, found: bool | str, file: str) -> None:
-        if isinstance(found, str):
-            extra = {"path": file, "error": found, "remedy": "set --device-ownership, or --runtime-config"}
-            # not a warning: most runtimes have the option off, and a container that cannot open its device reports an error
-            log.info("device ownership of the runtime is not known; device files keep the host's owner", extra=extra)
-        else:
-            owner = "container" if found else "host"
-            log.info("device ownership is the runtime's", extra={"path": file, "owner": owner})
 
 
 def _found(file: str) -> bool | str:

@@ -17,10 +17,7 @@ Number = tuple[str, int, int]
 
 
 class GivenFile(Struct, frozen=True):
-    """A device file of an allocation, and its number in a container that may have a process; None if the file is missing.
-
-    host_path: the file on the host that a new container would get.
-    """
+    """A device file of an allocation. number: in a container that may have a process; None if the file is missing there."""
 
     container: ContainerInstance
     resource_name: str

@@ -40,7 +40,6 @@ class HookedContainers:
         self._namespace = namespace
         self._on_change = on_change
         self._lines = PacedLog(log)
-        # kinds of plugin whose hook failed at its last call
         self._failing: set[str] = set()
         self.hooks = CreationHooks(manager, self._hooked(ConfiguredPlugins()))
         # the latest exempt pods: namespace and name, by kind of plugin and UID

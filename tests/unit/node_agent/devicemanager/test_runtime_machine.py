@@ -99,6 +99,10 @@ class RuntimeMachine(ManagerMachine):
         super().the_checkpoint_is_lost(plugins, comes_first)
         self.a_new_agent_begins()
 
+    def runtime_lost(self) -> None:
+        for manager in (self.manager, self.twin):
+            manager.containers.lost()
+
     def runtime_event(self, event: str, *args: Any) -> None:
         """An event of the runtime, if the agent is connected."""
         if not self.is_connected:
@@ -199,7 +203,7 @@ class RuntimeMachine(ManagerMachine):
     @rule(name=st.sampled_from(UIDS), containers=CONTAINERS)
     def a_pod_not_injected(self, name: str, containers: Sequence[Limited]) -> None:
         """Created while the agent was not connected, without being held back. Its devices may be pending or allocated then."""
-        self.runtime_event("lost")
+        self.runtime_lost()
         self.is_connected = False
         self.a_pod_comes(name, containers)
         self.the_kubelet_syncs_its_pods()
@@ -274,7 +278,7 @@ class RuntimeMachine(ManagerMachine):
     @rule(data=st.data(), ended=st.integers(0, 3), removed=st.booleans(), comes_back=st.booleans())
     def the_runtime_disconnects(self, data: st.DataObject, ended: int, removed: bool, comes_back: bool) -> None:
         """Containers keep running, and some end meanwhile, and may be removed."""
-        self.runtime_event("lost")
+        self.runtime_lost()
         self.is_connected = False
         for _ in range(min(ended, len(self.processes))):
             self.a_container_ends(data, False)
@@ -293,7 +297,7 @@ class RuntimeMachine(ManagerMachine):
 
     @rule(lists_sandboxes=st.booleans())
     def the_runtime_connects(self, lists_sandboxes: bool = True) -> None:
-        self.runtime_event("lost")
+        self.runtime_lost()
         self.is_connected = True
         reached = [process for process in self.processes.values() if not process.is_unknown]
         sandboxes = list({process.sandbox.id: process.sandbox for process in reached}.values())

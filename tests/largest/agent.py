@@ -24,6 +24,7 @@ from nodedevice_agent.plugins.nvml.environment import is_read
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.podresources import server as pod_resources
 from nodedevice_agent.runtime.container_events import ContainerEvents
+from nodedevice_agent.runtime.creation_hooks import CreationHooks
 from nodedevice_agent.runtime.injection import Injection
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2 as v1_pb2
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2 as v1alpha1_pb2
@@ -118,7 +119,7 @@ async def containers_of_a_runtime(folder: Path) -> AsyncIterator[None]:
     """The state of a node in messages that are as long as they may be; and containers one by one."""
     node = Node()
     node.plugin(many())
-    events, injection = ContainerEvents(node.manager), Injection(node.manager, frozenset())
+    events, injection = ContainerEvents(node.manager), Injection(node.manager, CreationHooks(node.manager))
     env = [f"VARIABLE_{index}={'x' * 40}" for index in range(100)]
     sandboxes = [nri_pb2.PodSandbox(id=f"s{n}", uid=f"u{n}", name=f"p{n}", namespace="n") for n in range(SANDBOXES)]
     containers = [

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from nodedevice_agent.checkpoint.durable_requests import DurableRequests
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
-from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.runtime import backend as nri_backend
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.injection import Decision, Injection
@@ -35,7 +35,7 @@ class SlowDisk:
 def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
     monkeypatch.setattr(nri_backend, "WAIT_SECONDS", 30.0)
     disk = SlowDisk()
-    monkeypatch.setattr(PluginHost, "saved", lambda host, pod_uid: disk.saved())
+    monkeypatch.setattr(DurableRequests, "saved", lambda requests, pod_uid: disk.saved())
     return disk
 
 

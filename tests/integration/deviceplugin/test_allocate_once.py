@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint.durable_requests import DurableRequests
 from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.pods import Container, Pod
-from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.hosted_manager import HostedManager, hosted
@@ -122,11 +122,11 @@ async def test_a_pod_that_ends_while_its_call_is_written_is_not_called_for(
     """The plugin would take the call for another pod's."""
     disk, is_asked = asyncio.Event(), asyncio.Event()
 
-    async def saved(host: PluginHost, pod_uid: str | None = None) -> None:
+    async def saved(requests: DurableRequests, pod_uid: str | None = None) -> None:
         is_asked.set()
         await disk.wait()
 
-    monkeypatch.setattr(PluginHost, "saved", saved)
+    monkeypatch.setattr(DurableRequests, "saved", saved)
     async with hosted(tmp_path, allocate_retry={"*": "never"}) as manager:
         await manager.register(plugin)
         manager.pod_seen(pod("short"))

@@ -31,6 +31,7 @@ from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime.container_events import ContainerEvents
+from nodedevice_agent.runtime.creation_hooks import CreationHooks
 from nodedevice_agent.runtime.injection import Grant, Injection, Refusal
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -93,7 +94,7 @@ class Agent:
             waits_for_runtime=True,
         )
         self.events = ContainerEvents(self.manager)
-        self.injection = Injection(self.manager, frozenset())
+        self.injection = Injection(self.manager, CreationHooks(self.manager))
         self.is_saved = checkpoint is not None
         # of the allocations that are on disk
         self.saved_keys: frozenset[AllocationKey] = (

@@ -100,7 +100,7 @@ class Node:
 
         monkeypatch.setattr(NriPlugin, "run", connected)
         monkeypatch.setattr(LeaseKeeper, "acquire", lambda _: asyncio.sleep(0))
-        monkeypatch.setattr(KubeletReader, "read", self._read)
+        monkeypatch.setattr(KubeletReader, "_read", self._read)
         with self.agent(**given) as agent:
             task = asyncio.create_task(agent.run())
             try:

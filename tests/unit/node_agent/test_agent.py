@@ -220,7 +220,7 @@ async def test_what_is_configured_reaches_all(
         ]
         assert node.applied == [plugins]
         if delivery == "nri":
-            hooks: list[Any] = [hooked.hook.hook for hooked in one_of(agent, HookedContainers).hooks.all]
+            hooks: list[Any] = [hooked.hook for hooked in one_of(agent, HookedContainers).hooks.all]
             assert [hook._exempt for hook in hooks] == ([] if nvml is None else [("monitoring", "a/b", "ours")])
 
 

@@ -120,7 +120,7 @@ async def running(
         work = bad if name == failing else Failing()
         monkeypatch.setattr(owner, method, work.work)
     monkeypatch.setattr(LeaseKeeper, "acquire", lambda _: asyncio.sleep(0))
-    monkeypatch.setattr(KubeletReader, "read", lambda _: asyncio.sleep(0))
+    monkeypatch.setattr(KubeletReader, "_read", lambda _: asyncio.sleep(0))
     agents: list[Agent] = []
     made = Agent.__init__
 
@@ -192,7 +192,7 @@ async def test_one_socket_of_the_registry_keeps_no_other_from_its_turn(
     watcher = PluginWatcher(tmp_path, host)
     present: Callable[..., Any] = dict
     monkeypatch.setattr(
-        "nodedevice_agent.deviceplugin.plugin_watcher._list_sockets",
+        "nodedevice_agent.deviceplugin.plugin_watcher._sockets",
         lambda _: present({tmp_path / f"{name}.sock": None for name in ("bad", "good")}).items(),
     )
     task = asyncio.create_task(watcher.run())

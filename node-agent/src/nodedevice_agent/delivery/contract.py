@@ -1,11 +1,6 @@
-"""Delivery: how the devices of a resource reach containers. One contract, which each of the three ways fulfils.
+"""Delivery: how the devices of a resource reach containers (runtime/backend, kubelet/backend, delivery/record_only).
 
-- `nri` (runtime/backend.py): the agent allocates, and injects through the container runtime.
-- `kubelet` (kubelet/backend.py): the kubelet allocates and injects; the agent is its device plugin.
-- `none` (delivery/record_only.py): devices are counted and recorded, and containers get nothing.
-
-A resource has one delivery, which new pods get. An allocation records the one that it was made by, and keeps that until
-its pod ends.
+New pods get the delivery of the resource. An allocation keeps the one that it was made by until its pod ends.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """`--delivery auto`: chooses the delivery of a node once and stores it.
 
-A name that the kubelet's device manager has managed stays the kubelet's: its capacity on the Node is pinned, and pods that
-request it fail at the kubelet. So a later start never changes the choice.
+The capacity of a name that the kubelet has managed is pinned on the Node, so a later start never changes the choice.
 """
 
 from collections.abc import Sequence
@@ -14,11 +13,7 @@ _NAMED = 3
 
 
 class Evidence(Struct, frozen=True):
-    """stored: the choice of an earlier start or an administrator, or "".
-
-    shared_names: resources in the kubelet's checkpoint that are this agent's too, as far as its own are known before any plugin
-    registers.
-    """
+    """stored: an earlier choice, or "". shared_names: resources in the kubelet's checkpoint that are this agent's too."""
 
     stored: str
     has_nri_socket: bool

@@ -72,10 +72,7 @@ def write(state_dir: Path, delivery: str) -> None:
 
 
 def with_selected_delivery(settings: AgentSettings) -> AgentSettings:
-    """The settings with a delivery by name, stored for the next start. The state directory must exist.
-
-    Raises AgentSettingsError.
-    """
+    """The settings with a delivery by name, stored for the next start in the state directory. Raises AgentSettingsError."""
     delivery: str = settings.delivery
     state_dir = Path(settings.state_dir)
     if delivery not in (AUTO, *CHOICES):

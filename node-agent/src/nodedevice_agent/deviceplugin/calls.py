@@ -1,14 +1,11 @@
-"""Makes the device manager's calls to device plugins: each in a task of its own, with its result as an event.
-
-An exception in a call is a failure of its plugin alone.
-"""
+"""Makes the device manager's calls to device plugins: each in a task of its own, with its result as an event."""
 
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
@@ -22,55 +19,40 @@ from nodedevice_agent.errors import PluginFailed
 log = logging.getLogger(__name__)
 
 
-class PluginCalls:
+class PluginCalls(Struct, eq=False):
     """connections: open connections by endpoint. holdings: by resource name. settle: called after each event of the manager.
 
-    saved: waits until the allocations of a pod are on disk.
+    saved: waits until the allocations of a pod are on disk. wall_clock: Unix seconds.
     """
 
-    def __init__(
-        self,
-        manager: DeviceManager,
-        connections: Mapping[int, PluginConnection],
-        holdings: Mapping[str, HoldingsSync],
-        settle: Callable[[], None],
-        now: Callable[[], float],
-        saved: Callable[[str], Awaitable[None]],
-    ) -> None:
-        self._manager = manager
-        self._connections = connections
-        self._holdings = holdings
-        self._settle = settle
-        self._now = now
-        self._saved = saved
-        # Unix seconds
-        self.wall_clock = time.time
+    manager: DeviceManager
+    connections: Mapping[int, PluginConnection]
+    holdings: Mapping[str, HoldingsSync]
+    settle: Callable[[], None]
+    now: Callable[[], float]
+    saved: Callable[[str], Awaitable[None]]
+    wall_clock: Callable[[], float] = time.time
 
     async def preferred(self, effect: CallPreferred) -> None:
         preferred: tuple[str, ...] = ()
         try:
-            with _failing_alone(effect.resource_name, "GetPreferredAllocation") as call:
-                connection = self._connection(effect.endpoint, effect.resource_name, call)
+            with self._calling(effect, "GetPreferredAllocation") as connection:
                 preferred = await connection.preferred(effect.available, effect.must_include, effect.size)
         except PluginFailed as exc:
             extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
             log.warning("GetPreferredAllocation failed; ignoring it", extra=extra)
         invalid = sorted(set(preferred) - set(effect.available))
         if invalid or len(preferred) > effect.size:
-            extra = {
-                "resource_name": effect.resource_name,
-                "device_ids": invalid[:3],
-                "returned": len(preferred),
-                "requested": effect.size,
-            }
+            counts = {"returned": len(preferred), "requested": effect.size}
+            extra = {"resource_name": effect.resource_name, "device_ids": invalid[:3], **counts}
             log.warning("GetPreferredAllocation returned invalid device IDs; ignoring them", extra=extra)
-        self._manager.preferred(effect.ticket, preferred[: effect.size], self._now())
-        self._settle()
+        self.manager.preferred(effect.ticket, preferred[: effect.size], self.now())
+        self.settle()
 
     async def allocate(self, effect: CallAllocate) -> None:
         if effect.recorded_for:
-            await self._saved(effect.recorded_for)
-            if not self._manager.allocator.is_awaited(effect.ticket):
+            await self.saved(effect.recorded_for)
+            if not self.manager.allocator.is_awaited(effect.ticket):
                 # the pod has ended meanwhile, and the plugin must not take the call for another pod's
                 return
         try:
@@ -81,60 +63,58 @@ class PluginCalls:
             log.error(
                 "Allocate failed; not retrying" if effect.recorded_for else "Allocate failed; retrying", extra=extra
             )
-            self._manager.allocate_failed(effect.ticket, str(exc), self._now())
-            self._settle()
+            self.manager.allocate_failed(effect.ticket, str(exc), self.now())
+            self.settle()
             return
         log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})
         dated = structs.replace(response, received_at=int(self.wall_clock()))
-        self._manager.allocated(effect.ticket, dated, self._now())
-        self._settle()
+        self.manager.allocated(effect.ticket, dated, self.now())
+        self.settle()
 
     async def _allocate(self, effect: CallAllocate) -> AllocateResponse:
         """Raises PluginFailed."""
-        holdings = self._holdings.get(effect.resource_name)
+        holdings = self.holdings.get(effect.resource_name)
         async with nullcontext() if holdings is None else holdings.allocating(effect.pod_uid, effect.container):
-            with _failing_alone(effect.resource_name, "Allocate") as call:
-                connection = self._connection(effect.endpoint, effect.resource_name, call)
-                with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
-                    details = allocate_details(effect, self._manager.pod(effect.pod_uid))
-                    return await connection.allocate(effect.device_ids, details)
+            timer = metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time()
+            with self._calling(effect, "Allocate") as connection, timer:
+                details = allocate_details(effect, self.manager.pod(effect.pod_uid))
+                return await connection.allocate(effect.device_ids, details)
 
     async def pre_start(self, effect: CallPreStart) -> None:
         extra = {"resource_name": effect.resource_name, "container": effect.container}
         try:
-            with _failing_alone(effect.resource_name, "PreStartContainer") as call:
-                connection = self._connection(effect.endpoint, effect.resource_name, call)
-                with metrics.PRE_START_SECONDS.labels(effect.resource_name).time():
-                    await connection.pre_start(effect.device_ids)
+            timer = metrics.PRE_START_SECONDS.labels(effect.resource_name).time()
+            with self._calling(effect, "PreStartContainer") as connection, timer:
+                await connection.pre_start(effect.device_ids)
         except PluginFailed as exc:
             metrics.PRE_START_FAILED.labels(effect.resource_name).inc()
             log.error("PreStartContainer failed; retrying", extra={**extra, "error": str(exc)})
-            self._manager.pre_start_failed(effect.ticket, str(exc), self._now())
-            self._settle()
+            self.manager.pre_start_failed(effect.ticket, str(exc), self.now())
+            self.settle()
             return
         log.info("devices prepared", extra={**extra, "device_ids": list(effect.device_ids)[:16]})
-        self._manager.pre_started(effect.ticket)
-        self._settle()
+        self.manager.pre_started(effect.ticket)
+        self.settle()
 
     def _connection(self, endpoint: int | None, resource_name: str, call: str) -> PluginConnection:
-        found = None if endpoint is None else self._connections.get(endpoint)
-        if found is None:
+        connection = None if endpoint is None else self.connections.get(endpoint)
+        if connection is None:
             raise PluginFailed(resource_name, call, "it is no longer connected")
-        return found
+        return connection
 
     def newest(self, resource_name: str, call: str) -> PluginConnection:
         """The connection in use for this resource. Raises PluginFailed without one."""
-        resource = self._manager.resources.get(resource_name)
+        resource = self.manager.resources.get(resource_name)
         return self._connection(None if resource is None else resource.newest.endpoint, resource_name, call)
 
-
-@contextmanager
-def _failing_alone(resource_name: str, call: str) -> Iterator[str]:
-    """The context of a call to one plugin: every exception becomes a PluginFailed and affects no other plugin."""
-    try:
-        yield call
-    except PluginFailed:
-        raise
-    except Exception as exc:
-        log.exception("call to a device plugin failed, which is a bug", extra={"resource_name": resource_name})
-        raise PluginFailed(resource_name, call, f"a bug in this agent ({type(exc).__name__}); see its log") from exc
+    @contextmanager
+    def _calling(self, effect: CallPreferred | CallAllocate | CallPreStart, call: str) -> Iterator[PluginConnection]:
+        """The connection for a call to one plugin. Every exception becomes a PluginFailed and affects no other plugin."""
+        name = effect.resource_name
+        try:
+            yield self._connection(effect.endpoint, name, call)
+        except PluginFailed:
+            raise
+        except Exception as exc:
+            log.exception("call to a device plugin failed, which is a bug", extra={"resource_name": name})
+            raise PluginFailed(name, call, f"a bug in this agent ({type(exc).__name__}); see its log") from exc

@@ -1,7 +1,4 @@
-"""Decodes the messages of the device plugin API. No message object leaves this folder.
-
-Source: kubelet deviceplugin v1beta1. Only the string Healthy means healthy.
-"""
+"""Decodes the messages of the device plugin API. No message object leaves this folder. Source: kubelet deviceplugin v1beta1."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -10,7 +7,7 @@ from enum import StrEnum
 from itertools import chain, islice, repeat
 from typing import TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from msgspec import structs
 from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails
@@ -20,14 +17,8 @@ from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPla
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.interning import intern
 
+from nodedevice_agent.devicemanager import container_edits
 from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem
-from nodedevice_agent.devicemanager.container_edits import (
-    AllocateResponse,
-    ContainerEdits,
-    ContainerMount,
-    DeviceFile,
-    in_normal_form,
-)
 from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
@@ -63,22 +54,18 @@ _MAX_DETAILED_BYTES = 8 * 1024 * 1024
 _MAX_READ = 1024
 # the bound of all devices together: a few for each device of the longest list
 MAX_NODES_OF_ALL = 4 * MAX_DEVICES
-# physical devices of parts
 _MAX_PARENTS = 4096
 # bytes parsed at once: some thousand devices; and the size of a device: only ID and health of a larger one are read
 _SLICE_BYTES = 64 * 1024
 MAX_DEVICE_BYTES = 256 * 1024
 _DEVICES = DeviceListDetails.DEVICES_FIELD_NUMBER
 _PARENTS = DeviceListDetails.PARENTS_FIELD_NUMBER
-_OF_ALL = (
-    DeviceListDetails.REASON_FIELD_NUMBER,
-    DeviceListDetails.MESSAGE_FIELD_NUMBER,
-    DeviceListDetails.PARTS_FIELD_NUMBER,
-)
+_OF_ALL = frozenset(DeviceListDetails.DESCRIPTOR.fields_by_number) - {_DEVICES, _PARENTS}
 _ALL_PERCENT = 100
 _NO_DETAILS = DeviceDetails()
 
 _Word = TypeVar("_Word", bound=StrEnum)
+_Message = TypeVar("_Message", bound=Message)
 
 
 def device_list(
@@ -92,11 +79,11 @@ def device_list(
     found = _Places(octets)
     if found.count > min(most, MAX_DEVICES):
         return no_list(Size(found.count, len(octets)), TOO_MANY)
-    details = _details(found.rest)
+    details = _extension(DeviceListDetails, found.rest)
     plugin_message = _plain(details.message or details.reason, _MAX_MESSAGE)
     try:
         # without parents the field belongs to another vendor
-        is_ours = details.HasField("parts") and (not found.count or _has_parents(found))
+        is_ours = details.HasField("parts") and (not found.count or any(d and d.parent for _, d in found.devices()))
         rules = _part_rules(details.parts) if is_ours else None
     except ValueError as exc:
         # parts allocated by other rules could be useless to a container
@@ -110,10 +97,7 @@ def listed_devices(octets: bytes) -> Iterator[api_pb2.Device]:
 
 
 class _Places:
-    """The positions of devices and their parents in a list, in slices to parse at once; it stops when there are too many devices.
-
-    rest: the fields of the resource as a whole.
-    """
+    """The positions of devices and their parents in a list, in slices to parse at once; stops when there are too many devices."""
 
     def __init__(self, octets: bytes) -> None:
         self._octets = octets
@@ -133,6 +117,7 @@ class _Places:
                     break
             elif number in _OF_ALL and self.is_detailed and len(rest) < _MAX_READ:
                 rest.append(octets[begin:end])
+        # the fields of the resource as a whole
         self.rest = b"".join(rest)
 
     def devices(self) -> Iterator[tuple[api_pb2.Device, DeviceDetails | None]]:
@@ -141,13 +126,13 @@ class _Places:
             plain = api_pb2.ListAndWatchResponse.FromString(octets)
             plain.DiscardUnknownFields()
             is_detailed = self.is_detailed and plain.ByteSize() != len(octets)
-            details = _details(octets).devices if is_detailed else ()
+            details = _extension(DeviceListDetails, octets).devices if is_detailed else ()
             yield from zip(plain.devices, chain(details, repeat(None)), strict=False)
 
     def parents(self) -> Iterator[DeviceDetails]:
         """Physical devices."""
         for octets in self._of(_PARENTS) if self.is_detailed else ():
-            yield from _details(octets).parents
+            yield from _extension(DeviceListDetails, octets).parents
 
     def _of(self, number: int) -> Iterator[bytes]:
         for begin, end in self._slices[number]:
@@ -169,37 +154,32 @@ def _shortened(octets: bytes) -> bytes:
     return api_pb2.ListAndWatchResponse(devices=[short]).SerializeToString()
 
 
-def _has_parents(found: _Places) -> bool:
-    return any(details is not None and details.parent for _, details in found.devices())
-
-
 def holdings_required(octets: bytes) -> bool:
-    """Whether the plugin serves DeviceHoldings, by its DevicePluginOptions. Another vendor may use our field number otherwise."""
+    """Whether the plugin serves DeviceHoldings, by its DevicePluginOptions."""
+    return _extension(device_details_pb2.PluginOptionsDetails, octets).holdings_required
+
+
+def _extension(kind: type[_Message], octets: bytes) -> _Message:
+    """Our extension of a message; empty if it does not parse: another vendor may use our field numbers for anything."""
     try:
-        return device_details_pb2.PluginOptionsDetails.FromString(octets).holdings_required
+        return kind.FromString(octets)
     except DecodeError:
-        return False
-
-
-def _details(octets: bytes) -> DeviceListDetails:
-    """The same bytes decoded as our extension of the message; empty if they do not parse.
-
-    Our field numbers are not reserved in v1beta1: another vendor may use them for anything.
-    """
-    try:
-        return DeviceListDetails.FromString(octets)
-    except DecodeError:
-        return DeviceListDetails()
+        return kind()
 
 
 def _part_rules(rules: device_details_pb2.PartRules) -> PartRules:
     """Raises ValueError for an unknown word, and for an invalid percentage."""
+    percent = rules.sm_percent if rules.HasField("sm_percent") else None
+    if percent is not None and not 0 <= percent <= _ALL_PERCENT:
+        raise ValueError(
+            f"its rule sm_percent for parts is {percent}, and must be a percentage from 0 to {_ALL_PERCENT}"
+        )
     return PartRules(
         _word("placement", Placement.ANY, rules.placement),
         _word("choice", Choice.BINPACK, rules.choice),
         _word("containers", PodPlacement.ANY, rules.containers),
         _word("advertise", Advertise.SUM, rules.advertise),
-        _percent("sm_percent", rules.sm_percent) if rules.HasField("sm_percent") else None,
+        percent,
     )
 
 
@@ -211,12 +191,6 @@ def _word(rule: str, default: _Word, word: str) -> _Word:
     except ValueError:
         known = ", ".join(type(default))
         raise ValueError(f"its rule {rule} for parts is {_plain(word, 40)!a}, and must be one of {known}") from None
-
-
-def _percent(rule: str, number: int) -> int:
-    if not 0 <= number <= _ALL_PERCENT:
-        raise ValueError(f"its rule {rule} for parts is {number}, and must be a percentage from 0 to {_ALL_PERCENT}")
-    return number
 
 
 def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:
@@ -236,7 +210,6 @@ def _devices(found: _Places, *, is_built_in: bool) -> Iterator[Device]:
         nodes = _numa_nodes(device) if nodes_left > 0 and device.HasField("topology") else ()
         nodes_left -= len(nodes)
         if details is None and device.health in _HEALTHS:
-            # as most are
             yield Device(shown_id(device.ID), device.health == HEALTHY, nodes)
             continue
         details = details or _NO_DETAILS
@@ -297,10 +270,7 @@ def _plain(text: str, limit: int) -> str:
 
 
 def allocate_details(call: CallAllocate, pod: Pod | None) -> ContainerAllocateDetails:
-    """The container of the call. pod: None if only its UID is known.
-
-    The UID is the runtime's: that of a static pod stays when its mirror pod is made again.
-    """
+    """The container of the call, with the runtime's UID of its pod. pod: None if only its UID is known."""
     details = ContainerAllocateDetails(pod_uid=call.pod_uid, container=call.container)
     if pod is not None:
         details.pod_namespace, details.pod_name = pod.namespace, pod.name
@@ -308,8 +278,8 @@ def allocate_details(call: CallAllocate, pod: Pod | None) -> ContainerAllocateDe
     return details
 
 
-def allocate_response(message: api_pb2.ContainerAllocateResponse) -> AllocateResponse:
-    return AllocateResponse(message.SerializeToString(deterministic=True), _edits(message))
+def allocate_response(message: api_pb2.ContainerAllocateResponse) -> container_edits.AllocateResponse:
+    return container_edits.AllocateResponse(message.SerializeToString(deterministic=True), _edits(message))
 
 
 def with_edits(checkpoint: Checkpoint) -> Checkpoint:
@@ -345,12 +315,16 @@ def with_edits_of(allocation: Allocation) -> Allocation:
     return replace(allocation, edits=_edits(message)) if entries_of(message) <= MAX_ENTRIES else allocation
 
 
-def _edits(message: api_pb2.ContainerAllocateResponse) -> ContainerEdits:
-    return in_normal_form(
-        ContainerEdits(
+def _edits(message: api_pb2.ContainerAllocateResponse) -> container_edits.ContainerEdits:
+    return container_edits.in_normal_form(
+        container_edits.ContainerEdits(
             envs=dict(message.envs),
-            mounts=tuple(ContainerMount(m.container_path, m.host_path, m.read_only) for m in message.mounts),
-            devices=tuple(DeviceFile(d.container_path, d.host_path, d.permissions) for d in message.devices),
+            mounts=tuple(
+                container_edits.ContainerMount(m.container_path, m.host_path, m.read_only) for m in message.mounts
+            ),
+            devices=tuple(
+                container_edits.DeviceFile(d.container_path, d.host_path, d.permissions) for d in message.devices
+            ),
             annotations=dict(message.annotations),
             cdi_devices=tuple(device.name for device in message.cdi_devices),
         )

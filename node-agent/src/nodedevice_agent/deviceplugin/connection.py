@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -22,23 +23,23 @@ from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 from nodedevice_api.device_ids import original_id, shown_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import TokenBucket
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.holdings import Holding
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, ListedDevices
 from nodedevice_agent.deviceplugin import codec
-from nodedevice_agent.deviceplugin.list_decoding import decoded_list, most_alone
 from nodedevice_agent.deviceplugin.plugin_liveness import Answers
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import grpc_target
+from nodedevice_agent.lib.grpc_server import CHANNEL_OPTIONS
 
 log = logging.getLogger(__name__)
 
 DIAL_SECONDS = 10.0
 OPTIONS_SECONDS = 10.0
-# the timeout of the periodic check
 ASK_SECONDS = 10.0
 PREFERRED_SECONDS = 5.0
 ALLOCATE_SECONDS = 30.0
@@ -59,8 +60,12 @@ LISTS_AT_ONCE = 50
 # The bytes that a plugin can send before it has to wait. gRPC's default is 4 MiB, minutes of outdated small lists.
 # Longer messages still pass at the same speed.
 _READ_AHEAD_BYTES = 4096
-# the tag and the length of an ID in a list of IDs
-_AROUND_AN_ID_BYTES = 4
+# A longer list is decoded in a thread, because the event loop serves the container runtime: 131,072 devices take a
+# quarter of a second, some 1,800 three milliseconds. One after the other: as many threads as there are streams would each get
+# as much of the interpreter as the loop.
+_MAX_BYTES_IN_LOOP = 32 * 1024
+# the size of a list that is decoded without a check for room
+_SHORT_BYTES = 4096
 _INVALID = "the response is not a message of the device plugin API"
 _CLOSED = "the connection was closed before it responded: the plugin has stopped, or has registered again"
 
@@ -79,10 +84,7 @@ _Response = TypeVar("_Response", bound=Message)
 def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
     """A channel to the socket of a plugin or of the kubelet."""
     options: list[tuple[str, str | int]] = [
-        # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
-        ("grpc.default_authority", "localhost"),
-        # otherwise a new channel to a path may still be connected to the former server
-        ("grpc.use_local_subchannel_pool", 1),
+        *CHANNEL_OPTIONS,
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_reconnect_backoff_ms", 1000),
@@ -94,10 +96,7 @@ def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
 
 
 class PluginConnection:
-    """An open connection. Use open(); closing it ends the stream. socket: the path that the plugin registered.
-
-    Device IDs are in the shown form; the plugin has the original.
-    """
+    """An open connection, made by open(). socket: the path that the plugin registered. Device IDs are in the shown form."""
 
     def __init__(self, resource_name: str, socket: Path, channel: grpc.aio.Channel, options: PluginOptions) -> None:
         self.resource_name = resource_name
@@ -113,19 +112,17 @@ class PluginConnection:
         # called some time after its stream has ended, so that its owner can reconnect
         self.on_ended: Callable[[], None] = lambda: None
         self._channel = channel
-        # whether the agent closed it
+        self._bucket = TokenBucket(LISTS_PER_SECOND, LISTS_AT_ONCE, asyncio.get_running_loop().time())
+        self._is_too_fast = False
         self.is_closed = False
 
     @classmethod
     async def open(
         cls, resource_name: str, socket: Path, name: str = "", built_in: BuiltInSockets | None = None
     ) -> Self:
-        """Dial the plugin and get its options.
+        """Dial the plugin and get its options. Raises PluginFailed, with nothing left open.
 
-        name: of the socket's file, if it differs from the registered one.
-        built_in: the plugins of this process.
-
-        Raises PluginFailed, with nothing left open.
+        name: of the socket's file, if it differs from the registered one. built_in: the plugins of this process.
         """
         dialled = socket.with_name(name or socket.name)
         _check_socket(resource_name, dialled)
@@ -155,8 +152,7 @@ class PluginConnection:
             f"/{_SERVICE}/ListAndWatch"
         )
         stream, self.digest = method(_EMPTY), b""
-        turn, most = turn or asyncio.Lock(), most or most_alone
-        pace = _Pace(self.resource_name)
+        turn, most = turn or asyncio.Lock(), most or (lambda: MAX_DEVICES)
         try:
             # its iterator would keep each message until the next one, which may never come
             while isinstance(octets := await stream.read(), bytes):
@@ -167,7 +163,7 @@ class PluginConnection:
                 self.octets = octets
                 yield self.last
                 self.octets = octets = b""
-                await pace.wait()
+                await self._pause()
         except DecodeError as exc:
             raise PluginFailed(self.resource_name, "ListAndWatch", _INVALID) from exc
         except grpc.RpcError as exc:
@@ -178,9 +174,27 @@ class PluginConnection:
         finally:
             stream.cancel()
 
+    async def _pause(self) -> None:
+        """Wait until the next list may be read."""
+        seconds = self._bucket.reserve(asyncio.get_running_loop().time())
+        if seconds and not self._is_too_fast:
+            self._is_too_fast = True
+            extra = {"resource_name": self.resource_name, "lists_per_second": LISTS_PER_SECOND}
+            log.warning("device plugin sends too many device lists; reading them more slowly", extra=extra)
+        await asyncio.sleep(seconds)
+
     async def decoded(self, octets: bytes, turn: asyncio.Lock, most: Callable[[], int]) -> ListedDevices:
         """Read one list; turn, most: as in device_lists. Raises DecodeError."""
-        return await decoded_list(octets, self.last, turn, most, is_built_in=bool(self.options.scope))
+        decode = partial(codec.device_list, octets, self.last, is_built_in=bool(self.options.scope))
+        if len(octets) <= _MAX_BYTES_IN_LOOP:
+            return decode(most=most() if len(octets) > _SHORT_BYTES else MAX_DEVICES)
+        async with turn:
+            now = asyncio.get_running_loop().time
+            began = now()
+            listed = await in_thread(partial(decode, most=most()))
+            # the event loop has the interpreter for half of the time, for any lists of plugins
+            await asyncio.sleep(now() - began)
+            return listed
 
     async def ask(self) -> None:
         """Request the options again, to check whether the plugin responds."""
@@ -203,8 +217,7 @@ class PluginConnection:
         )
         request = api_pb2.PreferredAllocationRequest(container_requests=[asked])
         # it cannot prefer more than the available devices
-        sizes = (len(name.encode()) + _AROUND_AN_ID_BYTES for name in asked.available_deviceIDs)
-        max_bytes = _MAX_SMALL_BYTES + sum(sizes)
+        max_bytes = _MAX_SMALL_BYTES + request.ByteSize()
         response = await self._call(
             "GetPreferredAllocation", request, api_pb2.PreferredAllocationResponse, PREFERRED_SECONDS, max_bytes
         )
@@ -214,10 +227,7 @@ class PluginConnection:
     async def allocate(
         self, device_ids: tuple[str, ...], details: ContainerAllocateDetails | None = None
     ) -> AllocateResponse:
-        """The response for one container. details: the container, if known; a plugin may ignore it.
-
-        The first of several container responses counts, as with the kubelet. Raises PluginFailed, also if the list is empty.
-        """
+        """The first response, as with the kubelet. details: the container, if known. Raises PluginFailed, also for none."""
         asked = api_pb2.ContainerAllocateRequest(devices_ids=map(original_id, device_ids))
         if details is not None:
             asked.MergeFromString(details.SerializeToString(deterministic=True))
@@ -269,8 +279,6 @@ class PluginConnection:
             with self.answers.during():
                 octets = await self._octets(call, request.SerializeToString(), seconds, service)
             return _decoded(self.resource_name, call, octets, response, max_bytes)
-        except PluginFailed:
-            raise
         except TimeoutError as exc:
             raise PluginFailed(self.resource_name, call, str(exc)) from exc
         except grpc.RpcError as exc:
@@ -279,10 +287,6 @@ class PluginConnection:
             if _is_cancelled():
                 raise
             raise PluginFailed(self.resource_name, call, _CLOSED) from exc
-        except Exception as exc:
-            # only this call may fail: an error that ends the agent would return at every start, because the call is retried
-            log.exception("call to device plugin failed", extra={"resource_name": self.resource_name, "call": call})
-            raise PluginFailed(self.resource_name, call, f"{exc!r}, a bug in this agent") from exc
 
     async def _octets(self, call: str, request: bytes, seconds: float, service: str = _SERVICE) -> bytes:
         """Raises TimeoutError if the plugin does not respond in time, RpcError for any other failure."""
@@ -300,31 +304,8 @@ class PluginConnection:
     async def aclose(self) -> None:
         self.is_closed = True
         # Freed at once: until the next garbage collection a long list would stay for minutes.
-        self.last, self.octets, self.answers.on_change = NO_DEVICES, b"", _ignore
+        self.last, self.octets, self.answers.on_change = NO_DEVICES, b"", lambda does: None
         await self._channel.close()
-
-
-class _Pace:
-    """The pace of reading one stream of lists."""
-
-    def __init__(self, resource_name: str) -> None:
-        self._resource_name = resource_name
-        self._now = asyncio.get_running_loop().time
-        self._bucket = TokenBucket(LISTS_PER_SECOND, LISTS_AT_ONCE, self._now())
-        self._is_logged = False
-
-    async def wait(self) -> None:
-        """Wait until the next list may be read."""
-        seconds = self._bucket.reserve(self._now())
-        if seconds and not self._is_logged:
-            self._is_logged = True
-            extra = {"resource_name": self._resource_name, "lists_per_second": LISTS_PER_SECOND}
-            log.warning("device plugin sends too many device lists; reading them more slowly", extra=extra)
-        await asyncio.sleep(seconds)
-
-
-def _ignore(does: bool) -> None:
-    """Drop changes of responsiveness after the connection is closed."""
 
 
 def _method(
@@ -362,17 +343,13 @@ def _decoded(resource_name: str, call: str, octets: bytes, response: type[_Respo
 
 
 def _is_cancelled() -> bool:
-    """Whether the current task itself is being cancelled.
-
-    grpc raises CancelledError also from a call whose channel is closed. Treated as a cancellation, that would end the caller
-    silently, and the device manager would wait for the result forever.
-    """
+    """Whether the current task itself is being cancelled: grpc raises CancelledError also from a call whose channel is closed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _check_socket(resource_name: str, socket: Path) -> None:
-    """Reject files other than sockets, and links out of the plugin directory. Raises PluginFailed."""
+    """Reject files other than sockets, and links. Raises PluginFailed."""
     try:
         mode = os.lstat(socket).st_mode
     except OSError as exc:

@@ -15,31 +15,18 @@ MAX_HELD_BYTES_OF_DOMAIN = 12 * 1024 * 1024
 # a shorter list is compressed within a millisecond
 _MAX_BYTES_IN_LOOP = 32 * 1024
 
+# the domain of the resource name, and the compressed list
+HeldList = tuple[str, bytes]
 
-class HeldLists:
-    """The latest list of connections, by endpoint."""
 
-    def __init__(self) -> None:
-        # with the domain
-        self.by_endpoint: dict[int, tuple[str, bytes]] = {}
-
-    async def hold(self, endpoint: int, resource_name: str, octets: bytes) -> bool:
-        """Replace the connection's former list. Returns whether there is room."""
-        self.drop(endpoint)
-        packed = await in_thread_if(len(octets) > _MAX_BYTES_IN_LOOP, partial(zlib.compress, octets, zlib.Z_BEST_SPEED))
-        domain = domain_of(resource_name)
-        in_all = sum(len(other) for _, other in self.by_endpoint.values())
-        of_domain = sum(len(other) for its, other in self.by_endpoint.values() if its == domain)
-        if in_all + len(packed) > MAX_HELD_BYTES or of_domain + len(packed) > MAX_HELD_BYTES_OF_DOMAIN:
-            return False
-        self.by_endpoint[endpoint] = domain, packed
-        return True
-
-    def drop(self, endpoint: int) -> None:
-        """The connection has ended, or its latest list is in force."""
-        self.by_endpoint.pop(endpoint, None)
-
-    def find(self, endpoint: int) -> bytes | None:
-        """Compressed."""
-        found = self.by_endpoint.get(endpoint)
-        return None if found is None else found[1]
+async def hold(held: dict[int, HeldList], endpoint: int, resource_name: str, octets: bytes) -> bool:
+    """Replace the connection's held list, by its endpoint. Returns whether there is room."""
+    held.pop(endpoint, None)
+    packed = await in_thread_if(len(octets) > _MAX_BYTES_IN_LOOP, partial(zlib.compress, octets, zlib.Z_BEST_SPEED))
+    domain = domain_of(resource_name)
+    in_all = sum(len(other) for _, other in held.values())
+    of_domain = sum(len(other) for its, other in held.values() if its == domain)
+    if in_all + len(packed) > MAX_HELD_BYTES or of_domain + len(packed) > MAX_HELD_BYTES_OF_DOMAIN:
+        return False
+    held[endpoint] = domain, packed
+    return True

@@ -1,7 +1,7 @@
 """Sends the holdings of a resource to a device plugin that requires them: once after it has connected, and when one has ended.
 
-Level-triggered: each call sends the newest holdings. One call is in flight at a time, and is retried with a backoff. Allocate
-waits for it. Otherwise a plugin could remove resources of that Allocate, because the holdings do not include it yet.
+One call is in flight at a time. Allocate waits for it: the plugin could remove resources of that Allocate, because the holdings
+do not include it yet.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from msgspec import Struct, field
 from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.devicemanager.holdings import Holding, SyncedHoldings, holdings
@@ -22,26 +23,18 @@ _FIRST_RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 60.0
 
 
-class HoldingsSync:
-    """Sends the holdings of one resource.
+class HoldingsSync(Struct, eq=False):
+    """connection: of a name, for a call; may raise PluginFailed. changed: set for a moment when the manager may have changed."""
 
-    connection: returns the connection for a name and a call; may raise PluginFailed. changed: set for a moment whenever the
-    manager's state may have changed.
-    """
+    manager: DeviceManager
+    resource_name: str
+    connection: Callable[[str, str], PluginConnection]
+    changed: asyncio.Event
+    _synced: SyncedHoldings = field(default_factory=SyncedHoldings)
+    # not set while a Sync is in flight
+    _is_idle: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __init__(
-        self,
-        manager: DeviceManager,
-        resource_name: str,
-        connection: Callable[[str, str], PluginConnection],
-        changed: asyncio.Event,
-    ) -> None:
-        self._manager = manager
-        self._resource_name = resource_name
-        self._connection = connection
-        self._changed = changed
-        self._synced = SyncedHoldings()
-        self._is_idle = asyncio.Event()
+    def __post_init__(self) -> None:
         self._is_idle.set()
 
     @asynccontextmanager
@@ -54,17 +47,17 @@ class HoldingsSync:
     async def run(self) -> None:
         """Runs until the resource is forgotten."""
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
-        while (resource := self._manager.resources.get(self._resource_name)) is not None:
-            current = holdings(self._manager, self._resource_name)
+        while (resource := self.manager.resources.get(self.resource_name)) is not None:
+            current = holdings(self.manager, self.resource_name)
             endpoint = resource.newest.endpoint if resource.newest.options.holdings_required else None
             if current is None or endpoint is None or not self._synced.is_due(endpoint, current):
-                await self._changed.wait()
+                await self.changed.wait()
                 continue
             try:
                 await self._send(current)
             except PluginFailed as exc:
                 delay = backoff.next()
-                extra = {"resource_name": self._resource_name, "error": str(exc), "retry_in_seconds": delay}
+                extra = {"resource_name": self.resource_name, "error": str(exc), "retry_in_seconds": delay}
                 log.warning("sending holdings to device plugin failed; retrying", extra=extra)
                 await asyncio.sleep(delay)
             else:
@@ -75,6 +68,6 @@ class HoldingsSync:
         """Raises PluginFailed."""
         self._is_idle.clear()
         try:
-            await self._connection(self._resource_name, "Sync").sync_holdings(current)
+            await self.connection(self.resource_name, "Sync").sync_holdings(current)
         finally:
             self._is_idle.set()

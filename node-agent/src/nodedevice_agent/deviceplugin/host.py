@@ -1,8 +1,7 @@
 """Runs the device manager in the event loop: passes it the events of device plugins, and carries out its effects.
 
 All of the manager's state is used in the event loop's thread alone. Calls to plugins run as tasks of their own, so that a plugin
-that hangs delays no other; their results are events again. Never uses the API server: the publisher is called with the resources
-that changed, and the sources of other events (pods, cordons) pass the manager's effects to do().
+that hangs delays no other; their results are events again. Never uses the API server.
 """
 
 import asyncio
@@ -20,17 +19,8 @@ from nodedevice_common.tasks import retried
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.durable_requests import DurableRequests
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
+from nodedevice_agent.devicemanager import effects
 from nodedevice_agent.devicemanager.allocation.assignments import USED
-from nodedevice_agent.devicemanager.effects import (
-    AssignedParts,
-    CallAllocate,
-    CallPreferred,
-    CallPreStart,
-    Publish,
-    SaveCheckpoint,
-    TakeList,
-    UnknownResource,
-)
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, PluginSocket
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
@@ -51,7 +41,6 @@ from nodedevice_agent.lib.vital import vital
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
-# the most sockets of a resource in a log line
 _MOST_SOCKETS = 8
 
 
@@ -59,8 +48,7 @@ class PluginHost:
     """One plugin directory and its manager.
 
     publish: called with the name of each resource whose snapshot may have changed. were_connected: the plugins to reconnect to.
-    on_problem: called with the reason why plugins cannot register, and with "" once they can.
-    built_in: the plugins of this process.
+    on_problem: called with the reason why plugins cannot register, and with "" once they can. built_in: plugins of this process.
     """
 
     def __init__(
@@ -81,6 +69,7 @@ class PluginHost:
         self.now = self._loop.time
         self._writer = CheckpointWriter(state_dir, self._checkpoint, self._publish_all)
         self._durable = DurableRequests(self._writer)
+        self.saved = self._durable.saved
         self.rejections = Rejections()
         # a plugin may register and disconnect many times a second
         self._lines = PacedLog(log)
@@ -88,11 +77,10 @@ class PluginHost:
         self._were_connected = tuple(were_connected)
         self._on_problem = on_problem
         self._built_in = built_in or BuiltInSockets()
-        # by endpoint
         self._connections: dict[int, PluginConnection] = {}
-        # by resource name, for plugins that require it
         self._holdings: dict[str, HoldingsSync] = {}
         self.calls = PluginCalls(manager, self._connections, self._holdings, self.settle, self.now, self.saved)
+        self.newest = self.calls.newest
         replaced = ReplacedConnections(self._connections, self.now)
         self._lists = DeviceLists(
             manager, self._connections, self.settle, self.now, self._start_call, replaced.close_older
@@ -125,17 +113,14 @@ class PluginHost:
         log.info("serving device plugins", extra={"directory": str(self.directory.path)})
 
     async def _detect_end(self) -> None:
-        """Registrations may still come while the tasks are being cancelled; from then on they are rejected.
-
-        Raises an exception of the manager's timer.
-        """
+        """Reject registrations once the tasks are being cancelled. Raises an exception of the manager's timer."""
         try:
             await self._failed
         finally:
             self._is_ending = True
 
     async def drain(self) -> None:
-        """Stop serving and write the decided state. Plugins notice by themselves that the registration socket is gone."""
+        """Stop serving and write the decided state."""
         if self._timer is not None:
             self._timer.cancel()
         await self._server.stop()
@@ -143,10 +128,6 @@ class PluginHost:
         for connection in list(self._connections.values()):
             await connection.aclose()
         await self._writer.close(_DRAIN_SECONDS)
-
-    async def saved(self, pod_uid: str | None = None) -> None:
-        """Wait until every allocation so far is on disk, or every one of that pod: none may be published or injected before."""
-        await self._durable.saved(pod_uid)
 
     @property
     def unsaved(self) -> str:
@@ -161,24 +142,24 @@ class PluginHost:
         """Carry out the effects of each event of the device manager, in the same turn of the event loop."""
         for effect in self.manager.settle(self.now()):
             match effect:
-                case Publish():
+                case effects.Publish():
                     self._publish(effect.resource_name)
-                case SaveCheckpoint():
+                case effects.SaveCheckpoint():
                     number = self._save()
                     if effect.durable:
                         self._durable.add(effect.pod_uid, number)
-                case CallPreferred():
+                case effects.CallPreferred():
                     self._start_call(self.calls.preferred(effect))
-                case CallAllocate():
+                case effects.CallAllocate():
                     self._start_call(self.calls.allocate(effect))
-                case CallPreStart():
+                case effects.CallPreStart():
                     self._start_call(self.calls.pre_start(effect))
-                case UnknownResource():
+                case effects.UnknownResource():
                     extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
                     log.info("pod requests a resource that no device plugin has registered yet", extra=extra)
-                case AssignedParts():
+                case effects.AssignedParts():
                     _report(effect)
-                case TakeList():
+                case effects.TakeList():
                     self._start_call(self._lists.take(effect))
                 case _:
                     assert_never(effect)
@@ -186,8 +167,6 @@ class PluginHost:
             self._set_timer()
         self.effects_done.set()
         self.effects_done.clear()
-
-    # -- plugins ------------------------------------------------------------------------------------------------------
 
     async def _register(self, resource_name: str, socket_name: str) -> None:
         # a plugin that outlives a restart may register again without checking its socket, which the restart removed
@@ -235,14 +214,12 @@ class PluginHost:
 
     def _adopt(self, connection: PluginConnection, socket_name: str) -> None:
         resource_name = connection.resource_name
-        metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
         endpoint = next(self._endpoints)
         self._connections[endpoint] = connection
         if connection.socket.parent == self.directory.path:
             self._sockets[endpoint] = PluginSocket(resource_name, socket_name)
             self._save()
-        self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket))
-        self.settle()
+        self._connected(endpoint, connection)
         sockets = self.manager.resources[resource_name].connections.sockets()
         if len(sockets) > 1:
             fields = {"resource_name": resource_name, "sockets": list(sockets)[:_MOST_SOCKETS]}
@@ -293,10 +270,7 @@ class PluginHost:
         self._lose(endpoint)
 
     async def _connect_again(self, lost: PluginConnection, socket_name: str) -> None:
-        """Connect to the plugin of a lost connection, unless it is connected or its name has lost its place.
-
-        Raises PluginFailed.
-        """
+        """Connect to the plugin, unless it is connected or its name has lost its place. Raises PluginFailed."""
         plugin, resource = (lost.socket, lost.resource_name), self.manager.resources.get(lost.resource_name)
         is_connected = any(plugin == (other.socket, other.resource_name) for other in self._connections.values())
         if self._is_ending or is_connected or resource is None or resource.presence.lost_to is not None:
@@ -320,8 +294,12 @@ class PluginHost:
             self.settle()
             return
         self._lines.log(logging.INFO, "device plugin responds again", resource_name, **extra)
-        metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
-        self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket))
+        self._connected(endpoint, connection)
+
+    def _connected(self, endpoint: int, connection: PluginConnection) -> None:
+        name, options = connection.resource_name, connection.options
+        metrics.begin(name, pre_start_required=options.pre_start_required)
+        self.manager.connected(name, endpoint, options, self.now(), str(connection.socket))
         self.settle()
 
     def _lose(self, endpoint: int) -> None:
@@ -340,22 +318,13 @@ class PluginHost:
         return structs.replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
 
     def _start_call(self, call: Coroutine[Any, Any, None]) -> None:
-        """Start a call in a task. An exception of the device manager ends the agent.
-
-        While the agent ends, the call is dropped, as if the process had ended before it.
-        """
+        """Start a call in a task, whose exception ends the agent. While the agent ends, the call is dropped."""
         try:
             self._tasks.create_task(call)
         except RuntimeError as exc:
             # The group takes no more tasks while it ends, and a retry may be due or a pod seen just then.
             call.close()
             log.debug("agent is ending; not calling the plugin", extra={"error": str(exc)})
-
-    def newest(self, resource_name: str, call: str) -> PluginConnection:
-        """See PluginCalls."""
-        return self.calls.newest(resource_name, call)
-
-    # -- time -----------------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
         self.manager.deadlines.are_changed = False
@@ -378,7 +347,7 @@ class PluginHost:
                 self._failed.set_exception(exc)
 
 
-def _report(effect: AssignedParts) -> None:
+def _report(effect: effects.AssignedParts) -> None:
     metrics.ASSIGNED_PARTS.labels(effect.outcome).inc()
     if effect.outcome != USED:
         extra = {"pod": effect.pod, "resource_name": effect.resource_name, "outcome": effect.outcome}

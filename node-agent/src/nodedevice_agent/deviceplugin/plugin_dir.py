@@ -1,8 +1,7 @@
 """The plugin directory: locked for one device manager, and cleared of the sockets of an earlier one.
 
-Sockets that an earlier manager left are removed, as the kubelet does, because many plugins register again only when their own
-socket vanishes. A directory that another manager serves is never cleared: another agent is detected by the lock file, any other
-manager by dialling its socket. The socket of a plugin that is reconnected by then gets a second name for the next start.
+Old sockets are removed, as the kubelet does, because many plugins register again only when their own socket vanishes. A directory
+that another manager serves is never cleared: another agent is detected by the lock file, any other manager by dialling its socket.
 Source: kubelet pkg/kubelet/cm/devicemanager/manager.go, removeContents.
 """
 
@@ -46,10 +45,7 @@ class PluginDirectory:
         return directory
 
     def hold(self) -> None:
-        """Create the directory (0750) and lock it, if it is not: it may have been removed.
-
-        Raises DirectoryServed, AgentSettingsError.
-        """
+        """Create and lock the directory (0750) if it was removed. Raises DirectoryServed, AgentSettingsError."""
         if self._is_held():
             return
         self.close()
@@ -84,10 +80,7 @@ class PluginDirectory:
             ) from exc
 
     def keep(self, socket_name: str) -> str:
-        """Give a socket a second name, so that clear() can remove the first, and return it.
-
-        If that is impossible (too long a path, a file system without hard links), the first is returned, and must be kept.
-        """
+        """Give a socket a second name, so that clear() can remove the first. Returns the first if that is impossible."""
         if socket_name.startswith(_KEPT):
             return socket_name
         kept = self.path / f"{_KEPT}{socket_name}"
@@ -112,7 +105,6 @@ class PluginDirectory:
             remove(self.path / socket_name)
 
     def close(self) -> None:
-        """Unlock it."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

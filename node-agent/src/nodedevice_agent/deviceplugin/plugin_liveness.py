@@ -1,9 +1,8 @@
 """Checks whether a connected plugin still responds: a stopped or hanging process keeps its connection and its devices.
 
-The check requests the options periodically. After two timeouts in a row the plugin counts as silent until its next response; an
-error is also a response. There is no check while another call is under way, which counts by its own deadline. A call counts
-only if this process itself ran meanwhile. HTTP/2 pings do not work: servers of grpc-go close a connection that pings more often
-than every five minutes.
+The check requests the options periodically, but not while another call is under way. After two timeouts in a row the plugin counts
+as silent until its next response; an error is also a response. A call counts only if this process itself ran meanwhile. HTTP/2
+pings do not work: servers of grpc-go close a connection that pings more often than every five minutes.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ class Answers:
     def __init__(self, on_change: Callable[[bool], None] = lambda does: None) -> None:
         self.on_change = on_change
         self._misses = 0
-        self._under_way = 0
+        self.under_way = 0
 
     @property
     def is_silent(self) -> bool:
@@ -45,18 +44,12 @@ class Answers:
         """Check until cancelled. ask: makes the call, within `during`."""
         while True:
             await asyncio.sleep(ASK_EVERY_SECONDS)
-            if not self._under_way:
+            if not self.under_way:
                 await ask()
 
     def during(self) -> "_Call":
         """The context of one call: its TimeoutError is a miss, and any other end a response."""
         return _Call(self)
-
-    def began(self) -> None:
-        self._under_way += 1
-
-    def ended(self) -> None:
-        self._under_way -= 1
 
 
 class _Call:
@@ -70,11 +63,11 @@ class _Call:
         self._timer = self._loop.call_later(_BEAT_SECONDS, self._beat)
 
     def __enter__(self) -> None:
-        self._answers.began()
+        self._answers.under_way += 1
 
     def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, _: object) -> None:
         self._timer.cancel()
-        self._answers.ended()
+        self._answers.under_way -= 1
         if isinstance(failure, TimeoutError):
             due = (self._loop.time() - self._began) / _BEAT_SECONDS
             if self._beats >= due * _BEATS_SHARE - 1:

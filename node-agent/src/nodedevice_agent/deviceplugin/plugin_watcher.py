@@ -1,8 +1,6 @@
 """Discovers and registers plugins that create a socket in the plugins registry directory instead of calling Register.
 
-The watcher gets the plugin's info from each new socket. A device plugin that may register is connected as if it had called
-Register, and is notified of the result. When its socket is removed, the plugin is disconnected. Each socket has one operation
-at a time, and sockets do not wait for each other.
+Each socket has one operation at a time, and sockets do not wait for each other.
 Source: kubelet pkg/kubelet/pluginmanager @ 1.36; its operationexecutor for the calls and their deadlines. Unlike it: plugins of
 other kinds (CSI, DRA) are ignored silently, because their registrars exit when they are notified of a failure; a recreated
 socket replaces its plugin without a gap for the resource; only the file name of an endpoint elsewhere counts; a plugin that a
@@ -12,7 +10,7 @@ rule rejects is not contacted again until its socket changes.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
@@ -38,7 +36,6 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 120.0
 # File events can be lost, so the directory is polled too.
 _POLL_SECONDS = 10.0
-# the interval of retries after a failed read
 _RETRY_SECONDS = 1.0
 # Deeper than any plugin creates its socket; a loop of mounts must end.
 _MAX_DEPTH = 8
@@ -58,7 +55,6 @@ class PluginWatcher:
         self._registry_dir = registry_dir
         self._host = host
         self._sockets: dict[Path, _RegistrySocket] = {}
-        # whether there are more sockets than the limit
         self._is_full = False
         self._unread: dict[str, str] = {}
 
@@ -71,12 +67,13 @@ class PluginWatcher:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     with unanswered() as errors:
-                        directories = set(_directories(self._registry_dir))
+                        directories = _files(self._registry_dir).keys()
                         changes.follow({self._registry_dir, *directories})
                         # a directory created between listing and watching would be missed: list again
-                        if directories != set(_directories(self._registry_dir)):
+                        files = _files(self._registry_dir)
+                        if directories != files.keys():
                             continue
-                        present = dict(_list_sockets(directories))
+                        present = dict(_sockets(files))
                     self._note(errors)
                     self._update(present, tasks)
                     await changes.wait(_RETRY_SECONDS if errors else _POLL_SECONDS)
@@ -109,7 +106,7 @@ class PluginWatcher:
 
 
 class _RegistrySocket:
-    """One socket path: the file there, the registered plugin, and the one operation that reconciles them."""
+    """One socket path: the file there, and the registered plugin."""
 
     def __init__(self, path: Path, registry_dir: Path, host: PluginHost) -> None:
         self._path = path
@@ -150,10 +147,7 @@ class _RegistrySocket:
         await self._disconnect(plugin, None)
 
     async def _register(self, ended_before: int) -> PluginConnection | None:
-        """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed.
-
-        ended_before: see PluginConnection.
-        """
+        """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed."""
         async with registration_client(self._path) as client:
             info = await get_info(client, self._path)
             if info.type != DEVICE_PLUGIN:
@@ -197,10 +191,7 @@ async def registration_client(socket: Path) -> AsyncIterator["api_pb2_grpc.Regis
 
 
 async def get_info(client: "api_pb2_grpc.RegistrationAsyncStub", socket: Path) -> api_pb2.PluginInfo:
-    """type: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the socket that serves it, empty for this one.
-
-    Raises PluginFailed.
-    """
+    """type: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the serving socket, empty for this one. Raises PluginFailed."""
     try:
         info = await client.GetInfo(api_pb2.InfoRequest(), timeout=INFO_SECONDS)
     except grpc.RpcError as exc:
@@ -221,38 +212,30 @@ async def notify(client: "api_pb2_grpc.RegistrationAsyncStub", socket: Path, pro
         log.warning("cannot notify the plugin of its registration status", extra=extra)
 
 
-def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:
-    """This directory, if it exists, and its subdirectories, without hidden ones and links."""
-    try:
-        found = [e for e in os.scandir(directory) if e.is_dir(follow_symlinks=False)]
-    except OSError as exc:
-        note_unanswered(str(directory), exc)
-        return
-    yield directory
-    for entry in found if depth < _MAX_DEPTH else ():
-        if not entry.name.startswith("."):
-            yield from _directories(Path(entry.path), depth + 1)
+def _files(registry_dir: Path) -> dict[Path, list[str]]:
+    """The names of files in this directory, if it exists, and in its subdirectories, without hidden ones and links."""
+    names_by_directory: dict[Path, list[str]] = {}
+    walk = os.walk(registry_dir, onerror=lambda error: note_unanswered(str(error.filename), error))
+    for top, subdirectories, names in walk:
+        directory = Path(top)
+        names_by_directory[directory] = [name for name in names if not name.startswith(".")]
+        is_deep = len(directory.relative_to(registry_dir).parts) >= _MAX_DEPTH
+        subdirectories[:] = [] if is_deep else [name for name in subdirectories if not name.startswith(".")]
+    return names_by_directory
 
 
-def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, FileIdentity]]:
-    for directory in directories:
-        try:
-            names = os.listdir(directory)
-        except OSError as exc:
-            note_unanswered(str(directory), exc)
-            continue
-        for path in (directory / name for name in names if not name.startswith(".")):
-            identity = file_identity(path)
-            if identity is not None and is_socket(path, follow_symlinks=False):
-                yield path, identity
+def _sockets(files: Mapping[Path, Iterable[str]]) -> Iterator[tuple[Path, FileIdentity]]:
+    for path in (directory / name for directory, names in files.items() for name in names):
+        identity = file_identity(path)
+        if identity is not None and is_socket(path, follow_symlinks=False):
+            yield path, identity
 
 
 def _serving_socket(registry_socket: Path, endpoint: str, allowed: tuple[Path, ...]) -> Path:
     """The socket on which the plugin serves: the registry socket itself, or a path inside the allowed directories.
 
     A plugin in a container has its own paths, mostly the kubelet's. Only the file name of such a path counts: in the directory
-    of the registry socket, or directly in an allowed directory. Links are resolved first, so none leads out. Raises
-    RegistrationRejected.
+    of the registry socket, or in an allowed one. Links are resolved first, so none leads out. Raises RegistrationRejected.
     """
     if not endpoint:
         return registry_socket

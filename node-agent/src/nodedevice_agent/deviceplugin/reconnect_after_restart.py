@@ -19,10 +19,9 @@ RECONNECT_SECONDS = 1.0
 async def reconnect(directory: PluginDirectory, sockets: Iterable[PluginSocket]) -> list[tuple[PluginConnection, str]]:
     """Reconnect to the plugins that were registered when the agent ended, then clear the directory.
 
-    Returns the connections, each with the plugin's name for the next start (PluginDirectory.keep). The kubelet clears the
-    directory too. An open connection survives that, so a plugin that never registers again keeps serving, and one that does
-    (because its socket vanished) replaces its own connection. Unlike the kubelet, which waits for every plugin to register
-    again: some never do. A plugin that does not respond in time can register again.
+    Returns the connections, each with the plugin's name for the next start (PluginDirectory.keep). An open connection survives
+    the clearing. So a plugin that never registers again keeps serving, unlike with the kubelet, and one that registers because
+    its socket vanished replaces its own connection.
     """
     dialled = await asyncio.gather(*(_reopened(directory, socket) for socket in dict.fromkeys(sockets)))
     kept = [(connection, directory.keep(name)) for connection, name in dialled if connection is not None]

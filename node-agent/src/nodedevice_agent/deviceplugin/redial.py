@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from msgspec import Struct
 from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.tasks import retried
 
@@ -21,24 +22,14 @@ REDIAL_SECONDS = 1.0
 MOST_REDIAL_SECONDS = 60.0
 
 
-class Redials:
-    """The plugins that are being dialled again, each once.
+class Redials(Struct, eq=False):
+    """connect: connects to a plugin by the name of its socket, unless it is connected or may not be. Raises PluginFailed."""
 
-    connect: connects to the plugin of a lost connection by the name of its socket, unless it is connected or may not be any more.
-    Raises PluginFailed.
-    """
-
-    def __init__(self, connect: Callable[[PluginConnection, str], Awaitable[None]]) -> None:
-        self._connect = connect
-        # socket and resource name
-        self._plugins: set[tuple[Path, str]] = set()
+    connect: Callable[[PluginConnection, str], Awaitable[None]]
+    _plugins: set[tuple[Path, str]] = set()
 
     async def redial(self, lost: PluginConnection, socket: Path | None) -> None:
-        """Returns when the plugin is connected, no longer serves, or may not be connected.
-
-        socket: where it serves in the plugin directory; None if it registered by the registry directory, whose watcher then
-        contacts it again.
-        """
+        """socket: where it serves in the plugin directory; None if the watcher of the registry directory contacts it again."""
         plugin = (lost.socket, lost.resource_name)
         if plugin in self._plugins:
             return
@@ -47,7 +38,7 @@ class Redials:
             if socket is None:
                 await _pause(lost)
                 lost.on_ended()
-            elif _may_be_served(socket):
+            else:
                 # Until this ends, the next start of the agent also dials the plugin.
                 fields = {"resource_name": lost.resource_name, "socket": lost.socket.name}
                 await retried("plugin connection", partial(self._dial, lost, socket), PluginFailed, **fields)
@@ -58,17 +49,9 @@ class Redials:
         """Raises PluginFailed, OSError."""
         await _pause(lost)
         if is_served(socket):
-            await self._connect(lost, socket.name)
+            await self.connect(lost, socket.name)
 
 
 async def _pause(lost: PluginConnection) -> None:
     """The pause grows if each stream ends soon."""
     await asyncio.sleep(exponential_seconds(lost.ended_before, REDIAL_SECONDS, MOST_REDIAL_SECONDS))
-
-
-def _may_be_served(socket: Path) -> bool:
-    """Whether a process listens on the socket; true if unknown."""
-    try:
-        return is_served(socket)
-    except OSError:
-        return True

@@ -46,9 +46,8 @@ _STATUS = {RegistrationRejected: grpc.StatusCode.INVALID_ARGUMENT, PluginFailed:
 class Rejections:
     """Rejected registrations, counted, logged, and reported on the agent's Lease: the last few, each once.
 
-    An invalid resource name has no NodeDevice that could show it. The Lease is the agent's own, and the operator reads it anyway:
-    it creates an Event on the Node for each new rejection. changed: set when there is one that report() has not returned yet.
-    A plugin may be rejected any number of times a second: most of these have no line of their own in the log.
+    An invalid resource name has no NodeDevice that could show it. The operator creates an Event on the Node for each new rejection
+    in the Lease. changed: set when there is one that report() has not returned yet.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -115,10 +114,7 @@ class RegistrationServer:
             await before.stop(grace=0.5)
 
     async def keep(self, on_problem: Callable[[str], None]) -> None:
-        """Check and restore the directory's lock and the socket, until cancelled.
-
-        on_problem: called with the reason why plugins cannot register, and with "" once they can.
-        """
+        """Check and restore the directory's lock and the socket, until cancelled. on_problem: see PluginHost."""
         before = ""
         while True:
             await asyncio.sleep(CHECK_SECONDS)

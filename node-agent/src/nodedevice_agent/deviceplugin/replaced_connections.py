@@ -7,7 +7,6 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection
 
 # Longer than a plugin needs to notice that a stream has ended and to register, its first pauses between attempts included.
 _REPLACED_SECONDS = 10.0
-# connections of one plugin over one socket
 _MAX_KEPT = 8
 
 
@@ -21,10 +20,9 @@ class ReplacedConnections:
         self._replaced_at: dict[Path, float] = {}
 
     async def close_older(self, endpoint: int, newest: PluginConnection) -> None:
-        """A plugin that registered again from the same socket keeps one connection: the newest, once it lists devices.
+        """Close all connections of a plugin over one socket but the newest, which lists devices.
 
-        Not if it registers again because of that: some take the end of any stream for the end of the device manager, and would
-        register forever. They keep their older connections, which end with the plugin and bring no events.
+        Some plugins take the end of any stream for the end of the device manager, and would register forever. They keep theirs.
         """
         earliest = self._now() - _REPLACED_SECONDS
         self._replaced_at = {path: at for path, at in self._replaced_at.items() if at > earliest}

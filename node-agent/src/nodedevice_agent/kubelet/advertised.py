@@ -22,10 +22,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 
 class Advertised(Struct, frozen=True):
-    """devices: sorted by original ID, with the advertised health.
-
-    options: None while no plugin is connected.
-    """
+    """devices: sorted by original ID, with the advertised health. options: None while no plugin is connected."""
 
     devices: tuple[PluginDevice, ...]
     options: PluginOptions | None
@@ -35,10 +32,9 @@ def advertised(resource: Resource, elsewhere: Collection[str] = ()) -> Advertise
     """Return what to advertise now, or None. elsewhere: devices that pods hold without the kubelet's allocation.
 
     Nothing is advertised before the administrator's cordons are known, nor before a plugin has listed its devices: the kubelet
-    would allocate cordoned devices, or take the empty list as final. The devices of a disconnected plugin are unhealthy until
-    its grace period has ended.
+    would allocate cordoned devices, or take the empty list as final.
     """
-    # devices are forgotten when the grace period ends
+    # the devices of a disconnected plugin are unhealthy, and forgotten when its grace period ends
     was_listed = resource.is_live or bool(resource.devices)
     if not resource.use.are_cordons_synced or not was_listed:
         return None
@@ -67,8 +63,6 @@ def select_preferred(
         affinity = merge(topology, [possible]).affinity
     return select(resource.devices, size, settled, usable, affinity)
 
-
-# -- the condition Injectable -------------------------------------------------------------------------------------------
 
 _OWN_ENVIRONMENT = (
     "a container's own NVIDIA_VISIBLE_DEVICES and limits override its allocation, which --delivery nri prevents"

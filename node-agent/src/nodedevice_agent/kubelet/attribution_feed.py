@@ -1,8 +1,4 @@
-"""Passes the kubelet's state to the attribution: the checkpoint at once, then pod resources.
-
-Both are read after an allocation or a pod has changed. An invalid checkpoint, unavailable pod resources and a device that two pods
-hold are logged once each.
-"""
+"""Passes the kubelet's state to the attribution: the checkpoint at once, then pod resources."""
 
 import logging
 from collections.abc import Callable

@@ -1,9 +1,4 @@
-"""`--delivery kubelet`: registers each resource with the kubelet, which allocates, and reads its allocations.
-
-The device manager attributes them to pods, and the kubelet maintains the Node's capacity. Resources of plugins that register with
-the kubelet directly are not handled here.
-Source: kubelet deviceplugin v1beta1.
-"""
+"""`--delivery kubelet`: registers each resource with the kubelet, which allocates. Source: kubelet deviceplugin v1beta1."""
 
 import asyncio
 import logging
@@ -31,11 +26,7 @@ from nodedevice_agent.kubelet.advertised import (
 from nodedevice_agent.kubelet.attribution_feed import AttributionFeed
 from nodedevice_agent.kubelet.proxy_service import ProxyService
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.lib.deviceplugin_server.registered_socket import (
-    RESCAN_SECONDS,
-    RegisteredSocket,
-    RegistrationState,
-)
+from nodedevice_agent.lib.deviceplugin_server import registered_socket
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList, list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
@@ -51,11 +42,11 @@ MAX_LIST_BYTES = 4 * 1024 * 1024
 _MOST_IN_LOOP = 4096
 
 _STATES = {
-    RegistrationState.REGISTERED: KubeletRegistrationState.REGISTERED,
-    RegistrationState.NO_MANAGER: KubeletRegistrationState.UNREACHABLE,
-    RegistrationState.NO_DIRECTORY: KubeletRegistrationState.UNREACHABLE,
-    RegistrationState.REFUSED: KubeletRegistrationState.REFUSED,
-    RegistrationState.TAKEN: KubeletRegistrationState.CANNOT_SERVE,
+    registered_socket.RegistrationState.REGISTERED: KubeletRegistrationState.REGISTERED,
+    registered_socket.RegistrationState.NO_MANAGER: KubeletRegistrationState.UNREACHABLE,
+    registered_socket.RegistrationState.NO_DIRECTORY: KubeletRegistrationState.UNREACHABLE,
+    registered_socket.RegistrationState.REFUSED: KubeletRegistrationState.REFUSED,
+    registered_socket.RegistrationState.TAKEN: KubeletRegistrationState.CANNOT_SERVE,
 }
 
 
@@ -65,10 +56,9 @@ def endpoint_name(resource_name: str) -> str:
 
 
 class KubeletBackend(Delivery):
-    """start() before plugins are served, resource_changed() for each resource that may have changed.
+    """on_condition: called with each resource whose condition Injectable may have changed.
 
-    on_condition: called with each resource whose condition Injectable may have changed. grace_seconds: how long
-    a restarting kubelet is not reported as unreachable.
+    grace_seconds: how long a restarting kubelet is not reported as unreachable.
     """
 
     name = DELIVERY_KUBELET
@@ -148,10 +138,7 @@ class KubeletBackend(Delivery):
 
 
 class KubeletEndpoint:
-    """Serves one resource to the kubelet as a device plugin, registered while the resource is advertised.
-
-    run() until cancelled. Call resource_changed() after each possible change of the resource.
-    """
+    """Serves one resource to the kubelet as a device plugin, registered while the resource is advertised."""
 
     def __init__(self, backend: KubeletBackend, resource_name: str) -> None:
         self._backend = backend
@@ -187,10 +174,15 @@ class KubeletEndpoint:
     def _advertise(self, advertised: Advertised | None, size: int) -> None:
         """Advertise these devices; None withdraws the resource. size: bytes of the list."""
         self._advertised = advertised
-        self._is_advertised = advertised is not None and self._publish(advertised, size)
+        self._is_advertised = advertised is not None and size <= MAX_LIST_BYTES
         if advertised is None:
             self._set_state(KubeletRegistrationState.NOT_ADVERTISED)
-        elif advertised.options is not None:
+        elif size > MAX_LIST_BYTES:
+            detail = f"{len(advertised.devices)} devices make a list of {size} bytes"
+            self._set_state(KubeletRegistrationState.LIST_TOO_BIG, detail)
+        else:
+            self.devices.publish(advertised.devices)
+        if advertised is not None and advertised.options is not None:
             self._options = api_pb2.DevicePluginOptions(
                 # each container start checks the stored response of a built-in plugin
                 pre_start_required=advertised.options.pre_start_required or bool(advertised.options.scope),
@@ -199,15 +191,6 @@ class KubeletEndpoint:
             )
         self._changed.set()
 
-    def _publish(self, advertised: Advertised, size: int) -> bool:
-        """Publish the list; False if the kubelet would not accept it."""
-        if size > MAX_LIST_BYTES:
-            detail = f"{len(advertised.devices)} devices make a list of {size} bytes"
-            self._set_state(KubeletRegistrationState.LIST_TOO_BIG, detail)
-            return False
-        self.devices.publish(advertised.devices)
-        return True
-
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._is_due.set()
@@ -215,7 +198,7 @@ class KubeletEndpoint:
             await self._keep_served()
 
     async def _keep_served(self) -> None:
-        pauses = Backoff(1.0, RESCAN_SECONDS)
+        pauses = Backoff(1.0, registered_socket.RESCAN_SECONDS)
         while True:
             await self._until(lambda: self._is_advertised)
             try:
@@ -230,7 +213,7 @@ class KubeletEndpoint:
     async def _serve(self) -> None:
         """Serve until the resource is withdrawn or its options change: only a registration sends options."""
         options, backend = self._options, self._backend
-        socket = RegisteredSocket(
+        socket = registered_socket.RegisteredSocket(
             self._resource_name,
             endpoint_name(self._resource_name),
             backend.directory.device_plugins,
@@ -263,7 +246,7 @@ class KubeletEndpoint:
             self._changed.clear()
             await self._changed.wait()
 
-    def _reported(self, state: RegistrationState, detail: str) -> None:
+    def _reported(self, state: registered_socket.RegistrationState, detail: str) -> None:
         # a withdrawn resource keeps the state that _advertise() has set
         if self._is_advertised:
             self._set_state(_STATES[state], detail)

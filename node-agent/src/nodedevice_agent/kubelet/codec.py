@@ -1,8 +1,6 @@
 """Decodes the messages of the kubelet's pod resources API, long ones in slices. No message object leaves this file.
 
-The kubelet sends an entry for each device and NUMA node; this module makes one row for each container and resource.
-Kubelets since 1.36 also send devices of claims, one row each. Drivers choose their names freely: invalid names are
-omitted, and only the first rows up to a node's limit count.
+Kubelets since 1.36 also send devices of claims, one row each. Drivers choose their names freely: invalid ones are omitted.
 Source: kubelet pkg/kubelet/apis/podresources v1, pkg/kubelet/cm container_manager_linux.go GetDynamicResources @ 1.37.
 """
 
@@ -19,15 +17,7 @@ from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES_OF_KUBELET, NOTHING
 from nodedevice_agent.devicemanager.resources.list_limit import MAX_SMALL_LIST
-from nodedevice_agent.kubelet.readings import (
-    NO_DEVICES,
-    NO_HOLDERS,
-    ClaimRow,
-    DevicesByID,
-    HealthyDevices,
-    HeldByPod,
-    RowsByPod,
-)
+from nodedevice_agent.kubelet import readings
 from nodedevice_agent.lib.wire_fields import fields
 
 # Limits of a node and of one pod. The API allows 4,096 devices in a NodeDevice and 32 in a claim.
@@ -41,7 +31,7 @@ _LABEL: Final = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _POOL: Final = re.compile(rf"{_LABEL.pattern}([./]{_LABEL.pattern})*")
 _DRIVER: Final = re.compile(rf"{_LABEL.pattern}([.]{_LABEL.pattern})*", re.IGNORECASE | re.ASCII)
 _MAX_DRIVER, _MAX_DEVICE, _MAX_NAME = 63, 63, 253
-_NOTHING: Final = HeldByPod()
+_NOTHING: Final = readings.HeldByPod()
 # device IDs by container, resource name and themselves
 _Known = Mapping[tuple[str, str, tuple[str, ...]], tuple[str, ...]]
 # entries parsed at once: no other thread runs during that time
@@ -50,9 +40,9 @@ _DEVICES: Final = api_pb2.AllocatableResourcesResponse.DEVICES_FIELD_NUMBER
 _NAME_TAG: Final = api_pb2.ContainerDevices.RESOURCE_NAME_FIELD_NUMBER << 3 | 2
 
 
-def all_rows(octets: bytes, entries: Iterable[Allocation] = ()) -> RowsByPod:
+def all_rows(octets: bytes, entries: Iterable[Allocation] = ()) -> readings.RowsByPod:
     """Decode a ListPodResourcesResponse. entries: of the checkpoint; equal device IDs share their objects. Raises DecodeError."""
-    rows: RowsByPod = {}
+    rows: readings.RowsByPod = {}
     same = {(entry.container, entry.resource_name, entry.device_ids): entry.device_ids for entry in entries}
     room = MAX_CLAIM_ROWS
     for number, _, begin, end in fields(octets):
@@ -64,18 +54,22 @@ def all_rows(octets: bytes, entries: Iterable[Allocation] = ()) -> RowsByPod:
             room -= len(found.claim_rows)
             # a name may be listed twice, such as that of a static pod and its successor
             known = rows.get((pod.namespace, pod.name), _NOTHING)
-            rows[pod.namespace, pod.name] = HeldByPod(known.rows + found.rows, known.claim_rows + found.claim_rows)
+            rows[pod.namespace, pod.name] = readings.HeldByPod(
+                known.rows + found.rows, known.claim_rows + found.claim_rows
+            )
     return rows
 
 
-def rows_of_pod(octets: bytes) -> HeldByPod:
+def rows_of_pod(octets: bytes) -> readings.HeldByPod:
     """Decode a GetPodResourcesResponse. Raises DecodeError."""
     return _held(api_pb2.GetPodResourcesResponse.FromString(octets).pod_resources, MAX_CLAIM_ROWS_OF_POD)
 
 
 def healthy_devices(
-    octets: bytes, before: HealthyDevices = NO_DEVICES, held: Mapping[str, Collection[str]] = NO_HOLDERS
-) -> HealthyDevices:
+    octets: bytes,
+    before: readings.HealthyDevices = readings.NO_DEVICES,
+    held: Mapping[str, Collection[str]] = readings.NO_HOLDERS,
+) -> readings.HealthyDevices:
     """Decode an AllocatableResourcesResponse. An unchanged resource keeps its object. Raises DecodeError.
 
     If the node exceeds its limit of devices, each resource gets an equal share: held devices first, then known ones, then
@@ -84,7 +78,7 @@ def healthy_devices(
     lists = _lists(octets)
     is_much = sum(entries.count for entries in lists.values()) > MAX_DEVICES_OF_KUBELET
     share = max(MAX_SMALL_LIST, MAX_DEVICES_OF_KUBELET // len(lists)) if is_much else MAX_DEVICES_OF_KUBELET
-    devices: dict[str, DevicesByID] = {}
+    devices: dict[str, readings.DevicesByID] = {}
     omitted: dict[str, int] = {}
     digests: dict[str, tuple[int, ...]] = {}
     for name, entries in lists.items():
@@ -99,7 +93,7 @@ def healthy_devices(
             devices[name] = _devices(octets, entries.places, kept, max(share, len(wanted)), strings)
         if not is_whole:
             omitted[name] = entries.count - len(devices[name])
-    return HealthyDevices(devices, omitted, digests)
+    return readings.HealthyDevices(devices, omitted, digests)
 
 
 class _List:
@@ -144,7 +138,7 @@ def _lists(octets: bytes) -> dict[str, _List]:
 
 def _devices(
     octets: bytes, places: Iterable[Sequence[int]], kept: Collection[str], most: int, strings: Mapping[str, str]
-) -> DevicesByID:
+) -> readings.DevicesByID:
     """Return at most `most` devices; the ones in `kept` come first, in its order. strings: IDs that are in memory already."""
     found: dict[str, tuple[int, ...]] = {}
     others: dict[str, tuple[int, ...]] = {}
@@ -172,20 +166,20 @@ def _at(*nodes: int) -> tuple[int, ...]:
     return nodes
 
 
-def _held(pod: api_pb2.PodResources, room: int, known: _Known = NOTHING) -> HeldByPod:
+def _held(pod: api_pb2.PodResources, room: int, known: _Known = NOTHING) -> readings.HeldByPod:
     """Return the rows of one pod. room: the maximum number of claim rows."""
     of_claims = islice(_claim_rows(pod), min(room, MAX_CLAIM_ROWS_OF_POD))
-    return HeldByPod(tuple(_rows(pod, known)), tuple(of_claims))
+    return readings.HeldByPod(tuple(_rows(pod, known)), tuple(of_claims))
 
 
-def _claim_rows(pod: api_pb2.PodResources) -> Iterator[ClaimRow]:
+def _claim_rows(pod: api_pb2.PodResources) -> Iterator[readings.ClaimRow]:
     for container in pod.containers:
         for claim in container.dynamic_resources:
             # a claim is always in the namespace of its pod
             if claim.claim_namespace == pod.namespace and 0 < len(claim.claim_name) <= _MAX_NAME:
                 for device, cdi_ids in _with_cdi_ids(claim.claim_resources):
                     if _is_device(device):
-                        yield ClaimRow(
+                        yield readings.ClaimRow(
                             pod.namespace,
                             pod.name,
                             container.name,
@@ -204,11 +198,11 @@ def _with_cdi_ids(
     """Yield each device with its own CDI names: the kubelet also lists the names of the same driver's preceding devices."""
     driver, before = "", list[str]()
     for device in devices:
-        shown = [each.name for each in device.cdi_devices]
-        is_longer = device.driver_name == driver and shown[: len(before)] == before
-        own = shown[len(before) :] if is_longer else shown
-        driver, before = device.driver_name, shown
-        yield device, tuple(name for name in own[:_MAX_CDI_IDS] if 0 < len(name) <= _MAX_CDI_ID)
+        names = [cdi_device.name for cdi_device in device.cdi_devices]
+        is_longer = device.driver_name == driver and names[: len(before)] == before
+        added = names[len(before) :] if is_longer else names
+        driver, before = device.driver_name, names
+        yield device, tuple(name for name in added[:_MAX_CDI_IDS] if 0 < len(name) <= _MAX_CDI_ID)
 
 
 def _is_device(device: api_pb2.ClaimResource) -> bool:

@@ -1,11 +1,8 @@
-"""The kubelet's directory: the paths of its sockets and its checkpoint, and the checkpoint's content.
-
-Source: kubelet pkg/kubelet/cm/devicemanager, where the plugin directory is a constant @ 1.37.
-"""
+"""The kubelet's directory: the paths of its sockets and its checkpoint. Source: kubelet pkg/kubelet/cm/devicemanager @ 1.37."""
 
 import os
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from nodedevice_api.names import DELIVERY_KUBELET
 
@@ -25,7 +22,7 @@ MAX_BYTES: Final = 1024 * 1024 * 1024
 
 
 class KubeletDirectory:
-    """Paths below --kubelet-dir, as this process sees them. The agent writes only its own sockets there, see kubelet/backend.py."""
+    """Paths below --kubelet-dir, as this process sees them. The agent writes only its own sockets there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,16 +40,14 @@ class KubeletDirectory:
 
 
 def read_file(file: Path, before: Checkpoint | None = None) -> KubeletFile:
-    """Read the kubelet's checkpoint; empty if the file does not exist. Blocks: call from a thread. Raises CheckpointCorrupt.
-
-    before: see decode_long().
-    """
+    """Read the kubelet's checkpoint; empty if it is missing. before: see decode_long(). Blocks. Raises CheckpointCorrupt."""
     try:
         with open_regular(file, MAX_BYTES) as opened:
             content = opened.read(MAX_BYTES_AT_ONCE + 1)
             if len(content) <= MAX_BYTES_AT_ONCE:
                 return KubeletFile(decode(content, DELIVERY_KUBELET))
-            return decode_long(_Joined(content, opened).read, before)
+            opened.seek(0)
+            return decode_long(opened.read, before)
     except (FileNotFoundError, NotADirectoryError):
         return KubeletFile(Checkpoint())
     except OSError as exc:
@@ -60,16 +55,5 @@ def read_file(file: Path, before: Checkpoint | None = None) -> KubeletFile:
 
 
 def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
-    """Read the checkpoint below a kubelet's directory, see read_file()."""
-    return read_file(kubelet_dir / PLUGIN_DIR / CHECKPOINT).checkpoint
-
-
-class _Joined:
-    """Joins the part of a file that was read and the rest."""
-
-    def __init__(self, begin: bytes, rest: BinaryIO) -> None:
-        self._begin, self._rest = begin, rest
-
-    def read(self, size: int) -> bytes:
-        found, self._begin = self._begin[:size], self._begin[size:]
-        return found or self._rest.read(size)
+    """See read_file()."""
+    return read_file(KubeletDirectory(kubelet_dir).checkpoint).checkpoint

@@ -1,27 +1,19 @@
 """Tracks containers that got devices by the delivery `nri`, on a node that has moved to the delivery `kubelet`.
 
 The agent recognizes them by its mark. Their devices stay held until the runtime reports the end of the container, even if the pod
-was deleted from the API by force. Until the runtime has listed its containers, all count as running. If no runtime responds, only
-the pods of the API count.
-Source: containerd NRI.
+was deleted from the API by force. Until the runtime has listed its containers, all count as running.
 """
 
 from collections.abc import Iterable, Sequence
 
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
-from nodedevice_agent.devicemanager.runtime import (
-    ContainerInstance,
-    ContainerState,
-    RunningContainer,
-    RuntimeHandler,
-    Sandbox,
-)
+from nodedevice_agent.devicemanager import runtime
 from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
 from nodedevice_agent.deviceplugin.host import PluginHost
 
 
-class InjectedContainers(RuntimeHandler):
+class InjectedContainers(runtime.RuntimeHandler):
     """Passes the runtime's events to the host's device manager."""
 
     def __init__(self, host: PluginHost) -> None:
@@ -32,25 +24,27 @@ class InjectedContainers(RuntimeHandler):
     def runtime_disconnected(self, reason: str) -> None:
         self._changed()
 
-    def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
+    def synchronized(
+        self, sandboxes: Sequence[runtime.Sandbox], containers: Sequence[runtime.RunningContainer]
+    ) -> None:
         static = [StaticPod(s.uid, s.namespace, s.name) for s in sandboxes if is_config_hash(s.uid)]
         self._host.manager.pod_events.static_pods_listed(static, self._host.now())
         uids = {sandbox.id: sandbox.uid for sandbox in sandboxes}
         marked = (c for c in containers if CONTAINER_DEVICES_ANNOTATION in c.annotations)
         self._containers.synchronized(
-            ContainerInstance(c.id, c.sandbox_id, uids.get(c.sandbox_id) or c.pod_uid, c.name)
+            runtime.ContainerInstance(c.id, c.sandbox_id, uids.get(c.sandbox_id) or c.pod_uid, c.name)
             for c in marked
-            if c.state is not ContainerState.STOPPED
+            if c.state is not runtime.ContainerState.STOPPED
         )
         self._changed()
 
-    def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
+    def container_ended(self, sandbox: runtime.Sandbox, container: runtime.RunningContainer) -> None:
         self._end(found for found in self._containers if found.id == container.id)
 
-    def sandbox_removed(self, sandbox: Sandbox) -> None:
+    def sandbox_removed(self, sandbox: runtime.Sandbox) -> None:
         self._end(found for found in self._containers if found.sandbox_id == sandbox.id)
 
-    def _end(self, found: Iterable[ContainerInstance]) -> None:
+    def _end(self, found: Iterable[runtime.ContainerInstance]) -> None:
         ended = [self._containers.ended(instance.pod_uid, instance.id) for instance in tuple(found)]
         if ended:
             self._changed()

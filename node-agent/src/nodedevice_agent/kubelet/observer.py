@@ -1,7 +1,6 @@
 """Observes and publishes the resources that the kubelet's own device manager serves. Changes nothing there.
 
-The kubelet is read after it writes its checkpoint, at the end of a pod, and at least every 30 seconds. NUMA nodes and pod names
-come from its pod resources; without these, nothing is published.
+NUMA nodes and pod names come from its pod resources; without these, nothing is published.
 """
 
 import asyncio
@@ -39,6 +38,8 @@ class Observer(AttributionSubscriber):
     publish: called with each resource that may have changed. capacity: reads the Node's capacity by resource; raises ApiError.
     """
 
+    pace = Pace(is_following=True, list_seconds=LIST_SECONDS, lists_devices=True)
+
     def __init__(
         self,
         reader: KubeletReader,
@@ -56,7 +57,6 @@ class Observer(AttributionSubscriber):
         # whether the kubelet has responded since the start
         self.is_known = False
         self._healthy: Mapping[str, DevicesByID] = {}
-        # the first devices need no waiting time
         self._capacity_due = 0.0
         self._devices_changed = asyncio.Event()
         self._is_list_due = asyncio.Event()
@@ -70,7 +70,6 @@ class Observer(AttributionSubscriber):
     async def _read_capacities(self) -> None:
         while True:
             with suppress(TimeoutError):
-                # without devices the capacity is not needed
                 async with asyncio.timeout_at(self._capacity_due if self._healthy else None):
                     await self._devices_changed.wait()
             self._devices_changed.clear()
@@ -91,11 +90,8 @@ class Observer(AttributionSubscriber):
                 await asyncio.sleep(took)
 
     def displace(self, resource_names: Iterable[str], by: str) -> None:
-        """Give the places of these resources to the name `by`."""
         self.served.displaced(resource_names, by)
         self._settle()
-
-    # -- pods -------------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, pods: Iterable[Pod]) -> None:
         self.served.pods_synced(pods, self._now())
@@ -108,12 +104,6 @@ class Observer(AttributionSubscriber):
     def pod_gone(self, pod_uid: str) -> None:
         self.served.pod_gone(pod_uid, self._now())
         self._settle()
-
-    # -- readings ---------------------------------------------------------------------------------------------------------
-
-    @property
-    def pace(self) -> Pace:
-        return Pace(is_following=True, list_seconds=LIST_SECONDS, lists_devices=True)
 
     def checkpoint_read(self, found: CheckpointReading) -> None:
         message = "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown"
@@ -141,8 +131,6 @@ class Observer(AttributionSubscriber):
             self._healthy = devices.healthy
             self._capacity_due = min(self._capacity_due, self._now() + _CAPACITY_SECONDS)
             self._devices_changed.set()
-
-    # -- internals --------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         for name in self.served.settle(self._now()):

@@ -1,7 +1,6 @@
 """Calls the kubelet's pod resources service: which containers hold which devices, and which devices are healthy.
 
-Each List makes the kubelet free the devices of ended pods; nothing else changes there. Get frees nothing. Both omit ordinary init
-containers. GetAllocatableResources lists healthy devices only, free or held.
+Each List makes the kubelet free the devices of ended pods; Get frees nothing. Both omit ordinary init containers.
 Source: kubelet pkg/kubelet/apis/podresources v1 @ 1.37; limits of upstream's own client.
 """
 

@@ -3,16 +3,13 @@
 List reads all pods, periodically. Get reads pods that have changed since; it omits the same containers and, unlike List, frees
 nothing in the kubelet. The checkpoint has no claims. The kubelet prepares claims before it creates the sandbox, so a pod with
 claims is read once it has a sandbox, and after its end until the kubelet no longer lists its claims. Kubelets serve Get by default
-since 1.34, always since 1.36. An older kubelet refuses it like a missing pod, or does not implement it.
+since 1.34, always since 1.36. One that does not serve it refuses it like a missing pod; all pods are listed then.
 Source: kubelet pkg/kubelet/apis/podresources server_v1.go and pkg/features @ 1.37.
 """
 
-import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
-from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Final
 
 from nodedevice_agent.devicemanager.attribution.attribute import PodName, PodResourcesRow, changed_pods
@@ -20,10 +17,6 @@ from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused
 from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod, RowsByPod
-from nodedevice_agent.lib.file_reads import FileReads
-from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
-
-log = logging.getLogger(__name__)
 
 # more pods are read by List: the kubelet serves ten calls at once for all clients
 _MOST_BY_GET: Final = 4
@@ -33,29 +26,21 @@ DOUBTED_SECONDS: Final = 60.0
 
 
 class PodRows:
-    """read() after each change of the kubelet's checkpoint or of a pod.
+    """read() after each change of the checkpoint or of a pod. listed_at: time of the last List. calls: how many so far."""
 
-    listed_at: time of the last List. calls: number of calls so far.
-    """
-
-    def __init__(self, socket: Path, files: FileReads) -> None:
+    def __init__(self) -> None:
         self.listed_at = -math.inf
         self.calls = 0
-        self._socket = socket
-        self._files = files
         self._rows: RowsByPod = {}
-        # the checkpoint's entries and the API's pods of the last reading; None: the next reading lists all pods
+        # the checkpoint's entries and the API's pods of the last complete reading
         self._entries: tuple[Allocation, ...] | None = None
-        self._pods: Mapping[str, Pod] | None = None
+        self._pods: Mapping[str, Pod] = {}
+        self.is_list_due = True
         # the next rows share the device IDs of these entries
         self._newest: tuple[Allocation, ...] = ()
-        # the API's current pods, and the UIDs of the pods with rows, by name
         self._present: Mapping[str, Pod] = {}
-        self._uids: dict[PodName, str] = {}
         # when the kubelet first listed a pod without its claims
         self._doubted: dict[PodName, float] = {}
-        # the socket of a kubelet that does not serve Get
-        self._without_get: FileIdentity | None = None
 
     @property
     def rows(self) -> tuple[PodResourcesRow, ...]:
@@ -72,116 +57,77 @@ class PodRows:
 
         entries: of the checkpoint, None if it cannot be used. pods: the API's unfinished pods, by UID.
         """
-        known, self._pods = self._pods, None
+        is_list_due, self.is_list_due = self.is_list_due, True
         # the next reading misses pods that end during this one
         present, entries = dict(pods), None if entries is None else tuple(entries)
         self._present, self._newest = present, entries or ()
-        ended = [pod for uid, pod in (known or {}).items() if uid not in present]
-        asked = None if known is None else await self._to_ask(entries, known, ended, present)
-        if asked is None:
+        ended = [pod for uid, pod in self._pods.items() if uid not in present]
+        asked = None if is_list_due else self._to_ask(entries, ended)
+        if asked is None or not await self._get(kubelet, asked, ended):
             await self.list(kubelet, now)
-        elif (refused := await self._get(kubelet, asked, ended, present)) is not None:
-            await self._list_refused(kubelet, now, asked, refused)
-        self._entries, self._pods = entries, present
-        self._uids = {(pod.namespace, pod.name): uid for uid, pod in present.items()}
+        self._entries, self._pods, self.is_list_due = entries, present, False
 
-    async def list(self, kubelet: PodResources, now: float) -> Collection[PodName]:
-        """List all pods; return the names of pods with devices. Raises PodResourcesUnavailable."""
+    async def list(self, kubelet: PodResources, now: float) -> None:
+        """List all pods. Raises PodResourcesUnavailable."""
         self.calls += 1
         listed = await kubelet.list_pods(self._newest)
         self.listed_at = now
         self._rows = listed | self._still_held(listed, now)
-        return listed.keys()
-
-    def forget(self) -> None:
-        """Have the next reading list all pods."""
-        self._pods = None
 
     def _still_held(self, rows: RowsByPod, now: float) -> RowsByPod:
         """Return the claims that the kubelet no longer lists although their pods still have a sandbox."""
         found: dict[PodName, HeldByPod] = {}
         for uid, pod in self._present.items():
             name = pod.namespace, pod.name
-            is_same = self._uids.get(name) == uid and pod.claims is not None and pod.claims.are_prepared
+            is_same = uid in self._pods and pod.claims is not None and pod.claims.are_prepared
             held, listed = self._rows.get(name, _NOTHING), rows.get(name, _NOTHING)
             if is_same and held.claim_rows and not listed.claim_rows:
                 found[name] = HeldByPod(listed.rows, held.claim_rows)
         self._doubted = {name: self._doubted.get(name, now) for name in found}
         return {name: held for name, held in found.items() if now - self._doubted[name] < DOUBTED_SECONDS}
 
-    # -- internals --------------------------------------------------------------------------------------------------------
-
-    async def _to_ask(
-        self,
-        entries: tuple[Allocation, ...] | None,
-        known: Mapping[str, Pod],
-        ended: Collection[Pod],
-        pods: Mapping[str, Pod],
-    ) -> frozenset[PodName] | None:
-        """Return the pods whose rows may have changed; None for all. known: the pods of the last reading."""
+    def _to_ask(self, entries: tuple[Allocation, ...] | None, ended: Collection[Pod]) -> frozenset[PodName] | None:
+        """Return the pods whose rows may have changed; None for all."""
         if entries is None or self._entries is None:
             return None
-        changed = changed_pods(self._entries, entries, pods)
+        changed = changed_pods(self._entries, entries, self._present)
         # a static pod may outlive its mirror pod
         if changed is None or any(pod.config_hash for pod in ended):
             return None
-        names, gone = _names(pods.values()), _names(ended)
+        names, gone = _names(self._present.values()), _names(ended)
         over = self._rows.keys() - names
         if any(self._rows[name].rows for name in over - gone):
             # only List shows the end of a pod that the API does not have
             return None
         # a new pod may have the name of an ended one
-        asked = changed | (names & gone) | self._changed_hands(known, pods)
-        asked |= _names(pod for uid, pod in pods.items() if is_prepared_since(known.get(uid), pod))
-        if len(asked) > _MOST_BY_GET:
-            return None
-        if asked and self._without_get is not None and self._without_get == await self._served_socket():
-            return None
-        return asked
+        asked = changed | (names & gone) | self._changed_hands()
+        asked |= _names(pod for uid, pod in self._present.items() if is_prepared_since(self._pods.get(uid), pod))
+        return asked if len(asked) <= _MOST_BY_GET else None
 
-    def _changed_hands(self, known: Mapping[str, Pod], pods: Mapping[str, Pod]) -> frozenset[PodName]:
+    def _changed_hands(self) -> frozenset[PodName]:
         """Return names with claims whose pod has ended or was replaced since the last reading."""
-        then, now = ({(pod.namespace, pod.name): uid for uid, pod in some.items()} for some in (known, pods))
+        readings = (self._pods, self._present)
+        then, now = ({(pod.namespace, pod.name): uid for uid, pod in pods.items()} for pods in readings)
         claiming = (name for name, held in self._rows.items() if held.claim_rows)
         return frozenset(name for name in claiming if name not in now or now[name] != then.get(name))
 
-    async def _get(
-        self, kubelet: PodResources, asked: Iterable[PodName], ended: Iterable[Pod], pods: Mapping[str, Pod]
-    ) -> PodResourcesRefused | None:
-        """Read single pods; return the kubelet's refusal, if any."""
-        found, names = RowsByPod(), _names(pods.values())
+    async def _get(self, kubelet: PodResources, asked: Iterable[PodName], ended: Iterable[Pod]) -> bool:
+        """Read single pods; return whether the kubelet has responded for all that the API has."""
+        found, names = RowsByPod(), _names(self._present.values())
         for name in sorted(asked):
             self.calls += 1
             try:
                 held = await kubelet.get_pod(*name)
-            except PodResourcesRefused as exc:
+            except PodResourcesRefused:
                 if name in names:
-                    return exc
-                # the API does not have it either
+                    return False
                 continue
             # the devices of an ended pod are free, even if the kubelet still lists them
             found[name] = held if name in names else HeldByPod((), held.claim_rows)
         replaced = {*_names(ended), *asked}
         kept = {name: held for name, held in self._rows.items() if name not in replaced}
         self._rows = kept | {name: held for name, held in found.items() if held != _NOTHING}
-        return None
-
-    async def _list_refused(
-        self, kubelet: PodResources, now: float, asked: Collection[PodName], refused: PodResourcesRefused
-    ) -> None:
-        """List all pods. If List has a pod that Get refused, this kubelet does not serve Get."""
-        listed = await self.list(kubelet, now)
-        if not {*listed}.isdisjoint(asked):
-            self._without_get = await self._served_socket()
-            message = "the kubelet does not serve Get for single pods; all are listed at each change"
-            log.info(message, extra={"socket": str(self._socket), "error": str(refused)})
-
-    async def _served_socket(self) -> FileIdentity | None:
-        try:
-            return await self._files.run(partial(file_identity, self._socket))
-        except OSError:
-            # if no thread can be started, all pods are listed
-            return self._without_get
+        return True
 
 
 def _names(pods: Iterable[Pod]) -> frozenset[PodName]:

@@ -1,7 +1,4 @@
-"""Serves one resource to the kubelet with `--delivery kubelet`: forwards its DevicePlugin calls to the device plugin.
-
-Source: kubelet deviceplugin v1beta1.
-"""
+"""`--delivery kubelet`: forwards the kubelet's calls to the device plugin of a resource. Source: kubelet deviceplugin v1beta1."""
 
 import asyncio
 import logging
@@ -38,10 +35,8 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 class ProxyService(Service):
     """Runs in the event loop of manager and host.
 
-    Forwards calls to the device plugin that is registered with the agent; the device list comes from the device manager. Passes on
-    the plugin's response to Allocate unchanged. Sorts device IDs first, because the kubelet's maps have no order. Every call has a
-    deadline; the kubelet sets none. The kubelet keeps a response until its pod is deleted, so each container start checks
-    that the response of a built-in plugin is still valid.
+    Passes on the plugin's response to Allocate unchanged. Sorts device IDs first, because the kubelet's maps have no order. The
+    kubelet keeps a response until its pod is deleted, so each container start checks that it is still valid.
     """
 
     resource_name: str

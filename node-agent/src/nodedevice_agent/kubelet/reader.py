@@ -1,8 +1,7 @@
-"""Reads the kubelet's checkpoint and pod resources for all subscribers in the agent, with one connection, pace and set of limits.
+"""Reads the kubelet's checkpoint and pod resources for all subscribers in the agent.
 
 The kubelet writes its checkpoint after each allocation and each device list of a plugin. Following subscribers get it at once. Pod
-resources are read a moment later, if a subscriber needs them. Failed reads are retried with growing pauses. A failing subscriber
-does not affect the others. The only change in the kubelet: each List frees the devices of ended pods there.
+resources are read a moment later, if a subscriber needs them. A failing subscriber does not affect the others.
 Source: kubelet pkg/kubelet/cm/devicemanager, pkg/kubelet/apis/podresources @ 1.37.
 """
 
@@ -47,9 +46,9 @@ _MOST_NAMED: Final = 5
 
 
 class KubeletReader:
-    """subscribe() first, then run() until cancelled; read() and read_checkpoint() at any time. An outdated subscriber calls wake().
+    """subscribe() first, then run() until cancelled; an outdated subscriber calls wake(). pods: unfinished pods by UID.
 
-    pods: the API's current, unfinished pods of this node, by UID.
+    read: reads the due parts and passes them to all subscribers; read_checkpoint: the checkpoint if it is new. At any time.
     """
 
     def __init__(self, directory: KubeletDirectory, pods: Mapping[str, Pod]) -> None:
@@ -57,8 +56,8 @@ class KubeletReader:
         self._pods = pods
         self._subscribers: list[Subscriber] = []
         self._files = FileReads()
-        self._rows = PodRows(directory.pod_resources, self._files)
-        self._reading, self._reading_checkpoint = SharedCall(self._read), SharedCall(self._read_checkpoint)
+        self._rows = PodRows()
+        self.read, self.read_checkpoint = SharedCall(self._read), SharedCall(self._read_checkpoint)
         self._problems = LogOnce(log)
         self._devices = NO_DEVICES
         self._identity: FileIdentity | None = None
@@ -98,16 +97,6 @@ class KubeletReader:
                     # leaves the interpreter to the event loop for most of the time, however often the kubelet writes
                     await asyncio.sleep(max(_TOGETHER_SECONDS, took * _REST))
 
-    async def read(self) -> None:
-        """Read the due parts and pass them to all subscribers. Concurrent calls share one, see SharedCall."""
-        await self._reading()
-
-    async def read_checkpoint(self) -> None:
-        """Read the current checkpoint and pass it to all subscribers if it is new. Concurrent calls share one, see SharedCall."""
-        await self._reading_checkpoint()
-
-    # -- internals --------------------------------------------------------------------------------------------------------
-
     async def _read(self) -> None:
         await self.read_checkpoint()
         self._is_woken = False
@@ -126,7 +115,7 @@ class KubeletReader:
         return asyncio.get_running_loop().time()
 
     def _list_due(self) -> float:
-        seconds = min((each.pace.list_seconds for each in self._subscribers), default=math.inf)
+        seconds = min((subscriber.pace.list_seconds for subscriber in self._subscribers), default=math.inf)
         # never due, even if pods were never listed
         return seconds if seconds == math.inf else self._rows.listed_at + seconds
 
@@ -141,8 +130,8 @@ class KubeletReader:
             due = now + self._pauses.next()
         else:
             self._pauses.reset()
-            check_seconds = min((each.pace.check_seconds for each in self._subscribers), default=math.inf)
-            due = min(now + check_seconds, self._list_due())
+            check_seconds = (subscriber.pace.check_seconds for subscriber in self._subscribers)
+            due = min(now + min(check_seconds, default=math.inf), self._list_due())
         while (left := due - self._now()) > 0.0:
             changed, followed = await changes.wait(left), changes.followed
             self._follow(changes)
@@ -158,12 +147,9 @@ class KubeletReader:
             identity, found = await self._files.run(
                 partial(_file, self.directory.checkpoint, known, self._checkpoint.checkpoint)
             )
-        except CheckpointCorrupt as exc:
+        except (CheckpointCorrupt, OSError) as exc:
             self._identity = None
-            return CheckpointReading(None, str(exc))
-        except OSError as exc:
-            self._identity = None
-            return CheckpointReading(None, f"cannot be read: {exc.strerror}")
+            return CheckpointReading(None, f"cannot be read: {exc.strerror}" if isinstance(exc, OSError) else str(exc))
         if found is None:
             return None
         self._identity = identity
@@ -186,14 +172,17 @@ class KubeletReader:
         devices = None
         try:
             async with connected(self.directory.pod_resources) as kubelet:
-                await self._read_rows(kubelet, now)
+                if now >= self._list_due():
+                    self._rows.is_list_due = True
+                known = self._checkpoint.checkpoint
+                await self._rows.read(kubelet, known.allocations if known is not None else None, self._pods, now)
                 if lists_devices:
                     devices, devices_problem = await self._list_devices(kubelet)
                 if devices_problem and self._rows.calls == before:
                     # List distinguishes an old kubelet from one that is down
                     await self._rows.list(kubelet, now)
         except PodResourcesUnavailable as exc:
-            self._rows.forget()
+            self._rows.is_list_due = True
             problem = str(exc)
         # the newest checkpoint; it may have been read during the calls
         read, checkpoint = self._checkpoint, self._checkpoint.checkpoint
@@ -204,12 +193,6 @@ class KubeletReader:
         return PodReading(
             checkpoint, rows.rows, "", is_listed, healthy, devices_problem, rows.claim_rows, omitted=omitted
         )
-
-    async def _read_rows(self, kubelet: PodResources, now: float) -> None:
-        known = self._checkpoint.checkpoint
-        if now >= self._list_due():
-            self._rows.forget()
-        await self._rows.read(kubelet, known.allocations if known is not None else None, self._pods, now)
 
     async def _list_devices(self, kubelet: PodResources) -> tuple[HealthyDevices | None, str]:
         """Return the healthy devices, or None and why the kubelet does not list them."""
@@ -235,10 +218,7 @@ class KubeletReader:
 def _file(
     file: Path, known: FileIdentity | None, before: Checkpoint | None
 ) -> tuple[FileIdentity | None, KubeletFile | None]:
-    """Return the file's identity, and its content unless the identity is known. Blocks. Raises CheckpointCorrupt.
-
-    before: see read_file().
-    """
+    """Return the file's identity, and its content unless the identity is known. Blocks. Raises CheckpointCorrupt."""
     # taken before the content is read: a concurrent write changes the identity
     identity = file_identity(file)
     return identity, None if identity is not None and identity == known else read_file(file, before)

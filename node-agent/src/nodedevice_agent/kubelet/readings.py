@@ -18,10 +18,7 @@ DevicesByID = Mapping[str, tuple[int, ...]]
 
 
 class HealthyDevices(Struct, frozen=True, gc=False):
-    """Healthy devices by resource name. omitted: how many more healthy devices a resource has, without their IDs.
-
-    digests: let the next reading detect unchanged resources.
-    """
+    """By resource name. omitted: how many more healthy devices it has, without IDs. digests: to detect unchanged resources."""
 
     devices: Mapping[str, DevicesByID] = field(default_factory=dict)
     omitted: Mapping[str, int] = field(default_factory=dict)
@@ -33,11 +30,7 @@ NO_HOLDERS: Mapping[str, Collection[str]] = {}
 
 
 class ClaimRow(Struct, frozen=True, gc=False):
-    """A device of a DRA driver that a container uses by a ResourceClaim of its pod's namespace. Kubelets list these since 1.36.
-
-    The kubelet lists all devices of a claim for each container, even of requests that the container does not name. share_id: ""
-    if the device is not shared. cdi_ids: its own CDI names, in the driver's order.
-    """
+    """A device of a DRA driver in a claim of a container's pod. share_id: "" if not shared. cdi_ids: in the driver's order."""
 
     namespace: str
     name: str
@@ -114,7 +107,6 @@ class Subscriber:
 
     @property
     def pace(self) -> Pace:
-        """The subscriber's needs; read before each reading."""
         return Pace()
 
     def checkpoint_read(self, found: CheckpointReading) -> None:

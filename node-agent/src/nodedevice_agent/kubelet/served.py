@@ -1,9 +1,8 @@
 """Tracks the resources that the kubelet's own device manager serves, from its pod resources and its checkpoint.
 
-A separate device manager gets the allocations and the device lists from the kubelet. The kubelet only reports healthy devices. A
-device that was healthy, or that a pod holds, counts as unhealthy once the kubelet stops reporting it. Seconds later the pod's
-status may confirm that the plugin reported it. Devices that were never listed are only a number: the rest of the Node's capacity.
-This module allocates, cordons and advertises nothing.
+The kubelet only reports healthy devices. A device that was healthy, or that a pod holds, counts as unhealthy once the kubelet
+stops reporting it. Seconds later the pod's status may confirm that the plugin reported it. Devices that were never listed are only
+a number: the rest of the Node's capacity. This module allocates, cordons and advertises nothing.
 Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity, UpdateAllocatedResourcesStatus, checkpoint @ 1.37.
 """
 
@@ -52,7 +51,7 @@ class KubeletDevices(Struct, frozen=True):
 def devices_of(found: PodReading, before: Mapping[str, DevicesByID]) -> KubeletDevices:
     """Combine listed devices with the checkpoint, which alone names resources without a healthy device.
 
-    If the kubelet does not list devices, uses the checkpoint's devices and the known NUMA nodes. Without both, keeps `before`.
+    If neither is known, keeps `before`. The checkpoint has no NUMA nodes: the known ones stay.
     """
     omitted = dict(found.omitted)
     if found.checkpoint is None:
@@ -148,13 +147,10 @@ class ServedByKubelet:
         self._attributed: tuple[object, ...] | None = None
         # resources whose list is too long for the event loop, see next_listing()
         self._long: set[str] = set()
-        # resources whose published devices are remembered
         self._published: set[str] = set()
         # by pod UID: resource names and IDs of devices that its status reports as unhealthy
         self._reported: dict[str, frozenset[tuple[str, str]]] = {}
         self._are_lists_due = False
-
-    # -- changes ----------------------------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> list[str]:
         """Call after each event. Returns the resources that may have changed; other effects do not apply here."""
@@ -196,10 +192,10 @@ class ServedByKubelet:
 
     def pods_synced(self, pods: Iterable[Pod], now: float) -> None:
         """Apply the complete list of this node's pods."""
-        found = list(pods)
+        pods = list(pods)
         self.places.are_pods_known = True
-        self._reported = {pod.uid: pod.unhealthy for pod in found if pod.unhealthy and not pod.has_ended}
-        self.manager.pod_events.synced(found, now)
+        self._reported = {pod.uid: pod.unhealthy for pod in pods if pod.unhealthy and not pod.has_ended}
+        self.manager.pod_events.synced(pods, now)
         self._are_lists_due = True
 
     def pod_seen(self, pod: Pod, now: float) -> None:
@@ -238,8 +234,6 @@ class ServedByKubelet:
             self._published.discard(resource_name)
         return is_forgotten
 
-    # -- reads ------------------------------------------------------------------------------------------------------------
-
     def has_healthy(self, resource_name: str) -> bool:
         """Whether the kubelet can allocate a device of the resource now."""
         return bool(self._healthy.get(resource_name))
@@ -249,16 +243,11 @@ class ServedByKubelet:
         now = snapshot(self.manager, resource_name)
         return replace(now, total=max(now.total, self._capacity.get(resource_name, 0) if now.is_live else 0))
 
-    # -- internals --------------------------------------------------------------------------------------------------------
-
     def _report(self, pod_uid: str, unhealthy: frozenset[tuple[str, str]]) -> None:
-        if unhealthy == self._reported.get(pod_uid, frozenset()):
-            return
+        if unhealthy != self._reported.pop(pod_uid, frozenset()):
+            self._are_lists_due = True
         if unhealthy:
             self._reported[pod_uid] = unhealthy
-        else:
-            del self._reported[pod_uid]
-        self._are_lists_due = True
 
     def _list(self, now: float) -> None:
         reported: dict[str, set[str]] = {}
@@ -326,10 +315,7 @@ class ServedByKubelet:
         self.manager.listed(name, _ENDPOINT, listed, now)
 
     def _connect(self, names: Iterable[str], now: float) -> bool:
-        """Connect resources that have a list for the first time; until then they are not published. Returns whether one is new.
-
-        Devices that pods hold count from then on.
-        """
+        """Connect resources that have a list for the first time; until then they are not published. Returns whether one is new."""
         new = [name for name in names if name not in self.resources or self.resources[name].newest.endpoint is None]
         for name in new:
             self.manager.connected(name, _ENDPOINT, PluginOptions(), now)

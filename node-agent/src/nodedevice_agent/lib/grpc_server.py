@@ -9,6 +9,13 @@ IDLE_MILLISECONDS: Final = 60_000
 HANDSHAKE_MILLISECONDS: Final = 10_000
 # of a resource name, an endpoint and some flags
 SMALL_REQUEST_BYTES: Final = 64 * 1024
+# of a client's channel to a socket
+CHANNEL_OPTIONS: Final = (
+    # Else the %-encoded path is the authority, which servers written in Go, Rust and C# reject.
+    ("grpc.default_authority", "localhost"),
+    # Else channels to one path share a connection, and a client would stay connected to a server that was replaced.
+    ("grpc.use_local_subchannel_pool", 1),
+)
 
 
 def options(request_bytes: int) -> list[tuple[str, int]]:

@@ -1,8 +1,7 @@
 """The response to the runtime: container edits as an NRI adjustment. Refuses edits that the container would not get exactly.
 
-Pure: the host's device files are an argument. The runtime lets a container read and write every device that it adds, and create
-block devices by mknod. For other permissions, more rules of the device cgroup follow; the last rule counts.
-
+Pure. The runtime lets a container read and write every device that it adds, and create block devices by mknod. For other
+permissions, more rules of the device cgroup follow; the last rule counts.
 Source: containerd/nri pkg/runtime-tools/generate/generate.go, AdjustDevices and AdjustResources @ v0.12.3.
 """
 
@@ -13,13 +12,7 @@ from msgspec import Struct
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from nodedevice_agent.devicemanager.container_edits import (
-    CDI_ANNOTATION_PREFIX,
-    ContainerEdits,
-    ContainerMount,
-    DeviceFile,
-    normalized,
-)
+from nodedevice_agent.devicemanager import container_edits
 from nodedevice_agent.devicemanager.runtime import DeviceOwner, InjectionRefused
 from nodedevice_agent.nri.host_devices import HostDevice, HostDevices
 
@@ -35,10 +28,7 @@ _Device = tuple[str, int, int]
 
 
 class FileRules(Struct, frozen=True):
-    """How the device files of a container differ from the host's.
-
-    owner: whose they are. has_mode: whether they have the host's permission bits; all may read and write them otherwise.
-    """
+    """owner: of the device files. has_mode: whether they have the host's permission bits; all may read and write them otherwise."""
 
     owner: DeviceOwner = DeviceOwner()
     has_mode: bool = True
@@ -49,16 +39,14 @@ NOT_SHOWN = api_pb2.Container()
 
 
 def adjustment(
-    edits: ContainerEdits,
+    edits: container_edits.ContainerEdits,
     host_devices: HostDevices,
     rules: FileRules = AS_ON_HOST,
     shown: api_pb2.Container = NOT_SHOWN,
 ) -> api_pb2.ContainerAdjustment:
     """host_devices: the device files at each device's host path. shown: the container so far.
 
-    The container keeps its access to devices: a privileged one has all of them, and the kubelet may have added one of these.
-    Annotations of the kubelet and the runtime stay as well, except the mark by which the agent recognizes the container.
-
+    The container keeps its access to devices, such as those of a privileged one, and its annotations, except the agent's mark.
     Raises InjectionRefused that names the invalid edit.
     """
     places = _Places(host_devices)
@@ -100,10 +88,7 @@ def how_to_open(file: api_pb2.LinuxDevice) -> str:
 
 
 class _Places:
-    """The paths in the container, each with a device file (by its number) or a mounted path of the host.
-
-    A path may repeat if it is the same thing, also by another path of the host.
-    """
+    """The paths in the container. Each may repeat if it is the same device file, by its number, or the same mounted path."""
 
     def __init__(self, host_devices: HostDevices) -> None:
         self._files = {
@@ -113,16 +98,13 @@ class _Places:
         }
         self._taken: dict[str, tuple[_Device | str, str]] = {}
 
-    def take_device(self, path: str, host_path: str, device: _Device) -> bool:
-        """Whether it is the first at this path. Raises InjectionRefused for a second one that is another."""
-        return self._take(path, f"device {host_path}", device)
-
-    def take_mount(self, mount: ContainerMount) -> bool:
+    def take_mount(self, mount: container_edits.ContainerMount) -> bool:
         """A device file that is mounted is that device. Read-only or not, it is one mount."""
         thing = self._files.get(mount.host_path, mount.host_path)
-        return self._take(mount.container_path, f"the mount of {mount.host_path}", thing)
+        return self.take(mount.container_path, f"the mount of {mount.host_path}", thing)
 
-    def _take(self, path: str, what: str, thing: _Device | str) -> bool:
+    def take(self, path: str, what: str, thing: _Device | str) -> bool:
+        """Whether it is the first at this path. Raises InjectionRefused for a second one that is another."""
         place = _checked(path, what)
         if place not in self._taken:
             self._taken[place] = thing, what
@@ -139,14 +121,14 @@ def _checked(path: str, what: str) -> str:
     """The path in the container, normalized. Raises InjectionRefused."""
     if "\0" in path:
         raise InjectionRefused(f"{what} at {path!r} in the container: a zero byte in its path; {_REMEDY}")
-    place = normalized(path)
+    place = container_edits.normalized(path)
     if place == "/":
         raise InjectionRefused(f"{what} over / of the container would hide all its files; {_REMEDY}")
     return place
 
 
 def _linux(
-    devices: Sequence[DeviceFile],
+    devices: Sequence[container_edits.DeviceFile],
     host_devices: HostDevices,
     places: _Places,
     rules: FileRules,
@@ -158,8 +140,8 @@ def _linux(
         permissions = _permissions(device)
         for found in host_devices[device.host_path]:
             path = posixpath.join(device.container_path, found.below) if found.below else device.container_path
-            if places.take_device(path, device.host_path, _number(found)):
-                files.append(_file(found, normalized(path), rules))
+            if places.take(path, f"device {device.host_path}", _number(found)):
+                files.append(_file(found, container_edits.normalized(path), rules))
             wanted[_number(found)] = wanted.get(_number(found), frozenset()) | permissions
     if not files:
         return None
@@ -177,7 +159,7 @@ def _number(device: HostDevice) -> _Device:
     return device.type, device.major, device.minor
 
 
-def _permissions(device: DeviceFile) -> frozenset[str]:
+def _permissions(device: container_edits.DeviceFile) -> frozenset[str]:
     letters = frozenset(device.permissions)
     if not letters or letters - _PERMISSIONS:
         raise InjectionRefused(
@@ -226,12 +208,12 @@ def _rules(device: _Device, wanted: frozenset[str]) -> Iterator[api_pb2.LinuxDev
             )
 
 
-def _mount(mount: ContainerMount) -> api_pb2.Mount:
+def _mount(mount: container_edits.ContainerMount) -> api_pb2.Mount:
     """The mount options that the kubelet uses for a device plugin: recursive, and with private propagation."""
     if not mount.host_path.startswith("/") or "\0" in mount.host_path:
         raise InjectionRefused(f"mount of {mount.host_path!r} of the host: not an absolute path; {_REMEDY}")
     return api_pb2.Mount(
-        destination=normalized(mount.container_path),
+        destination=container_edits.normalized(mount.container_path),
         type="bind",
         source=mount.host_path,
         options=["rbind", "rprivate", "ro" if mount.read_only else "rw"],
@@ -240,7 +222,7 @@ def _mount(mount: ContainerMount) -> api_pb2.Mount:
 
 def _annotation(item: tuple[str, str]) -> tuple[str, str]:
     key, value = _pair("annotation", *item)
-    if key.startswith(CDI_ANNOTATION_PREFIX):
+    if key.startswith(container_edits.CDI_ANNOTATION_PREFIX):
         shown = value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…"
         raise InjectionRefused(
             f"annotation {key}: {shown!r} is not a list of CDI devices, such as vendor.com/class=device,vendor.com/class=other; "

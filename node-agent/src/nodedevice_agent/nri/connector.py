@@ -1,7 +1,4 @@
-"""Keeps the agent connected to the container runtime: reconnects with backoff, and logs each outage once.
-
-The runtime's socket is watched, so that a runtime that comes back is connected to at once. Decides nothing about containers.
-"""
+"""Keeps the agent connected to the container runtime: reconnects with backoff or by file events, and logs each outage once."""
 
 import logging
 import time
@@ -50,7 +47,6 @@ class NriPlugin:
                     self._backoff.reset()
 
     async def _connect_once(self) -> None:
-        """One connection, until it ends."""
         # A runtime whose release does not determine whether it has validation may reject a plugin that subscribes to it: after
         # two rejections the third attempt does not.
         validates = self._rejections % _ATTEMPTS != _ATTEMPTS - 1
@@ -67,9 +63,7 @@ class NriPlugin:
             self._report(str(exc), session.synchronized.is_set())
 
     def _report(self, reason: str, was_connected: bool) -> None:
-        """Once for each reason; and only if the next attempt fails by it too, unless a connection was lost: a socket exists for
-        a moment before the runtime listens on it.
-        """
+        """Once for each reason, if the next attempt fails by it too: a socket exists before the runtime listens on it."""
         is_new, self._last_reason = reason != self._last_reason, reason
         if not was_connected and (is_new or reason == self._reported_reason):
             return

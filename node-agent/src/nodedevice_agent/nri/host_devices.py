@@ -1,8 +1,7 @@
 """Device files of this host: what a container's device file has to be made like.
 
 They are read each time: a device that was plugged in again may have another number. A directory stands for all device files
-below it, and a link for its target, as in a container runtime. A file system that hangs delays only the containers that need
-its files.
+below it, and a link for its target, as in a container runtime.
 Source: containerd pkg/oci/utils_unix.go, getDevices @ v2.4.2.
 """
 
@@ -11,7 +10,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import count
+from itertools import count, islice
 
 from msgspec import Struct
 from nodedevice_common import threads
@@ -29,10 +28,7 @@ _SKIPPED = frozenset({"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".ude
 
 
 class HostDevice(Struct, frozen=True):
-    """below: its path below the directory that was asked for; empty when it was asked for itself.
-
-    type: c or b. mode: permission bits alone.
-    """
+    """below: the path below the requested directory; empty for the path itself. type: c or b. mode: permission bits alone."""
 
     below: str
     type: str
@@ -48,21 +44,13 @@ HostDevices = Mapping[str, tuple[HostDevice, ...]]
 
 
 class HostDeviceStat:
-    """Reads device files in daemon threads of its own, with a bound on their number.
-
-    A thread that hangs cannot be cancelled. So a request for the same path is refused meanwhile, and the threads are neither
-    taken from the agent's pool nor waited for when it ends. Use in the event loop, one for all connections to the runtime,
-    because a hanging thread outlives its connection.
-    """
+    """A thread that hangs cannot be cancelled, and outlives its connection. So their number is bounded."""
 
     def __init__(self) -> None:
         self._reads: set[_Read] = set()
 
     async def stat_devices(self, host_paths: Iterable[str]) -> HostDevices:
-        """The device files at each path. Waits as long as the file system does; the caller sets the timeout.
-
-        Raises InjectionRefused that names the path.
-        """
+        """The device files at each path. The caller sets the timeout. Raises InjectionRefused that names the path."""
         paths = sorted(set(host_paths))
         if not paths:
             return {}
@@ -73,10 +61,7 @@ class HostDeviceStat:
         except OSError as exc:
             raise InjectionRefused(f"device {paths[0]} of the host cannot be read: {exc.strerror}") from exc
         self._reads.add(read)
-        try:
-            return await asyncio.wrap_future(read.result)
-        finally:
-            read.is_cancelled = True
+        return await asyncio.wrap_future(read.result)
 
     def _refuse_hanging(self, paths: Sequence[str]) -> None:
         self._reads = {read for read in self._reads if not read.result.done()}
@@ -99,7 +84,6 @@ class _Read:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.path = paths[0]
-        self.is_cancelled = False
         self._paths = paths
         self.result: Future[HostDevices] = Future()
         # done only once the thread ends, even if the caller has stopped waiting
@@ -109,8 +93,6 @@ class _Read:
         found: dict[str, tuple[HostDevice, ...]] = {}
         try:
             for path in self._paths:
-                if self.is_cancelled:
-                    break
                 self.path = path
                 found[path] = stat_device(path)
         except Exception as exc:
@@ -140,11 +122,15 @@ def stat_device(host_path: str) -> tuple[HostDevice, ...]:
 
 def _below(top: str) -> Iterator[HostDevice]:
     """Device files in a directory and its subdirectories, sorted. Refuses more files than devices can need."""
-    directories, devices, entries = [""], count(1), count(1)
+    directories, devices, read = [""], count(1), 0
     while directories:
         below = directories.pop()
         inner = []
-        for entry in _listed(top, below, entries):
+        with os.scandir(os.path.join(top, below)) as entries:
+            listed = list(islice(entries, MAX_ENTRIES - read + 1))
+        read += len(listed)
+        _check(top, read, MAX_ENTRIES, "entries")
+        for entry in sorted(listed, key=lambda entry: entry.name):
             path = os.path.join(below, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in _SKIPPED:
@@ -153,16 +139,6 @@ def _below(top: str) -> Iterator[HostDevice]:
                 _check(top, next(devices), MAX_DEVICES, "device files")
                 yield device
         directories += reversed(inner)
-
-
-def _listed(top: str, below: str, number: Iterator[int]) -> list[os.DirEntry[str]]:
-    """Counts while it reads, so that a huge directory is not read to its end."""
-    found = []
-    with os.scandir(os.path.join(top, below)) as entries:
-        for entry in entries:
-            _check(top, next(number), MAX_ENTRIES, "entries")
-            found.append(entry)
-    return sorted(found, key=lambda entry: entry.name)
 
 
 def _check(top: str, number: int, limit: int, what: str) -> None:

@@ -28,10 +28,7 @@ class BadFrame(Exception):
 
 
 class Decoder:
-    """Decodes frames (a header, which contains the payload's length, and the payload) from bytes, wherever the transport cut them.
-
-    length_field: the length's place among the header's fields. what: a frame's name in errors.
-    """
+    """Decodes frames from bytes, wherever they were cut. length_field: its index in the header. what: a frame's name in errors."""
 
     def __init__(self, header: struct.Struct, length_field: int, max_bytes: int, what: str) -> None:
         self._header, self._length_field, self._max_bytes, self._what = header, length_field, max_bytes, what
@@ -82,10 +79,7 @@ def frames(stream_id: int, message: bytes) -> bytes:
 
 
 class Mux(asyncio.Protocol):
-    """A connection. It ends once, with a reason, which is the result of `closed`. peer: the reason's word for the other end.
-
-    receive callbacks run in the order in which the bytes came; one that raises BadFrame ends the connection.
-    """
+    """A connection. It ends once, with a reason, which is the result of `closed`. peer: the reason's word for the other end."""
 
     def __init__(self, peer: str) -> None:
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -95,7 +89,7 @@ class Mux(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def open(self, stream_id: int, receive: Receive) -> None:
-        """From now on pass the bytes of this stream to receive."""
+        """From now on pass the bytes of this stream to receive, which may raise BadFrame."""
         self._streams[stream_id] = receive
 
     def write(self, stream_id: int, message: bytes) -> None:

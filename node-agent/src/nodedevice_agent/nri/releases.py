@@ -1,6 +1,5 @@
-"""Maps releases of container runtimes to their features of NRI. Pure.
+"""Maps releases of container runtimes to the features of NRI that the runtime does not report. Pure.
 
-Covers only features that the runtime does not report and for which a wrong guess would do harm. An unknown runtime is trusted.
 Source: containerd internal/cri/nri @ v2.1.0 and its go.mod @ v2.2.0, CRI-O internal/nri and go.mod @ v1.34.0.
 """
 
@@ -17,14 +16,11 @@ _Since = Mapping[str, tuple[int, int]]
 _CDI: _Since = {"containerd": (2, 1), "cri-o": (1, 34)}
 _VALIDATORS: _Since = {"containerd": (2, 2), "cri-o": (1, 34)}
 _VALIDATORS_SURELY: _Since = {"containerd": (2, 2), "cri-o": (1, 35)}
-_COMMAND: _Since = {"containerd": (2, 2), "cri-o": (1, 34)}
+_COMMAND = _VALIDATORS
 
 
 def has_validators(runtime_name: str, runtime_version: str) -> bool | None:
-    """Whether it has the event VALIDATE_CONTAINER_ADJUSTMENT; None if the release does not determine it.
-
-    A runtime without the event rejects every plugin that subscribes to it.
-    """
+    """Whether it has VALIDATE_CONTAINER_ADJUSTMENT, without which it rejects plugins that subscribe to it; None if unknown."""
     if _is_older(runtime_name, runtime_version, _VALIDATORS):
         return False
     return True if _is_older(runtime_name, runtime_version, _VALIDATORS_SURELY) is False else None

@@ -1,7 +1,7 @@
 """One connection to a container runtime as its NRI plugin: dials, registers, synchronizes, and handles calls until it ends.
 
-Translates the runtime's calls for a RuntimeHandler, each with a timeout: the runtime waits for a plugin for two seconds, and
-then closes the connection and creates the container without its device, which must never happen.
+Each call has a timeout: the runtime waits for a plugin for two seconds, and then closes the connection and creates the container
+without its device, which must never happen.
 Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stub.go @ v0.12.5.
 """
 
@@ -77,13 +77,11 @@ _WHY_REJECTED = (
     'with "failed to synchronize plugin", four containers of the node exceed the 4 MiB of one message of NRI: make their '
     "environments smaller, such as a large ConfigMap in envFrom"
 )
-# Environment variables that are checked in one turn of the event loop.
 _TURN_VARIABLES = 1024
 # releases before 1.0 share one wire format; a runtime built without its dependencies' versions sends one of _NO_VERSION
 _KNOWN_VERSION = re.compile(r"v?0\.\d+\..+")
 _NO_VERSION = ("", "unknown", "(devel)")
 
-# messages with a pod and a container
 _ContainerEvent = (
     api_pb2.PostStartContainerRequest
     | api_pb2.StopContainerRequest
@@ -97,9 +95,7 @@ class SessionEnded(Exception):
 
 
 class Session:
-    """Use run() once. index: two digits, the plugin's place among the runtime's plugins. validates: whether to subscribe to
-    validation if the runtime's release leaves its support open.
-    """
+    """Use run() once. index: two digits. validates: whether to subscribe to validation if the release leaves that open."""
 
     def __init__(
         self, handler: RuntimeHandler, index: str, host_devices: HostDeviceStat, *, validates: bool = True
@@ -126,7 +122,6 @@ class Session:
         self._synchronizing = asyncio.Lock()
         # the last containers (pod UID, name) whose user cannot open a device file
         self._warned: deque[tuple[str, str]] = deque(maxlen=_MAX_WARNED)
-        # IDs of the containers that ended last
         self._ended_ids: deque[str] = deque(maxlen=64)
 
     async def run(self, socket: Path) -> None:
@@ -169,7 +164,6 @@ class Session:
     def _methods(self) -> dict[tuple[str, str], Handler]:
         methods: dict[str, tuple[type[Message] | None, Callable[[Any], Any]]] = {
             "Configure": (api_pb2.ConfigureRequest, self._configure),
-            # decoded piece by piece
             "Synchronize": (None, self._synchronize),
             "Shutdown": (api_pb2.Empty, self._shutdown),
             "CreateContainer": (api_pb2.CreateContainerRequest, self._create_container),
@@ -180,8 +174,8 @@ class Session:
             "RemovePodSandbox": (api_pb2.RemovePodSandboxRequest, self._sandbox_removed),
             "StateChange": (api_pb2.StateChangeEvent, self._state_change),
             # not subscribed to, and ignored if they come all the same
-            "RunPodSandbox": (api_pb2.Empty, _ignore),
-            "StopPodSandbox": (api_pb2.Empty, _ignore),
+            "RunPodSandbox": (api_pb2.Empty, lambda request: None),
+            "StopPodSandbox": (api_pb2.Empty, lambda request: None),
         }
         return {(PLUGIN_SERVICE, name): _method(name, *method) for name, method in methods.items()}
 
@@ -189,13 +183,11 @@ class Session:
         self._is_runtime = True
         version = request.NRI_version
         if version not in _NO_VERSION and not _KNOWN_VERSION.fullmatch(version):
-            sentence = (
+            raise self._ended_by(
+                Code.FAILED_PRECONDITION,
                 f"{request.runtime_name} {request.runtime_version} uses NRI {version[:64]}, which this agent does not support; "
-                f"it supports v0, up to {NRI_VERSION}: update the agent"
+                f"it supports v0, up to {NRI_VERSION}: update the agent",
             )
-            # after the response, which the runtime logs
-            asyncio.get_running_loop().call_soon(self._mux.close, sentence)
-            raise CallFailed(Code.FAILED_PRECONDITION, sentence)
         if request.request_timeout > 0:
             self._answer_seconds = min(ANSWER_SECONDS, request.request_timeout / 1000 / 2)
         self._is_configured = True
@@ -207,18 +199,21 @@ class Session:
         mask = sum(1 << (event - 1) for event in events)
         return api_pb2.ConfigureResponse(events=mask, failure_policy=_FAILURE_POLICY)
 
+    def _ended_by(self, code: Code, sentence: str) -> CallFailed:
+        """End the session after the response, which the runtime logs."""
+        asyncio.get_running_loop().call_soon(self._mux.close, sentence)
+        return CallFailed(code, sentence)
+
     async def _synchronize(self, message: bytes) -> api_pb2.SynchronizeResponse:
         async with self._synchronizing:
             try:
                 has_more = await self._synchronization.add(message)
             except TooManyObjects as exc:
-                sentence = (
+                raise self._ended_by(
+                    Code.RESOURCE_EXHAUSTED,
                     f"the container runtime lists more than {MOST_OBJECTS} pods and containers; remove the "
-                    "ended ones (crictl pods --state NotReady, crictl ps --state Exited)"
-                )
-                # after the response, which the runtime logs
-                asyncio.get_running_loop().call_soon(self._mux.close, sentence)
-                raise CallFailed(Code.RESOURCE_EXHAUSTED, sentence) from exc
+                    "ended ones (crictl pods --state NotReady, crictl ps --state Exited)",
+                ) from exc
             if not has_more:
                 found, self._synchronization = self._synchronization, Synchronization()
                 self._handler.synchronized(found.sandboxes, found.containers)
@@ -230,9 +225,8 @@ class Session:
         if self.synchronized.is_set():
             return
         name, version = self._runtime
-        log.info(
-            "container runtime connected", extra={"runtime": name, "version": version, "nri_version": self._nri_version}
-        )
+        extra = {"runtime": name, "version": version, "nri_version": self._nri_version}
+        log.info("container runtime connected", extra=extra)
         metrics.RUNTIME_CONNECTED.set(1)
         self._handler.runtime_connected(name, version, Validator.NOT_SEEN if self._validates else Validator.MISSING)
         self.synchronized.set()
@@ -354,10 +348,7 @@ class Session:
 
 
 def _method(name: str, kind: type[Message] | None, handle: Callable[[Any], Any]) -> Handler:
-    """Decodes the request, if it has a kind, and encodes the response, if there is one.
-
-    A method's metric series begins with its first call: a runtime uses few methods.
-    """
+    """Decodes the request, if it has a kind, and encodes the response. A method's metric series begins with its first call."""
 
     def decoded(payload: bytes) -> Message | bytes:
         return payload if kind is None else kind.FromString(payload)
@@ -375,9 +366,6 @@ def _method(name: str, kind: type[Message] | None, handle: Callable[[Any], Any])
 
 def _encoded(response: Message | None) -> bytes:
     return b"" if response is None else response.SerializeToString()
-
-
-def _ignore(request: object) -> None: ...
 
 
 def _fields(sandbox: Sandbox, container: RunningContainer) -> dict[str, str]:

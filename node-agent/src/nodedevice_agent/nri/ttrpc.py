@@ -31,7 +31,6 @@ REQUEST, RESPONSE, DATA = 1, 2, 3
 MAX_CALLS = 256
 _MAX_TEXT = 1024
 
-# Sends one whole message.
 Send = Callable[[bytes], None]
 # The method's encoded request in, its encoded response out. Raises CallFailed; DecodeError for an invalid request.
 Handler = Callable[[bytes], bytes | Coroutine[None, None, bytes]]
@@ -40,7 +39,6 @@ Handler = Callable[[bytes], bytes | Coroutine[None, None, bytes]]
 class Code(IntEnum):
     """The result of a call: the subset of gRPC's codes in use here."""
 
-    OK = 0
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
@@ -109,10 +107,9 @@ class TtrpcClient:
 
 
 class TtrpcServer:
-    """The end that handles calls. methods: by service and method name; any other call fails with UNIMPLEMENTED.
+    """The end that handles calls, in their order. methods: by service and method name; any other call fails with UNIMPLEMENTED.
 
-    Calls are handled in the order in which they came. The response of a handler that returns bytes is sent before the next call
-    is handled; a coroutine begins in the event loop's next turn and delays no other call.
+    The response of a handler that returns bytes is sent before the next call is handled; a coroutine delays no other call.
     """
 
     def __init__(self, send: Send, methods: Mapping[tuple[str, str], Handler]) -> None:

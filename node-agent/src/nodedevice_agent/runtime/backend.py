@@ -1,8 +1,8 @@
 """The delivery `nri`: the agent allocates devices itself and injects them as an NRI plugin of the container runtime.
 
-Passes the runtime's events to the device manager, and publishes the results. Responds from memory if the container's devices are
-ready. Otherwise waits briefly for the allocation in progress, because the runtime creates no other container of the node during
-that time. Injects nothing before the allocation is on disk: after a restart the device could be allocated again.
+Responds from memory if the container's devices are ready. Otherwise waits briefly for the allocation in progress, because the
+runtime creates no other container of the node during that time. Injects nothing before the allocation is on disk: after a restart
+the device could be allocated again.
 """
 
 import asyncio
@@ -37,7 +37,6 @@ from nodedevice_agent.lib.deviceplugin_server import values
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.connector import NriPlugin
 from nodedevice_agent.nri.releases import takes_cdi
-from nodedevice_agent.plugins.settings import ConfiguredPlugins
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
@@ -81,8 +80,9 @@ class NriBackend(Delivery, RuntimeHandler):
         self._kubelet_pods = KubeletPods(host, self._kubelet, on_change)
         reader.subscribe(KubeletTakeover(host.manager, reader.directory.pod_resources))
         self._hooked = HookedContainers(host.manager, self._kubelet, settings.namespace, on_change)
+        self.configured = self._hooked.configured
         self._injection = Injection(
-            host.manager, self._kubelet, lambda: self._kubelet.problem, self._hooked.hooks, self._kubelet_pods.has_made
+            host.manager, self._hooked.hooks, self._kubelet, lambda: self._kubelet.problem, self._kubelet_pods.has_made
         )
         self._delivery = delivery or values.Delivery()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
@@ -97,16 +97,11 @@ class NriBackend(Delivery, RuntimeHandler):
         # the last containers (pod UID, name) whose omitted edits were logged
         self._omitted: deque[tuple[str, str]] = deque(maxlen=_MAX_LOGGED)
 
-    def configured(self, plugins: ConfiguredPlugins) -> None:
-        """Apply the node's current built-in plugins."""
-        self._hooked.configured(plugins)
-
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Connect to the runtime. Allocations of the checkpoint can be injected before plugins reconnect."""
         tasks.create_task(vital("nri", self.run))
 
     async def run(self) -> None:
-        """Run until cancelled."""
         self._changed(False)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -117,8 +112,6 @@ class NriBackend(Delivery, RuntimeHandler):
         finally:
             if self._grace is not None:
                 self._grace.cancel()
-
-    # -- published status -----------------------------------------------------------------------------------------------
 
     @property
     def is_settled(self) -> bool:
@@ -160,8 +153,6 @@ class NriBackend(Delivery, RuntimeHandler):
             extra = {**_fields(by_id[container_id]), "resource_name": resource_name}
             log.error("container uses devices that were released; stop it", extra=extra)
 
-    # -- the connection -------------------------------------------------------------------------------------------------
-
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
         self._delivery.takes_cdi = takes_cdi(name, version)
         self._ownership.connected(name)
@@ -173,7 +164,7 @@ class NriBackend(Delivery, RuntimeHandler):
             self._on_change()
 
     def runtime_disconnected(self, reason: str) -> None:
-        self.events.lost()
+        self._manager.containers.lost()
         self._changed(self._status.disconnected(reason, self._host.now()))
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
@@ -185,8 +176,6 @@ class NriBackend(Delivery, RuntimeHandler):
             if found.unlisted_since == now:
                 log.warning("runtime does not list a container that it ran; keeping its devices", extra=_fields(found))
         self._synchronized.set()
-
-    # -- containers -----------------------------------------------------------------------------------------------------
 
     def reads_variable(self, entry: str) -> bool:
         return self._hooked.reads(entry)
@@ -233,8 +222,8 @@ class NriBackend(Delivery, RuntimeHandler):
     def _created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
         self.events.created(sandbox, container, grant)
         self._host.settle()
-        for each in grant.overruled:
-            metrics.CREATION_HOOKS.labels(each.outcome).inc()
+        for creation in grant.overruled:
+            metrics.CREATION_HOOKS.labels(creation.outcome).inc()
         key = (sandbox.uid, container.name)
         # logged once for each container of a pod, however often it is created
         if not (grant.omitted or grant.overruled) or key in self._omitted:
@@ -248,8 +237,8 @@ class NriBackend(Delivery, RuntimeHandler):
         if grant.omitted:
             omitted = list(grant.omitted)[:16]
             log.info("pod settings replace edits of a device plugin", extra={**extra, "omitted": omitted})
-        for each in grant.overruled:
-            log.info(each.event, extra={**extra, "overruled": list(each.names)[:16]})
+        for creation in grant.overruled:
+            log.info(creation.event, extra={**extra, "overruled": list(creation.names)[:16]})
 
     async def _changes(self, until: float | None) -> bool:
         """Wait until effects were carried out; False after a timeout."""
@@ -320,8 +309,6 @@ class NriBackend(Delivery, RuntimeHandler):
         self.events.sandbox_removed(sandbox)
         self._host.settle()
 
-    # -- internals ------------------------------------------------------------------------------------------------------
-
     def _asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
         """Whether the response depends on the kubelet's allocations. Rarely true: each pod of the node may change its file."""
         held = self._manager.book.of_container(sandbox.uid, container.name)
@@ -333,7 +320,7 @@ class NriBackend(Delivery, RuntimeHandler):
         )
 
     def _changed(self, is_changed: bool) -> None:
-        """Handle the start or end of the connection or its grace period. is_changed: whether the condition has changed."""
+        """Handle a changed connection or grace period. is_changed: whether the condition has changed."""
         if self._grace is not None:
             self._grace.cancel()
         ends_at, loop = self._status.grace_ends_at, asyncio.get_running_loop()
@@ -357,15 +344,12 @@ class NriBackend(Delivery, RuntimeHandler):
     def _end_overdue(self) -> None:
         now = self._host.now()
         for instance in self.events.overdue(now):
+            extra = _fields(instance)
             if instance.unlisted_since is None:
-                log.info(
-                    "container was never started and its pod is over; treating it as ended", extra=_fields(instance)
-                )
+                log.info("container was never started and its pod is over; treating it as ended", extra=extra)
             else:
-                log.warning(
-                    "runtime has not listed a container for long and its pod is over; treating it as ended",
-                    extra=_fields(instance),
-                )
+                event = "runtime has not listed a container for long and its pod is over; treating it as ended"
+                log.warning(event, extra=extra)
             self.events.ended(instance.pod_uid, instance.id)
             self._host.settle()
 

@@ -1,8 +1,7 @@
 """The condition Injectable: whether a container runtime is connected that injects devices.
 
-A restarting runtime is disconnected for a moment, which loses nothing: pods with devices wait until it is connected again. So a
-disconnection only counts after a grace period; until then the condition stays. The validator's state stays as well until
-the next container is created, so that a restart without changes writes nothing.
+Pods with devices wait while a restarting runtime is disconnected for a moment. So a disconnection only counts after a grace
+period. The validator's state stays until the next container is created, so that a restart without changes writes nothing.
 """
 
 from collections.abc import Sequence
@@ -42,10 +41,7 @@ Injectable = tuple[str, str, str]
 
 
 class ConnectionStatus:
-    """grace_seconds: how long the runtime may be disconnected, including the agent's start. now: monotonic seconds.
-
-    Every event returns whether it changed the condition.
-    """
+    """grace_seconds: how long the runtime may be disconnected. Every event returns whether it changed the condition."""
 
     def __init__(self, now: float, grace_seconds: float) -> None:
         self._grace_seconds = grace_seconds
@@ -67,14 +63,14 @@ class ConnectionStatus:
         self._runtime = f"{name} {version}".strip() or "a runtime that does not send its name"
         if Validator.MISSING in (validator, self._validator):
             self._validator = validator
-        return self._set_connected()
+        return self._update()
 
     def validator_seen(self, validator: Validator) -> bool:
         """ON or OFF."""
         if not self.is_connected:
             return False
         self._validator = validator
-        return self._set_connected()
+        return self._update()
 
     def disconnected(self, reason: str, now: float) -> bool:
         """reason: a sentence with the remedy."""
@@ -82,7 +78,7 @@ class ConnectionStatus:
         self._disconnect_reason = reason
         if was_connected:
             self.grace_ends_at = now + self._grace_seconds
-        return self.grace_ends_at is None and self._set_disconnected()
+        return self.grace_ends_at is None and self._update()
 
     def tick(self, now: float) -> bool:
         """Time has passed."""
@@ -90,19 +86,16 @@ class ConnectionStatus:
             return False
         self.grace_ends_at = None
         self._disconnect_reason = self._disconnect_reason or "the container runtime has not responded yet"
-        return self._set_disconnected()
+        return self._update()
 
-    def _set_connected(self) -> bool:
+    def _update(self) -> bool:
         reason, message = _VALIDATORS[self._validator]
-        return self._set(("True", reason, f"connected to {self._runtime}; {message}"))
-
-    def _set_disconnected(self) -> bool:
-        if not self._runtime:
-            return self._set(("False", Reason.NO_RUNTIME, self._disconnect_reason))
-        message = f"the connection to {self._runtime} is lost: {self._disconnect_reason}"
-        return self._set(("False", Reason.RUNTIME_DISCONNECTED, message))
-
-    def _set(self, condition: Injectable) -> bool:
+        condition: Injectable = "True", reason, f"connected to {self._runtime}; {message}"
+        if not self.is_connected and not self._runtime:
+            condition = "False", Reason.NO_RUNTIME, self._disconnect_reason
+        elif not self.is_connected:
+            message = f"the connection to {self._runtime} is lost: {self._disconnect_reason}"
+            condition = "False", Reason.RUNTIME_DISCONNECTED, message
         before, self.condition = self.condition, condition
         return before != condition
 
@@ -119,11 +112,14 @@ def injectable(
     using_released: containers that use released devices, see ContainerEvents. renumbered: device files whose number is outdated.
     note: added to the message if all is well.
     """
-    if condition[0] == "True" and using_released:
+    status, reason, message = condition
+    if status != "True":
+        return condition
+    if using_released:
         shown = _first([f"{found.container} of pod UID {found.pod_uid} ({found.id})" for found in using_released])
         message = f"containers still use devices that were released, and that another pod may have: {shown}"
         return "True", Reason.DEVICES_IN_USE_AFTER_RELEASE, message
-    if condition[0] == "True" and renumbered:
+    if renumbered:
         shown = _first(
             [f"{f.host_path} in {f.container.container} of pod UID {f.container.pod_uid}" for f in renumbered]
         )
@@ -132,9 +128,8 @@ def injectable(
         )
         return "True", Reason.DEVICES_RENUMBERED, message
     pods = [h.pod for h in now.held if h.not_injected] + [p.pod for p in now.pending if p.not_injected]
-    if condition[0] != "True" or not pods:
-        status, reason, message = condition
-        return (status, reason, f"{message}; {note}") if note and status == "True" else condition
+    if not pods:
+        return status, reason, f"{message}; {note}" if note else message
     shown = _first(sorted({f"{pod.namespace}/{pod.name}" for pod in pods if pod is not None}))
     message = f"{len(pods)} containers run without the devices that they requested, and must be restarted: {shown}"
     return "True", Reason.DEVICES_NOT_INJECTED, message

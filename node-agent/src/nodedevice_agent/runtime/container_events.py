@@ -33,14 +33,10 @@ UNLISTED_SECONDS = 3600.0
 
 
 class ContainerEvents:
-    """Handles every container event and marks the results in the device manager."""
-
     def __init__(self, manager: DeviceManager) -> None:
         self._manager = manager
         self._containers, self._book = manager.containers, manager.book
         self._is_first = True
-
-    # -- events ---------------------------------------------------------------------------------------------------------
 
     def sandbox_shown(self, sandbox: Sandbox, now: float) -> None:
         """A container is created in the sandbox, which proves that a static pod runs, if it belongs to one."""
@@ -149,12 +145,6 @@ class ContainerEvents:
             self._manager.containers_changed()
         self._manager.publish(self._manager.resources)
 
-    def lost(self) -> None:
-        """The runtime is disconnected: no container is known to end until the next synchronized()."""
-        self._containers.lost()
-
-    # -- time -----------------------------------------------------------------------------------------------------------
-
     def next_deadline(self) -> float | None:
         """When overdue() may return more, in monotonic seconds. May change with any event of containers or pods."""
         return min((at for _, at in self._doubtful()), default=None)
@@ -162,8 +152,6 @@ class ContainerEvents:
     def overdue(self, now: float) -> tuple[ContainerInstance, ...]:
         """Return containers of ended pods that had no process or were not listed, and count as ended after their deadline."""
         return tuple(instance for instance, at in self._doubtful() if at <= now)
-
-    # -- reads ----------------------------------------------------------------------------------------------------------
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether a container runs without this resource that it requested, or with other devices than it was allocated."""
@@ -176,16 +164,13 @@ class ContainerEvents:
     def using_released(self, resource_name: str) -> tuple[ContainerInstance, ...]:
         """Return containers that use released devices, which another pod may have by now.
 
-        This must not happen. It can happen if a runtime starts a container that had apparently ended, or if a lost checkpoint was
-        rebuilt from an API without the pod.
+        A runtime may start a container that had apparently ended, or the API lacked a pod when a lost checkpoint was rebuilt.
         """
         if self._manager.is_recovering:
             return ()
         marked = (a for a in self._containers if resource_name in a.fingerprints and not a.is_doubtful)
         unknown = (a for a in marked if self._book.of(a.pod_uid, a.container, resource_name) is None)
         return tuple(a for a in unknown if not self._may_hold(a.pod_uid, resource_name))
-
-    # -- internals ------------------------------------------------------------------------------------------------------
 
     def _doubtful(self) -> Iterator[tuple[ContainerInstance, float]]:
         """Yield doubtful containers of ended pods, and when they count as ended. In other pods the kubelet may still start them."""
@@ -258,10 +243,9 @@ class ContainerEvents:
             self._require_pre_starts(pod_uid, container)
 
     def _require_pre_starts(self, pod_uid: str, container: str) -> None:
-        """After the end of a container with devices, require PreStartContainer for their next user.
+        """After the end of a container with devices, require PreStartContainer for their next users, while none of them runs.
 
-        The next user is the container itself, or one that shares a device with it, such as the successor of an init container. All
-        are prepared together while none of them runs: a device in use is never prepared.
+        The next user is the container itself, or one that shares a device with it, such as the successor of an init container.
         """
         sharers = self._book.sharers(pod_uid, container)
         is_in_use = any(self._containers.instances(pod_uid, a.container) for a in sharers)

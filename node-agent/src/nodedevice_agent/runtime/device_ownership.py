@@ -1,8 +1,7 @@
 """Decides who owns the device files in a container: the owner of the host's file, or the container's user.
 
 The option device_ownership_from_security_context of containerd and CRI-O selects the container's user, so that containers without
-root can open their devices. The runtimes apply it to devices of the kubelet's request only, so the agent does the same for NRI.
- NRI does not show the option: the agent reads the runtime's configuration file, or needs a setting of its own.
+root can open their devices. The runtimes apply it to devices of the kubelet's request only. NRI does not show the option.
 Source: containerd internal/cri/opts/spec_linux_opts.go, WithDevices @ v2.4.2; CRI-O internal/factory/container/device_linux.go
 @ v1.34: user and group of the CRI's security context, unless they are 0.
 """
@@ -16,6 +15,7 @@ from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.devicemanager.pods import ContainerSettings
 from nodedevice_agent.devicemanager.runtime import DeviceOwner, InjectionRefused
+from nodedevice_agent.lib.shared_calls import SharedCall
 from nodedevice_agent.runtime.runtime_config import ConfigUnreadable, is_set
 from nodedevice_agent.settings import DeviceOwnershipSetting
 
@@ -39,26 +39,29 @@ class DeviceOwnership:
         # the option in the runtime's configuration, or why it is unknown
         self._reported: bool | str | None = None
         self._file = ""
-        self._is_due = False
+        self._read = SharedCall(self._read_option)
         self._reading: asyncio.Task[None] | None = None
 
     def connected(self, runtime_name: str) -> None:
         """Read the configuration of the connected runtime in a thread: it may be new, and it may be long."""
-        if self._setting != "auto":
-            return
-        self._file, self._is_due = self._config_file or _DEFAULT_FILES.get(runtime_name.lower(), ""), True
-        if self._reading is None or self._reading.done():
+        if self._setting == "auto":
+            self._file = self._config_file or _DEFAULT_FILES.get(runtime_name.lower(), "")
             self._reading = asyncio.create_task(self._read())
 
-    async def _read(self) -> None:
+    async def _read_option(self) -> None:
         """Read the configuration; log a changed result."""
-        while self._is_due:
-            self._is_due, file = False, self._file
-            found = await in_thread(partial(_found, file))
-            self._is_containers = found is True
-            if self._reported != found:
-                self._reported = found
-                self._report(found, file)
+        file = self._file
+        found = await in_thread(partial(_found, file))
+        before, self._reported, self._is_containers = self._reported, found, found is True
+        if found == before:
+            return
+        if isinstance(found, str):
+            extra = {"path": file, "error": found, "remedy": "set --device-ownership, or --runtime-config"}
+            # not a warning: most runtimes have the option off, and a container that cannot open its device reports an error
+            log.info("device ownership of the runtime is not known; device files keep the host's owner", extra=extra)
+        else:
+            owner = "container" if found else "host"
+            log.info("device ownership is the runtime's", extra={"path": file, "owner": owner})
 
     async def owner(self, own: ContainerSettings, user_of_image: int) -> DeviceOwner:
         """Return the owner of a container's device files. user_of_image: the process's user if the pod does not set one.
@@ -78,15 +81,6 @@ class DeviceOwnership:
             return DeviceOwner()
         user = user_of_image if own.run_as_user is None else own.run_as_user
         return DeviceOwner(user & _ID_BITS, (own.run_as_group or 0) & _ID_BITS)
-
-    def _report(self, found: bool | str, file: str) -> None:
-        if isinstance(found, str):
-            extra = {"path": file, "error": found, "remedy": "set --device-ownership, or --runtime-config"}
-            # not a warning: most runtimes have the option off, and a container that cannot open its device reports an error
-            log.info("device ownership of the runtime is not known; device files keep the host's owner", extra=extra)
-        else:
-            owner = "container" if found else "host"
-            log.info("device ownership is the runtime's", extra={"path": file, "owner": owner})
 
 
 def _found(file: str) -> bool | str:

@@ -17,10 +17,7 @@ Number = tuple[str, int, int]
 
 
 class GivenFile(Struct, frozen=True):
-    """A device file of an allocation, and its number in a container that may have a process; None if the file is missing.
-
-    host_path: the file on the host that a new container would get.
-    """
+    """A device file of an allocation. number: in a container that may have a process; None if the file is missing there."""
 
     container: ContainerInstance
     resource_name: str
@@ -36,10 +33,9 @@ def given_files(manager: DeviceManager) -> Iterator[GivenFile]:
 
 
 def is_renumbered(file: GivenFile, now: Number | None, has: Callable[[Number], bool]) -> bool:
-    """Whether the file opens another device than the allocated one.
+    """Whether the file opens another device than the allocated one: if its number is free on the host, it opens nothing.
 
-    now: the number at the host's path; None if the path has no device, or several. has: whether the host has a device with a
-    number. A file whose number is free on the host is harmless: it opens nothing.
+    now: the number at the host's path; None if the path has no device. has: whether the host has a device with a number.
     """
     return now != file.number and (now is not None or (file.number is not None and has(file.number)))
 

@@ -1,7 +1,4 @@
-"""Calls the hooks of built-in plugins when containers are created; counts, logs and notes the results.
-
-The condition Injectable of the plugin's resources names exempt pods of the node, and a failing hook.
-"""
+"""Calls the hooks of built-in plugins when containers are created; counts, logs and notes the results."""
 
 import logging
 import traceback
@@ -18,7 +15,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.plugins.contract import Creation, CreationHook, Given, HookFailed, Plugin, has_part, part
 from nodedevice_agent.plugins.settings import KINDS, ConfiguredPlugins
-from nodedevice_agent.runtime.creation_hooks import CreationHooks, GuardedHook, Hooked
+from nodedevice_agent.runtime.creation_hooks import CreationHooks, Hooked
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 
 log = logging.getLogger(__name__)
@@ -43,7 +40,6 @@ class HookedContainers:
         self._namespace = namespace
         self._on_change = on_change
         self._lines = PacedLog(log)
-        # kinds of plugin whose hook failed at its last call
         self._failing: set[str] = set()
         self.hooks = CreationHooks(manager, self._hooked(ConfiguredPlugins()))
         # the latest exempt pods: namespace and name, by kind of plugin and UID
@@ -62,8 +58,8 @@ class HookedContainers:
             configured = plugins.of(kind)
             scopes = {plugin.scope for plugin in configured} | {scope for scope in known if settings.is_scope(scope)}
             if scopes and has_part(kind, "creation"):
-                hook = GuardedHook(kind, partial(_hook, kind, configured, self._namespace), self._failed)
-                yield Hooked(kind, hook, scopes.__contains__, settings)
+                make = partial(_hook, kind, configured, self._namespace)
+                yield Hooked(kind, make, scopes.__contains__, settings, self._failed)
 
     def reads(self, entry: str) -> bool:
         return any(hooked.reads(entry) for hooked in self.hooks.all)
@@ -111,7 +107,7 @@ class HookedContainers:
         held = self._manager.book.of_container(sandbox.uid, container.name)
         holds = any(self.hooks.serves(hooked, a.resource_name) for a in held)
         try:
-            found = hooked.hook.for_any(sandbox, container, Given(holds, plugins, *of_kubelet))
+            found = hooked.for_any(sandbox, container, Given(holds, plugins, *of_kubelet))
         except HookFailed as exc:
             if holds or hooked.may_be_asked_by(sandbox, container):
                 return Creation(refusal=f"container {container.name} cannot start: {exc}")

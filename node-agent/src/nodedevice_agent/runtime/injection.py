@@ -1,14 +1,11 @@
 """Decides from the device manager's state what a new container gets.
 
-A container gets all its devices, or is refused with a reason; the kubelet then retries. This module neither waits nor calls other
-programs: it refuses a container whose device is not allocated yet. Pods with device requests are known from the API, from their
-allocations (after a restart without the API server), or from the annotation that makes the runtime require this plugin. Only
-reads; container_events changes state when the container is created.
-The pod's own settings win, as in the kubelet, which applies them after the plugins' responses. Exception: variables that the hook
-of a built-in plugin decides (creation_hooks).
+A container gets all its devices, or is refused with a reason; the kubelet then retries. Pods with device requests are known from
+the API, from their allocations (after a restart without the API server), or from the annotation that makes the runtime require this
+plugin. The pod's own settings win, as in the kubelet, except variables that the hook of a built-in plugin decides (creation_hooks).
 
-A grant has a mark: the runtime keeps an annotation with a fingerprint of the container's devices. After a restart the agent
-recognizes the container by it. The annotation belongs to the container, not to the pod, so the pod's author cannot set it.
+A grant has a mark: the runtime keeps an annotation with a fingerprint of the container's devices, by which the agent recognizes it
+after a restart. The annotation belongs to the container, not to the pod, so the pod's author cannot set it.
 Source: kubelet GetDeviceRunContainerOptions and GenerateRunContainerOptions; required plugins: containerd/nri
 plugins/default-validator @ v0.12.
 """
@@ -30,8 +27,8 @@ from nodedevice_agent.devicemanager.pods import MAX_SETTINGS, NO_SETTINGS, Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox, ShownSettings
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, is_config_hash
-from nodedevice_agent.plugins.contract import Creation, CreationHook, CreationRefused, HookFailed
-from nodedevice_agent.runtime.creation_hooks import CreationHooks
+from nodedevice_agent.plugins.contract import Creation, CreationRefused, HookFailed
+from nodedevice_agent.runtime.creation_hooks import CreationHooks, Hooked
 
 # separators in a YAML list of plugin names: no name contains these characters
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -40,11 +37,11 @@ _REMEDY = "split it into smaller pods"
 
 
 class InjectionVersion(Struct, frozen=True):
-    """The inputs of a grant. It is valid while they stay equal.
+    """The inputs of a grant, which is valid while they stay equal.
 
     pod: None until the API has listed it. missing: requested resources without an allocation. pre_start: the pending call of
-    PreStartContainer. problem: why a response does not fit its devices, or no longer does. A device in use stays with its container
-    if it becomes unhealthy, is cordoned, or is no longer listed by an external plugin; the version does not change.
+    PreStartContainer. problem: why a response does not fit its devices, or no longer does. A device stays with its container if it
+    becomes unhealthy, is cordoned, or is no longer listed by an external plugin.
     """
 
     pod: Pod | None
@@ -78,30 +75,22 @@ class Refusal(Struct, frozen=True):
 Decision = Grant | Refusal | None
 
 
-class Injection:
+class Injection(Struct, eq=False):
     """Decides for every new container of the node.
 
     of_kubelet: resources that the kubelet's device manager serves and injects. kubelet_problem: why these are unknown; else empty.
     hooks: of built-in plugins. is_kubelets: whether the kubelet still delivers an allocation that it made.
     """
 
-    def __init__(
-        self,
-        manager: DeviceManager,
-        of_kubelet: Container[str],
-        kubelet_problem: Callable[[], str] = str,
-        hooks: CreationHooks | None = None,
-        is_kubelets: Callable[[Allocation], bool] = lambda allocation: False,
-    ) -> None:
-        self._is_kubelets = is_kubelets
-        self._kubelet_problem = kubelet_problem
-        self._manager = manager
-        self._of_kubelet = of_kubelet
-        self._hooks = hooks or CreationHooks(manager)
+    manager: DeviceManager
+    hooks: CreationHooks
+    of_kubelet: Container[str] = ()
+    kubelet_problem: Callable[[], str] = str
+    is_kubelets: Callable[[Allocation], bool] = lambda allocation: False
 
     def version(self, pod_uid: str, container: str) -> InjectionVersion:
         """Return the current inputs of decide()."""
-        manager = self._manager
+        manager = self.manager
         pod = manager.pod(pod_uid)
         known = (name for name in _requested(pod, container) if name in manager.resources)
         known = (name for name in known if not manager.resources[name].is_attributed)
@@ -116,28 +105,28 @@ class Injection:
 
     def _delivered(self, pod_uid: str, container: str) -> list[Allocation]:
         """Return the container's allocations that the agent delivers, without the kubelet's."""
-        manager, found = self._manager, self._manager.book.of_container(pod_uid, container)
+        manager, found = self.manager, self.manager.book.of_container(pod_uid, container)
         ours = (a for a in found if not manager.resources[a.resource_name].is_attributed)
-        return [a for a in ours if a.delivery != DELIVERY_KUBELET or not self._is_kubelets(a)]
+        return [a for a in ours if a.delivery != DELIVERY_KUBELET or not self.is_kubelets(a)]
 
     def _problem(self, pod_uid: str, container: str) -> str:
-        resources = self._manager.book.resources
+        resources = self.manager.book.resources
         problems = (problem(a, resources[a.resource_name]) for a in self._delivered(pod_uid, container))
         return next((found for found in problems if found), "")
 
     def decide(self, sandbox: Sandbox, container: str, env: Sequence[str] = ()) -> Decision:
         """Return None if the container requests no devices of the agent. container: its name. env: its own variables."""
-        pod = self._manager.pod(sandbox.uid)
+        pod = self.manager.pod(sandbox.uid)
         if pod is not None and not pod.device_requests and not pod.unread:
             return None
         version = self.version(sandbox.uid, container)
         if pod is not None and version.missing:
             return self._missing(pod, container, version.missing[0])
         if version.allocations:
-            return _refusal(container, version, self._manager.allocate_once) or self._grant(
+            return _refusal(container, version, self.manager.allocate_once) or self._grant(
                 sandbox, container, version, env
             )
-        if self._manager.book.of_container(sandbox.uid, container):
+        if self.manager.book.of_container(sandbox.uid, container):
             return None
         if pod is not None and pod.unread:
             return Refusal(
@@ -150,22 +139,22 @@ class Injection:
     ) -> Grant | Refusal:
         """Merge the responses into a grant. Until the API has listed the pod, only env has settings of its own."""
         own = NO_SETTINGS if version.pod is None else version.pod.container_settings(container)
-        concerned = [*self._hooks.concerned(version.allocations)]
+        concerned = [*self.hooks.concerned(version.allocations)]
         responses: dict[str, ContainerEdits] = {}
         omitted: list[str] = []
         try:
             for a in version.allocations:
                 assert a.edits is not None
                 names: Collection[str] = own.envs
-                for hooked in self._hooks.all:
-                    if self._hooks.serves(hooked, a.resource_name) or hooked.overrules(sandbox, a.edits):
-                        names = [name for name in names if not hooked.hook.decides(name)]
+                for hooked in self.hooks.all:
+                    if self.hooks.serves(hooked, a.resource_name) or hooked.overrules(sandbox, a.edits):
+                        names = [name for name in names if not hooked.decides(name)]
                 if not own.is_whole and (doubt := _doubtful(a.edits, names, [hook for hook, _ in concerned])):
                     return Refusal(_too_many_settings(container, doubt))
                 responses[a.resource_name], words = without(a.edits, names, own.paths)
                 omitted += words
             for hook, of_hook in concerned:
-                joined = hook.joined(container, [self._hooks.response(a) for a in of_hook])
+                joined = hook.joined(container, [self.hooks.response(a) for a in of_hook])
                 responses |= _with_one_answer(responses, of_hook, hook, joined)
             edits, conflicts = merged(responses)
             if conflicts:
@@ -188,10 +177,10 @@ class Injection:
 
     def _pre_start(self, pod_uid: str, container: str) -> PendingPreStart | None:
         """Return the call that must succeed before this container may start, or None."""
-        pre_starts = self._manager.pre_starts
+        pre_starts = self.manager.pre_starts
         if not pre_starts.required and not pre_starts.undecided:
             return None
-        for a in self._manager.book.sharers(pod_uid, container):
+        for a in self.manager.book.sharers(pod_uid, container):
             # other containers' calls only matter while in flight: the plugin may be resetting a shared device
             if a.container == container or pre_starts.is_in_flight(a.key):
                 found = pre_starts.pending_call(a.key)
@@ -200,29 +189,25 @@ class Injection:
         return None
 
     def _unknown_resource(self, pod: Pod, sandbox: Sandbox, container: str) -> Refusal | None:
-        """Decide for a container that requests no registered resource.
-
-        If the pod requires this plugin and requests no registered resource, its resources must belong to this plugin. Otherwise
-        they may belong to another plugin.
-        """
+        """Decide for a container without registered resources: they are this plugin's if its pod requires it and has no others."""
         if not self.asks_kubelet(sandbox, container):
             return None
-        unknown = next((name for name in _requested(pod, container) if name not in self._of_kubelet), None)
+        unknown = next((name for name in _requested(pod, container) if name not in self.of_kubelet), None)
         if unknown is None:
             return None
         message = f"no device plugin has registered {unknown} with the agent of this node yet"
-        return Refusal(f"{message}, and {problem}" if (problem := self._kubelet_problem()) else message)
+        return Refusal(f"{message}, and {problem}" if (problem := self.kubelet_problem()) else message)
 
     def asks_kubelet(self, sandbox: Sandbox, container: str) -> bool:
         """Whether decide() depends on the kubelet's resources, which must be read before."""
-        pod = self._manager.pod(sandbox.uid)
+        pod = self.manager.pod(sandbox.uid)
         requests = pod.device_requests if pod is not None else ()
-        has_known = any(request.resource_name in self._manager.resources for request in requests)
+        has_known = any(request.resource_name in self.manager.resources for request in requests)
         return bool(requests) and not has_known and requires_plugin(sandbox, container)
 
     def _unknown_pod(self, sandbox: Sandbox, container: str) -> Refusal | None:
         """Decide for a container without an allocation whose pod the API has not listed."""
-        if sandbox.uid in self._manager.book.by_pod or not requires_plugin(sandbox, container):
+        if sandbox.uid in self.manager.book.by_pod or not requires_plugin(sandbox, container):
             return None
         pod = f"pod {sandbox.namespace}/{sandbox.name}"
         if _has_uid_of_manifest(sandbox):
@@ -234,13 +219,13 @@ class Injection:
 
     def _missing(self, pod: Pod, container: str, resource_name: str) -> Refusal:
         about = f"container {container} has no {resource_name} yet"
-        if self._manager.is_recovering:
+        if self.manager.is_recovering:
             return Refusal(f"{about}: allocations are being recovered from the API after the checkpoint was lost")
         if pod.is_terminating:
             return Refusal(f"{about}: pod {pod.namespace}/{pod.name} is terminating and gets no more devices")
-        if pod.uid in self._manager.allocator.in_progress:
+        if pod.uid in self.manager.allocator.in_progress:
             return Refusal(f"{about}: its allocation is in progress", is_temporary=True)
-        pending = self._manager.allocator.pending.get(pod.uid)
+        pending = self.manager.allocator.pending.get(pod.uid)
         if pending is None:
             return Refusal(f"{about}: it has not been allocated")
         return Refusal(f"{about}: {pending.message} ({pending.reason})")
@@ -283,7 +268,7 @@ def _refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> R
 def _with_one_answer(
     responses: Mapping[str, ContainerEdits],
     allocations: Sequence[Allocation],
-    hook: CreationHook,
+    hook: Hooked,
     envs: Mapping[str, str],
 ) -> dict[str, ContainerEdits]:
     """Return the responses of a hook's plugin, with the joined variables in the first one."""
@@ -295,7 +280,7 @@ def _with_one_answer(
     return found
 
 
-def _doubtful(edits: ContainerEdits, names: Collection[str], hooks: Sequence[CreationHook]) -> str:
+def _doubtful(edits: ContainerEdits, names: Collection[str], hooks: Sequence[Hooked]) -> str:
     """Return a variable or mount of a response that the pod may set itself; empty if all are certain."""
     doubtful = (name for name in edits.envs if name not in names)
     found = next((name for name in doubtful if not any(hook.decides(name) for hook in hooks)), "")
@@ -348,10 +333,9 @@ def marks_of(container: RunningContainer) -> dict[str, str]:
 
 
 def shows_edits(shown: ShownSettings, edits: ContainerEdits) -> bool:
-    """Whether a container without a mark has these edits, according to the settings that the runtime shows.
+    """Whether a container without a mark has these edits from another allocator, such as the kubelet before --delivery nri.
 
-    For containers whose devices another allocator injected, such as the kubelet before --delivery nri. Edits that the runtime does
-    not show (mounts, CDI devices) prove nothing.
+    Edits that the runtime does not show (mounts, CDI devices) prove nothing.
     """
     paths = {device.container_path for device in edits.devices}
     return bool(edits.envs or paths) and shown.may_have(edits.envs, paths)

@@ -1,6 +1,5 @@
 """Reads whether an option of the CRI is set in a container runtime's configuration file, or in the files that it includes.
 
-Reads a bounded amount: the files belong to an administrator and may be wrong.
 Source: containerd cmd/containerd/server/config/config.go, LoadConfig @ v2.4.2: imports, relative to the importing file, are
 merged over it, but false does not replace true; each version of the format names the CRI plugin differently. CRI-O pkg/config
 @ v1.34: files of the directory next to it, in the order of their names; the last one counts.
@@ -48,7 +47,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _documents(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield each file once, in the runtime's order."""
+    """Yield each file once, in the runtime's order, up to a bound."""
     pending, seen, left = [*([file] if os.path.isfile(file) else ()), *_drop_ins(file)], set[Path](), _MAX_BYTES
     while pending:
         path = pending.pop(0)

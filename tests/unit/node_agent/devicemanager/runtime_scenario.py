@@ -37,8 +37,11 @@ class RuntimeScenario(Scenario):
 
     def __init__(self, checkpoint: Any = None, kubelets: frozenset[str] = frozenset(), **options: Any) -> None:
         super().__init__(checkpoint, waits_for_runtime=True, **options)
-        hooks = CreationHooks(self.manager, [Hooked("nvml", GpuCreation(None), NvmlSettings.is_scope)])
-        self.injection = Injection(self.manager, kubelets, hooks=hooks)
+        hooks = CreationHooks(
+            self.manager,
+            [Hooked("nvml", lambda: GpuCreation(None), NvmlSettings.is_scope, NvmlSettings, lambda *_: None)],
+        )
+        self.injection = Injection(self.manager, hooks, kubelets)
         self.runtime = ContainerEvents(self.manager)
 
     def settled(self) -> list[Effect]:

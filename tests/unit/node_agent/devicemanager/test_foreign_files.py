@@ -144,7 +144,7 @@ def _sandbox_removed(scenario: RuntimeScenario) -> None:
 
 
 def _ended_while_disconnected(scenario: RuntimeScenario) -> None:
-    scenario.runtime.lost()
+    scenario.manager.containers.lost()
     scenario.sync(("p", container("p", state=ContainerState.STOPPED)))
 
 

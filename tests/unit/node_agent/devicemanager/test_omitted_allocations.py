@@ -109,7 +109,7 @@ class TestWithRuntime:
         scenario.answer_all(scenario.gone("omitted"))
         assert "new/main" not in scenario.held()
         if reconnects:
-            scenario.runtime.lost()
+            scenario.manager.containers.lost()
             scenario.answer_all(scenario.sync(("omitted", self.running())))
             assert "new/main" not in scenario.held()
         scenario.answer_all(scenario.end(self.running(), "omitted"))

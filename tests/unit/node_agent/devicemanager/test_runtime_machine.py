@@ -19,6 +19,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.runtime.container_events import ContainerEvents
+from nodedevice_agent.runtime.creation_hooks import CreationHooks
 from nodedevice_agent.runtime.injection import Grant, Injection
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
@@ -86,7 +87,7 @@ class RuntimeMachine(ManagerMachine):
     def a_new_agent_begins(self) -> None:
         self.is_connected = False
         self.events = tuple(ContainerEvents(manager) for manager in (self.manager, self.twin))
-        self.injection = Injection(self.manager, ())
+        self.injection = Injection(self.manager, CreationHooks(self.manager))
 
     def the_agent_restarts(self, plugins: int) -> None:
         super().the_agent_restarts(plugins)
@@ -97,6 +98,10 @@ class RuntimeMachine(ManagerMachine):
         self.processes = {i: replace(process, is_unknown=False) for i, process in self.processes.items()}
         super().the_checkpoint_is_lost(plugins, comes_first)
         self.a_new_agent_begins()
+
+    def runtime_lost(self) -> None:
+        for manager in (self.manager, self.twin):
+            manager.containers.lost()
 
     def runtime_event(self, event: str, *args: Any) -> None:
         """An event of the runtime, if the agent is connected."""
@@ -198,7 +203,7 @@ class RuntimeMachine(ManagerMachine):
     @rule(name=st.sampled_from(UIDS), containers=CONTAINERS)
     def a_pod_not_injected(self, name: str, containers: Sequence[Limited]) -> None:
         """Created while the agent was not connected, without being held back. Its devices may be pending or allocated then."""
-        self.runtime_event("lost")
+        self.runtime_lost()
         self.is_connected = False
         self.a_pod_comes(name, containers)
         self.the_kubelet_syncs_its_pods()
@@ -273,7 +278,7 @@ class RuntimeMachine(ManagerMachine):
     @rule(data=st.data(), ended=st.integers(0, 3), removed=st.booleans(), comes_back=st.booleans())
     def the_runtime_disconnects(self, data: st.DataObject, ended: int, removed: bool, comes_back: bool) -> None:
         """Containers keep running, and some end meanwhile, and may be removed."""
-        self.runtime_event("lost")
+        self.runtime_lost()
         self.is_connected = False
         for _ in range(min(ended, len(self.processes))):
             self.a_container_ends(data, False)
@@ -292,7 +297,7 @@ class RuntimeMachine(ManagerMachine):
 
     @rule(lists_sandboxes=st.booleans())
     def the_runtime_connects(self, lists_sandboxes: bool = True) -> None:
-        self.runtime_event("lost")
+        self.runtime_lost()
         self.is_connected = True
         reached = [process for process in self.processes.values() if not process.is_unknown]
         sandboxes = list({process.sandbox.id: process.sandbox for process in reached}.values())

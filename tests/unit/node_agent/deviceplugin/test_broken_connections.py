@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from nodedevice_agent.deviceplugin import host
+from nodedevice_agent.deviceplugin import host, redial
 from nodedevice_agent.lib import filesystem
 
 from tests.fakes.hosted_manager import HostedManager, hosted
@@ -52,7 +52,7 @@ class Line:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_DIAL_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(redial, "REDIAL_SECONDS", 0.0)
     monkeypatch.setattr("nodedevice_common.tasks.FIRST_PAUSE_SECONDS", 0.01)
 
 
@@ -107,12 +107,13 @@ async def test_one_that_breaks_again_and_again_is_dialled_ever_later(
         await manager.until(lambda: manager.available(NAME) == 0)
         await manager.until(lambda: manager.available(NAME) == 1)
 
-    monkeypatch.setattr(host, "_DIAL_AGAIN_SECONDS", 1.0)
-    monkeypatch.setattr(host, "exponential_seconds", noted)
+    monkeypatch.setattr(redial, "REDIAL_SECONDS", 1.0)
+    monkeypatch.setattr(redial, "exponential_seconds", noted)
     for _ in range(4):
         await breaks()
     assert pauses == [(number, 1.0, 60.0) for number in range(4)]
-    monkeypatch.setattr(host, "_MOST_DIAL_AGAIN_SECONDS", -1.0)
+    for module in host, redial:
+        monkeypatch.setattr(module, "MOST_REDIAL_SECONDS", -1.0)
     await breaks()
     assert pauses[4:] == [(0, 1.0, -1.0)]
 
@@ -141,7 +142,7 @@ async def test_one_of_which_nobody_knows_whether_it_serves_is_dialled(
             raise refusals.pop()
         return filesystem.is_served(path)
 
-    monkeypatch.setattr(host, "is_served", is_served)
+    monkeypatch.setattr(redial, "is_served", is_served)
     line.cut()
     await manager.until(lambda: manager.available(NAME) == 0)
     await manager.until(lambda: manager.available(NAME) == 1)
@@ -158,7 +159,7 @@ async def test_one_that_serves_no_more_is_not(manager: HostedManager, plugin: Fa
 async def test_one_that_has_registered_meanwhile_is_not(
     manager: HostedManager, plugin: FakePlugin, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_DIAL_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(redial, "REDIAL_SECONDS", 0.2)
     line.cut()
     await manager.until(lambda: manager.available(NAME) == 0)
     await plugin.register(endpoint=VIA)
@@ -190,7 +191,7 @@ async def test_one_whose_streams_all_end_is_dialled_ever_later(
         pauses.append(number)
         return 0.0
 
-    monkeypatch.setattr(host, "exponential_seconds", noted)
+    monkeypatch.setattr(redial, "exponential_seconds", noted)
     plugin.knobs.stream_end = end
     for _ in range(3):
         await plugin.register(endpoint=VIA)
@@ -205,7 +206,7 @@ async def test_one_whose_streams_all_end_is_dialled_ever_later(
 async def test_a_name_that_has_lost_its_place_is_not_dialled(
     manager: HostedManager, plugin: FakePlugin, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_DIAL_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(redial, "REDIAL_SECONDS", 0.2)
     await plugin.end_streams()
     await manager.until(lambda: manager.available(NAME) == 0)
     manager.manager.table.displaced([NAME], "example.com/other")

@@ -5,11 +5,12 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, Device, ListedDevices
-from nodedevice_agent.deviceplugin import codec, list_decoding
+from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import MAX_MESSAGE_BYTES
 from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
@@ -28,16 +29,24 @@ from tests.unit.node_agent.deviceplugin.one_plugin import connection as connecti
 from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
 
 
+def unconnected(scope: str = "") -> Connection:
+    return Connection(RESOURCE, Path(), cast(Any, None), PluginOptions(scope=scope))
+
+
+def most() -> int:
+    return MAX_DEVICES
+
+
 @pytest.mark.parametrize(
     ("octets", "asks"),
-    [(list_decoding._SHORT_BYTES, False), (list_decoding._SHORT_BYTES + 1, True)],
+    [(plugin_connection._SHORT_BYTES, False), (plugin_connection._SHORT_BYTES + 1, True)],
 )
 async def test_of_a_short_list_nobody_asks_whether_there_is_room(
     octets: int, asks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[int] = []
     monkeypatch.setattr(codec, "device_list", lambda octets, known, *, is_built_in, most: found.append(most))
-    await list_decoding.decoded_list(bytes(octets), NO_DEVICES, asyncio.Lock(), lambda: 7, is_built_in=False)
+    await unconnected().decoded(bytes(octets), asyncio.Lock(), lambda: 7)
     assert found == [7 if asks else MAX_DEVICES]
 
 
@@ -45,7 +54,7 @@ async def test_of_a_short_list_nobody_asks_whether_there_is_room(
 async def test_a_long_list_is_made_where_there_is_room_for_it(most: int, count: int) -> None:
     devices = [PluginDevice(f"device-{number:032}", identity=(f"c1:{number}",)) for number in range(2000)]
     octets = list_to_wire(devices).SerializeToString()
-    found = await list_decoding.decoded_list(octets, NO_DEVICES, asyncio.Lock(), lambda: most, is_built_in=True)
+    found = await unconnected("built-in x").decoded(octets, asyncio.Lock(), lambda: most)
     assert (len(found.ids), found.is_refused, found.has_identities) == (count, count == 0, count > 0)
 
 
@@ -57,10 +66,10 @@ async def test_long_lists_leave_the_loop_half_of_the_time(monkeypatch: pytest.Mo
         await later(0.3)
         return NO_DEVICES
 
-    monkeypatch.setattr(list_decoding, "in_thread", takes_a_while)
+    monkeypatch.setattr(plugin_connection, "in_thread", takes_a_while)
     loop, turn, octets = asyncio.get_running_loop(), asyncio.Lock(), bytes(100_000)
     began = loop.time()
-    await asyncio.gather(*(list_decoding.decoded_list(octets, NO_DEVICES, turn, is_built_in=False) for _ in range(3)))
+    await asyncio.gather(*(unconnected().decoded(octets, turn, most) for _ in range(3)))
     assert loop.time() - began == pytest.approx(3 * (0.3 + 0.3))
 
 
@@ -169,10 +178,10 @@ class TestDeviceLists:
 
     @virtual_time
     async def test_a_flood_is_read_slowly(self) -> None:
-        loop, pace = asyncio.get_running_loop(), plugin_connection._Pace(RESOURCE)
+        loop, connection = asyncio.get_running_loop(), unconnected()
         began, lists = loop.time(), 1000
         for _ in range(lists):
-            await pace.wait()
+            await connection._pause()
         expected = (lists - plugin_connection.LISTS_AT_ONCE) / plugin_connection.LISTS_PER_SECOND
         assert loop.time() - began == pytest.approx(expected)
 
@@ -295,7 +304,7 @@ async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pyt
         finally:
             under_way.remove(decode)
 
-    monkeypatch.setattr(list_decoding, "in_thread", counted)
+    monkeypatch.setattr(plugin_connection, "in_thread", counted)
 
     def octets(count: int, prefix: str) -> bytes:
         devices = [api_pb2.Device(ID=f"{prefix}{number}", health="Healthy") for number in range(count)]
@@ -303,10 +312,8 @@ async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pyt
 
     turn = asyncio.Lock()
     lists = [octets(3000, prefix) for prefix in "abcdef"]
-    found = await asyncio.gather(
-        *(list_decoding.decoded_list(each, NO_DEVICES, turn, is_built_in=False) for each in lists)
-    )
+    found = await asyncio.gather(*(unconnected().decoded(each, turn, most) for each in lists))
     assert [len(each.devices) for each in found] == [3000] * 6
     assert at_once == [1] * 6
-    await list_decoding.decoded_list(octets(1000, "x"), NO_DEVICES, turn, is_built_in=False)
+    await unconnected().decoded(octets(1000, "x"), turn, most)
     assert len(at_once) == 6, "a short one is decoded sooner than a thread starts"

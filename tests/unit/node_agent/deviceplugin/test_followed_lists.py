@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
-from nodedevice_agent.deviceplugin import list_decoding
+from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.device_lists import DeviceLists
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -111,7 +111,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> tuple[list[object], asyncio.Even
         await may_be_read.wait()
         return read()
 
-    monkeypatch.setattr(list_decoding, "in_thread", in_thread)
+    monkeypatch.setattr(plugin_connection, "in_thread", in_thread)
     return begun, may_be_read
 
 

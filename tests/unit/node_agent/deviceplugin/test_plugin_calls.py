@@ -163,19 +163,6 @@ class TestFailures:
         with pytest.raises(asyncio.CancelledError):
             await in_flight
 
-    async def test_an_unexpected_exception_fails_one_call_and_is_logged(
-        self, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
-    ) -> None:
-        def surprised(*_: object) -> None:
-            raise ZeroDivisionError("unexpected")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(plugin_connection, "_decoded", surprised)
-            with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: .*unexpected.*bug in this agent"):
-                await CALLS[call](connection)
-        assert "ZeroDivisionError" in caplog.text
-        await CALLS["Allocate"](connection)
-
     async def test_a_plugin_that_is_silent_is_not_called(
         self, plugin: FakePlugin, connection: Connection, call: str
     ) -> None:

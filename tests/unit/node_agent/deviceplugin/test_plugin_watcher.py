@@ -47,6 +47,10 @@ def registry(tmp_path: Path) -> Iterator[Path]:
         yield found
 
 
+def sockets(registry: Path) -> dict[Path, Any]:
+    return dict(plugin_watcher._sockets(plugin_watcher._files(registry)))
+
+
 async def test_no_more_sockets_are_asked_than_the_limit(
     registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -62,14 +66,14 @@ async def test_no_more_sockets_are_asked_than_the_limit(
     monkeypatch.setattr(plugin_watcher, "MAX_SOCKETS", 2)
     monkeypatch.setattr(plugin_watcher, "_POLL_SECONDS", 0.01)
     looks = 0
-    listed = plugin_watcher._list_sockets
+    present = plugin_watcher._sockets
 
-    def count(directories: set[Path]) -> Iterator[tuple[Path, Any]]:
+    def count(files: dict[Path, list[str]]) -> Iterator[tuple[Path, Any]]:
         nonlocal looks
         looks += 1
-        return listed(directories)
+        return present(files)
 
-    monkeypatch.setattr(plugin_watcher, "_list_sockets", count)
+    monkeypatch.setattr(plugin_watcher, "_sockets", count)
     async with background(PluginWatcher(registry, cast(Any, Host(tmp_path))).run()):
         await until(lambda: len(asked) == 2)
         at_first, before = {*asked}, looks
@@ -157,8 +161,8 @@ def test_a_directory_that_cannot_be_looked_at_is_empty(registry: Path, monkeypat
     for call in ("stat", "lstat", "listdir", "scandir"):
         with monkeypatch.context() as broken:
             broken.setattr(os, call, fails)
-            assert len(list(plugin_watcher._list_sockets({registry}))) in (0, len(NAMES))
-            assert len(list(plugin_watcher._directories(registry))) in (0, 1)
+            assert len(plugin_watcher._files(registry)) in (0, 1)
+            assert len(sockets(registry)) in (0, len(NAMES))
 
 
 def test_directories_are_read_down_to_a_depth_without_hidden_ones(tmp_path: Path) -> None:
@@ -166,11 +170,11 @@ def test_directories_are_read_down_to_a_depth_without_hidden_ones(tmp_path: Path
     tmp_path.joinpath(*names).mkdir(parents=True)
     (tmp_path / ".hidden").mkdir()
     below = [tmp_path.joinpath(*names[:depth]) for depth in range(plugin_watcher._MAX_DEPTH + 1)]
-    assert list(plugin_watcher._directories(tmp_path)) == below
+    assert list(plugin_watcher._files(tmp_path)) == below
 
 
 def test_a_directory_that_is_gone_hides_no_other(registry: Path) -> None:
-    found = plugin_watcher._list_sockets(cast(Any, [registry / "gone", registry]))
+    found = plugin_watcher._sockets({registry / "gone": ["a.sock"], **plugin_watcher._files(registry)})
     assert len(list(found)) == len(NAMES)
 
 
@@ -179,7 +183,7 @@ async def test_as_many_sockets_as_may_be_are_no_problem(
 ) -> None:
     monkeypatch.setattr(plugin_watcher, "MAX_SOCKETS", 2)
     watcher = PluginWatcher(registry, cast(Any, Host(tmp_path)))
-    present = dict(plugin_watcher._list_sockets({registry}))
+    present = sockets(registry)
     tasks: Any = SimpleNamespace(create_task=lambda call: call.close())
     for count, logged in ((2, 0), (3, 1), (4, 1), (2, 1), (3, 2)):
         watcher._update(dict(sorted(present.items())[:count]), tasks)
@@ -206,10 +210,10 @@ async def test_a_plugin_that_hangs_is_asked_for_so_long_and_the_call_is_named(tm
 
 
 def test_there_are_sockets(registry: Path) -> None:
-    found = {os.fsencode(path.name) for path, _ in plugin_watcher._list_sockets({registry})}
+    found = {os.fsencode(path.name) for path in sockets(registry)}
     assert found == {*NAMES}
 
 
 def test_a_link_to_a_socket_is_no_further_one(registry: Path) -> None:
     (registry / "link.sock").symlink_to(registry / "good.sock")
-    assert len(list(plugin_watcher._list_sockets({registry}))) == len(NAMES)
+    assert len(sockets(registry)) == len(NAMES)

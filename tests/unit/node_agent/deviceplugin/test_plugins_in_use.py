@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.deviceplugin import host
+from nodedevice_agent.deviceplugin import redial
 from nodedevice_api.device_ids import original_id
 
 from tests.fakes.background import background
@@ -110,7 +110,7 @@ class TestROCmDevicePlugin:
 
     @pytest.fixture(autouse=True)
     def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(host, "_DIAL_AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr(redial, "REDIAL_SECONDS", 0.0)
 
     async def _live(self, plugin: FakePlugin, plugin_dir: Path) -> None:
         while True:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.devicemanager.resources import list_limit
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices, Size
-from nodedevice_agent.deviceplugin import codec, held_lists, list_decoding
-from nodedevice_agent.deviceplugin.held_lists import HeldLists
+from nodedevice_agent.deviceplugin import codec, connection, device_lists, held_lists
+from nodedevice_agent.deviceplugin.held_lists import HeldList, hold
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.hosted_manager import HostedManager, hosted
@@ -46,7 +46,7 @@ async def test_it_is_taken_once_there_is_room_though_its_plugin_sent_it_once(man
         await first.stop()
         await manager.until(lambda: total(manager, SECOND) == 500)
         assert not manager.manager.resources[SECOND].listed.is_refused
-        assert (second.lists_sent, manager.host._lists._held.find(2)) == (1, None)
+        assert (second.lists_sent, manager.host._lists._held.get(2)) == (1, None)
         # the same list again is no longer a refused one
         await second.resend()
         await second.wait_for_lists(2)
@@ -60,16 +60,16 @@ async def test_room_that_comes_before_it_is_held_is_used(
     manager: HostedManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
-    hold, is_holding, may_hold = HeldLists.hold, asyncio.Event(), asyncio.Event()
+    is_holding, may_hold = asyncio.Event(), asyncio.Event()
 
-    async def held(lists: HeldLists, endpoint: int, resource_name: str, octets: bytes) -> bool:
+    async def held(lists: dict[int, HeldList], endpoint: int, resource_name: str, octets: bytes) -> bool:
         is_holding.set()
         await may_hold.wait()
         return await hold(lists, endpoint, resource_name, octets)
 
     try:
         await manager.register(first)
-        monkeypatch.setattr(HeldLists, "hold", held)
+        monkeypatch.setattr(device_lists, "hold", held)
         await second.join(manager.plugin_dir)
         await is_holding.wait()
         await first.update(some(400))
@@ -93,7 +93,7 @@ async def test_one_that_cannot_be_read_again_takes_no_room(
         monkeypatch.setattr(zlib, "decompress", lambda _: decompress(b"none"))
         await first.update(some(400))
         await until(lambda: "a bug in this agent" in caplog.text)
-        assert manager.host._lists._held.find(2) is None
+        assert manager.host._lists._held.get(2) is None
         assert "restart it then" in manager.manager.resources[SECOND].listed.id_error
         await first.update(some(900))
         await manager.until(lambda: total(manager, FIRST) == 900)
@@ -171,13 +171,13 @@ async def test_one_that_is_no_longer_the_latest_is_neither_kept_nor_taken(
         await manager.register(first)
         await manager.register(second)
         held = manager.host._lists._held
-        await until(lambda: held.find(2) is not None)
-        monkeypatch.setattr(list_decoding, "in_thread", in_thread)
+        await until(lambda: held.get(2) is not None)
+        monkeypatch.setattr(connection, "in_thread", in_thread)
         await first.update(some(400))
         await is_reading.wait()
         await second.update(some(10))
         await manager.until(lambda: total(manager, SECOND) == 10)
-        assert held.find(2) is None
+        assert held.get(2) is None
         may_be_read.set()
         await until(lambda: not [task for task in asyncio.all_tasks() if "DeviceLists.take" in repr(task)])
         assert total(manager, SECOND) == 10
@@ -195,7 +195,7 @@ async def test_nothing_is_kept_of_connections_that_have_ended(manager: HostedMan
     for number in order:
         await (first, second)[number].stop()
     await until(lambda: not manager.host._connections)
-    assert manager.host._lists._held.by_endpoint == {}
+    assert manager.host._lists._held == {}
     assert all(ref() is None or ref().last.ids == () for ref in connections)  # type: ignore[union-attr]
 
 
@@ -214,18 +214,19 @@ async def test_what_is_held_has_a_bound_for_each_domain_and_for_all(monkeypatch:
     monkeypatch.setattr(zlib, "compress", lambda octets, _: octets)
     monkeypatch.setattr(held_lists, "MAX_HELD_BYTES", 4 * 1024)
     monkeypatch.setattr(held_lists, "MAX_HELD_BYTES_OF_DOMAIN", 3 * 1024)
-    held = HeldLists()
+    held: dict[int, HeldList] = {}
     for endpoint in range(5):
-        await held.hold(endpoint, FIRST, kib)
-    assert [held.find(endpoint) is not None for endpoint in range(5)] == [True, True, True, False, False]
-    await held.hold(5, SECOND, kib)
-    await held.hold(6, THIRD, kib)
-    assert (held.find(5), held.find(6)) == (kib, None)
+        await hold(held, endpoint, FIRST, kib)
+    assert [endpoint in held for endpoint in range(5)] == [True, True, True, False, False]
+    await hold(held, 5, SECOND, kib)
+    await hold(held, 6, THIRD, kib)
+    assert held.keys() == {0, 1, 2, 5}
     # one list of a connection, the latest; none of one that has ended
-    await held.hold(0, FIRST, kib[:10])
-    held.drop(1)
-    await held.hold(6, THIRD, kib)
-    assert (held.find(0), held.find(1), held.find(6)) == (kib[:10], None, kib)
+    await hold(held, 0, FIRST, kib[:10])
+    del held[1]
+    await hold(held, 6, THIRD, kib)
+    assert held[0][1] == kib[:10]
+    assert held.keys() == {0, 2, 5, 6}
 
 
 async def test_a_long_list_is_compressed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,9 +238,9 @@ async def test_a_long_list_is_compressed_in_a_thread(monkeypatch: pytest.MonkeyP
         return compress(octets, level)
 
     monkeypatch.setattr(zlib, "compress", noted)
-    held = HeldLists()
-    await held.hold(1, FIRST, bytes(32 * 1024))
-    await held.hold(2, FIRST, bytes(32 * 1024 + 1))
+    held: dict[int, HeldList] = {}
+    await hold(held, 1, FIRST, bytes(32 * 1024))
+    await hold(held, 2, FIRST, bytes(32 * 1024 + 1))
     assert [thread is threading.main_thread() for thread in threads] == [True, False]
 
 

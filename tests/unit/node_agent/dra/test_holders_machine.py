@@ -189,7 +189,7 @@ def is_given_back(agent: Agent, name: str) -> None:
     found = agent.cluster.pods.get(name)
     if name in agent.cluster.shown and (found is None or found.has_ended):
         del agent.cluster.shown[name]
-    agent.reader._rows.forget()
+    agent.reader._rows.is_list_due = True
     agent.holders.is_outdated = True
 
 

@@ -137,7 +137,7 @@ async def test_each_new_conflict_is_logged(node: Node, caplog: pytest.LogCapture
     other = Allocation("q", "main", GPU, {-1: ("b",)}, b"")
     for node.conflicts in ((HELD,), (HELD,), (HELD, other)):
         node.kubelet.rows = (*node.kubelet.rows, ROW)
-        node.reader._rows.forget()
+        node.reader._rows.is_list_due = True
         node.mirror.is_outdated = True
         await node.reader.read()
     found = [vars(record) for record in caplog.records if record.message.startswith("conflict: the kubelet allocated")]
@@ -168,7 +168,7 @@ async def test_a_state_that_the_mirror_has_not_taken_is_given_again(
     node.kubelet.rows = (ROW,)
     with monkeypatch.context() as broken:
         broken.setattr(node.mirror, "read", lambda *_: 1 / 0)
-        node.reader._rows.forget()
+        node.reader._rows.is_list_due = True
         node.mirror.is_outdated = True
         await node.reader.read()
     assert (len(node.states), "task failed; retrying it" in caplog.messages) == (1, True)

@@ -12,9 +12,9 @@ from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, Plugi
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet import backend as module
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint, endpoint_name
 from nodedevice_agent.kubelet.proxy_service import ProxyService
+from nodedevice_agent.lib.deviceplugin_server import registered_socket
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
 from nodedevice_agent.lib.file_watcher import FileWatcher
@@ -68,7 +68,7 @@ class Node:
         self.problem: Exception | None = None
         self.reader = kubelet.reader(self.mirror.pods)
         self.backend = KubeletBackend(self.host, self.reader, self.conditions.append, 1.0)
-        monkeypatch.setattr(module, "RegisteredSocket", self._socket)
+        monkeypatch.setattr(registered_socket, "RegisteredSocket", self._socket)
 
     def _socket(self, *args: object, **named: object) -> Socket:
         made = Socket(*args, **named)  # type: ignore[arg-type]

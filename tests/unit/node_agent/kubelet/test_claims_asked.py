@@ -97,7 +97,7 @@ async def test_an_ended_pod_is_asked_for_until_the_kubelet_does_not_show_it(clai
 
 async def test_devices_of_a_plugin_are_free_as_their_pod_ends_whatever_the_kubelet_remembers(claims: Node) -> None:
     claims.kubelet.rows += (PodResourcesRow("default", "p000", "c0", GPU, ("c",)),)
-    claims.reader._rows.forget()
+    claims.reader._rows.is_list_due = True
     await read(claims)
     del claims.pods["p000"]
     assert await read(claims) == {"Get": 1}
@@ -153,7 +153,7 @@ async def test_a_kubelet_that_does_not_answer_for_the_pod_lists_all(claims: Node
 
 
 async def listed(node: Node) -> list[str]:
-    node.reader._rows.forget()
+    node.reader._rows.is_list_due = True
     assert await read(node) == {"List": 1}
     return shown(node)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager import resource_name_limit
 from nodedevice_agent.devicemanager.records.allocations import Allocation
@@ -150,24 +151,15 @@ async def test_after_the_end_of_a_pod_the_kubelet_need_not_list(running: Kubelet
     assert (running.holders(), running.resources.calls) == ({}, calls)
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [(Get.UNKNOWN, "unknown method Get for service v1.PodResourcesLister"), (Get.OFF, "Get method disabled")],
-)
-async def test_a_kubelet_without_get_lists_and_it_is_logged_once(
-    running: Kubelet, answer: Get, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
+@pytest.mark.parametrize("answer", [Get.UNKNOWN, Get.OFF])
+async def test_a_kubelet_without_get_lists(running: Kubelet, answer: Get) -> None:
     running.resources.get = answer
     running.observer.pod_seen(pod("two", gpu=1))
     running.allocate("one", "a")
     await until(lambda: running.holders() == {"one": ("a",)})
     running.allocate("two", "b")
     await until(lambda: running.holders() == {"two": ("b",)})
-    message = "the kubelet does not serve Get for single pods; all are listed at each change"
-    [logged] = [record for record in caplog.records if record.getMessage() == message]
-    assert words in logged.__dict__["error"]
-    assert running.resources.asked == ["one"]
+    assert running.resources.asked == ["one", "two"]
 
 
 @pytest.fixture
@@ -214,7 +206,7 @@ async def test_nor_beside_a_kubelet_that_is_away_before_the_pause_is_over(
 async def test_a_folder_that_the_kubelet_makes_later_is_watched(
     kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observer, "LIST_SECONDS", 3600.0)
+    monkeypatch.setattr(Observer, "pace", replace(Observer.pace, list_seconds=3600.0))
     followed: list[frozenset[Path]] = []
     follow = Subscription.follow
 
@@ -234,7 +226,7 @@ async def test_a_folder_that_the_kubelet_makes_later_is_watched(
 
 
 async def test_it_is_read_again_after_a_while(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observer, "LIST_SECONDS", 0.05)
+    monkeypatch.setattr(Observer, "pace", replace(Observer.pace, list_seconds=0.05))
     async with kubelet.running():
         await until(lambda: kubelet.resources.calls > 3)
 

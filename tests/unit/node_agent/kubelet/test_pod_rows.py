@@ -10,8 +10,6 @@ from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused
 from nodedevice_agent.kubelet.pod_rows import DOUBTED_SECONDS, PodRows
 from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod
-from nodedevice_agent.lib.file_reads import FileReads
-from nodedevice_common import threads
 
 from tests.fakes.kubelet_answers import KubeletAnswers
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
@@ -30,7 +28,7 @@ def row(name: str) -> ClaimRow:
 class Bench:
     def __init__(self, kubelet: KubeletAnswers) -> None:
         self.kubelet = kubelet
-        self.rows = PodRows(kubelet.directory.pod_resources, FileReads())
+        self.rows = PodRows()
         self.pods: dict[str, Pod] = {}
 
     async def read(self, now: float = 1.0) -> dict[str, int]:
@@ -61,7 +59,7 @@ async def test_each_call_is_counted(bench: Bench) -> None:
     bench.pods = {name: claiming(name) for name in "ab"}
     bench.kubelet.claim_rows = (row("a"), row("b"))
     assert (await bench.read(2.0), bench.rows.calls, bench.rows.listed_at) == ({"Get": 2}, 3, 1.0)
-    bench.rows.forget()
+    bench.rows.is_list_due = True
     assert (await bench.read(3.0), bench.rows.calls, bench.rows.listed_at) == ({"List": 1}, 4, 3.0)
 
 
@@ -98,7 +96,7 @@ async def test_a_kubelet_that_lists_no_claims_is_believed_after_a_while(
     await bench.read()
     bench.kubelet.claim_rows = ()
     for now in (10.0, 10.0 + seconds):
-        bench.rows.forget()
+        bench.rows.is_list_due = True
         await bench.read(now)
     assert bench.rows.claim_rows == (() if is_believed else (row("a"),))
 
@@ -113,35 +111,15 @@ class TestWithoutGet:
             raise PodResourcesRefused("UNIMPLEMENTED: no such method")
 
         monkeypatch.setattr(bench.kubelet, "get_pod", refuses)
-        self.serves(bench)
         assert await self.comes(bench, "a") == {"Get": 1, "List": 1}
         return bench
-
-    def serves(self, bench: Bench) -> None:
-        """As another process."""
-        socket = bench.kubelet.directory.pod_resources
-        socket.parent.mkdir(exist_ok=True)
-        new = socket.with_suffix(".new")
-        new.touch()
-        new.rename(socket)
 
     async def comes(self, bench: Bench, name: str) -> dict[str, int]:
         bench.pods = {**bench.pods, name: claiming(name)}
         bench.kubelet.claim_rows += (row(name),)
         return await bench.read()
 
-    async def test_it_lists_at_each_change_until_it_is_another(self, old: Bench) -> None:
-        assert await self.comes(old, "b") == {"List": 1}
+    async def test_it_lists_at_each_change(self, old: Bench) -> None:
+        assert await self.comes(old, "b") == {"Get": 1, "List": 1}
+        assert sorted(claim.name for claim in old.rows.claim_rows) == ["a", "b"]
         assert await old.read() == {}, "nothing has changed"
-        self.serves(old)
-        assert await self.comes(old, "c") == {"Get": 1, "List": 1}
-        assert await self.comes(old, "d") == {"List": 1}
-
-    async def test_where_no_thread_looks_whether_it_is_another_it_lists(
-        self, old: Bench, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def none(run: object, name: str) -> None:
-            raise OSError(11, threads.NO_THREAD)
-
-        monkeypatch.setattr(threads, "start", none)
-        assert await self.comes(old, "b") == {"List": 1}

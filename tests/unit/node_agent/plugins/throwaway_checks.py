@@ -112,7 +112,7 @@ def test_its_hook_decides_on_containers(tmp_path: Path) -> None:
     found = msgspec.convert({"throwaway": [{"resourceName": GPU}]}, PluginSettings)
     scenario.plugin(["number-0"], options=PluginOptions(scope=f"built-in {GPU}"))
     hooked = HookedContainers(scenario.manager, KubeletCheckpoint(reader_of(tmp_path)), "ours", lambda: None)
-    injection = Injection(scenario.manager, (), hooks=hooked.hooks)
+    injection = Injection(scenario.manager, hooked.hooks)
     hooked.configured(found)
     (call,) = calls(scenario.see(pod("p", gpu=1)))
     scenario.happens("allocated", call.ticket, AllocateResponse(b"x", ContainerEdits({"NUMBERS": "number-0"})))

@@ -86,7 +86,7 @@ class TestEnd:
 
     def test_nothing_is_free_while_the_runtime_is_disconnected(self) -> None:
         scenario = connected().run(pod("p", gpu=1))
-        scenario.runtime.lost()
+        scenario.manager.containers.lost()
         scenario.gone("p")
         assert scenario.held() == {"p/main": ("d0",)}
         scenario.sync()
@@ -113,7 +113,7 @@ class TestEnd:
     def test_containers_that_ended_while_the_runtime_was_disconnected(self) -> None:
         scenario, made = self.running()
         scenario.gone("p")
-        scenario.runtime.lost()
+        scenario.manager.containers.lost()
         scenario.answer_all(scenario.sync(("p", replace(made, state=ContainerState.STOPPED))))
         assert scenario.held() == {"next/main": ("d0",)}
 
@@ -145,7 +145,7 @@ class TestNeverStarted:
     def found(self, *, state: ContainerState = ContainerState.CREATED, pid: int = 0) -> RuntimeScenario:
         scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
         made = scenario.create("p")
-        scenario.runtime.lost()
+        scenario.manager.containers.lost()
         scenario.sync(("p", replace(made, state=state, pid=pid)))
         return scenario
 
@@ -259,7 +259,7 @@ class TestNeverStarted:
     def test_not_while_the_runtime_is_disconnected(self) -> None:
         scenario = self.found()
         scenario.gone("p")
-        scenario.runtime.lost()
+        scenario.manager.containers.lost()
         assert scenario.runtime.next_deadline() is None
         assert self.never_started(scenario, 3600.0) == []
 

@@ -52,7 +52,7 @@ class Node:
         kubelet = KubeletCheckpoint(reader_of(directory))
         self.hooked = HookedContainers(self.scenario.manager, kubelet, "ours", self._changed)
         self.hooked.configured(PluginSettings(nvml=NvmlSettings()))
-        self.injection = Injection(self.scenario.manager, (), hooks=self.hooked.hooks)
+        self.injection = Injection(self.scenario.manager, self.hooked.hooks)
 
     def _changed(self) -> None:
         self.changes += 1

@@ -302,7 +302,7 @@ class Unread(frozenset[str]):
 def test_the_kubelets_checkpoint_is_read_only_for_who_requires_this_plugin(held: bool) -> None:
     """It changes with each pod of the kubelet's own plugins, and may be big: containers of all pods would wait for it."""
     scenario = RuntimeScenario().run(pod("p", gpu=1))
-    scenario.injection._of_kubelet = Unread()
+    scenario.injection.of_kubelet = Unread()
     if held:
         with pytest.raises(AssertionError, match="is read"):
             scenario.ask("p", held=True)

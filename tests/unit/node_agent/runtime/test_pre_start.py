@@ -76,7 +76,7 @@ class TestPreStart:
     def test_is_called_again_after_an_end_while_the_runtime_was_disconnected(self) -> None:
         scenario = prepared(container(gpu=1))
         made = scenario.create("p")
-        scenario.runtime.lost()
+        scenario.manager.containers.lost()
         (call,) = scenario.prepare(scenario.sync(("p", replace(made, state=ContainerState.STOPPED))))
         assert call.container == "main"
 

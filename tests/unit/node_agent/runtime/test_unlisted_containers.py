@@ -18,7 +18,7 @@ def connected(count: int = 1) -> RuntimeScenario:
 def unlisted() -> tuple[RuntimeScenario, RunningContainer]:
     scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
     made = scenario.create("p")
-    scenario.runtime.lost()
+    scenario.manager.containers.lost()
     scenario.sync()
     return scenario, made
 
@@ -34,7 +34,7 @@ def test_its_device_stays_held_until_the_runtime_reports_its_end(is_gone_first: 
     made = scenario.create("p")
     if is_gone_first:
         scenario.gone("p")
-    scenario.runtime.lost()
+    scenario.manager.containers.lost()
     scenario.answer_all(scenario.sync())
     if not is_gone_first:
         scenario.gone("p")
@@ -68,7 +68,7 @@ def test_counts_as_ended_after_a_long_time() -> None:
     scenario.gone("p")
     scenario.now += 60.0
     scenario.sync()
-    scenario.runtime.lost()
+    scenario.manager.containers.lost()
     assert scenario.runtime.next_deadline() is None, "the runtime may report its end when it is back"
     scenario.sync()
     assert scenario.runtime.next_deadline() == scenario.now - 60.0 + UNLISTED_SECONDS, "not begun again by each list"
@@ -113,7 +113,7 @@ def test_an_instance_that_was_created_while_the_agent_was_disconnected(
     scenario = connected().run(pod("p", gpu=1))
     first = scenario.create("p")
     second = replace(first, id="p-main-2", state=state)
-    scenario.runtime.lost()
+    scenario.manager.containers.lost()
     scenario.sync(("p", second))
     assert (scenario.manager.containers.find("p", first.id) is None) == is_replaced
     scenario.end(second, "p")

@@ -30,6 +30,7 @@ from nodedevice_agent.lib.filesystem import (
     is_served,
     unanswered,
 )
+from nodedevice_agent.lib.grpc_server import CHANNEL_OPTIONS
 
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2_grpc import RegistrationAsyncStub
@@ -39,12 +40,6 @@ log = logging.getLogger(__name__)
 API_VERSION = "v1beta1"
 MANAGER_SOCKET = "kubelet.sock"
 
-CHANNEL_OPTIONS = (
-    # Else the %-encoded path is the authority, which servers written in Rust and C# reject.
-    ("grpc.default_authority", "localhost"),
-    # Else channels to one path share a connection, and a plugin would stay connected to a manager that was replaced.
-    ("grpc.use_local_subchannel_pool", 1),
-)
 # between rescans without an event; also how long to stay registered without an open ListAndWatch
 RESCAN_SECONDS = 30.0
 # the manager dials the plugin for up to 10 s before it responds

@@ -14,6 +14,7 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import Registere
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DevicePluginService
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
+from nodedevice_agent.lib.grpc_server import CHANNEL_OPTIONS
 from nodedevice_agent.plugins.run import serve
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
@@ -331,7 +332,7 @@ async def test_what_is_sent_and_what_an_answer_means(
     request = api_pb2.RegisterRequest(version="v1beta1", endpoint="x.sock", resource_name=GPU, options=options)
     assert asked == [
         f"unix:{tmp_path}/kubelet.sock",
-        registered_socket.CHANNEL_OPTIONS,
+        CHANNEL_OPTIONS,
         request,
         registered_socket._REGISTER_SECONDS,
     ]

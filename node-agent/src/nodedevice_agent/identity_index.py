@@ -100,9 +100,6 @@ def _nested(tokens: Collection[str]) -> set[str]:
     return nested
 
 
-# the unit of comparison: a place, all UUIDs or PCI addresses of an identity, or any other token
-
-
 def _with_serials_alone(tokens: Iterable[str]) -> list[str]:
     return [alone for token in tokens if "@" in token and (alone := with_serial_alone(token))]
 

@@ -59,7 +59,6 @@ class AllocationCollector:
         self._held = {**self._held, now.resource_name: held}
 
     def forget(self, resource_name: str) -> None:
-        """Forget this resource."""
         held = dict(self._held)
         held.pop(resource_name, None)
         self._held = held

@@ -151,12 +151,10 @@ def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
 def _check_absolute(settings: AgentSettings) -> None:
     """Raises AgentSettingsError: what a relative path means depends on where the agent was started."""
     for field in ("plugin_dir", "state_dir", "plugins_registry_dir", "kubelet_dir", "runtime_config"):
-        path = Path(getattr(settings, field) or "/")
+        path, flag = Path(getattr(settings, field) or "/"), f"--{field.replace('_', '-')}"
         if not path.is_absolute():
-            flag = f"--{field.replace('_', '-')}"
-            raise AgentSettingsError(
-                f"{flag} {path} is a relative path: set an absolute one, such as {path.absolute()}"
-            )
+            why = f"is a relative path: set an absolute one, such as {path.absolute()}"
+            raise AgentSettingsError(f"{flag} {path} {why}")
 
 
 def combined(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:

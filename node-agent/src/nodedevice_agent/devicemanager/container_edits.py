@@ -49,8 +49,7 @@ class ContainerEdits(Struct, frozen=True, rename="camel"):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the edits are empty."""
-        return not (self.envs or self.mounts or self.devices or self.annotations or self.cdi_devices)
+        return self == ContainerEdits()
 
 
 class AllocateResponse(Struct, frozen=True):

@@ -18,8 +18,7 @@ class CallAllocate(Struct, frozen=True):
     """Call Allocate; the response goes to DeviceManager.allocated(ticket, ...) or allocate_failed(ticket, ...).
 
     pod_uid, container: the owner of the devices, for plugins that need it. recorded_for: UID of the pod whose record on disk
-    precedes the call, as the call is never repeated. The call is sent after that record, unless the ticket has become void
-    meanwhile. Empty if calls are retried.
+    precedes the call, as the call is never repeated; "" if calls are retried. A ticket that has become void meanwhile is not sent.
     """
 
     ticket: int
@@ -42,9 +41,8 @@ class CallPreStart(Struct, frozen=True):
 
 
 class SaveCheckpoint(Struct, frozen=True):
-    """Write DeviceManager.checkpoint(). durable: an allocation changed, so nothing may be published before it is on disk.
-
-    pod_uid: the pod of that allocation; "" for all of them.
+    """Write DeviceManager.checkpoint(). durable: an allocation of that pod, or of any ("") changed, so nothing may be published
+    before it is on disk.
     """
 
     durable: bool
@@ -66,9 +64,8 @@ class UnknownResource(Struct, frozen=True):
 
 
 class AssignedParts(Struct, frozen=True):
-    """A pod has its devices of a resource whose parts a scheduler assigns. pod: namespace/name. outcome: a metric's label.
-
-    problem: why the assignment is invalid; "" if it is valid.
+    """A pod has its devices of a resource whose parts a scheduler assigns. pod: namespace/name. outcome: a metric's label. problem:
+    why the assignment is invalid; "" if it is valid.
     """
 
     pod: str
@@ -84,6 +81,6 @@ class TakeList(Struct, frozen=True):
     endpoint: int
 
 
-Effect = (
-    CallPreferred | CallAllocate | CallPreStart | SaveCheckpoint | Publish | UnknownResource | AssignedParts | TakeList
-)
+PluginCall = CallPreferred | CallAllocate | CallPreStart | TakeList
+Report = UnknownResource | AssignedParts
+Effect = SaveCheckpoint | Publish | Report | PluginCall

@@ -8,17 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nodedevice_agent.devicemanager.effects import (
-    AssignedParts,
-    CallAllocate,
-    CallPreferred,
-    CallPreStart,
-    Effect,
-    Publish,
-    SaveCheckpoint,
-    TakeList,
-    UnknownResource,
-)
+from nodedevice_agent.devicemanager.effects import Effect, PluginCall, Publish, Report, SaveCheckpoint
 
 
 class Marks(Struct, eq=False):
@@ -40,8 +30,8 @@ class Marks(Struct, eq=False):
     _is_saved: bool = False
     # UIDs of pods whose allocations have changed; "" for all of them
     _durable: dict[str, None] = {}
-    _reports: list[UnknownResource | AssignedParts] = []
-    _calls: list[CallPreferred | CallAllocate | CallPreStart | TakeList] = []
+    _reports: list[Report] = []
+    _calls: list[PluginCall] = []
 
     # -- effects --------------------------------------------------------------------------------------------------------
 
@@ -60,10 +50,10 @@ class Marks(Struct, eq=False):
         """An allocation has changed. pod_uid: its pod; "" for all of them."""
         self._durable[pod_uid] = None
 
-    def report(self, what: UnknownResource | AssignedParts) -> None:
+    def report(self, what: Report) -> None:
         self._reports.append(what)
 
-    def call(self, plugin_call: CallPreferred | CallAllocate | CallPreStart | TakeList) -> None:
+    def call(self, plugin_call: PluginCall) -> None:
         self._calls.append(plugin_call)
 
     # -- stages ---------------------------------------------------------------------------------------------------------
@@ -98,20 +88,13 @@ class Marks(Struct, eq=False):
 
     def take(self) -> list[Effect]:
         """Return all effects, each once, and clear the marks."""
-        effects: list[Effect] = []
-        if self._durable:
-            effects += [SaveCheckpoint(durable=True, pod_uid=uid) for uid in self._durable]
-            self._durable.clear()
-        elif self._is_saved:
+        effects: list[Effect] = [SaveCheckpoint(durable=True, pod_uid=uid) for uid in self._durable]
+        if self._is_saved and not effects:
             effects.append(SaveCheckpoint(durable=False))
+        effects += map(Publish, sorted(self._published))
+        effects += self._reports
+        effects += self._calls
         self._is_saved = False
-        if self._published:
-            effects += map(Publish, sorted(self._published))
-            self._published.clear()
-        if self._reports:
-            effects += self._reports
-            self._reports.clear()
-        if self._calls:
-            effects += self._calls
-            self._calls.clear()
+        for marks in (self._durable, self._published, self._reports, self._calls):
+            marks.clear()
         return effects

@@ -76,20 +76,16 @@ def check_connections(
         return
     of_this_socket = sum(1 for other, _ in (*connections, *opening) if other == socket)
     if of_this_socket >= MAX_CONNECTIONS_OF_A_SOCKET:
-        raise RegistrationRejected(
-            "Connections",
-            f"{resource_name}: {of_this_socket} connections to this socket are open, which is the limit; "
-            "close streams that are no longer used, or serve fewer resources on one socket",
-            f"more connections to one socket are refused: {MAX_CONNECTIONS_OF_A_SOCKET} are the limit; "
-            "close streams that are no longer used, or serve fewer resources on one socket",
-        )
+        remedy = "close streams that are no longer used, or serve fewer resources on one socket"
+        message = f"{resource_name}: {of_this_socket} connections to this socket are open, which is the limit; {remedy}"
+        of_all = f"more connections to one socket are refused: {MAX_CONNECTIONS_OF_A_SOCKET} are the limit; {remedy}"
+        raise RegistrationRejected("Connections", message, of_all)
     new = len(opening) - len(dialled.intersection(known))
     if new >= MAX_OPENING:
         waits = f"{new} device plugins that registered have not answered yet, which is the limit"
+        message = f"{resource_name}: {waits}; register again, or stop plugins that hang"
         raise RegistrationRejected(
-            "Connections",
-            f"{resource_name}: {waits}; register again, or stop plugins that hang",
-            f"more registrations are refused: {waits}; stop plugins that hang",
+            "Connections", message, f"more registrations are refused: {waits}; stop plugins that hang"
         )
 
 

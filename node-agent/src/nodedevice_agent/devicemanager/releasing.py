@@ -71,7 +71,6 @@ class Releasing(Struct, eq=False):
         self._set_deadline()
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
         for name in [name for name, due in self._publish_at.items() if due <= now]:
             del self._publish_at[name]
             self.marks.publish(name)

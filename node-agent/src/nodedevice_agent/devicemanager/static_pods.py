@@ -88,12 +88,10 @@ class StaticPods:
         return [proven for pod in claims if (proven := self._proven(pod)) is not None]
 
     def removed(self, uid: str) -> None:
-        """The runtime has removed its last sandbox."""
         if uid not in self._uids:
             self.known.pop(uid, None)
 
     def of(self, uids: Collection[str]) -> tuple[StaticPod, ...]:
-        """The known static pods with these UIDs."""
         return tuple(pod for uid, pod in self.known.items() if uid in uids)
 
     def mirrored_by(self, pod: Pod) -> str:

@@ -61,6 +61,3 @@ class Assignments:
 
 def _parts(allocation: Allocation) -> Parts:
     return Counter(part[0] for part in map(parent_and_number, allocation.device_ids) if part is not None)
-
-
-NOT_ASSIGNED = Assignments(Pod("", "", "", ()))

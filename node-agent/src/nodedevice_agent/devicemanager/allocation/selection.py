@@ -86,12 +86,10 @@ def select(
 
 
 def near_count(devices: Mapping[str, Device], device_ids: Iterable[str], affinity: frozenset[int]) -> int:
-    """The number of devices on one of the nodes in `affinity`."""
     return sum(_is_near(devices.get(device_id), affinity) for device_id in device_ids)
 
 
 def crowds(devices: Mapping[str, Device], device_ids: Iterable[str]) -> Crowds:
-    """Group these devices by their sets of NUMA nodes."""
     found: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for device_id in device_ids:
         found[devices[device_id].numa_nodes].append(device_id)

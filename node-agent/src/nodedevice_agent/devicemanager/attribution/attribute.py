@@ -71,10 +71,10 @@ def changed_pods(
     """
     known = {(a.pod_uid, a.container, a.resource_name, a.device_ids) for a in before}
     uids = {a.pod_uid for a in entries if (a.pod_uid, a.container, a.resource_name, a.device_ids) not in known}
-    found = [(uid, (pod.namespace, pod.name)) for pod in pods.values() for uid in (pod.uid, pod.config_hash)]
-    if uids - {uid for uid, _ in found}:
+    names = [(uid, (pod.namespace, pod.name)) for pod in pods.values() for uid in (pod.uid, pod.config_hash)]
+    if uids - {uid for uid, _ in names}:
         return None
-    return frozenset(name for uid, name in found if uid in uids)
+    return frozenset(name for uid, name in names if uid in uids)
 
 
 def attribute(

@@ -7,7 +7,7 @@ until the next pod requests a device.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from msgspec import structs
+from msgspec import Struct, structs
 from nodedevice_api.names import DELIVERY_NRI
 
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
@@ -26,54 +26,44 @@ from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 _MAX_RECENT = 1024
 
 
-class Attribution:
+class Attribution(Struct, eq=False):
     """Attributes devices of the table's attributed resources. pods: all unfinished pods of the node.
 
     containers: of the runtime, to find containers that run with devices which the kubelet did not allocate.
     """
 
-    def __init__(
-        self,
-        table: ResourceTable,
-        book: AllocationBook,
-        pods: Mapping[str, Pod],
-        marks: Marks,
-        containers: RuntimeContainers,
-    ) -> None:
-        self._table = table
-        self._is_kubelets: Callable[[str], bool] = table.is_attributed or (lambda name: False)
-        self._book = book
-        self._pods = pods
-        self._marks = marks
-        self._containers = containers
-        # whether the runtime will list these containers, but has not yet
-        self.awaits_runtime = False
-        # whether a pod has finished since the kubelet was last read, or meanwhile: its state may have changed
-        self.is_outdated = True
-        # allocations left out because the kubelet reports their device for two pods
-        self.conflicts: tuple[Allocation, ...] = ()
-        # pods with devices that are not (yet) in the API, with the kubelet's names for them
-        self.unknown_pods: Mapping[str, Pod] = {}
-        self._state: KubeletState | None = None
-        # with the kubelet's UIDs of static pods
-        self._ended: set[str] = set()
-        # the kubelet's UID by the mirror pod's
-        self._static_uids: Mapping[str, str] = {}
-        # by resource name and device IDs: the responses' own device files, as recorded when they were given
-        self._files: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}
+    _table: ResourceTable
+    _book: AllocationBook
+    _pods: Mapping[str, Pod]
+    _marks: Marks
+    _containers: RuntimeContainers
+    # whether the runtime will list these containers, but has not yet
+    awaits_runtime: bool = False
+    # whether a pod has finished since the kubelet was last read, or meanwhile: its state may have changed
+    is_outdated: bool = True
+    # allocations left out because the kubelet reports their device for two pods
+    conflicts: tuple[Allocation, ...] = ()
+    # pods with devices that are not (yet) in the API, with the kubelet's names for them
+    unknown_pods: Mapping[str, Pod] = {}
+    _state: KubeletState | None = None
+    # with the kubelet's UIDs of static pods
+    _ended: set[str] = set()
+    # the kubelet's UID by the mirror pod's
+    _static_uids: Mapping[str, str] = {}
+    # by resource name and device IDs: the responses' own device files, as recorded when they were given
+    _files: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}
 
     # -- a restart ------------------------------------------------------------------------------------------------------
 
     def restored(self, checkpoint: Checkpoint) -> Checkpoint:
         """Remove the records that the kubelet keeps now: it calls PreStartContainer and knows all allocations."""
-        is_attributed = self._is_kubelets
         for a in checkpoint.allocations:
-            if is_attributed(a.resource_name):
+            if self._is_kubelets(a.resource_name):
                 self._files.setdefault((a.resource_name, a.device_ids), a.files)
         return structs.replace(
             checkpoint,
-            pre_starts=tuple(key for key in checkpoint.pre_starts if not is_attributed(key[2])),
-            possible_holders={n: uids for n, uids in checkpoint.possible_holders.items() if not is_attributed(n)},
+            pre_starts=tuple(key for key in checkpoint.pre_starts if not self._is_kubelets(key[2])),
+            possible_holders={n: uids for n, uids in checkpoint.possible_holders.items() if not self._is_kubelets(n)},
         )
 
     def recovered(self, known: Checkpoint) -> Checkpoint:
@@ -112,7 +102,6 @@ class Attribution:
         self._marks.is_attribution_due = True
 
     def answered(self, resource_name: str, device_ids: Iterable[str], response: AllocateResponse) -> None:
-        """A plugin has responded to the kubelet's Allocate."""
         resource, ids = self._table.by_name[resource_name], tuple(sorted(set(device_ids)))
         held = {(a.resource_name, a.device_ids) for a in self._book}
         recent = dict(list(self._files.items())[-_MAX_RECENT:])
@@ -227,6 +216,9 @@ class Attribution:
             self._marks.save()
             # a device may have been released, or be held under a name that is not preferred
             self._marks.held(touched)
+
+    def _is_kubelets(self, resource_name: str) -> bool:
+        return self._table.is_attributed is not None and self._table.is_attributed(resource_name)
 
     def _resources(self) -> dict[str, Resource]:
         return {name: resource for name, resource in self._table.by_name.items() if resource.is_attributed}

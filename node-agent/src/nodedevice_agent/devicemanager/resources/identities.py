@@ -13,9 +13,8 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 class DeviceIdentities(Struct, eq=False):
-    """use: of the same devices. said: the list of a connected plugin; no devices without one.
-
-    past: identities of held and cordoned devices that no plugin lists with an identity any more.
+    """use: of the same devices. said: the list of a connected plugin; empty without one. past: identities of held and cordoned
+    devices that no plugin lists with an identity any more.
     """
 
     use: DeviceUse

@@ -21,18 +21,13 @@ class EndpointState(Enum):
 
 
 class Presence(Struct, eq=False):
-    """The presence of the resource of that name. deadlines: of the device manager.
+    """grace_ends_at: while it is stopped, the time when its devices are forgotten. settle_until: after a restart, while the plugin
+    has not listed its devices, the time until which the last published numbers stay.
 
-    grace_ends_at: while it is stopped, the time when its devices are forgotten. settle_until: after a restart, while the plugin has
-    not listed its devices, the time until which the last published numbers stay.
-
-    scope: the namespace of its parent IDs, from the newest plugin, also after its end; None while unknown.
-
-    is_not_configured: it is gone because its built-in plugin was removed from the configuration, or because another name has its
-    place. lost_to: that name, "" if unknown; None while it has its place.
-
-    is_silent: it is stopped although its last plugin is connected, as the plugin does not respond. awaits_others: another built-in
-    plugin has not listed yet since the start.
+    scope: the namespace of its parent IDs, from the newest plugin, also after its end; None while unknown. is_not_configured: it is
+    gone because its built-in plugin was removed from the configuration, or because another name has its place. lost_to: that name,
+    "" if unknown; None while it has its place. is_silent: it is stopped although its last plugin is connected, as that does not
+    respond. awaits_others: another built-in plugin has not listed yet since the start.
     """
 
     name: str
@@ -59,7 +54,6 @@ class Presence(Struct, eq=False):
         self._settle(None)
 
     def forgotten(self) -> None:
-        """The resource is forgotten: cancel its timers."""
         self._end_grace(None)
         self._settle(None)
 
@@ -85,7 +79,6 @@ class Presence(Struct, eq=False):
         self._settles_at = settles_at
 
     def gone(self) -> None:
-        """The grace period has ended."""
         self.state = EndpointState.GONE
         self._end_grace(None)
 

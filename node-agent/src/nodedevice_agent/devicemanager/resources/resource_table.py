@@ -22,11 +22,7 @@ IsConfigured = Callable[[str, str], bool]
 
 
 class ResourceTable:
-    """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None for the default limits.
-
-    is_attributed: by name, whether the kubelet allocates the devices of a resource; None if it allocates none. make_list_limit:
-    makes the limits on the lists of the resources' plugins.
-    """
+    """The parameters are those of DeviceManager."""
 
     def __init__(
         self,
@@ -52,7 +48,6 @@ class ResourceTable:
         self._is_configured: IsConfigured = lambda name, scope: True
 
     def add(self, name: str) -> Resource:
-        """Return the resource of that name; adds it if it is new."""
         if name not in self.by_name:
             is_attributed = self.is_attributed is not None and self.is_attributed(name)
             new = Resource(name, is_attributed=is_attributed, flapping=self._flapping, deadlines=self._deadlines)
@@ -85,9 +80,8 @@ class ResourceTable:
         return name in self.by_name and self.by_name[name].connections.is_awaited(endpoint)
 
     def disconnected(self, name: str, endpoint: int, now: float, *, is_silent: bool = False) -> None:
-        """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period.
-
-        is_silent: the stream is open, but the plugin does not respond; `connected` ends that.
+        """A plugin's stream ended, or the plugin does not respond (is_silent) until `connected`. The end of the last connection
+        makes all devices unhealthy and starts the grace period.
         """
         resource = self.by_name.get(name)
         if resource is None:
@@ -115,10 +109,7 @@ class ResourceTable:
     # -- cordons --------------------------------------------------------------------------------------------------------
 
     def cordoned(self, name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
-        """Set all cordons of the NodeDevice with that UID, by device ID; uid "" if it does not exist: then the last cordons stay.
-
-        Free devices leave at once, held ones when their pod ends. No pod gets a cordoned device under another name.
-        """
+        """Set all cordons of the NodeDevice with that UID, by device ID. uid: "" if it does not exist; the last ones stay then."""
         resource = self.by_name.get(name)
         if resource is None:
             return
@@ -143,10 +134,8 @@ class ResourceTable:
     # -- configuration --------------------------------------------------------------------------------------------------
 
     def configured(self, is_configured: IsConfigured, now: float, returning: Iterable[str] = ()) -> None:
-        """Set the names in the configuration of built-in plugins, before these end and begin accordingly.
-
-        The end of a plugin whose resource is not named is intended, and has no grace period. Devices stay held until their pods
-        end. returning: resources whose plugins list within moments, also if another plugin takes over.
+        """Set the names in the configuration of built-in plugins, before these end and begin accordingly. The end of one that is
+        not named has no grace period. returning: resources whose plugins list within moments, also if another takes over.
         """
         self._is_configured = is_configured
         for name in returning:
@@ -158,10 +147,7 @@ class ResourceTable:
         )
 
     def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> None:
-        """Set the priorities of built-in plugins' resources for devices that two of them list: the lower number wins.
-
-        awaited: resources whose plugins will list within moments.
-        """
+        """See Preference.ranked()."""
         if self.preference.ranked(ranks, awaited, now):
             self._marks.claims()
 

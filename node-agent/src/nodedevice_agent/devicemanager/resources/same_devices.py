@@ -7,6 +7,8 @@ devices with shared tokens.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import Resource
@@ -33,18 +35,17 @@ _TOO_MANY_KINDS: Final = (
 )
 
 
-class SameDevices:
+class SameDevices(Struct, eq=False):
     """For resources whose plugins give identities; other resources cost nothing."""
 
-    def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
-        self._resources = resources
-        self._preference = preference
-        self._seen: Sequence[_Said] = []
-        self._kinds: Mapping[_Node, _Kind] = {}
-        self._by_number: Mapping[str, Sequence[_Node]] = {}
-        self._tokens: Mapping[_Node, tuple[str, ...]] = {}
-        # nodes that share a token or place with another one
-        self._contested: frozenset[_Node] = frozenset()
+    _resources: Mapping[str, Resource]
+    _preference: Preference
+    _seen: Sequence[_Said] = []
+    _kinds: Mapping[_Node, _Kind] = {}
+    _by_number: Mapping[str, Sequence[_Node]] = {}
+    _tokens: Mapping[_Node, tuple[str, ...]] = {}
+    # nodes that share a token or place with another one
+    _contested: frozenset[_Node] = frozenset()
 
     @property
     def is_idle(self) -> bool:

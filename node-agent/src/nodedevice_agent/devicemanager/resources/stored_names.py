@@ -1,8 +1,8 @@
 """Renames devices to their stored IDs: an ID that is held or cordoned never means another device. Pure.
 
-The ID of a device that is configured by a path comes from the kernel's name. That name passes to another device at a boot or a
-replug. The identity that was stored with the ID decides. The device with that identity keeps the ID under any name. Another device
-that has the name now gets another ID until the stored one is released.
+The ID of a device that is configured by a path comes from the kernel's name, which passes to another device at a boot or a replug.
+The device with the identity that was stored with the ID keeps it under any name. Another device that has the name now gets another
+ID until the stored one is released.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -14,8 +14,8 @@ from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, NOTHING
 
 
 class OtherUse(Struct, frozen=True):
-    """Why a listed device is not allocated. resource_name, device_id: the same device under another resource. use: a word for its
-    use there. If its physical device has another use, device_id is empty and `use` names that use.
+    """Why a listed device is not allocated: it is the same as device_id of resource_name, with that use there; or, without a
+    device_id, its physical device has that use.
     """
 
     resource_name: str
@@ -24,16 +24,12 @@ class OtherUse(Struct, frozen=True):
 
 
 class DeviceUse(Struct, eq=False):
-    """The use of one resource's devices; empty fields share objects to save memory.
-
-    holders, reserved: device ID to pod UID, of committed allocations (kept by the AllocationBook), and of one in flight. holds: the
-    number of changes of held devices. possible_holders: UIDs of pods that may hold devices unknown here; nothing is allocated
+    """holders, reserved: device ID to pod UID, of committed allocations (kept by the AllocationBook), and of one in flight. holds:
+    the number of changes of held devices. possible_holders: UIDs of pods that may hold devices unknown here; nothing is allocated
     before they are gone.
 
     held_back: device ID to the other use of the same device: it is not allocated before that ends. excess: why no device is
-    allocated, as too many need comparing; "" otherwise. part_sizes: by physical device, the size of the parts that are held, or
-    else listed; without empty ones.
-
+    allocated, as too many need comparing. part_sizes: by physical device, the size of the parts that are held, or else listed.
     cordons: devices or physical devices that the administrator named; cordoned_ids: the matching listed devices.
     are_cordons_synced: False until they were read once; nothing is allocated before.
     """

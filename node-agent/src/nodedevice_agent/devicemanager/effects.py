@@ -3,39 +3,32 @@
 from msgspec import Struct
 
 
-class CallPreferred(Struct, frozen=True):
-    """Call GetPreferredAllocation; the response goes to DeviceManager.preferred(ticket, ...)."""
+class _Call(Struct, frozen=True):
+    """Call a plugin. The response goes to the events of DeviceManager, with the ticket."""
 
     ticket: int
     resource_name: str
     endpoint: int
+
+
+class CallPreferred(_Call, frozen=True):
     available: tuple[str, ...]
     must_include: tuple[str, ...]
     size: int
 
 
-class CallAllocate(Struct, frozen=True):
-    """Call Allocate; the response goes to DeviceManager.allocated(ticket, ...) or allocate_failed(ticket, ...).
-
-    pod_uid, container: the owner of the devices, for plugins that need it. recorded_for: UID of the pod whose record on disk
-    precedes the call, as the call is never repeated; "" if calls are retried. A ticket that has become void meanwhile is not sent.
+class CallAllocate(_Call, frozen=True):
+    """pod_uid, container: the owner of the devices. recorded_for: UID of the pod whose record on disk precedes the call, as the
+    call is never repeated; "" if calls are retried. A ticket that has become void meanwhile is not sent.
     """
 
-    ticket: int
-    resource_name: str
-    endpoint: int
     device_ids: tuple[str, ...]
     pod_uid: str
     container: str
     recorded_for: str = ""
 
 
-class CallPreStart(Struct, frozen=True):
-    """Call PreStartContainer; the response goes to DeviceManager.pre_started(ticket, ...) or pre_start_failed(ticket, ...)."""
-
-    ticket: int
-    resource_name: str
-    endpoint: int
+class CallPreStart(_Call, frozen=True):
     container: str
     device_ids: tuple[str, ...]
 

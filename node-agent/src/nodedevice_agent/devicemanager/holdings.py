@@ -54,10 +54,8 @@ def _in_progress(manager: DeviceManager, resource_name: str) -> Iterator[Holding
 
 
 class SyncedHoldings(Struct, eq=False):
-    """The containers for which a plugin may keep state, from its last successful Sync and later Allocate calls.
-
-    A call whose pod ends meanwhile may reach the plugin after a Sync that was sent later: its container counts until a Sync
-    that begins after the call has returned.
+    """The containers for which a plugin may keep state. A call whose pod ends meanwhile may reach the plugin after a later Sync:
+    its container counts until a Sync that begins after the call has returned.
     """
 
     _endpoint: int | None = None

@@ -47,13 +47,11 @@ from nodedevice_agent.devicemanager.static_pods import StaticPods
 class DeviceManager:
     """is_recovering: the checkpoint was lost; nothing is allocated until recovered() restores the allocations.
 
-    waits_for_runtime: a runtime reports when containers have ended (`containers`, containers_ended); otherwise a pod that the API
-    reports ended has no containers left. waits_for_cordons: nothing of a resource is allocated before cordoned() was called for it
-    once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
-    allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; by default always. is_attributed: by
-    resource name, whether the kubelet allocates its devices: these are attributed to pods, not allocated. None if it allocates
-    none. delivery: for new allocations, and for restored ones without a record of it.
-    make_list_limit: makes the limits on the lists of the resources' plugins.
+    waits_for_runtime: a runtime reports when containers have ended; otherwise a pod that the API reports ended has none left.
+    waits_for_cordons: nothing of a resource is allocated before its first cordoned(). topology: whether a container's devices must
+    be near each other. allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; by default always.
+    is_attributed: by resource name, whether the kubelet allocates its devices, which are then attributed to pods; None if it
+    allocates none. delivery: for new allocations, and for restored ones without a record of it.
     """
 
     def __init__(
@@ -153,8 +151,10 @@ class DeviceManager:
     def _settle_calls(self, now: float) -> None:
         """Make due calls for held devices: Allocate after a lost response, and PreStartContainer."""
         self._marks.are_calls_due = False
-        self._reallocations.call_due(now, self.allocate_once, self.pods)
-        self.pre_starts.call_due(now)
+        if self.book.unanswered:
+            self._reallocations.call_due(now, self.allocate_once, self.pods)
+        if self.pre_starts.required or self.pre_starts.undecided:
+            self.pre_starts.call_due(now)
 
     # -- plugins --------------------------------------------------------------------------------------------------------
 
@@ -290,7 +290,6 @@ class DeviceManager:
     def checkpoint(self) -> Checkpoint:
         """The state that must survive a restart. Includes every known resource, except Gone ones without allocations."""
         registered, calls, resources = self.table.registered(), self.allocate_once.keys(), self.resources
-        compared = [(n, r) for n, r in resources.items() if r.listed.has_identities or r.identities.past]
         pod_uids = self.book.by_pod.keys() | {key[0] for key in calls}
         return Checkpoint(
             tuple(self.book),
@@ -302,7 +301,7 @@ class DeviceManager:
             cordons=dict(self.cordons),
             possible_holders={n: tuple(sorted(uids)) for n, r in resources.items() if (uids := r.use.possible_holders)},
             part_sizes={n: sizes for n, r in resources.items() if (sizes := r.use.part_sizes)},
-            identities={n: found for n, r in compared if (found := r.identities.claimed())},
+            identities={n: claimed for n, r in resources.items() if (claimed := r.identities.claimed())},
             scopes={n: scope for n, r in resources.items() if (scope := r.presence.scope) is not None},
             gone=tuple(n for n in resources if n not in registered),
         )

@@ -33,10 +33,7 @@ class Marks(Struct, eq=False):
     _reports: list[Report] = []
     _calls: list[PluginCall] = []
 
-    # -- effects --------------------------------------------------------------------------------------------------------
-
     def publish(self, resource_name: str) -> None:
-        """The snapshot of this resource may have changed."""
         self._published.add(resource_name)
 
     def publish_all(self, resource_names: Iterable[str]) -> None:
@@ -55,8 +52,6 @@ class Marks(Struct, eq=False):
 
     def call(self, plugin_call: PluginCall) -> None:
         self._calls.append(plugin_call)
-
-    # -- stages ---------------------------------------------------------------------------------------------------------
 
     def freed(self, resource_names: Iterable[str], but: str = "") -> None:
         """Pods that lack one of these may get it now. but: the UID of the pod whose own failure caused that."""
@@ -87,14 +82,20 @@ class Marks(Struct, eq=False):
             self.changed(name)
 
     def take(self) -> list[Effect]:
-        """Return all effects, each once, and clear the marks."""
-        effects: list[Effect] = [SaveCheckpoint(durable=True, pod_uid=uid) for uid in self._durable]
-        if self._is_saved and not effects:
+        effects: list[Effect] = []
+        if self._durable:
+            effects += [SaveCheckpoint(durable=True, pod_uid=uid) for uid in self._durable]
+            self._durable.clear()
+        elif self._is_saved:
             effects.append(SaveCheckpoint(durable=False))
-        effects += map(Publish, sorted(self._published))
-        effects += self._reports
-        effects += self._calls
         self._is_saved = False
-        for marks in (self._durable, self._published, self._reports, self._calls):
-            marks.clear()
+        if self._published:
+            effects += map(Publish, sorted(self._published))
+            self._published.clear()
+        if self._reports:
+            effects += self._reports
+            self._reports.clear()
+        if self._calls:
+            effects += self._calls
+            self._calls.clear()
         return effects

@@ -11,10 +11,8 @@ MAX_SETTINGS = 512
 
 
 class ContainerKind(Enum):
-    """How long a container holds its devices, which decides whether other containers may reuse them.
-
-    INIT ends before the app containers start; SIDECAR is an init container that restarts always and stays; APP stays.
-    Source: kubelet device manager, init container reuse and KEP-753.
+    """How long a container holds its devices, which decides whether others may reuse them. INIT ends before the app containers
+    start; SIDECAR is an init container that stays. Source: kubelet device manager, init container reuse and KEP-753.
     """
 
     INIT = "init"
@@ -72,10 +70,7 @@ class UnhealthyDevice(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class PodClaims(msgspec.Struct, frozen=True, gc=False):
-    """The ResourceClaims of a pod for devices of DRA drivers. uses, unhealthy: sorted.
-
-    are_prepared: whether the pod has a sandbox; the kubelet prepares claims before it creates one.
-    """
+    """uses, unhealthy: sorted. are_prepared: whether the pod has a sandbox; the kubelet prepares claims before it creates one."""
 
     uses: tuple[ClaimUse, ...]
     are_prepared: bool = False
@@ -89,14 +84,12 @@ class PodClaims(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """containers: init containers and sidecars in their order, then app containers. has_ended: Succeeded or Failed.
-
-    uid: of the API object; of a proven static pod as the runtime knows it. api_uid: the UID in the API if that differs.
-    annotations: those that a device plugin may read, of a pod that requests devices, cut to a bounded size. assigned_parts: the
-    annotation with a scheduler's assignment of parts, not checked; see assignments. config_hash: the UID of the static pod that its
-    annotation names, which any pod can claim; see static_pods. unhealthy: resource name and ID of devices that the kubelet
-    allocated and reports unhealthy. claims: None if no container uses one. Device managers use neither of these two. unread: why
-    its requests are unknown; such a pod keeps its devices, and gets no more.
+    """containers: init containers and sidecars in their order, then app containers. has_ended: Succeeded or Failed. uid: of the API
+    object; of a proven static pod as the runtime knows it. api_uid: the UID in the API if that differs. annotations: as far as a
+    device plugin may read them, of a pod that requests devices, bounded. assigned_parts: a scheduler's assignment of parts, not
+    checked. config_hash: the UID of the static pod that its annotation names, which any pod can claim; see static_pods. unhealthy:
+    resource name and ID of devices that the kubelet allocated and reports unhealthy. claims: None if no container uses one. Device
+    managers use neither of these two. unread: why its requests are unknown; such a pod keeps its devices, and gets no more.
     """
 
     uid: str

@@ -70,8 +70,8 @@ def _digests(env: Iterable[str], paths: Iterable[str]) -> Iterator[int]:
 
 
 class Sandbox(Struct, frozen=True, gc=False):
-    """A pod as the runtime knows it. annotations: those that this agent reads. uid: as the kubelet passed it; of a static pod the
-    annotation kubernetes.io/config.hash of its mirror pod, not the UID of that.
+    """A pod as the runtime knows it. annotations: as far as this agent reads them. uid: as the kubelet passed it; of a static pod
+    the annotation kubernetes.io/config.hash of its mirror pod, not the UID of that.
     """
 
     id: str
@@ -84,12 +84,11 @@ class Sandbox(Struct, frozen=True, gc=False):
 class RunningContainer(Struct, frozen=True, gc=False):
     """A container as the runtime knows it; in create_container, as it will be created.
 
-    env: in create_container, the variables that the handler reads, NAME=value, in the runtime's order. devices: without those added
-    by CDI devices; in a list of containers, only of those with a mark of this agent. annotations: that mark, and in
-    create_container annotations that name CDI devices. shown: the settings of a container without a mark; None before its creation.
-    pid: 0 without a process. pod_uid: "" if not reported; the sandbox also has it. user: of its process; 0, root, if not reported.
-    cdi_devices: names of the devices that the kubelet requests, of its own plugins and of claims; empty if not reported.
-    null_mounts: in create_container, the paths at which the host's /dev/null is mounted.
+    env: in create_container, the variables that the handler reads, NAME=value, in the runtime's order. devices: without those of
+    CDI devices; in a list, only of containers with a mark of this agent. annotations: that mark, and in create_container names of
+    CDI devices. shown: the settings of a container without a mark. pid: 0 without a process. pod_uid: "" if not reported; the
+    sandbox also has it. user: of its process; 0, root, if not reported. cdi_devices: names of devices that the kubelet requests, of
+    its own plugins and of claims. null_mounts: in create_container, the paths at which the host's /dev/null is mounted.
     """
 
     id: str
@@ -135,10 +134,8 @@ class InjectionRefused(Exception):
 
 
 class RuntimeHandler:
-    """Receives the runtime's events, in order; called in the event loop, so no method may block. This one injects nothing.
-
-    When create_container or validate raises or takes longer than a second, the runtime gets an error: the container does not
-    start, and the kubelet retries.
+    """Receives the runtime's events, in order, in the event loop: no method may block. This one injects nothing. When
+    create_container or validate raises or takes longer than a second, the container does not start, and the kubelet retries.
     """
 
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
@@ -151,10 +148,8 @@ class RuntimeHandler:
         """Disconnected, or not connected yet. reason: a sentence with the remedy, the same as long as nothing changed."""
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
-        """All sandboxes and containers that the runtime can reach, stopped ones included. Either may be missing and still live:
-        containerd omits those in state Unknown, for example after its restart while a shim hangs.
-
-        Called once for each connection, before `runtime_connected`.
+        """All sandboxes and containers that the runtime can reach, stopped ones included; once for each connection, before
+        `runtime_connected`. containerd omits live ones in state Unknown, for example after its restart while a shim hangs.
         """
 
     def reads_variable(self, entry: str) -> bool:
@@ -162,10 +157,7 @@ class RuntimeHandler:
         return False
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
-        """The edits that give this container its devices; None when it requests none. Raises InjectionRefused.
-
-        May wait briefly for an allocation in progress; the runtime starts no other container meanwhile.
-        """
+        """The edits for its devices, or None. May wait briefly: the runtime starts no other then. Raises InjectionRefused."""
         return None
 
     def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
@@ -192,9 +184,8 @@ class RuntimeHandler:
         """The container's process has started, and may have ended meanwhile. Never after its container_ended."""
 
     def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """Its process is gone, or it never had one. May be called more than once, and for unknown containers.
-
-        A runtime that has removed the sandbox by then passes it with empty fields; the container's fields are always set.
+        """Its process is gone, or it never had one. May be called more than once, and for unknown containers. A sandbox that the
+        runtime has removed by then has empty fields.
         """
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:
@@ -204,10 +195,10 @@ class RuntimeHandler:
 
 
 class ContainerInstance(Struct, frozen=True, gc=False):
-    """fingerprints: of the devices it was created with, by resource name. reported: what the runtime shows of an instance without
-    fingerprints. without_process_since, unlisted_since: when the runtime listed it without a process, or left it out of its list
-    (monotonic seconds). devices: the files of an instance with fingerprints, from its creation on. is_begun: whether it may ever
-    have had a process; not while only its creation is allowed.
+    """fingerprints: of the devices it was created with, by resource name. reported: what the runtime shows of one without
+    fingerprints. without_process_since, unlisted_since: when the runtime listed it without a process, or not at all (monotonic
+    seconds). devices: its files, with fingerprints. is_begun: whether it may ever have had a process; not while only its creation
+    is allowed.
     """
 
     id: str

@@ -4,7 +4,6 @@ Reading a snapshot changes nothing. A device counts as healthy here only if a po
 or one that is held but no longer listed, is unhealthy for any earlier report.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import filterfalse, islice
 
@@ -16,7 +15,7 @@ from nodedevice_api.parts import PartRules
 
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.omitted_allocations import room
+from nodedevice_agent.devicemanager.omitted_allocations import lacking, room
 from nodedevice_agent.devicemanager.parents import ParentView, parent_views
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
@@ -39,10 +38,9 @@ MAX_UNHEALTHY_NAMED = 3
 
 
 class DeviceView(Struct, frozen=True, gc=False):
-    """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
-
-    cordoned_by: who cordoned it, if noted. parts: of a physical device that is shown in place of its parts, and is healthy while
-    one of them is. taints: as its DRA driver sets them.
+    """reason, message: empty for a healthy device, and while no plugin is connected. present: its plugin lists it. cordoned_by: if
+    noted. parts: of a physical device that is shown in place of its parts, and is healthy while one of them is. taints: of its DRA
+    driver.
     """
 
     id: str
@@ -197,17 +195,14 @@ def _unknown(cordons: Cordons, resource: Resource) -> tuple[str, ...]:
 
 
 def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int:
-    """The number of usable devices in release that pending pods on this node need.
-
-    The scheduler counts these pods, but no longer the ended ones that still hold the devices. If the Node showed fewer devices than
-    these pods request, a kubelet that is about to admit them would fail them permanently (OutOf…).
+    """The number of usable devices in release that pending pods on this node need. The scheduler counts these pods, but no longer
+    the ended ones. If the Node showed fewer devices, a kubelet that is about to admit the pods would fail them permanently
+    (OutOf…).
     """
     releasing = sum(
         uid in manager.book.releasing and availability.is_usable(resource, i) for i, uid in resource.use.holders.items()
     )
-    held = Counter(resource.use.holders.values())
-    lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods.values())
-    return min(releasing, max(lacking - available, 0))
+    return min(releasing, max(lacking(resource, manager.pods.values()) - available, 0))
 
 
 def _shown_one_by_one(resource: Resource, missing: list[str]) -> tuple[list[DeviceView], list[DeviceView]]:
@@ -257,7 +252,6 @@ def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
 
 
 def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list[str]:
-    """IDs of the devices that are shown one by one."""
     listed = resource.listed
     is_short = len(listed.ids) + len(missing) <= MAX_FULL_LIST
     if resource.is_live and (is_short or ALL_DEVICES in resource.use.cordoned_ids):

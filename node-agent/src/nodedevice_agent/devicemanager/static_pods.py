@@ -35,8 +35,6 @@ class StaticPod(msgspec.Struct, frozen=True):
 
 
 class StaticPods:
-    """known: the static pods of the checkpoint."""
-
     def __init__(self, known: Iterable[StaticPod] = ()) -> None:
         # by hash
         self.known = {pod.uid: pod for pod in known}
@@ -44,8 +42,6 @@ class StaticPods:
         self._mirror_pods: dict[str, Pod] = {}
         # hash to UID in the API, of proven mirror pods
         self._uids: dict[str, str] = {}
-
-    # -- the API ----------------------------------------------------------------------------------------------------------
 
     def synced(self, uids: Collection[str]) -> None:
         """uids: UIDs of all objects; others were deleted."""
@@ -69,8 +65,6 @@ class StaticPods:
             return uid
         del self._uids[pod.config_hash]
         return pod.config_hash
-
-    # -- the runtime ------------------------------------------------------------------------------------------------------
 
     def listed(self, found: Iterable[StaticPod], held: Collection[str]) -> list[Pod]:
         """Set all static pods that the runtime can reach; known ones with a mirror pod or devices stay. Returns the newly proven

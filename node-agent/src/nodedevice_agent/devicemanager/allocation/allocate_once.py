@@ -61,8 +61,6 @@ class AllocateOnce(Struct, eq=False):
         """The refused containers whose resources still have that policy."""
         return {key: lost for key, lost in self.refused.items() if self.applies_to(key[2])}
 
-    # -- calls --------------------------------------------------------------------------------------------------------
-
     def record(self, key: AllocationKey) -> None:
         self.calls[key] = ""
 
@@ -103,8 +101,6 @@ class AllocateOnce(Struct, eq=False):
         for key in [key for key in self.calls if key[0] == pod_uid]:
             del self.calls[key]
             self._marks.save()
-
-    # -- restart ------------------------------------------------------------------------------------------------------
 
     def keys(self) -> tuple[AllocationKey, ...]:
         """The calls to store in the checkpoint."""

@@ -32,9 +32,7 @@ _LOOKS_A_POD = 256
 
 
 class Allocator(Struct, eq=False):
-    """Its events mark pods; settle() begins their transactions.
-
-    pending: why a pod has no devices yet, unless a plugin call for it is in flight; failed calls also while they are retried.
+    """pending: why a pod has no devices yet, unless a plugin call for it is in flight; failed calls also while they are retried.
     is_held_back: nothing is allocated, because the existing allocations are not known yet.
     """
 
@@ -57,8 +55,6 @@ class Allocator(Struct, eq=False):
     _postponed: dict[str, None] = {}
     # by pod UID: the resource names that were reported as unknown
     _reported_unknown: dict[str, set[str]] = {}
-
-    # -- events -------------------------------------------------------------------------------------------------------
 
     def pod_seen(self, pod: Pod) -> None:
         """A pod that requests extended resources is new or has changed. A transaction in progress continues as it began."""
@@ -90,8 +86,6 @@ class Allocator(Struct, eq=False):
             if pending.retry_at is not None and pending.is_due(now):
                 self.due[uid] = None
 
-    # -- the stage of allocation --------------------------------------------------------------------------------------
-
     def settle(self, now: float) -> None:
         """Begin the due pods and all pods that may use freed devices, first come, first served."""
         due, freed = self.due, self._marks.awaited
@@ -119,8 +113,6 @@ class Allocator(Struct, eq=False):
         else:
             return False
         return any(name in freed and freed[name] != pod.uid for name in lacking)
-
-    # -- responses of plugins -----------------------------------------------------------------------------------------
 
     def preferred(self, ticket: int, device_ids: Iterable[str], now: float) -> None:
         current = self._by_ticket.pop(ticket, None)
@@ -159,10 +151,7 @@ class Allocator(Struct, eq=False):
         """Whether the response of that call still matters."""
         return ticket in self._by_ticket
 
-    # -- one transaction ----------------------------------------------------------------------------------------------
-
     def _begin(self, pod: Pod, now: float, *, use_preferred: bool = True) -> None:
-        """Start the pod's transaction for the resources that are known here."""
         requests = self._known_requests(pod)
         if not requests or self.is_held_back:
             return
@@ -186,9 +175,7 @@ class Allocator(Struct, eq=False):
         self._advance(current, now)
 
     def _never_now(self, current: PodAllocation) -> PendingAllocation | None:
-        """Why not all requests can be met now. Checked before any call, so that two pods that want the same devices never chase each
-        other.
-        """
+        """Why not all requests can be met now: before any call, so that two pods that want the same pair never chase each other."""
         shortage = current.shortage()
         if shortage is not None or not self._topology.is_aligning:
             return shortage
@@ -224,10 +211,7 @@ class Allocator(Struct, eq=False):
     def _choose(
         self, current: PodAllocation, request: DeviceRequest, now: float, preferred: tuple[str, ...] | None = None
     ) -> None:
-        """Choose devices for one request: reusable ones first, then near ones in the plugin's order; or make it pending.
-
-        preferred: GetPreferredAllocation's response; None before.
-        """
+        """Choose reusable devices, then near ones in the plugin's order; or the pod is pending. preferred: None before the call."""
         resource = self._book.resources[request.resource_name]
         reusable, free = current.reusable(resource), current.free(resource).ids
         missing = max(request.count - len(reusable), 0)

@@ -61,3 +61,6 @@ class Assignments:
 
 def _parts(allocation: Allocation) -> Parts:
     return Counter(part[0] for part in map(parent_and_number, allocation.device_ids) if part is not None)
+
+
+NOT_ASSIGNED = Assignments(Pod("", "", "", ()))

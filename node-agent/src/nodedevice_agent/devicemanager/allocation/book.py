@@ -14,10 +14,8 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 class AllocationBook(Struct, eq=False):
-    """All committed allocations, and the ended pods with containers that may still run.
-
-    resources: every resource with allocations; the `holders` of each are kept up to date here. delivery: for new allocations, and
-    for allocations of an earlier release, which recorded none.
+    """All committed allocations. resources: every resource with allocations; the `holders` of each are kept up to date here.
+    delivery: for new allocations, and for allocations of an earlier release, which recorded none.
     """
 
     resources: Mapping[str, Resource]
@@ -103,10 +101,7 @@ class AllocationBook(Struct, eq=False):
             resource.use.holders.pop(device_id, None)
 
     def no_room(self, made: Allocation, uncommitted: Iterable[Allocation]) -> str:
-        """Why the response of one more allocation exceeds the limit; "" if it fits.
-
-        uncommitted: the allocations of transactions in progress.
-        """
+        """Why the response exceeds the limit; "" if it fits. uncommitted: the allocations of transactions in progress."""
         before, uncommitted = self.of(*made.key), tuple(uncommitted)
         octets = made.octets - (before.octets if before else 0)
         if self._kept + octets + sum(a.octets for a in uncommitted) <= answer_limit.MAX_OCTETS_OF_DOMAIN:

@@ -72,7 +72,6 @@ class _RetriedCalls(Struct, eq=False):
         return tickets, self.failures.remove_where(lambda key: key[0] == pod_uid)
 
     def rename(self, pod_uid: str, known_as: str) -> None:
-
         def renamed(key: AllocationKey) -> AllocationKey:
             return (known_as, *key[1:]) if key[0] == pod_uid else key
 
@@ -88,9 +87,7 @@ class _RetriedCalls(Struct, eq=False):
 
 
 class Reallocations(_RetriedCalls):
-    """Calls Allocate again with the same device IDs after its response was lost or became outdated, unless only one call is
-    allowed.
-    """
+    """Calls Allocate again with the same device IDs after its response was lost or became outdated."""
 
     def forget_outdated(self, resource: Resource) -> None:
         """Drop responses whose device files differ from the plugin's current list; see stored_responses."""
@@ -218,7 +215,6 @@ class PreStartCalls(_RetriedCalls):
                 pods_with_earlier_call.remove(key[0])
 
     def started(self, ticket: int) -> None:
-        """The call succeeded; the pod's next one is due, if any."""
         key = self.in_flight.pop(ticket, None)
         if key is not None:
             self._done(key)

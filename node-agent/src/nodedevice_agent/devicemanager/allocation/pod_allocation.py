@@ -20,7 +20,7 @@ from nodedevice_api.parts import Placement
 from nodedevice_common.pacing import exponential_seconds
 from nodedevice_kube.planner import Misfit, Need, first_short, problem
 
-from nodedevice_agent.devicemanager.allocation.assignments import Assignments
+from nodedevice_agent.devicemanager.allocation.assignments import NOT_ASSIGNED, Assignments
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.allocation.parts import Parents, are_linked
 from nodedevice_agent.devicemanager.allocation.selection import Crowds, Selection, crowds, select
@@ -99,11 +99,10 @@ class PodAllocation:
     assignments: Assignments = field(init=False)
 
     def __post_init__(self) -> None:
-        self.assignments = Assignments(self.pod)
+        self.assignments = Assignments(self.pod) if self.pod.assigned_parts else NOT_ASSIGNED
         self.request = self.requests[0] if self.requests else None
 
     def pending(self, request: DeviceRequest, reason: str, message: str) -> PendingAllocation:
-        """Pending until something changes; no retry timer."""
         return PendingAllocation(self.pod.uid, request.container, request.resource_name, reason, message)
 
     def short(self, request: DeviceRequest, missing: int) -> PendingAllocation:
@@ -135,10 +134,7 @@ class PodAllocation:
         return self.pending(request, *why)
 
     def shortage(self) -> PendingAllocation | None:
-        """The first request that cannot be met in the current state, as a pending allocation; None if all can be met.
-
-        Only counts devices, and plans the physical devices of parts; chooses none.
-        """
+        """The first request that cannot be met now; None if all can. Counts devices, and plans linked parts; chooses none."""
         misfits: dict[str, PendingAllocation | None] = {}
         held_by_init: dict[str, set[str]] = {}
         for index, request in enumerate(self.requests):
@@ -158,9 +154,7 @@ class PodAllocation:
         return None
 
     def select(self, resource: Resource, *, is_strict: bool = False) -> Selection | None:
-        """Choose devices for the current request; enough are free. Returns None if the rules for parts can no longer be met.
-        is_strict: ignore parts that are not near.
-        """
+        """Choose devices of enough free ones; None if the rules for parts cannot be met. is_strict: only near parts."""
         request, rules = self.requests[self._met], resource.listed.part_rules
         affinity = self.affinities.get(request.container)
         found = self.free(resource)
@@ -267,7 +261,6 @@ class PodAllocation:
         self.advance(request, self.chosen)
 
     def advance(self, request: DeviceRequest, device_ids: tuple[str, ...]) -> None:
-        """The current request has its devices; continue with the next one."""
         _update_reusable(self._reusable.setdefault(request.resource_name, set()), request, device_ids)
         self._met, self.chosen = self._met + 1, ()
         self.request = self.requests[self._met] if self._met < len(self.requests) else None

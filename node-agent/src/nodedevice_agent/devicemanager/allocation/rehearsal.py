@@ -84,10 +84,8 @@ def too_much(topology: Topology, current: PodAllocation) -> str:
 
 
 def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None:
-    """Rehearse a transaction that has not begun, with the agent's choices. Returns the request that the policy rejects, if any.
-
-    Only the decision for the first container stays, as a plugin's preferred devices may change the rest. All decisions stay if no
-    plugin is asked and the first choices fail.
+    """Returns the request that the policy rejects, if any. Only the decision for the first container stays, as a plugin's preferred
+    devices may change the rest. All decisions stay if no plugin is asked and the first choices fail.
     """
     if not topology.is_aligning:
         return None

@@ -48,10 +48,7 @@ class Selection(Struct, frozen=True):
     def varied(
         self, devices: Mapping[str, Device], choose: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]], most: int
     ) -> "Selection":
-        """The same with devices of other NUMA nodes from the pool; devices of the same nodes are interchangeable.
-
-        choose: selects one of up to `most` splits of the count; the first is the current selection.
-        """
+        """With devices of other NUMA nodes. choose: one of up to `most` splits of the count; the first is the current selection."""
         alike = crowds(devices, self.pool)
         numbers = choose(tuple(islice(_splits(self.missing, tuple(map(len, alike.values()))), most)))
         first = [i for ids, number in zip(alike.values(), numbers, strict=True) for i in ids[:number]]
@@ -66,10 +63,7 @@ def select(
     affinity: frozenset[int] | None,
     at_nodes: Crowds | None = None,
 ) -> Selection:
-    """Select `count` devices; reusable and free must be at least as many together.
-
-    reusable, free: sorted and disjoint. affinity: preferred NUMA nodes. at_nodes: the free devices by NUMA nodes, if known.
-    """
+    """reusable, free: sorted, disjoint and enough. affinity: preferred NUMA nodes. at_nodes: the free devices, if known."""
     reusable, free = tuple(reusable), tuple(free)
     if affinity is None:
         return Selection(count, reusable[:count], free)

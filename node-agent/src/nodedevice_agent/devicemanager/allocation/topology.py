@@ -95,10 +95,8 @@ def hints(
     reusable: Collection[str],
     numa_nodes: Iterable[int],
 ) -> Hints:
-    """Every set of NUMA nodes that could serve `count` devices of one resource.
-
-    devices: all listed devices, also unhealthy ones. free: the devices that may be allocated. reusable: the pod's devices from its
-    init containers, disjoint from `free`; every set of nodes must include all of them.
+    """Every set of NUMA nodes that could serve `count` of these devices. devices: also unhealthy ones. reusable: the pod's devices
+    from its init containers, disjoint from `free`; every set of nodes must include all of them.
     """
     listed_at = Counter(device.numa_nodes for device in devices.values())
     free_at = Counter(devices[device_id].numa_nodes for device_id in free if device_id in devices)
@@ -176,7 +174,6 @@ def _subsets(nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _touching(at: Mapping[tuple[int, ...], int], candidates: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
-    """For each set of nodes, the number of devices on at least one of its nodes."""
     known = frozenset(candidates)
     places: Counter[int] = Counter()
     for nodes, number in at.items():
@@ -238,16 +235,6 @@ def _pod_hints(topology: Topology, current: PodAllocation) -> Iterator[Hints]:
         yield _hints(topology, current, current.book.resources[name], needed, held or None, ())
 
 
-def _free_hints(
-    topology: Topology, current: PodAllocation, resource: Resource, count: int, reusable: tuple[str, ...]
-) -> Hints:
-    free, devices = current.free(resource), resource.devices
-    free_at = {nodes: len(device_ids) for nodes, device_ids in free.at_nodes.items()}
-    reusable_at = Counter(devices[i].numa_nodes for i in reusable if i in devices and devices[i].numa_nodes)
-    available = len(free.ids) + len(reusable)
-    return _hints_at(resource.listed.at_nodes, count, free_at, reusable_at, available, topology.numa_nodes)
-
-
 def _hints(
     topology: Topology,
     current: PodAllocation,
@@ -256,13 +243,18 @@ def _hints(
     held: tuple[str, ...] | None,
     reusable: tuple[str, ...],
 ) -> Hints:
-    if held is None and not are_linked(resource.listed):
-        return _free_hints(topology, current, resource, count, reusable)
-    if held is None:
-        found = to_align(resource.listed, count, current.free(resource).ids, reusable)
-        return hints(found.devices, found.count, found.free, found.reusable, topology.numa_nodes)
-    # Held devices decide for the rest; a changed number cannot be met.
-    return hints(resource.devices, count, held if len(held) == count else (), (), topology.numa_nodes)
+    devices = resource.devices
+    if held is not None:
+        # Held devices decide for the rest; a changed number cannot be met.
+        return hints(devices, count, held if len(held) == count else (), (), topology.numa_nodes)
+    free = current.free(resource)
+    if are_linked(resource.listed):
+        choices = to_align(resource.listed, count, free.ids, reusable)
+        return hints(choices.devices, choices.count, choices.free, choices.reusable, topology.numa_nodes)
+    free_at = {nodes: len(device_ids) for nodes, device_ids in free.at_nodes.items()}
+    reusable_at = Counter(devices[i].numa_nodes for i in reusable if i in devices and devices[i].numa_nodes)
+    available = len(free.ids) + len(reusable)
+    return _hints_at(resource.listed.at_nodes, count, free_at, reusable_at, available, topology.numa_nodes)
 
 
 def _is_still_possible(current: PodAllocation, request: DeviceRequest) -> bool:

@@ -27,9 +27,8 @@ _MAX_RECENT = 1024
 
 
 class Attribution(Struct, eq=False):
-    """Attributes devices of the table's attributed resources. pods: all unfinished pods of the node.
-
-    containers: of the runtime, to find containers that run with devices which the kubelet did not allocate.
+    """_pods: all unfinished pods of the node. _containers: of the runtime; they may run with devices that the kubelet did not
+    allocate.
     """
 
     _table: ResourceTable
@@ -53,8 +52,6 @@ class Attribution(Struct, eq=False):
     # by resource name and device IDs: the responses' own device files, as recorded when they were given
     _files: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}
 
-    # -- a restart ------------------------------------------------------------------------------------------------------
-
     def restored(self, checkpoint: Checkpoint) -> Checkpoint:
         """Remove the records that the kubelet keeps now: it calls PreStartContainer and knows all allocations."""
         for a in checkpoint.allocations:
@@ -67,10 +64,8 @@ class Attribution(Struct, eq=False):
         )
 
     def recovered(self, known: Checkpoint) -> Checkpoint:
-        """Remove the kubelet's allocations from those recovered from the API; the resources stay.
-
-        The API does not show who made an allocation. An allocation that the kubelet does not report was made before a move to the
-        kubelet.
+        """Remove the kubelet's allocations from those recovered from the API, which does not show who made one; the resources stay.
+        One that the kubelet does not report was made before a move to the kubelet.
         """
         entries = (self._state.entries if self._state is not None else None) or ()
         kubelets = {entry.key for entry in entries}
@@ -86,8 +81,6 @@ class Attribution(Struct, eq=False):
         resource = self._table.by_name.get(allocation.resource_name)
         held = resource.use.holders if resource is not None else {}
         return self._book.of(*allocation.key) is not None or not held.keys().isdisjoint(allocation.device_ids)
-
-    # -- the kubelet ------------------------------------------------------------------------------------------------------
 
     def read(self, state: KubeletState) -> None:
         """Set the kubelet's state. If nothing could be read, the last state stays."""
@@ -111,18 +104,13 @@ class Attribution(Struct, eq=False):
     def start_problem(
         self, resource_name: str, device_ids: Iterable[str], decoded: Callable[[Allocation], Allocation]
     ) -> str:
-        """Why a container must not start with the kubelet's response for these devices; "" if it may.
-
-        decoded: decodes the response of an allocation.
-        """
+        """Why a container must not start with the kubelet's response for these devices; "" if it may. decoded: decodes one."""
         resource, ids = self._table.by_name.get(resource_name), tuple(sorted(set(device_ids)))
         if resource is None:
             return ""
         kept = next((a for a in self._book.of_resource(resource_name) if a.device_ids == ids), None)
         found = kept or Allocation("", "", resource_name, by_numa(ids, {}), None)
         return problem(replace(decoded(found), files=self._files.get((resource_name, ids), ())), resource)
-
-    # -- the runtime ------------------------------------------------------------------------------------------------------
 
     def runtime_known(self) -> None:
         """The runtime has listed its containers or cannot be reached, or one of them has ended."""
@@ -133,13 +121,8 @@ class Attribution(Struct, eq=False):
         """Whether containers of this pod may run with devices that the kubelet did not allocate. pod_uid: in the runtime."""
         return self.awaits_runtime or pod_uid in self._containers.by_pod
 
-    # -- pods ---------------------------------------------------------------------------------------------------------
-
     def pods_synced(self, over: Collection[str]) -> None:
-        """The complete list of this node's pods has arrived. over: UIDs of deleted or finished pods.
-
-        Every resource is published again: pod names may be known only now.
-        """
+        """All pods of this node have been listed: names may be known only now. over: UIDs of deleted or finished pods."""
         if self._table.is_attributed is not None:
             self._ended = (self._ended | {*over} | self._static_uids_of(over)) - self._pods.keys()
             self.is_outdated = True
@@ -150,11 +133,8 @@ class Attribution(Struct, eq=False):
         """A pod is new or has changed. Returns it without the requests that the kubelet meets."""
         if self._table.is_attributed is None:
             return pod
-        kubelets = {
-            (request.container, request.resource_name)
-            for request in pod.device_requests
-            if self._is_kubelets(request.resource_name)
-        }
+        requests = ((request.container, request.resource_name) for request in pod.device_requests)
+        kubelets = {(container, name) for container, name in requests if self._is_kubelets(name)}
         if not kubelets:
             return pod
         self._marks.is_attribution_due = True
@@ -175,9 +155,9 @@ class Attribution(Struct, eq=False):
 
     def holds_on(self, pod_uid: str) -> bool:
         """Whether a finished pod keeps devices that the kubelet did not allocate."""
-        return self._table.is_attributed is not None and (
-            any(map(is_elsewhere, self._book.of_pod(pod_uid))) and self.runs(pod_uid)
-        )
+        if self._table.is_attributed is None:
+            return False
+        return any(map(is_elsewhere, self._book.of_pod(pod_uid))) and self.runs(pod_uid)
 
     def without_kubelets(self, pod_uids: Iterable[str]) -> set[str]:
         """The pods with devices that the kubelet did not report; the kubelet may know pods that the API lacks."""
@@ -185,10 +165,7 @@ class Attribution(Struct, eq=False):
             return {*pod_uids}
         return {uid for uid in pod_uids if not all(map(self._is_attributed, self._book.of_pod(uid)))}
 
-    # -- the stage --------------------------------------------------------------------------------------------------------
-
     def settle(self) -> None:
-        """Update the book from the kubelet's state and the API's pods."""
         self._marks.is_attribution_due = False
         resources = self._resources()
         before = [a for a in self._book if a.resource_name in resources]
@@ -236,10 +213,10 @@ class Attribution(Struct, eq=False):
 
 
 def _by_pod(allocations: Iterable[Allocation]) -> dict[str, list[Allocation]]:
-    found: dict[str, list[Allocation]] = {}
+    by_pod: dict[str, list[Allocation]] = {}
     for allocation in allocations:
-        found.setdefault(allocation.pod_uid, []).append(allocation)
-    return found
+        by_pod.setdefault(allocation.pod_uid, []).append(allocation)
+    return by_pod
 
 
 def _devices(allocations: Iterable[Allocation]) -> dict[tuple[str, str], tuple[bool, Mapping[int, tuple[str, ...]]]]:

@@ -15,8 +15,7 @@ def as_known(
 ) -> ListedDevices:
     """Rename each device to the first of its other IDs that is known, unless its own ID is known.
 
-    held: IDs that must not be allocated again under another ID. They precede the cordoned ones, which count under each of a
-    device's IDs. stored: the known identities of held and cordoned IDs.
+    held: IDs that precede the cordoned ones, which count under each of a device's IDs. stored: identities of both.
     """
     own_ids = listed.devices.keys()
     listed = with_stored_ids(listed, stored)

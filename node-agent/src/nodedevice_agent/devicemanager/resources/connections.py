@@ -95,19 +95,10 @@ class Connections(Struct, eq=False):
         connection = self.find(endpoint)
         return connection.listed.size if connection is not None and connection.listed is not None else Size()
 
-    def refused_lists(self) -> dict[int, Size]:
-        """Sizes of the refused latest lists, by connection; without lists that are being read again."""
-        return {
-            c.endpoint: c.refusal.size
-            for c in self.live
-            if c.endpoint is not None and c.refusal is not None and not c.is_awaited
-        }
-
-    def awaits(self, endpoint: int) -> None:
-        """The refused list of that connection is being read again."""
-        connection = self.find(endpoint)
-        if connection is not None:
-            connection.is_awaited = True
+    def refused(self) -> list[tuple[Connection, int, Size]]:
+        """Connections with a refused latest list that is not being read again; their numbers, and the sizes of these lists."""
+        waiting = ((c, c.endpoint, c.refusal.size) for c in self.live if c.refusal is not None and not c.is_awaited)
+        return [(c, endpoint, size) for c, endpoint, size in waiting if endpoint is not None]
 
     def is_awaited(self, endpoint: int) -> bool:
         connection = self.find(endpoint)

@@ -67,11 +67,9 @@ class Size(msgspec.Struct, frozen=True, gc=False):
 
 # untracked by the garbage collector, which would traverse a hundred thousand of them within a turn of the event loop
 class Device(msgspec.Struct, frozen=True, gc=False):
-    """One device of one resource. numa_nodes: sorted, empty when the plugin reports no topology.
-
-    reason, message: why it is unhealthy; attributes: further properties, sorted by name. parent: ID of its physical device, its own
-    ID for a whole one. part_size: of a physical device in ListedDevices.parents, the size of one part. Only some plugins report
-    these.
+    """numa_nodes: sorted, empty when the plugin reports no topology. reason, message: why it is unhealthy. attributes: further
+    properties, sorted by name. parent: ID of its physical device, its own ID for a whole one. part_size: of a physical device in
+    ListedDevices.parents, the size of one part. Only some plugins report these.
 
     identity, files, is_shared, aliases: see DeviceDetails; of built-in plugins alone. files: number by path, sorted. listed_as: its
     ID in the plugin's list, if that differs.
@@ -101,21 +99,17 @@ class Device(msgspec.Struct, frozen=True, gc=False):
 class ListedDevices:
     """A complete list: accepted devices by ID. id_error: a sentence about the rejected IDs, empty without any.
 
-    plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts;
-    None for others. parents: details of the physical devices of parts, by ID; only reason, message, attributes, part_size count.
+    plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts.
+    parents: details of the physical devices of parts, by ID; only reason, message, attributes, part_size count. omitted: the number
+    of further devices of a plugin that has gone. counted: the number of further healthy devices of a list that is only shown here;
+    no pod holds one of them. is_refused: the plugin's latest list exceeds a limit, which id_error names; this is the list before
+    it.
 
-    omitted: the number of further devices of a plugin that has gone. counted: the number of further healthy devices of a list that
-    is only shown here; no pod holds one of them. is_refused: the plugin's latest list exceeds a limit, which id_error names; this
-    is the list before it. size: of the plugin's list, also of a refused one.
-
-    ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
-    each physical device, sorted; only if the plugin names these. has_identities, has_aliases: of any device. kinds: the IDs of each
-    device with an identity, or of several that are shared and alike. unconfirmed: healthy devices that are counted but not
-    allocated, as their built-in plugin cannot read their current identity. at_nodes: the number of devices at each set of NUMA
-    nodes; empty without NUMA nodes.
-
-    These values are computed once, when the list is decoded. Every pod and every publication reads them and must not iterate over a
-    hundred thousand devices.
+    The other values are computed once, when the list is decoded: every pod and every publication reads them. size: of the plugin's
+    list, also of a refused one. ids, healthy_ids, unhealthy_ids: as the plugin reports them, sorted. by_parent: sorted IDs of the
+    devices of each physical device. has_identities, has_aliases: of any device. kinds: the IDs of each device with an identity, or
+    of several that are shared and alike. unconfirmed: healthy devices that are counted but not allocated, as their built-in plugin
+    cannot read their current identity. at_nodes: the number of devices at each set of NUMA nodes; empty without NUMA nodes.
     """
 
     devices: Mapping[str, Device]
@@ -243,7 +237,6 @@ def _octets(device: Device) -> int:
 
 
 def _added(listed: ListedDevices, more: Collection[Device]) -> Mapping[tuple[int, ...], int]:
-    """ListedDevices.at_nodes, with more devices."""
     at_nodes = Counter(device.numa_nodes for device in more)
     if not listed.at_nodes and not any(at_nodes):
         return NOTHING
@@ -296,12 +289,10 @@ def accept(
     counted: int = 0,
 ) -> ListedDevices:
     """Validate a plugin's list: each ID counts once (unhealthy wins over healthy), IDs that are too long are left out and reported.
+    With part_rules each ID must be that of a part of its parent. A list of more than MAX_DEVICES is refused whole: `known` stays.
 
-    With part_rules each ID must be that of a part of its parent.
-
-    A list of more than MAX_DEVICES is read no further and refused whole: `known` stays.
-    known: the list before it. Equal parts, the whole list or single devices, are taken from it, so that comparing the two
-    lists is fast (by identity). counted: see ListedDevices.
+    known: the list before it. Equal parts, the whole list or single devices, are taken from it, so that comparing the two lists is
+    fast (by identity). counted: see ListedDevices.
     """
     devices: dict[str, Device] = {}
     duplicate, too_long, no_part = _Examples(), _Examples(), _Examples()

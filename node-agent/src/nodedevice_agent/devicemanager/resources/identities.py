@@ -27,8 +27,6 @@ class DeviceIdentities(Struct, eq=False):
     # ... of these, the devices that are shared now
     _apart: frozenset[str] = _NONE
 
-    # -- changes --------------------------------------------------------------------------------------------------------
-
     def follow(self, before: ListedDevices, reported: ListedDevices, *, is_live: bool) -> None:
         """Follow a new list. before: the list until now. reported: without damped devices that are left out."""
         listed = self.use.listed
@@ -63,8 +61,6 @@ class DeviceIdentities(Struct, eq=False):
         """A device was released: its next holder uses the sharing of the current list."""
         self._held_alone = self._held_alone.intersection(self.use.holders)
 
-    # -- reads ----------------------------------------------------------------------------------------------------------
-
     @property
     def are_known(self) -> bool:
         """Whether a built-in plugin has given identities to listed or held devices; other lists are long."""
@@ -79,10 +75,7 @@ class DeviceIdentities(Struct, eq=False):
         return self.past.get(device_id)
 
     def claimed(self, *, only_apart: bool = False) -> dict[str, Identity]:
-        """Identities of held and cordoned devices, which must not be allocated under another name.
-
-        only_apart: without those whose identity in a connected plugin's list is the same.
-        """
+        """Identities of held and cordoned devices. only_apart: without identities that a connected plugin's list confirms."""
         if not self.are_known:
             return {}
         claimed = self.use.claimed()

@@ -33,8 +33,6 @@ class ListLimit(Struct, eq=False):
     """The limits on the lists of some resources, by name."""
 
     _resources: Mapping[str, Resource]
-    # resources with a refused list that waits for room
-    _waiting: set[str] = set()
     # the noted size of each resource's lists; and the sums of these, by domain and ("") in total
     _sizes: dict[str, Size] = {}
     _sums: dict[str, Size] = {}
@@ -65,7 +63,6 @@ class ListLimit(Struct, eq=False):
 
     def noted(self, resource: Resource) -> None:
         """Update the sizes of a resource after a change of its lists or connections."""
-        (self._waiting.add if resource.connections.refused_lists() else self._waiting.discard)(resource.name)
         self._count(resource.name, sum(resource.kept_sizes(), Size()))
 
     def forgotten(self, resource_name: str) -> None:
@@ -75,11 +72,10 @@ class ListLimit(Struct, eq=False):
     def settle(self, marks: Marks) -> None:
         """Accept refused lists that fit now, each once."""
         self.has_shrunk = False
-        for name in sorted(self._waiting):
-            resource = self._resources[name]
-            for endpoint, size in resource.connections.refused_lists().items():
+        for name, resource in sorted(self._resources.items()):
+            for connection, endpoint, size in resource.connections.refused():
                 if not self._problem(resource, endpoint, size):
-                    resource.connections.awaits(endpoint)
+                    connection.is_awaited = True
                     self.noted(resource)
                     marks.call(TakeList(name, endpoint))
 

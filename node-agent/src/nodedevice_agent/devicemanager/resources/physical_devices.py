@@ -51,10 +51,7 @@ class PhysicalDevices(Struct, eq=False):
     found: frozenset[str] = frozenset()
 
     def hold_back(self, given: GivenNumbers = ()) -> set[str]:
-        """Update the devices that each resource holds back, after a list or a release. Returns the names of changed resources.
-
-        given: the device files that running containers have.
-        """
+        """Update the devices that each resource holds back. Returns the changed resources. given: files of running containers."""
         naming = [r for r in self._resources.values() if r.listed.by_parent or r.listed.has_identities]
         if not naming and not self._uses and not self.found and self._same.is_idle:
             return set()
@@ -139,10 +136,7 @@ def _by_use(resource: Resource, parent: str, device_ids: Sequence[str]) -> list[
 
 
 def _held(resources: Iterable[Resource], listed: Mapping[str, object]) -> dict[str, dict[Use, str]]:
-    """By physical device and use: the resource under which pods hold it, even if no plugin lists it so any more.
-
-    resources: of one scope, and those whose plugins have not connected since a restart: their scope is unknown.
-    """
+    """By physical device and use: the resource under which pods hold it. resources: of one scope, or with an unknown one."""
     found: dict[str, dict[Use, str]] = {}
     for resource in resources:
         for device_id in resource.use.holders:
@@ -175,7 +169,7 @@ def _use(resource: Resource, device: Device) -> Use:
 
 
 def _held_use(resource: Resource, device: Device | None, parent: str, device_id: str) -> Use:
-    """device: None if it is no longer listed."""
+    """device: None if it has left the list."""
     if device is not None and resource.listed.part_rules is None:
         return _use(resource, device)
     if parent == device_id:

@@ -57,8 +57,6 @@ class Resource:
         self.identities = DeviceIdentities(self.use)
         self.flap_damping = FlapDamping(flapping or FlapDampingLimits(), self.name, deadlines)
 
-    # -- changes ----------------------------------------------------------------------------------------------------
-
     def cordon(self, ids: frozenset[str]) -> None:
         """Set all cordons: of single devices, or of physical devices with all their listed or held parts."""
         self.use.cordons = self.use.cordoned_ids = ids
@@ -88,7 +86,7 @@ class Resource:
             self.flap_damping.record(self._reported, current, now)
         self._derive()
         if was_settling:
-            self.presence.has_settled()
+            self.presence.settle(None)
         return is_changed or was_settling or not was_live
 
     def end_damping(self, now: float) -> bool:
@@ -98,10 +96,8 @@ class Resource:
         return has_ended
 
     def disconnect(self, endpoint: int, now: float, *, is_configured: bool = True, is_silent: bool = False) -> bool:
-        """A connection ended. Returns whether this changed anything; the end of a replaced connection does not.
-
-        is_configured: False if a built-in plugin was ended because its resource left the configuration. is_silent: it does not
-        respond; its lists are kept, and count again once it is connected again, or ends.
+        """A connection ended. Returns whether this changed anything. is_configured: False if the configuration lacks the resource.
+        is_silent: its plugin does not respond; its lists are kept, and count again once it is connected again, or ends.
         """
         connection = self.connections.find(endpoint)
         if connection is None:
@@ -120,7 +116,7 @@ class Resource:
     def replaced(self, settles_at: float) -> None:
         """Another built-in plugin takes over the resource: as after a restart, its list is awaited until then."""
         if self.is_live and self.presence.is_built_in:
-            self.presence.is_replaced(settles_at)
+            self.presence.settles_at = settles_at
 
     def unconfigured(self) -> bool:
         """The configuration no longer names it: gone without a grace period, if a built-in plugin served it last and none is
@@ -158,8 +154,6 @@ class Resource:
         self.identities.released()
         if self.listed.has_aliases or self.listed.has_identities:
             self._derive()
-
-    # -- reads -----------------------------------------------------------------------------------------------------------
 
     def kept_sizes(self, besides: int | None = None, *, besides_older: bool = False) -> tuple[Size, ...]:
         """Sizes of the kept lists, including older connections. besides, besides_older: see Connections.kept()."""

@@ -22,7 +22,7 @@ IsConfigured = Callable[[str, str], bool]
 
 
 class ResourceTable:
-    """The parameters are those of DeviceManager."""
+    """See DeviceManager for the parameters."""
 
     def __init__(
         self,
@@ -59,8 +59,6 @@ class ResourceTable:
     def is_disconnected(self, name: str) -> bool:
         """Whether it is known, and no plugin serves it."""
         return name in self.by_name and self.by_name[name].presence.state is not EndpointState.RUNNING
-
-    # -- plugins --------------------------------------------------------------------------------------------------------
 
     def listed(self, resource: Resource, endpoint: int, listed: ListedDevices, now: float) -> bool:
         """A complete device list was received. Returns whether it changed anything; else nothing is marked."""
@@ -106,8 +104,6 @@ class ResourceTable:
             self.list_limit.noted(self.by_name[name])
         self._marks.saved_and_changed(names)
 
-    # -- cordons --------------------------------------------------------------------------------------------------------
-
     def cordoned(self, name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
         """Set all cordons of the NodeDevice with that UID, by device ID. uid: "" if it does not exist; the last ones stay then."""
         resource = self.by_name.get(name)
@@ -131,11 +127,9 @@ class ResourceTable:
         if name in self.by_name:
             self.by_name[name].use.are_cordons_synced = not self._waits_for_cordons
 
-    # -- configuration --------------------------------------------------------------------------------------------------
-
     def configured(self, is_configured: IsConfigured, now: float, returning: Iterable[str] = ()) -> None:
-        """Set the names in the configuration of built-in plugins, before these end and begin accordingly. The end of one that is
-        not named has no grace period. returning: resources whose plugins list within moments, also if another takes over.
+        """Set the names in the configuration of built-in plugins, before these end and begin accordingly; an end without a name
+        there has no grace period. returning: resources whose plugins list within moments, also if another takes over.
         """
         self._is_configured = is_configured
         for name in returning:
@@ -151,14 +145,12 @@ class ResourceTable:
         if self.preference.ranked(ranks, awaited, now):
             self._marks.claims()
 
-    # -- time -----------------------------------------------------------------------------------------------------------
-
     def tick(self, now: float) -> None:
         """Time has passed: grace periods end, a restart has settled, or the damping of a device has ended."""
         for name, resource in self.by_name.items():
             presence = resource.presence
             if presence.settle_until is not None and presence.settle_until <= now:
-                presence.has_settled()
+                presence.settle(None)
                 self._marks.publish(name)
                 self._marks.claims()
             if presence.grace_ends_at is not None and presence.grace_ends_at <= now:
@@ -169,8 +161,6 @@ class ResourceTable:
         if waited := self.preference.due(now):
             self._marks.freed(waited)
             self._marks.claims()
-
-    # -- restart --------------------------------------------------------------------------------------------------------
 
     def restore(self, known: Checkpoint, now: float) -> None:
         """Restore the state from before the restart, except the allocations."""
@@ -197,8 +187,6 @@ class ResourceTable:
             for name, resource in self.by_name.items()
             if resource.presence.state is not EndpointState.GONE or resource.use.holders
         }
-
-    # -- pods that may hold unknown devices --------------------------------------------------------------------------------
 
     def possible_holders_are(self, found: Mapping[str, frozenset[str]]) -> None:
         """Set the possible holders by resource name. A resource without any is free."""

@@ -55,10 +55,7 @@ class SameDevices(Struct, eq=False):
     def held_back(
         self, given: GivenNumbers, out: Collection[str] = ()
     ) -> tuple[dict[str, dict[str, OtherUse]], dict[str, str]]:
-        """By resource: the devices held back, by ID; and why none of its devices is allocated.
-
-        given: device files of running containers. out: resources whose devices are not allocated in any case.
-        """
+        """By resource: the devices held back, and why none is allocated. given: files of containers. out: resources left out."""
         by_preference = [resource for resource in self._resources.values() if resource.listed.has_identities]
         by_preference.sort(key=lambda resource: self._preference.key(resource.name))
         excess = _too_many(by_preference)

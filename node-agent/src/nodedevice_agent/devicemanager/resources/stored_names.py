@@ -75,7 +75,7 @@ def _moved(listed: ListedDevices, stored: Stored, taken: Collection[str]) -> dic
     found: dict[str, str] = {}
     for stored_id in sought:
         candidates = [d for token in stored[stored_id] for d in near.get(token, ())]
-        if stored_id in by_alias and any(_is_alias(stored_id, d, stored) for d in candidates):
+        if any(stored_id in d.aliases and leads_to(stored[stored_id], d) for d in candidates if stored_id in by_alias):
             continue
         # all shares of a device are alike
         free = (d for d in candidates if d.id not in found and part_number(d.id) == part_number(stored_id))
@@ -83,10 +83,6 @@ def _moved(listed: ListedDevices, stored: Stored, taken: Collection[str]) -> dic
         if moved is not None:
             found[moved.id] = stored_id
     return found
-
-
-def _is_alias(stored_id: str, device: Device, stored: Stored) -> bool:
-    return stored_id in device.aliases and leads_to(stored[stored_id], device)
 
 
 def _without_aliases(device: Device, stored: Stored) -> Device:

@@ -25,13 +25,12 @@ class OtherUse(Struct, frozen=True):
 
 class DeviceUse(Struct, eq=False):
     """holders, reserved: device ID to pod UID, of committed allocations (kept by the AllocationBook), and of one in flight. holds:
-    the number of changes of held devices. possible_holders: UIDs of pods that may hold devices unknown here; nothing is allocated
-    before they are gone.
+    the number of changes of holders. possible_holders: UIDs of pods that may hold unknown devices; nothing is allocated before they
+    go.
 
-    held_back: device ID to the other use of the same device: it is not allocated before that ends. excess: why no device is
-    allocated, as too many need comparing. part_sizes: by physical device, the size of the parts that are held, or else listed.
-    cordons: devices or physical devices that the administrator named; cordoned_ids: the matching listed devices.
-    are_cordons_synced: False until they were read once; nothing is allocated before.
+    held_back: by device ID; see OtherUse. excess: why no device is allocated, as too many need comparing. part_sizes: by physical
+    device, the size of the parts that are held, or else listed. cordons: as the administrator named devices or physical devices;
+    cordoned_ids: the matching listed devices. are_cordons_synced: False until they were read; nothing is allocated before.
     """
 
     listed: ListedDevices = NO_DEVICES
@@ -45,7 +44,7 @@ class DeviceUse(Struct, eq=False):
     cordons: frozenset[str] = frozenset()
     cordoned_ids: frozenset[str] = frozenset()
     are_cordons_synced: bool = True
-    # physical devices of held devices that are no longer listed, such as destroyed instances
+    # physical devices of held devices that left the list, such as destroyed instances
     _past_parents: Mapping[str, str] = NOTHING
 
     def follow(self, before: ListedDevices) -> None:
@@ -58,8 +57,6 @@ class DeviceUse(Struct, eq=False):
         if self.cordons and listed.has_aliases:
             parts += [i for i, device in listed.devices.items() if not self.cordons.isdisjoint(device.aliases)]
         self.cordoned_ids = self.cordons.union(parts) if parts else self.cordons
-
-    # -- reads -----------------------------------------------------------------------------------------------------------
 
     def named(self) -> Collection[str]:
         """Devices whose names are kept without a plugin."""

@@ -67,10 +67,8 @@ class Kind(StrEnum):
 
 
 class Sameness(IntEnum):
-    """The result of a comparison, from the same device to another one.
-
-    UNKNOWN: the identities have nothing comparable, or all common tokens may belong to another device as well.
-    OVERLAPPING: two devices with a part in common, such as two pairs of sticks with one stick in both.
+    """UNKNOWN: the identities have nothing comparable, or all common tokens may belong to another device as well. OVERLAPPING: two
+    devices with a part in common, such as two pairs of sticks with one stick in both. From the same device to another one.
     """
 
     SAME = 0
@@ -80,10 +78,7 @@ class Sameness(IntEnum):
 
 
 class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
-    """The identity of one device. Fields are renamed to those of the checkpoint's file.
-
-    is_shared: several containers may hold it, so it conflicts only with a device that is not shared.
-    """
+    """Renamed as in the checkpoint's file. is_shared: several containers may hold it, so it conflicts only with one that is not."""
 
     tokens: tuple[str, ...]
     is_shared: bool = False
@@ -93,7 +88,7 @@ class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
         return Identity(lasting(self.tokens), self.is_shared)
 
     def when_gone(self) -> "Identity":
-        """The identity of a device that is no longer listed: only the port stays if the device is selected by its port."""
+        """The identity of a device that left the list: only the port stays if the device is selected by its port."""
         if not any(token.startswith(_BY_PORT) for token in self.tokens):
             return self
         return Identity(tuple(t for t in self.tokens if t.startswith((_BY_PORT, _PORT))), self.is_shared)
@@ -134,7 +129,6 @@ def hub_token(place: str) -> str:
 
 
 def port_tokens(port: str) -> tuple[str, str]:
-    """The tokens of any device in that port."""
     return _PORT + port, _BY_PORT + port
 
 
@@ -183,11 +177,10 @@ def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
 
 
 def compare(one: Collection[str], other: Collection[str]) -> Sameness:
-    """Whether two identities belong to one device. Symmetric.
-
-    Devices of several parts are the same if one side has all parts of the other: an edit of the configuration adds or removes
-    files. Different UUIDs of one maker, or different PCI addresses, always mean two devices: the ports of an adapter share a
-    serial number, partitions of a GPU a PCI address. A device that is selected by its port may be any device.
+    """Whether two identities belong to one device. Symmetric. Devices of several parts are the same if one side has all parts of
+    the other: an edit of the configuration adds or removes files. Different UUIDs of one maker, or different PCI addresses, always
+    mean two devices: ports of an adapter share a serial number, partitions of a GPU a PCI address. One selected by its port may be
+    any device.
     """
     if one == other and any(map(is_lasting, one)):
         return Sameness.SAME
@@ -202,10 +195,7 @@ def compare(one: Collection[str], other: Collection[str]) -> Sameness:
 
 
 def same_device(stored: Collection[str], now: Collection[str]) -> Sameness:
-    """Whether a name still leads to its stored device, by the stored and the current identity.
-
-    A stored identity with a port means any device in that port.
-    """
+    """Whether a name still leads to its stored device. A stored identity with a port means any device in that port."""
     meant = [_PORT + token.removeprefix(_BY_PORT) for token in stored if token.startswith(_BY_PORT)]
     if not meant or stored == now:
         return compare(stored, now)

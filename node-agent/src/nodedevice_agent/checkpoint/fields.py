@@ -34,13 +34,12 @@ _MAX_SCOPE = 400
 _ESCAPED = {character.encode(): b"\\u%04x" % ord(character) for character in "<>&\u2028\u2029"}
 
 _Value = TypeVar("_Value")
+# see Allocation
+Files = tuple[tuple[str, str], ...]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One resource of one container. DeviceIDs: the original ones by NUMA node, or a plain list in version 1.
-
-    AllocResp: protobuf, base64 in JSON.
-    """
+    """DeviceIDs: the original ones by NUMA node, or a plain list in version 1. AllocResp: protobuf, base64 in JSON."""
 
     PodUID: str
     ContainerName: str
@@ -116,10 +115,7 @@ def shown_ids(originals: Iterable[str]) -> tuple[str, ...]:
 
 
 def from_entries(entries: Sequence[Entry], beside: BesideFields, delivery: str = "") -> tuple[Allocation, ...]:
-    """delivery: the default for an entry without one.
-
-    An invalid value counts as unknown; a field whose length differs from the entries' is ignored.
-    """
+    """delivery: the default for an entry without one. An invalid value counts as unknown, as does a field of another length."""
     count = len(entries)
     each = (_each(values, count) for values in (beside.Since, beside.Files, beside.Shown, beside.Deliveries))
     return tuple(
@@ -133,7 +129,7 @@ def _each(values: Any, count: int) -> list[Any]:
 
 
 def beside_entries(allocations: Sequence[Allocation]) -> dict[str, tuple[Any, ...]]:
-    """The fields with a value for each allocation, without those that are unknown for all."""
+    """The fields with a value for each allocation, without fields that are unknown for all."""
     every = {
         "Since": tuple(allocation.since for allocation in allocations),
         "Files": tuple(allocation.files for allocation in allocations),
@@ -149,10 +145,10 @@ def to_shown(ids: Any) -> frozenset[str]:
     return frozenset(i for i in known if isinstance(i, str) and not has_original(i))
 
 
-def to_files(entries: Any) -> tuple[tuple[str, str], ...]:
+def to_files(entries: Any) -> Files:
     """Files of an allocation; empty if one entry is invalid, as an incomplete list would be wrong."""
     with suppress(Undecodable):
-        files = convert(entries, tuple[tuple[str, str], ...])
+        files = convert(entries, Files)
         if len(files) <= MAX_FILES and all(_is_plain(p, _MAX_PATH) and _is_plain(n, _MAX_NUMBER) for p, n in files):
             return tuple(sorted(set(files)))
     return ()
@@ -165,14 +161,11 @@ def _is_plain(text: str, most: int) -> bool:
 def from_entry(
     entry: Entry,
     since: int = 0,
-    files: tuple[tuple[str, str], ...] = (),
+    files: Files = (),
     shown: frozenset[str] = frozenset(),
     delivery: str = DELIVERY_KUBELET,
 ) -> Allocation:
-    """Reads version 2 or 1. Later kubelets read the device IDs of version 1, which has no NUMA nodes, as devices of node 0.
-
-    shown: IDs in it that are in the shown form.
-    """
+    """Read version 2, or 1, whose devices later kubelets read as of node 0. shown: IDs in it that are in the shown form."""
 
     def as_shown(ids: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(i if i in shown else shown_id(i) for i in ids) if shown else shown_ids(ids)
@@ -242,12 +235,8 @@ def to_identities(entries: Any) -> dict[str, dict[str, Identity]]:
 
 
 def _is_known(device_id: str, identity: Identity) -> bool:
-    tokens = identity.tokens
-    return (
-        _is_plain(device_id, MAX_SHOWN)
-        and 0 < len(tokens) <= MAX_TOKENS
-        and all(_is_plain(t, MAX_TOKEN_CHARACTERS) for t in tokens)
-    )
+    are_plain = all(_is_plain(token, MAX_TOKEN_CHARACTERS) for token in identity.tokens)
+    return are_plain and 0 < len(identity.tokens) <= MAX_TOKENS and _is_plain(device_id, MAX_SHOWN)
 
 
 def to_scopes(entries: Any) -> dict[str, str]:

@@ -86,10 +86,9 @@ def _unusable(state_dir: Path, error: OSError) -> AgentSettingsError:
 
 
 def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
-    """Returns the state to start from, or None if there is no usable checkpoint: allocations are then recovered from the API.
-
-    The text, for a condition's message, is why an existing checkpoint is not used; "" otherwise. An invalid checkpoint is kept
-    aside and logged. Raises AgentSettingsError if it cannot be moved.
+    """Returns the state to start from, or None without a usable checkpoint: allocations are then recovered from the API. The text,
+    for a condition's message, is why an existing checkpoint is not used. An invalid one is kept aside and logged. Raises
+    AgentSettingsError.
     """
     path = state_dir / FILE_NAME
     try:
@@ -141,10 +140,9 @@ def read_both(path: Path) -> tuple[bytes, bytes]:
 
 
 def _read_journal(checkpoint: Path) -> bytes:
-    try:
+    with suppress(FileNotFoundError):
         return read_regular(journal_path(checkpoint))
-    except FileNotFoundError:
-        return b""
+    return b""
 
 
 def read_regular(path: Path) -> bytes:

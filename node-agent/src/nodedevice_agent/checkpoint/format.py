@@ -1,8 +1,7 @@
 """The checkpoint file: the kubelet's format, including its checksum, and additional fields.
 
-Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, PartSizes, Since, Files, Shown, Deliveries,
-Identities, Scopes and Journal are outside the checksummed part. A kubelet ignores unknown fields, and so does an older agent.
+Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. The additional fields are
+outside the checksummed part. A kubelet ignores unknown fields, and so does an older agent.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
 hundreds of kilobytes of this text. So hashing can continue after any unchanged entry.
@@ -79,10 +78,7 @@ class _Written(Struct, frozen=True):
 
 
 class Encoder:
-    """encode() for repeated use: the text before the first changed entry is neither encoded nor hashed again.
-
-    Allocations keep their order: a new pod is at the end, and a short-lived one is near it.
-    """
+    """encode() for repeated use: the text before the first changed entry is not made or hashed again. New pods come last."""
 
     def __init__(self) -> None:
         self._written: list[_Written] = []

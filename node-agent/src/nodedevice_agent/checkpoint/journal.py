@@ -117,9 +117,8 @@ def _decoded(octets: bytes) -> _Line | None:
 
 
 def _newer(lines: Sequence[_Line | None], mark: JournalMark) -> list[_Line]:
-    """The lines that the checkpoint does not include, without a gap. Damage before a line that it includes is harmless.
-
-    Raises CheckpointCorrupt.
+    """The lines that the checkpoint does not include, without a gap; damage before a line that it includes is harmless. Raises
+    CheckpointCorrupt.
     """
     newer: list[_Line | None] = []
     for line in lines:

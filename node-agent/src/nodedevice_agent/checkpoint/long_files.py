@@ -193,7 +193,6 @@ class _Text:
             most *= 2 if is_whole else 1
 
     def _more(self) -> bool:
-        """Whether there is another piece."""
         piece = self._read(_PIECE)
         self._octets, self._at = self._octets[self._at :] + piece, 0
         return bool(piece)

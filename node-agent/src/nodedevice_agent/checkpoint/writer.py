@@ -119,7 +119,6 @@ class CheckpointWriter:
         self._jobs.put((state, whole))
 
     def _work(self) -> None:
-        """Runs in the thread."""
         while (job := self._jobs.get()) is not None:
             error: Exception | None = None
             try:
@@ -169,7 +168,6 @@ class CheckpointWriter:
             self._on_problem()
 
     def _request_whole_in(self, seconds: float) -> None:
-        """Request the whole file within that time."""
         at = self._loop.time() + seconds
         if self._timer is None or self._timer.when() > at:
             self._stop_timer()
@@ -187,11 +185,11 @@ class CheckpointWriter:
 
 
 class CheckpointStore:
-    """Writes a process's checkpoint: a line in the journal for each change, and once in a while the whole file. Its methods block;
-    one thread at a time calls them.
+    """A line in the journal for each change, and once in a while the whole file. Its methods block; one thread at a time calls
+    them.
 
-    is_whole: the checkpoint's file includes everything that was saved, and later changes of health. has_lines: only the journal has
-    some changes. problem: why the last attempt to write that file failed, while the journal continues.
+    is_whole: the file includes everything that was saved, and later changes of health. has_lines: only the journal has some
+    changes. problem: why the last attempt to write the file failed, while the journal continues.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -219,9 +217,8 @@ class CheckpointStore:
         return True
 
     def save(self, checkpoint: Checkpoint, *, whole: bool = False) -> None:
-        """Save the state to the disk, in the journal or as the whole file. After OSError it is unknown whether it is saved.
-
-        While the whole file cannot be written, the journal continues as long as it has room: its lines are on disk.
+        """Save the state, in the journal or as the whole file. After OSError it is unknown whether it is saved. While the whole
+        file cannot be written, the journal continues while it has room.
         """
         mark, line = self._next_mark(), None
         if self._saved is not None:
@@ -273,7 +270,7 @@ class CheckpointStore:
                 journal_path(self._path).unlink(missing_ok=True)
 
     def _append(self, line: bytes, mark: JournalMark) -> bool:
-        """False if there is no room, no file to continue, or the journal failed and is no longer used."""
+        """False without room or a file to continue, or if the journal has failed and is closed."""
         if self._journal is None or self._journal.used + len(line) > JOURNAL_BYTES or not os.path.exists(self._path):
             return False
         self._mark = mark

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from msgspec import Struct, to_builtins
+from nodedevice_common.decoding import Undecodable
 from nodedevice_common.decoding import decode as decode_json
 
 from nodedevice_agent.checkpoint.files import read_both
@@ -100,7 +101,7 @@ def _read(file: Path) -> _CheckpointFile:
         entries = decode_json(content, dict[str, Any])["Data"]["PodDeviceEntries"] or ()
     except OSError as exc:
         raise click.ClickException(f"{exc.filename or file}: {exc.strerror or exc}") from exc
-    except CheckpointCorrupt as exc:
+    except (CheckpointCorrupt, Undecodable) as exc:
         raise click.ClickException(f"{file}: corrupt: {_printable(str(exc))}") from exc
     lines = whole.journal.sequence - alone.journal.sequence if whole.journal and alone.journal else 0
     # version 1 has device IDs in a list, version 2 by NUMA node
@@ -135,7 +136,6 @@ def _lines(found: _CheckpointFile) -> Iterator[str]:
 
 
 def _response(allocation: Allocation) -> Iterator[str]:
-    """The plugin's response, an item a line."""
     edits = allocation.edits
     if edits is None:
         yield f"response: {allocation.response_problem or 'lost; the plugin will be called again'}"

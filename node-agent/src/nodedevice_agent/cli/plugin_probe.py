@@ -116,7 +116,6 @@ def _of_list(facts: ListFacts, listed: ListedDevices, seconds: float) -> list[Fi
 
 @asynccontextmanager
 async def _followed(connection: PluginConnection) -> AsyncIterator[_Seen]:
-    """The plugin's lists, read while the block runs."""
     seen = _Seen(asyncio.get_running_loop().create_future(), asyncio.Event())
 
     async def follow() -> None:
@@ -238,14 +237,8 @@ def _cdi_names(root: str) -> frozenset[str]:
     return frozenset(f"{kind}={name}" for kind, name in devices_of(read_files(root, {}).files))
 
 
-# -- registration --------------------------------------------------------------------------------------------------------
-
-
 class Registration:
-    """Plays a kubelet in the plugin's directory: the plugin registers, and registers again after a restart of the kubelet.
-
-    Like a kubelet that starts, it removes the sockets in the directory first.
-    """
+    """Plays a kubelet in the plugin's directory, and its restart. Like a kubelet, it removes the sockets there at a start."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory
@@ -279,7 +272,6 @@ class Registration:
 
     @asynccontextmanager
     async def _served(self, directory: PluginDirectory) -> AsyncIterator[None]:
-        """Run a registration socket, like one life of the kubelet."""
         directory.clear()
         server = RegistrationServer(directory, self._connect, self._rejections)
         await server.start()

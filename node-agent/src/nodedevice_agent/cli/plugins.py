@@ -17,7 +17,6 @@ class _PluginErrors(OneLineErrors):
 
 
 def commands_of(kind: str) -> click.Group:
-    """The commands of a kind of plugin, with the agent's settings as flags."""
     group: click.Group = part(kind, "commands").group
     commands = {name: _on_node(command) for name, command in group.commands.items()}
     return _PluginErrors(group.name, commands, help=group.help)

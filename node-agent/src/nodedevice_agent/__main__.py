@@ -27,9 +27,9 @@ _OLD_GENERATION = 1000
 def _in_less_memory() -> None:
     """Replace this process by the same program with the C library's allocator, unless the environment names an allocator.
 
-    Python's allocator returns only whole MiB to the kernel. After a hundred MiB of device lists most of these still have an
-    object. The C library returns single pages (lib/memory). Docstrings take 2.5 MiB; they are dropped if the modules are
-    compiled without them, as in the images. It costs ten milliseconds.
+    Python's allocator returns only whole MiB to the kernel, and after a hundred MiB of device lists most of these still have an
+    object. Docstrings take 2.5 MiB; they are dropped if the modules are compiled without them, as in the images. It costs ten
+    milliseconds.
     """
     if sys.executable and _ALLOCATOR not in os.environ:
         command = [sys.executable, *sys.orig_argv[1:]]

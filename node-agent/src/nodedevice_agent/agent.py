@@ -77,10 +77,7 @@ class Agent:
         apply_plugins: Callable[[PluginSettings], None],
         built_in: BuiltInSockets,
     ) -> None:
-        """apply_plugins: called with the built-in plugins of the node after each change; built_in: the served ones.
-
-        Raises AgentSettingsError.
-        """
+        """apply_plugins: called with the node's plugins after each change. built_in: the served ones. Raises AgentSettingsError."""
         self._settings = settings
         self._health = health
         node_name, state_dir = settings.node_name, Path(settings.state_dir)
@@ -91,15 +88,12 @@ class Agent:
             checkpoint = after_boot(checkpoint, plugins.may_serve)
         self._manager = _device_manager(settings, topology, checkpoint)
         self._publisher = Publisher(cluster, node_name, note)
-        self._host = PluginHost(
-            self._manager,
-            state_dir,
-            directory,
-            self._publisher.publish,
+        sockets, report = (
             checkpoint.sockets if checkpoint is not None else (),
             partial(health.report, "plugin directory"),
-            built_in,
         )
+        publish = self._publisher.publish
+        self._host = PluginHost(self._manager, state_dir, directory, publish, sockets, report, built_in)
         self.is_serving = self._host.is_serving
         observed = ServedByKubelet(asyncio.get_running_loop().time()) if settings.observe else None
         # static pods that the runtime has not shown are only observed
@@ -255,14 +249,8 @@ class Agent:
         from nodedevice_agent.dra.observation import Observation
 
         others, publisher = (self._manager.resources, served.resources), self._publisher
-        return Observation(
-            publisher.watches,
-            self._settings.node_name,
-            self._reader,
-            publisher.publish_served,
-            others,
-            Path(self._settings.state_dir, POOLS_FILE_NAME),
-        )
+        node_name, file = self._settings.node_name, Path(self._settings.state_dir, POOLS_FILE_NAME)
+        return Observation(publisher.watches, node_name, self._reader, publisher.publish_served, others, file)
 
     def _former_pools(self, served: ServedByKubelet | None) -> "DriverObserver | None":
         """Removes NodeDevices of pools after the observation of drivers was turned off."""

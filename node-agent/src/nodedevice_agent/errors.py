@@ -62,10 +62,7 @@ class TaskEnded(AgentError):
 
 
 class PluginFailed(AgentError):
-    """A call to a device plugin failed, timed out or returned an invalid response. call: the RPC's name.
-
-    The text is bounded and printable, for any data of the plugin.
-    """
+    """A call failed, timed out or returned an invalid response. call: the RPC's name. The text is bounded and printable."""
 
     def __init__(self, resource_name: str, call: str, detail: str) -> None:
         # before the registration the name is that of a socket's file, which may be any text

@@ -4,11 +4,7 @@ from nodedevice_common import http_server, tasks
 
 
 class AgentHealth:
-    """The results of /healthz and /readyz; another thread reads them.
-
-    /healthz: whether the event loop still turns (it calls beat() every few seconds). /readyz: the unready parts, such as the
-    API server.
-    """
+    """/healthz: whether the event loop still turns. /readyz: the unready parts, such as the API server. A thread reads both."""
 
     def __init__(self, *waits_for: str) -> None:
         self._heartbeat = http_server.Heartbeat()

@@ -20,14 +20,13 @@ another: they decide only if neither side has a lasting token.
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum, StrEnum
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from nodedevice_api.parts import parent_and_number, part_id
-
-T = TypeVar("T")
 
 _NUMBER: Final = re.compile(r"[cb]\d+:\d+")
 _FORMS: Final = re.compile(
@@ -67,14 +66,9 @@ class Kind(StrEnum):
     PORT = "port"
 
 
-_KINDS: Final[Mapping[str | None, Kind]] = {kind.value: kind for kind in Kind}
-
-
 class Sameness(IntEnum):
-    """The result of a comparison, from the same device to another one.
-
-    UNKNOWN: the identities have nothing comparable, or all common tokens may belong to another device as well.
-    OVERLAPPING: two devices with a part in common, such as two pairs of sticks with one stick in both.
+    """UNKNOWN: the identities have nothing comparable, or all common tokens may belong to another device as well. OVERLAPPING: two
+    devices with a part in common, such as two pairs of sticks with one stick in both. From the same device to another one.
     """
 
     SAME = 0
@@ -84,10 +78,7 @@ class Sameness(IntEnum):
 
 
 class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
-    """The identity of one device. Fields are renamed to those of the checkpoint's file.
-
-    is_shared: several containers may hold it, so it conflicts only with a device that is not shared.
-    """
+    """Renamed as in the checkpoint's file. is_shared: several containers may hold it, so it conflicts only with one that is not."""
 
     tokens: tuple[str, ...]
     is_shared: bool = False
@@ -97,7 +88,7 @@ class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
         return Identity(lasting(self.tokens), self.is_shared)
 
     def when_gone(self) -> "Identity":
-        """The identity of a device that is no longer listed: only the port stays if the device is selected by its port."""
+        """The identity of a device that left the list: only the port stays if the device is selected by its port."""
         if not any(token.startswith(_BY_PORT) for token in self.tokens):
             return self
         return Identity(tuple(t for t in self.tokens if t.startswith((_BY_PORT, _PORT))), self.is_shared)
@@ -107,8 +98,8 @@ class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
 
 
 def kind_of(token: str) -> Kind:
-    found = _FORMS.match(token)
-    return _KINDS[found.lastgroup] if found else Kind.UUID
+    match = _FORMS.match(token)
+    return Kind(match.lastgroup) if match and match.lastgroup else Kind.UUID
 
 
 def is_number(token: str) -> bool:
@@ -138,7 +129,6 @@ def hub_token(place: str) -> str:
 
 
 def port_tokens(port: str) -> tuple[str, str]:
-    """The tokens of any device in that port."""
     return _PORT + port, _BY_PORT + port
 
 
@@ -170,8 +160,9 @@ def is_instance(token: str) -> bool:
 def own_serial(token: str) -> tuple[str, str] | None:
     """Vendor and serial number in a token of a USB device, if no other device has the serial number."""
     place = _place(token, "")
-    is_own = place is not None and place.is_own and place.serial and not place.is_hub
-    return (place.vendor, place.serial) if place is not None and is_own else None
+    if place is None or place.is_hub or not (place.is_own and place.serial):
+        return None
+    return place.vendor, place.serial
 
 
 def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
@@ -186,11 +177,10 @@ def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
 
 
 def compare(one: Collection[str], other: Collection[str]) -> Sameness:
-    """Whether two identities belong to one device. Symmetric.
-
-    Devices of several parts are the same if one side has all parts of the other: an edit of the configuration adds or removes
-    files. Different UUIDs of one maker, or different PCI addresses, always mean two devices: the ports of an adapter share a
-    serial number, partitions of a GPU a PCI address. A device that is selected by its port may be any device.
+    """Whether two identities belong to one device. Symmetric. Devices of several parts are the same if one side has all parts of
+    the other: an edit of the configuration adds or removes files. Different UUIDs of one maker, or different PCI addresses, always
+    mean two devices: ports of an adapter share a serial number, partitions of a GPU a PCI address. One selected by its port may be
+    any device.
     """
     if one == other and any(map(is_lasting, one)):
         return Sameness.SAME
@@ -205,10 +195,7 @@ def compare(one: Collection[str], other: Collection[str]) -> Sameness:
 
 
 def same_device(stored: Collection[str], now: Collection[str]) -> Sameness:
-    """Whether a name still leads to its stored device, by the stored and the current identity.
-
-    A stored identity with a port means any device in that port.
-    """
+    """Whether a name still leads to its stored device. A stored identity with a port means any device in that port."""
     meant = [_PORT + token.removeprefix(_BY_PORT) for token in stored if token.startswith(_BY_PORT)]
     if not meant or stored == now:
         return compare(stored, now)
@@ -244,7 +231,6 @@ class _Place(NamedTuple):
 
 
 _Part = _Place | frozenset[str] | str
-_DECIDING: Final = frozenset({Kind.PLACE, Kind.PAIR, Kind.UUID, Kind.PCI})
 
 
 def _comparable(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[Kind, list[_Part], list[_Part]]]:
@@ -261,21 +247,16 @@ def _numbers(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
 
 def _parts(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
     """The lasting parts by kind. Places in a port decide nothing; neither do serial numbers, whose form depends on the source."""
-    by_kind: dict[Kind, list[str]] = {}
+    by_kind: dict[Kind, list[str]] = defaultdict(list)
     for token in tokens:
-        kind = kind_of(token)
-        if kind in _DECIDING and not token.startswith(_DEVICES):
-            by_kind.setdefault(kind, []).append(token)
-    found: dict[Kind, list[_Part]] = {}
-    for kind, of_kind in by_kind.items():
-        if kind is Kind.PLACE:
-            ports = {token.split("/")[2] for token in of_kind if token.startswith(_PORT)}
-            port = ports.pop() if len(ports) == 1 else ""
-            if places := [place for token in of_kind if (place := _place(token, port)) is not None]:
-                found[kind] = [*places]
-        else:
-            found[kind] = [*of_kind] if kind is Kind.PAIR else [frozenset(of_kind)]
-    return found
+        if not token.startswith(_DEVICES):
+            by_kind[kind_of(token)].append(token)
+    ports = {token.split("/")[2] for token in by_kind[Kind.PLACE] if token.startswith(_PORT)}
+    port = ports.pop() if len(ports) == 1 else ""
+    places = [place for token in by_kind[Kind.PLACE] if (place := _place(token, port)) is not None]
+    parts: dict[Kind, list[_Part]] = {Kind.PLACE: [*places], Kind.PAIR: [*by_kind[Kind.PAIR]]}
+    parts |= {kind: [frozenset(by_kind[kind])] for kind in (Kind.UUID, Kind.PCI) if by_kind[kind]}
+    return {kind: of_kind for kind, of_kind in parts.items() if of_kind}
 
 
 def _place(token: str, port: str) -> _Place | None:
@@ -298,7 +279,6 @@ def _whole(table: Sequence[Sequence[Sameness]]) -> Sameness:
 
 
 def _compared(one: _Part, other: _Part) -> Sameness:
-    """Compare two parts of one kind."""
     if isinstance(one, _Place) and isinstance(other, _Place):
         return _compared_places(one, other)
     if isinstance(one, frozenset) and isinstance(other, frozenset):
@@ -318,12 +298,11 @@ def _compared_names(one: frozenset[str], other: frozenset[str]) -> Sameness:
 
 def _by_form(names: Iterable[str]) -> dict[str, set[str]]:
     """UUIDs by their maker's form, because UUIDs of two makers cannot be compared. PCI addresses have one form."""
-    found: dict[str, set[str]] = {}
+    forms: dict[str, set[str]] = defaultdict(set)
     for name in names:
         match = _UUID.fullmatch(name)
-        form = match[1].lower() if match else re.split("[-:]", name)[0]
-        found.setdefault(form, set()).add(name)
-    return found
+        forms[match[1].lower() if match else re.split("[-:]", name)[0]].add(name)
+    return forms
 
 
 def _compared_places(one: _Place, other: _Place) -> Sameness:

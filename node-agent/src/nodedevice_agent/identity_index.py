@@ -1,4 +1,4 @@
-"""Finds, among many identities, those that may belong to one device: by equal tokens, and by a place inside another. Pure."""
+"""Finds, among many identities, candidates for one device: by equal tokens, and by a place inside another. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -83,24 +83,19 @@ class _Places(Generic[T]):
 
 
 def _nested(tokens: Collection[str]) -> set[str]:
-    """Tokens that are places in another token; each place above them is visited once. tokens: a set, or keys."""
-    # by place: whether it is a token, or within one
-    covered = {"": False}
-    nested = set[str]()
+    """Tokens that are places in another token. tokens: a set, or keys."""
+    # places that are neither a token nor within one
+    clear, nested = {""}, set[str]()
     for token in tokens:
         path, place = list[str](), _outer(token)
-        while place not in covered:
+        while place not in clear and place not in tokens:
             path.append(place)
             place = _outer(place)
-        is_covered = covered[place]
-        for place in reversed(path):
-            is_covered = covered[place] = is_covered or place in tokens
-        if is_covered:
+        if place in clear:
+            clear.update(path)
+        else:
             nested.add(token)
     return nested
-
-
-# the unit of comparison: a place, all UUIDs or PCI addresses of an identity, or any other token
 
 
 def _with_serials_alone(tokens: Iterable[str]) -> list[str]:

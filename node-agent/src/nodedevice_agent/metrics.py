@@ -5,6 +5,7 @@ the scraper adds the node to every series. Allocations are labelled by pod, as a
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
@@ -29,40 +30,30 @@ _Holder = tuple[str, str, str, str]
 
 
 class AllocationCollector:
-    """The number of devices in each container of this node, by the last snapshot of each resource.
-
-    A pod that is gone from the snapshot disappears here as well; gauges with labels would have to be removed one by one. The
-    registry collects at every scrape, from another thread.
+    """The number of devices in each container of this node, by the last snapshot of each resource. The registry collects at every
+    scrape, from another thread.
     """
 
     def __init__(self) -> None:
         self._held: dict[str, dict[_Holder, int]] = {}
 
     def update(self, now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
-        """Replace the metrics of this resource. Ended pods are left out: their devices count as releasing.
-
-        rows: devices in containers by claims, which a snapshot lacks.
-        """
-        held: dict[_Holder, int] = {}
+        """Replace this resource's metrics, without ended pods. rows: devices in containers by claims, which a snapshot lacks."""
+        held: dict[_Holder, int] = defaultdict(int)
         for row in islice(rows, MOST_CONTAINERS):
             if not row.releasing:
-                key = (row.namespace, row.name or row.pod_uid, row.container, now.resource_name)
-                held[key] = held.get(key, 0) + len(row.device_ids)
+                held[row.namespace, row.name or row.pod_uid, row.container, now.resource_name] += len(row.device_ids)
         for one in now.held[:MOST_CONTAINERS]:
-            if one.releasing:
-                continue
-            # only the UID of a pod that is gone from the API is known
-            namespace, name = (one.pod.namespace, one.pod.name) if one.pod is not None else ("", one.allocation.pod_uid)
-            key = (namespace, name, one.allocation.container, now.resource_name)
-            held[key] = held.get(key, 0) + len(one.allocation.device_ids)
+            if not one.releasing:
+                a, pod = one.allocation, one.pod
+                # only the UID of a pod that is gone from the API is known
+                namespace, name = (pod.namespace, pod.name) if pod is not None else ("", a.pod_uid)
+                held[namespace, name, a.container, now.resource_name] += len(a.device_ids)
         # replaced, never changed: the other thread may be reading it
         self._held = {**self._held, now.resource_name: held}
 
     def forget(self, resource_name: str) -> None:
-        """Forget this resource."""
-        held = dict(self._held)
-        held.pop(resource_name, None)
-        self._held = held
+        self._held = {name: held for name, held in self._held.items() if name != resource_name}
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(

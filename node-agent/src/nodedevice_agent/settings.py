@@ -142,26 +142,17 @@ def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
     if given.get("allowed_host_paths"):
         for problem in settings_problems({"allowedHostPaths": settings.allowed_host_paths}):
             raise AgentSettingsError(problem)
-    _check_absolute(settings)
+    # what a relative path means depends on where the agent was started
+    for field in ("plugin_dir", "state_dir", "plugins_registry_dir", "kubelet_dir", "runtime_config"):
+        place, flag = Path(getattr(settings, field) or "/"), f"--{field.replace('_', '-')}"
+        if not place.is_absolute():
+            why = f"is a relative path: set an absolute one, such as {place.absolute()}"
+            raise AgentSettingsError(f"{flag} {place} {why}")
     return settings
 
 
-def _check_absolute(settings: AgentSettings) -> None:
-    """Raises AgentSettingsError: what a relative path means depends on where the agent was started."""
-    for field in ("plugin_dir", "state_dir", "plugins_registry_dir", "kubelet_dir", "runtime_config"):
-        path = Path(getattr(settings, field) or "/")
-        if not path.is_absolute():
-            flag = f"--{field.replace('_', '-')}"
-            raise AgentSettingsError(
-                f"{flag} {path} is a relative path: set an absolute one, such as {path.absolute()}"
-            )
-
-
 def combined(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
-    """Settings of the file, with flags and environment (by field name) on top; --node-name may be missing.
-
-    Raises AgentSettingsError that names the key.
-    """
+    """The file's settings, with flags and environment (by field) on top; --node-name may be missing. Raises AgentSettingsError."""
     try:
         return settings_loader.load(AgentSettings, file, given, settings_problems)
     except settings_loader.SettingProblem as exc:

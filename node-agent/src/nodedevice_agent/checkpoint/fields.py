@@ -15,7 +15,7 @@ from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import DELIVERIES, DELIVERY_KUBELET
 from nodedevice_common.decoding import Undecodable, convert
 
-from nodedevice_agent.devicemanager.records.allocations import Allocation, by_numa, known_since
+from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey, by_numa, known_since
 from nodedevice_agent.devicemanager.records.checkpoint import PluginSocket
 from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons, noted
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
@@ -33,21 +33,44 @@ _MAX_SCOPE = 400
 # Go's encoder escapes these inside strings; outside of strings JSON has none of them
 _ESCAPED = {character.encode(): b"\\u%04x" % ord(character) for character in "<>&\u2028\u2029"}
 
-_Field = TypeVar("_Field", bound=msgspec.Struct)
 _Value = TypeVar("_Value")
+# see Allocation
+Files = tuple[tuple[str, str], ...]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One resource of one container. DeviceIDs: the original ones by NUMA node, or a plain list in version 1.
-
-    AllocResp: protobuf, base64 in JSON.
-    """
+    """DeviceIDs: the original ones by NUMA node, or a plain list in version 1. AllocResp: protobuf, base64 in JSON."""
 
     PodUID: str
     ContainerName: str
     ResourceName: str
     DeviceIDs: dict[int, tuple[str, ...]] | tuple[str, ...]
     AllocResp: bytes | None
+
+
+class BesideFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The fields outside the kubelet's part, of the file and of a line of the journal; None: omitted.
+
+    Since, Files, Shown, Deliveries: one value for each entry in PodDeviceEntries, in the same order; omitted if unknown for all.
+    Shown: the entry's device IDs in the shown form, whose original is unknown: recovered from the API, and not listed since. Any
+    other field: its whole value; see WHOLE.
+    """
+
+    Endpoints: Any = None
+    PreStarts: Any = None
+    AllocateCalls: Any = None
+    Unlisted: Any = None
+    StaticPods: Any = None
+    Cordons: Any = None
+    PossibleHolders: Any = None
+    Gone: Any = None
+    PartSizes: Any = None
+    Since: Any = None
+    Files: Any = None
+    Shown: Any = None
+    Deliveries: Any = None
+    Identities: Any = None
+    Scopes: Any = None
 
 
 class _Cordons(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,20 +107,15 @@ def to_entry(allocation: Allocation) -> Entry:
 
 
 def original_ids(shown: Iterable[str]) -> tuple[str, ...]:
-    """Convert IDs from the shown form, for writing."""
     return tuple(map(original_id, shown))
 
 
 def shown_ids(originals: Iterable[str]) -> tuple[str, ...]:
-    """Convert IDs to the shown form, after reading."""
     return tuple(map(shown_id, originals))
 
 
-def from_entries(entries: Sequence[Entry], beside: Any, delivery: str = "") -> tuple[Allocation, ...]:
-    """beside: has the fields of beside_entries(), as read. delivery: the default for an entry without one.
-
-    An invalid value counts as unknown; a field whose length differs from the entries' is ignored.
-    """
+def from_entries(entries: Sequence[Entry], beside: BesideFields, delivery: str = "") -> tuple[Allocation, ...]:
+    """delivery: the default for an entry without one. An invalid value counts as unknown, as does a field of another length."""
     count = len(entries)
     each = (_each(values, count) for values in (beside.Since, beside.Files, beside.Shown, beside.Deliveries))
     return tuple(
@@ -107,22 +125,18 @@ def from_entries(entries: Sequence[Entry], beside: Any, delivery: str = "") -> t
 
 
 def _each(values: Any, count: int) -> list[Any]:
-    """A value for each entry."""
     return values if isinstance(values, list) and len(values) == count else [None] * count
 
 
 def beside_entries(allocations: Sequence[Allocation]) -> dict[str, tuple[Any, ...]]:
-    """Fields with a value for each allocation; empty if unknown for all.
-
-    Shown: the IDs whose original form is unknown: recovered from the API, and not listed since.
-    """
-    found = {
+    """The fields with a value for each allocation, without fields that are unknown for all."""
+    every = {
         "Since": tuple(allocation.since for allocation in allocations),
         "Files": tuple(allocation.files for allocation in allocations),
         "Shown": tuple(tuple(i for i in a.device_ids if not has_original(i)) for a in allocations),
         "Deliveries": tuple(allocation.delivery for allocation in allocations),
     }
-    return {name: values if any(values) else () for name, values in found.items()}
+    return {name: values for name, values in every.items() if any(values)}
 
 
 def to_shown(ids: Any) -> frozenset[str]:
@@ -131,10 +145,10 @@ def to_shown(ids: Any) -> frozenset[str]:
     return frozenset(i for i in known if isinstance(i, str) and not has_original(i))
 
 
-def to_files(entries: Any) -> tuple[tuple[str, str], ...]:
+def to_files(entries: Any) -> Files:
     """Files of an allocation; empty if one entry is invalid, as an incomplete list would be wrong."""
     with suppress(Undecodable):
-        files = convert(entries, tuple[tuple[str, str], ...])
+        files = convert(entries, Files)
         if len(files) <= MAX_FILES and all(_is_plain(p, _MAX_PATH) and _is_plain(n, _MAX_NUMBER) for p, n in files):
             return tuple(sorted(set(files)))
     return ()
@@ -147,14 +161,11 @@ def _is_plain(text: str, most: int) -> bool:
 def from_entry(
     entry: Entry,
     since: int = 0,
-    files: tuple[tuple[str, str], ...] = (),
+    files: Files = (),
     shown: frozenset[str] = frozenset(),
     delivery: str = DELIVERY_KUBELET,
 ) -> Allocation:
-    """Reads version 2 or 1. Later kubelets read the device IDs of version 1, which has no NUMA nodes, as devices of node 0.
-
-    shown: IDs in it that are in the shown form.
-    """
+    """Read version 2, or 1, whose devices later kubelets read as of node 0. shown: IDs in it that are in the shown form."""
 
     def as_shown(ids: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(i if i in shown else shown_id(i) for i in ids) if shown else shown_ids(ids)
@@ -178,31 +189,25 @@ def to_sockets(entries: Any) -> tuple[PluginSocket, ...]:
     return tuple(found[:_MAX_SOCKETS])
 
 
-def from_calls(keys: Iterable[tuple[str, str, str]]) -> tuple[_Call, ...]:
+def from_calls(keys: Iterable[AllocationKey]) -> tuple[_Call, ...]:
     return tuple(_Call(*key) for key in keys)
 
 
-def to_calls(entries: Any) -> tuple[tuple[str, str, str], ...]:
+def to_calls(entries: Any) -> tuple[AllocationKey, ...]:
     """Each once."""
-    return tuple({(e.PodUID, e.ContainerName, e.ResourceName): None for e in _valid(entries, _Call)})
-
-
-def to_static_pods(entries: Any) -> tuple[StaticPod, ...]:
-    return tuple(pod for pod in _valid(entries, StaticPod) if is_config_hash(pod.uid))
+    return tuple(dict.fromkeys((e.PodUID, e.ContainerName, e.ResourceName) for e in _valid(entries, _Call)))
 
 
 def from_cordons(cordons: Mapping[str, Cordons]) -> dict[str, _Cordons]:
     """Reasons alone are texts, as an older agent reads them: it ignores the rest, and no cordon."""
     written = {}
-    for name, found in cordons.items():
-        every = {**found.in_spec, **found.remembered}
-        written[name] = _Cordons(
-            found.uid,
-            {i: cordon.reason for i, cordon in found.in_spec.items()},
-            {i: cordon.reason for i, cordon in found.remembered.items()},
-            {i: cordon.by for i, cordon in every.items() if cordon.by},
-            {i: cordon.at for i, cordon in every.items() if cordon.at},
-        )
+    for name, of_resource in cordons.items():
+        in_spec = {i: cordon.reason for i, cordon in of_resource.in_spec.items()}
+        remembered = {i: cordon.reason for i, cordon in of_resource.remembered.items()}
+        every = {**of_resource.in_spec, **of_resource.remembered}
+        by = {i: cordon.by for i, cordon in every.items() if cordon.by}
+        at = {i: cordon.at for i, cordon in every.items() if cordon.at}
+        written[name] = _Cordons(of_resource.uid, in_spec, remembered, by, at)
     return written
 
 
@@ -230,24 +235,13 @@ def to_identities(entries: Any) -> dict[str, dict[str, Identity]]:
 
 
 def _is_known(device_id: str, identity: Identity) -> bool:
-    tokens = identity.tokens
-    return (
-        _is_plain(device_id, MAX_SHOWN)
-        and 0 < len(tokens) <= MAX_TOKENS
-        and all(_is_plain(t, MAX_TOKEN_CHARACTERS) for t in tokens)
-    )
+    are_plain = all(_is_plain(token, MAX_TOKEN_CHARACTERS) for token in identity.tokens)
+    return are_plain and 0 < len(identity.tokens) <= MAX_TOKENS and _is_plain(device_id, MAX_SHOWN)
 
 
 def to_scopes(entries: Any) -> dict[str, str]:
-    found = _by_name(entries, str)
-    return {
-        name: scope for name, scope in found.items() if not resource_name_problem(name) and _is_plain(scope, _MAX_SCOPE)
-    }
-
-
-def to_gone(entries: Any) -> tuple[str, ...]:
-    names = entries if isinstance(entries, list) else ()
-    return tuple(name for name in names if isinstance(name, str) and not resource_name_problem(name))
+    scopes = _by_name(entries, str).items()
+    return {name: scope for name, scope in scopes if not resource_name_problem(name) and _is_plain(scope, _MAX_SCOPE)}
 
 
 def _by_name(entries: Any, kind: type[_Value]) -> dict[str, _Value]:
@@ -258,7 +252,7 @@ def _by_name(entries: Any, kind: type[_Value]) -> dict[str, _Value]:
     return found
 
 
-def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:
+def _valid(entries: Any, kind: type[_Value]) -> list[_Value]:
     found = []
     for entry in entries if isinstance(entries, list) else ():
         with suppress(Undecodable):
@@ -280,10 +274,10 @@ WHOLE: Final = (
     Whole("PreStarts", "pre_starts", to_calls, from_calls),
     Whole("AllocateCalls", "allocate_calls", to_calls, from_calls),
     Whole("Unlisted", "unlisted", lambda entries: tuple(_valid(entries, UnlistedContainer))),
-    Whole("StaticPods", "static_pods", to_static_pods),
+    Whole("StaticPods", "static_pods", lambda pods: tuple(p for p in _valid(pods, StaticPod) if is_config_hash(p.uid))),
     Whole("Cordons", "cordons", to_cordons, from_cordons),
     Whole("PossibleHolders", "possible_holders", partial(_by_name, kind=tuple[str, ...])),
-    Whole("Gone", "gone", to_gone),
+    Whole("Gone", "gone", lambda names: tuple(n for n in _valid(names, str) if not resource_name_problem(n))),
     Whole("PartSizes", "part_sizes", partial(_by_name, kind=dict[str, str])),
     Whole("Identities", "identities", to_identities),
     Whole("Scopes", "scopes", to_scopes),

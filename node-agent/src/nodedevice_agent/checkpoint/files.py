@@ -48,10 +48,8 @@ def make_state_dir(state_dir: Path) -> None:
 
 @contextmanager
 def locked_state_dir(state_dir: Path) -> Iterator[None]:
-    """Lock the state directory for this process: two writers of one checkpoint would overwrite each other's changes.
-
-    Readers, such as `nodedevice-agent checkpoint`, need no lock. Raises StateDirectoryUsed, and AgentSettingsError if no file can
-    be created in it.
+    """Lock the state directory for this process: two writers of one checkpoint would overwrite each other's changes. Readers need
+    no lock. Raises StateDirectoryUsed, and AgentSettingsError if no file can be created in it.
     """
     try:
         lock = filesystem.lock(state_dir / _LOCK)
@@ -66,15 +64,13 @@ def locked_state_dir(state_dir: Path) -> Iterator[None]:
 
 
 def agent_id(state_dir: Path) -> str:
-    """Identifies this directory's agent among agents with the same node name: 32 hexadecimal digits, made once.
-
-    If it cannot be written, each start makes a new one.
+    """Identifies this directory's agent among agents with the same node name: 32 hexadecimal digits. Made once, or at each start if
+    it cannot be written.
     """
     path = state_dir / ID_FILE_NAME
     with suppress(OSError, UnicodeDecodeError):
-        found = path.read_text(encoding="ascii").strip()
-        if _ID.fullmatch(found):
-            return found
+        if match := _ID.fullmatch(path.read_text(encoding="ascii").strip()):
+            return match[0]
     made = uuid.uuid4().hex
     try:
         filesystem.replace_durably(path, f"{made}\n")
@@ -90,10 +86,9 @@ def _unusable(state_dir: Path, error: OSError) -> AgentSettingsError:
 
 
 def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
-    """Returns the state to start from, or None if there is no usable checkpoint: allocations are then recovered from the API.
-
-    The text, for a condition's message, is why an existing checkpoint is not used; "" otherwise. An invalid checkpoint is kept
-    aside and logged. Raises AgentSettingsError if it cannot be moved.
+    """Returns the state to start from, or None without a usable checkpoint: allocations are then recovered from the API. The text,
+    for a condition's message, is why an existing checkpoint is not used. An invalid one is kept aside and logged. Raises
+    AgentSettingsError.
     """
     path = state_dir / FILE_NAME
     try:
@@ -103,10 +98,8 @@ def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
         metrics.CHECKPOINT_UNREADABLE.set(1)
         extra = {"error": str(exc), "path": str(aside)}
         log.error("invalid checkpoint; recovering allocations from the API", extra=extra)
-        return (
-            None,
-            f"invalid checkpoint ({exc}); it is kept as {aside.name}, and allocations were recovered from the API",
-        )
+        why = f"it is kept as {aside.name}, and allocations were recovered from the API"
+        return None, f"invalid checkpoint ({exc}); {why}"
     # without a file this is the first start here, or the state directory was lost with everything in it: the API knows which
     if checkpoint is not None:
         log.info("checkpoint restored", extra={"allocations": len(checkpoint.allocations)})
@@ -139,18 +132,17 @@ def read_both(path: Path) -> tuple[bytes, bytes]:
     before = None
     for _ in range(_ATTEMPTS):
         # an older checkpoint does not go with an emptied journal, and a line may be read while half of it is written
-        found = read_regular(path), _read_journal(path)
-        if found == before:
+        content = read_regular(path), _read_journal(path)
+        if content == before:
             break
-        before = found
-    return found
+        before = content
+    return content
 
 
 def _read_journal(checkpoint: Path) -> bytes:
-    try:
+    with suppress(FileNotFoundError):
         return read_regular(journal_path(checkpoint))
-    except FileNotFoundError:
-        return b""
+    return b""
 
 
 def read_regular(path: Path) -> bytes:
@@ -191,10 +183,7 @@ def journal_path(checkpoint: Path) -> Path:
 
 
 def set_aside(state_dir: Path) -> Path:
-    """Keep an invalid checkpoint and its journal for inspection, under a new name.
-
-    Returns its new path. Raises AgentSettingsError if it cannot be moved.
-    """
+    """Keep an invalid checkpoint and its journal for inspection. Returns its new path. Raises AgentSettingsError."""
     path = state_dir / FILE_NAME
     aside = state_dir / f"{FILE_NAME}.unreadable-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
     # in this order: a checkpoint without its journal would be valid, a journal without its checkpoint is ignored

@@ -1,8 +1,7 @@
 """The checkpoint file: the kubelet's format, including its checksum, and additional fields.
 
-Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, PartSizes, Since, Files, Shown, Deliveries,
-Identities, Scopes and Journal are outside the checksummed part. A kubelet ignores unknown fields, and so does an older agent.
+Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. The additional fields are
+outside the checksummed part. A kubelet ignores unknown fields, and so does an older agent.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
 hundreds of kilobytes of this text. So hashing can continue after any unchanged entry.
@@ -21,16 +20,8 @@ from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 
-from nodedevice_agent.checkpoint.fields import (
-    WHOLE,
-    Entry,
-    beside_entries,
-    from_entries,
-    original_ids,
-    shown_ids,
-    to_entry,
-    to_json,
-)
+from nodedevice_agent.checkpoint import fields
+from nodedevice_agent.checkpoint.fields import Entry
 from nodedevice_agent.devicemanager.records.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt, JournalMark
 from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE
@@ -58,34 +49,18 @@ class _Mark(msgspec.Struct, frozen=True):
     Checksum: int
 
 
-class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The fields outside the checksummed part. An invalid value of an Any is ignored: it is only a hint for the next start.
-
-    Since, Files, Shown, Deliveries: one value for each entry in PodDeviceEntries, in the same order; empty if unknown for all.
-    Shown: the entry's device IDs in the shown form, as their original is unknown.
-    """
-
+class _First(fields.BesideFields, frozen=True):
     Checksum: int
     BootID: Any = ""
-    Endpoints: Any = ()
-    PreStarts: Any = ()
-    AllocateCalls: Any = ()
-    Unlisted: Any = ()
-    StaticPods: Any = ()
-    Cordons: Any = {}
-    PossibleHolders: Any = {}
-    Gone: Any = ()
-    PartSizes: Any = {}
-    Since: Any = ()
-    Files: Any = ()
-    Shown: Any = ()
-    Deliveries: Any = ()
-    Identities: Any = {}
-    Scopes: Any = {}
+
+
+class _Beside(_First, frozen=True, kw_only=True):
+    """The fields outside the checksummed part. An invalid value of an Any is ignored: it is only a hint for the next start."""
+
     Journal: _Mark | None = None
 
 
-class _File(_Beside, kw_only=True):
+class _File(_Beside, frozen=True, kw_only=True):
     Data: Data
 
 
@@ -103,32 +78,32 @@ class _Written(Struct, frozen=True):
 
 
 class Encoder:
-    """encode() for repeated use: the text before the first changed entry is neither encoded nor hashed again.
-
-    Allocations keep their order: a new pod is at the end, and a short-lived one is near it.
-    """
+    """encode() for repeated use: the text before the first changed entry is not made or hashed again. New pods come last."""
 
     def __init__(self) -> None:
         self._written: list[_Written] = []
+        # device IDs in the shown form, as in the closing text
+        self._registered: Mapping[str, tuple[str, ...]] = {}
         self._closing = _Closing({}, is_nil=True)
 
     def encode(self, checkpoint: Checkpoint) -> str:
         value = self._entries(checkpoint.allocations)
-        is_nil, registered = not self._written, checkpoint.registered
-        if (is_nil, registered) != (self._closing.is_nil, self._closing.registered):
-            self._closing = _Closing(registered, is_nil=is_nil, are_shown=True)
+        is_nil = not self._written
+        if (is_nil, checkpoint.registered) != (self._closing.is_nil, self._registered):
+            self._registered = checkpoint.registered
+            originals = {name: fields.original_ids(ids) for name, ids in sorted(self._registered.items())}
+            self._closing = _Closing(originals, is_nil=is_nil)
         value = self._closing.after(value)
         beside = _Beside(
-            Checksum=value,
-            BootID=checkpoint.boot_id,
-            **{field.name: field.write(getattr(checkpoint, field.attribute)) for field in WHOLE},
-            **beside_entries(checkpoint.allocations),
+            value,
+            checkpoint.boot_id,
+            **{field.name: field.write(getattr(checkpoint, field.attribute)) or None for field in fields.WHOLE},
+            **fields.beside_entries(checkpoint.allocations),
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
         entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
-        originals = self._closing.originals or {}
-        devices = to_json({name: originals[name] for name in sorted(originals)})
-        return f'{{"Data":{{"PodDeviceEntries":{entries},"RegisteredDevices":{devices}}},{to_json(beside)[1:]}'
+        devices = fields.to_json(self._closing.registered)
+        return f'{{"Data":{{"PodDeviceEntries":{entries},"RegisteredDevices":{devices}}},{fields.to_json(beside)[1:]}'
 
     def _entries(self, allocations: tuple[Allocation, ...]) -> int:
         """Bring the written entries up to date. Returns the hash after the last one."""
@@ -136,9 +111,9 @@ class Encoder:
         del self._written[sum(1 for _ in same) :]
         value = self._written[-1].checksum if self._written else _opening(is_nil=not allocations)
         for allocation in allocations[len(self._written) :]:
-            entry = to_entry(allocation)
+            entry = fields.to_entry(allocation)
             value = _after_entry(value, entry, is_first=not self._written)
-            self._written.append(_Written(allocation, to_json(entry), value))
+            self._written.append(_Written(allocation, fields.to_json(entry), value))
         return value
 
 
@@ -155,16 +130,16 @@ def decode(content: bytes | str, delivery: str = "") -> Checkpoint:
     computed = checksum(file.Data)
     if file.Checksum != computed:
         raise CheckpointCorrupt(f"checksum is {file.Checksum}, but the content's is {computed}")
-    allocations = from_entries(file.Data.PodDeviceEntries or (), file, delivery)
+    allocations = fields.from_entries(file.Data.PodDeviceEntries or (), file, delivery)
     check_consistent(allocations)
     journal = JournalMark(file.Journal.Generation, file.Journal.Sequence) if file.Journal is not None else None
     if journal is not None and file.Journal != _mark(journal, computed):
         raise CheckpointCorrupt("the position in the journal is damaged")
     return Checkpoint(
         allocations,
-        {name: shown_ids(ids) for name, ids in (file.Data.RegisteredDevices or {}).items()},
+        {name: fields.shown_ids(ids) for name, ids in (file.Data.RegisteredDevices or {}).items()},
         boot_id=str(file.BootID or ""),
-        **{field.attribute: field.read(getattr(file, field.name)) for field in WHOLE},
+        **{field.attribute: field.read(getattr(file, field.name)) for field in fields.WHOLE},
         journal=journal,
     )
 
@@ -184,21 +159,19 @@ def check_consistent(allocations: Iterable[Allocation]) -> None:
     """
     holders: dict[tuple[str, str], str] = {}
     keys = set()
-    for allocation in allocations:
-        resource_name, uid = allocation.resource_name, allocation.pod_uid
-        for device_id in allocation.device_ids:
-            holder = holders.setdefault((resource_name, device_id), uid)
-            if holder != uid:
-                raise CheckpointCorrupt(f"{resource_name} {device_id} is held by pods {holder} and {uid}")
-        if (uid, allocation.container, resource_name) in keys:
+    for a in allocations:
+        for device_id in a.device_ids:
+            holder = holders.setdefault((a.resource_name, device_id), a.pod_uid)
+            if holder != a.pod_uid:
+                raise CheckpointCorrupt(f"{a.resource_name} {device_id} is held by pods {holder} and {a.pod_uid}")
+        if a.key in keys:
             raise CheckpointCorrupt("a container has two entries for one resource")
-        keys.add((uid, allocation.container, resource_name))
+        keys.add(a.key)
 
 
 def check_possible(checkpoint: Checkpoint) -> None:
     """Check a checkpoint of this agent: a device plugin could register every name. Raises CheckpointCorrupt with the first error.
-
-    Everything this agent writes passes. A kubelet's checkpoint is not checked: it holds names that plugins reported.
+    A kubelet's checkpoint is not checked: it holds names that plugins reported.
     """
     for name in sorted({a.resource_name for a in checkpoint.allocations} | set(checkpoint.registered)):
         if problem := resource_name_problem(name):
@@ -255,19 +228,14 @@ class _Closing:
     change by the same amounts, and their difference is only multiplied: one hash for each low byte serves every value.
     """
 
-    def __init__(
-        self, registered: Mapping[str, tuple[str, ...]] | None, *, is_nil: bool, are_shown: bool = False
-    ) -> None:
-        """are_shown: their device IDs are in the shown form."""
-        self.registered, self.is_nil, self.originals = registered, is_nil, registered
-        if registered is not None and are_shown:
-            self.originals = {name: original_ids(ids) for name, ids in registered.items()}
+    def __init__(self, registered: Mapping[str, tuple[str, ...]] | None, *, is_nil: bool) -> None:
+        self.registered, self.is_nil = registered, is_nil
         self._factor = pow(_PRIME, len(self._text().encode()), _MASK + 1)
         self._hashes: dict[int, int] = {}
 
     def _text(self) -> str:
         """Megabytes if plugins list many devices, so it is made on use."""
-        devices = "<nil>" if self.originals is None else _map(self.originals)
+        devices = "<nil>" if self.registered is None else _map(self.registered)
         return ("" if self.is_nil else "]") + f" RegisteredDevices:(map[string][]string){devices}}}"
 
     def after(self, value: int) -> int:

@@ -8,61 +8,35 @@ An incomplete last line is a write that a kill or a power cut interrupted: its c
 complete line with a wrong checksum is damage: its content may be published.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 from zlib import crc32
 
-import msgspec
 from msgspec import structs
 from nodedevice_common.decoding import Undecodable, decode
 
-from nodedevice_agent.checkpoint.fields import (
-    WHOLE,
-    Entry,
-    beside_entries,
-    from_entries,
-    original_ids,
-    shown_ids,
-    to_entry,
-    to_json,
-)
+from nodedevice_agent.checkpoint import fields
+from nodedevice_agent.checkpoint.fields import Entry
 from nodedevice_agent.checkpoint.format import check_consistent
-from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt, JournalMark
 
-_Key = tuple[str, str, str]
 _CRC_DIGITS = 8
 
 
-class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One change.
+class _Line(fields.BesideFields, frozen=True, omit_defaults=True):
+    """One change, without fields that are unchanged.
 
-    Released: pod UID, container and resource name of released entries. PodDeviceEntries: new or changed ones.
-    RegisteredDevices: only changes; None for a resource that is gone. Since, Files, Shown, Deliveries: one value for each entry
-    in PodDeviceEntries, in the same order; empty if unknown for all. Any other field: its whole value, None if unchanged.
+    Released: keys of released entries. PodDeviceEntries: new or changed ones. RegisteredDevices: only changes; None for a resource
+    that is gone.
     """
 
     Generation: str
     Sequence: int
-    Released: tuple[_Key, ...] = ()
+    Released: tuple[AllocationKey, ...] = ()
     PodDeviceEntries: tuple[Entry, ...] = ()
     RegisteredDevices: dict[str, tuple[str, ...] | None] = {}
-    Endpoints: Any = None
-    PreStarts: Any = None
-    AllocateCalls: Any = None
-    Unlisted: Any = None
-    StaticPods: Any = None
-    Cordons: Any = None
-    PossibleHolders: Any = None
-    Gone: Any = None
-    PartSizes: Any = None
-    Identities: Any = None
-    Scopes: Any = None
-    Since: Any = ()
-    Files: Any = ()
-    Shown: Any = ()
-    Deliveries: Any = ()
 
 
 def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> bytes | None:
@@ -70,28 +44,16 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     released, entered = _moved(before.allocations, after.allocations)
     registered: dict[str, tuple[str, ...] | None] = dict.fromkeys(before.registered.keys() - after.registered.keys())
     changed = (name for name, ids in after.registered.items() if before.registered.get(name) != ids)
-    registered |= {name: original_ids(after.registered[name]) for name in changed}
-    line = _Line(
-        mark.generation,
-        mark.sequence,
-        released,
-        tuple(map(to_entry, entered)),
-        registered,
-        **beside_entries(entered),
-        **dict(_changed(before, after)),
-    )
+    registered |= {name: fields.original_ids(after.registered[name]) for name in changed}
+    values = [(field, getattr(before, field.attribute), getattr(after, field.attribute)) for field in fields.WHOLE]
+    beside = {field.name: field.write(value) for field, earlier, value in values if value != earlier}
+    beside |= fields.beside_entries(entered)
+    entries = tuple(map(fields.to_entry, entered))
+    line = _Line(mark.generation, mark.sequence, released, entries, registered, **beside)
     if line == _Line(mark.generation, mark.sequence):
         return None
-    octets = to_json(line).encode()
+    octets = fields.to_json(line).encode()
     return b"%08x %b\n" % (crc32(octets), octets)
-
-
-def _changed(before: Checkpoint, after: Checkpoint) -> Iterator[tuple[str, Any]]:
-    """Names of changed fields of the line, and their new values."""
-    for field in WHOLE:
-        value = getattr(after, field.attribute)
-        if value != getattr(before, field.attribute):
-            yield field.name, field.write(value)
 
 
 def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
@@ -110,10 +72,10 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
-        changed = from_entries(line.PodDeviceEntries, line)
+        changed = fields.from_entries(line.PodDeviceEntries, line)
         entries |= {allocation.key: allocation for allocation in changed}
-        registered |= {n: ids if ids is None else shown_ids(ids) for n, ids in line.RegisteredDevices.items()}
-        wholes |= {f.attribute: f.read(value) for f in WHOLE if (value := getattr(line, f.name)) is not None}
+        registered |= {n: ids if ids is None else fields.shown_ids(ids) for n, ids in line.RegisteredDevices.items()}
+        wholes |= {f.attribute: f.read(value) for f in fields.WHOLE if (value := getattr(line, f.name)) is not None}
     check_consistent(entries.values())
     return structs.replace(
         checkpoint,
@@ -124,7 +86,9 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     )
 
 
-def _moved(before: tuple[Allocation, ...], after: tuple[Allocation, ...]) -> tuple[tuple[_Key, ...], list[Allocation]]:
+def _moved(
+    before: tuple[Allocation, ...], after: tuple[Allocation, ...]
+) -> tuple[tuple[AllocationKey, ...], list[Allocation]]:
     """Keys that are gone, and allocations that are new or changed. The common beginning is only compared by identity."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(before, after, strict=False)))
     earlier = {allocation.key: allocation for allocation in before[same:]}
@@ -153,9 +117,8 @@ def _decoded(octets: bytes) -> _Line | None:
 
 
 def _newer(lines: Sequence[_Line | None], mark: JournalMark) -> list[_Line]:
-    """The lines that the checkpoint does not include, without a gap. Damage before a line that it includes is harmless.
-
-    Raises CheckpointCorrupt.
+    """The lines that the checkpoint does not include, without a gap; damage before a line that it includes is harmless. Raises
+    CheckpointCorrupt.
     """
     newer: list[_Line | None] = []
     for line in lines:

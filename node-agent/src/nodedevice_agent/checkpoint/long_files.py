@@ -34,9 +34,8 @@ _STRINGS: Final = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"(?:,|(?=\])))*+', 
 
 
 class KubeletFile(Struct, frozen=True):
-    """A kubelet's checkpoint. unread: responses that were left out, with their size; each is empty in the checkpoint.
-
-    omitted: how many more registered devices a resource has, whose IDs were left out, as the node has too many.
+    """unread: the size of responses that were left out; each is empty in the checkpoint. omitted: how many more registered devices
+    a resource has, whose IDs were left out, as the node has too many.
     """
 
     checkpoint: Checkpoint
@@ -45,10 +44,8 @@ class KubeletFile(Struct, frozen=True):
 
 
 def decode_long(read: Callable[[int], bytes], before: Checkpoint | None = None) -> KubeletFile:
-    """Decode a file piece by piece.
-
-    read: returns at most that many of the next octets; empty at the end. before: the last reading, whose equal values are reused.
-    Raises CheckpointCorrupt.
+    """read: returns at most that many of the next octets; empty at the end. before: the last reading, whose equal values are
+    reused. Raises CheckpointCorrupt.
     """
     text = _Text(read)
     before = before or Checkpoint()
@@ -73,23 +70,17 @@ def decode_long(read: Callable[[int], bytes], before: Checkpoint | None = None) 
 def _allocations(text: "_Text", unread: dict[AllocationKey, int]) -> Iterator[Allocation]:
     """Raises Undecodable."""
     text.take(_ENTRIES)
-    if text.has(_NULL):
-        return
-    text.take(b"[")
-    left, is_over = MAX_RESPONSES_BYTES, text.has(b"]")
-    while not is_over:
+    left = MAX_RESPONSES_BYTES
+    for _ in text.items(b"[", b"]"):
         head = text.until(_RESPONSE, _MAX_ENTRY)
         text.take(_RESPONSE)
         response, size = _response(text, min(left, MAX_RESPONSE_BYTES))
         left -= len(response) * _OCTETS // _TEXT if not size else 0
         text.take(b"}")
-        found = from_entry(decode(head + _RESPONSE + response + b"}", Entry))
+        allocation = from_entry(decode(head + _RESPONSE + response + b"}", Entry))
         if size:
-            unread[found.key] = size
-        yield found
-        is_over = text.has(b"]")
-        if not is_over:
-            text.take(b",")
+            unread[allocation.key] = size
+        yield allocation
 
 
 def _response(text: "_Text", most: int) -> tuple[bytes, int]:
@@ -102,18 +93,12 @@ def _response(text: "_Text", most: int) -> tuple[bytes, int]:
 
 
 def _registered(
-    text: "_Text",
-    omitted: dict[str, int],
-    held: Mapping[str, dict[str, str]],
-    before: Mapping[str, tuple[str, ...]],
+    text: "_Text", omitted: dict[str, int], held: Mapping[str, dict[str, str]], before: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """held: allocated IDs by resource name; their strings are used. Raises Undecodable."""
     text.take(_REGISTERED)
-    if text.has(_NULL):
-        return
-    text.take(b"{")
-    left, is_over = MAX_DEVICES_OF_KUBELET, text.has(b"}")
-    while not is_over:
+    left = MAX_DEVICES_OF_KUBELET
+    for _ in text.items(b"{", b"}"):
         name = decode(text.until(b'":', _MAX_NAME) + b'"', str)
         text.take(b'":')
         ids, count = ((), 0) if text.has(_NULL) else _ids(text, left, held.get(name, {}))
@@ -121,9 +106,6 @@ def _registered(
         if count > len(ids):
             omitted[name] = count - len(ids)
         yield name, before[name] if before.get(name) == ids else ids
-        is_over = text.has(b"}")
-        if not is_over:
-            text.take(b",")
 
 
 def _ids(text: "_Text", most: int, held: dict[str, str]) -> tuple[tuple[str, ...], int]:
@@ -159,6 +141,18 @@ class _Text:
     def take(self, word: bytes) -> None:
         if not self.has(word):
             raise CheckpointCorrupt(f"{word.decode()} is missing, so the kubelet has not written the file")
+
+    def items(self, begin: bytes, end: bytes) -> Iterator[None]:
+        """Step to each entry of the list or object that is next; none of null."""
+        if self.has(_NULL):
+            return
+        self.take(begin)
+        is_over = self.has(end)
+        while not is_over:
+            yield
+            is_over = self.has(end)
+            if not is_over:
+                self.take(b",")
 
     def until(self, mark: bytes, most: int) -> bytes:
         """Everything before that mark, which is next then."""
@@ -199,7 +193,6 @@ class _Text:
             most *= 2 if is_whole else 1
 
     def _more(self) -> bool:
-        """Whether there is another piece."""
         piece = self._read(_PIECE)
         self._octets, self._at = self._octets[self._at :] + piece, 0
         return bool(piece)

@@ -1,9 +1,7 @@
 """Writes the checkpoint in the background, off the event loop, one write at a time: many changes become one write.
 
-A change goes into the journal at once, as a line. The whole file follows within a second, and includes later changes.
-
-A change of health alone has no line, and the whole file follows within ten seconds: a restart uses only the names of the
-resources, and to hash 1,000 IDs takes 2 ms.
+A change goes into the journal at once, as a line. The whole file follows within a second, and includes later changes. A change of
+health alone has no line, and the whole file follows within ten seconds: a restart uses only the names of the resources.
 
 After a kill at any step, the next start reads a state that was passed to save(), and none older than the last one that save()
 returned for.
@@ -43,10 +41,8 @@ HEALTH_AFTER_SECONDS = 10.0
 
 
 class CheckpointWriter:
-    """Writes what `current` returns after each request, in a thread of its own.
-
-    A thread and a queue, and nothing between: each switch of task or thread would add to the write itself, which takes a good disk
-    a tenth of a millisecond.
+    """Writes what `current` returns after each request, in a thread of its own. A thread and a queue, and nothing between: each
+    switch of task or thread would add to the write itself, which takes a good disk a tenth of a millisecond.
 
     problem: why the whole file cannot be written, and what that means; empty while it can. on_problem: called when that changes.
     """
@@ -123,7 +119,6 @@ class CheckpointWriter:
         self._jobs.put((state, whole))
 
     def _work(self) -> None:
-        """Runs in the thread."""
         while (job := self._jobs.get()) is not None:
             error: Exception | None = None
             try:
@@ -143,10 +138,8 @@ class CheckpointWriter:
         reason = getattr(error, "strerror", None) or repr(error)
         self._report(f"cannot write {self._path}: {reason}; no new allocation is published until that succeeds")
         if not self._is_failing:
-            extra = {"path": self._path, "error": reason}
-            log.error(
-                "cannot write the checkpoint; retrying, and publishing nothing new until it succeeds", extra=extra
-            )
+            message = "cannot write the checkpoint; retrying, and publishing nothing new until it succeeds"
+            log.error(message, extra={"path": self._path, "error": reason})
         self._is_failing = True
         # the failed job may have been for the whole file
         self._is_whole_requested = True
@@ -175,7 +168,6 @@ class CheckpointWriter:
             self._on_problem()
 
     def _request_whole_in(self, seconds: float) -> None:
-        """Request the whole file within that time."""
         at = self._loop.time() + seconds
         if self._timer is None or self._timer.when() > at:
             self._stop_timer()
@@ -193,11 +185,11 @@ class CheckpointWriter:
 
 
 class CheckpointStore:
-    """Writes a process's checkpoint: a line in the journal for each change, and once in a while the whole file.
+    """A line in the journal for each change, and once in a while the whole file. Its methods block; one thread at a time calls
+    them.
 
-    save() and close() block; one thread at a time calls anything here. is_whole: the checkpoint's file includes everything that was
-    saved, and later changes of health; the journal has nothing else. has_lines: only the journal has some changes. problem: why
-    the last attempt to write that file failed, while the journal continues.
+    is_whole: the file includes everything that was saved, and later changes of health. has_lines: only the journal has some
+    changes. problem: why the last attempt to write the file failed, while the journal continues.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -225,9 +217,8 @@ class CheckpointStore:
         return True
 
     def save(self, checkpoint: Checkpoint, *, whole: bool = False) -> None:
-        """Save the state to the disk, in the journal or as the whole file. After OSError it is unknown whether it is saved.
-
-        While the whole file cannot be written, the journal continues as long as it has room: its lines are on disk.
+        """Save the state, in the journal or as the whole file. After OSError it is unknown whether it is saved. While the whole
+        file cannot be written, the journal continues while it has room.
         """
         mark, line = self._next_mark(), None
         if self._saved is not None:
@@ -257,9 +248,8 @@ class CheckpointStore:
         self._saved, self._mark = None, self._next_mark()
         try:
             with metrics.CHECKPOINT_SECONDS.time():
-                filesystem.replace_durably(
-                    self._path, self._encoder.encode(structs.replace(checkpoint, journal=self._mark))
-                )
+                text = self._encoder.encode(structs.replace(checkpoint, journal=self._mark))
+                filesystem.replace_durably(self._path, text)
         except filesystem.NotReplaced:
             self._saved, self._mark = before
             raise
@@ -280,7 +270,7 @@ class CheckpointStore:
                 journal_path(self._path).unlink(missing_ok=True)
 
     def _append(self, line: bytes, mark: JournalMark) -> bool:
-        """False if there is no room, no file to continue, or the journal failed and is no longer used."""
+        """False without room or a file to continue, or if the journal has failed and is closed."""
         if self._journal is None or self._journal.used + len(line) > JOURNAL_BYTES or not os.path.exists(self._path):
             return False
         self._mark = mark

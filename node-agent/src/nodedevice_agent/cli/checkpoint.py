@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from nodedevice_common.decoding import Undecodable
 from nodedevice_common.decoding import decode as decode_json
 
@@ -20,7 +19,6 @@ from nodedevice_agent.checkpoint.journal import replayed
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits, EditConflict, merged
 from nodedevice_agent.devicemanager.records.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
-from nodedevice_agent.devicemanager.records.cordons import Cordons
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.plugins.contract import part
 from nodedevice_agent.plugins.settings import KINDS
@@ -57,20 +55,6 @@ class _CheckpointFile(Struct, frozen=True):
         kinds = (kind for kind, settings in KINDS.items() if scope == other and settings.is_scope(scope))
         hooks = (module.hook((), "") for kind in kinds if (module := part(kind, "creation")) is not None)
         return conflict.what == "env" and any(hook.decides(conflict.name) for hook in hooks)
-
-
-class _Entry(Struct):
-    DeviceIDs: msgspec.Raw
-
-
-class _Data(Struct):
-    PodDeviceEntries: list[_Entry] | None
-
-
-class _VersionForm(Struct):
-    """The marks of the format's versions."""
-
-    Data: _Data
 
 
 @click.group("checkpoint")
@@ -114,19 +98,18 @@ def _read(file: Path) -> _CheckpointFile:
         content, journal = read_both(file)
         alone = decode(content)
         whole = replayed(alone, journal)
-        # version 1 has device IDs in a list, version 2 by NUMA node
-        entries = decode_json(content, _VersionForm).Data.PodDeviceEntries or ()
+        entries = decode_json(content, dict[str, Any])["Data"]["PodDeviceEntries"] or ()
     except OSError as exc:
         raise click.ClickException(f"{exc.filename or file}: {exc.strerror or exc}") from exc
     except (CheckpointCorrupt, Undecodable) as exc:
         raise click.ClickException(f"{file}: corrupt: {_printable(str(exc))}") from exc
     lines = whole.journal.sequence - alone.journal.sequence if whole.journal and alone.journal else 0
-    version = 1 if any(bytes(entry.DeviceIDs).startswith(b"[") for entry in entries) else 2
+    # version 1 has device IDs in a list, version 2 by NUMA node
+    version = 1 if any(isinstance(entry["DeviceIDs"], list) for entry in entries) else 2
     return _CheckpointFile(with_edits(whole), version, lines)
 
 
 def _lines(found: _CheckpointFile) -> Iterator[str]:
-    """The table for people."""
     boot = f", boot {found.checkpoint.boot_id}" if found.checkpoint.boot_id else ""
     journal = f", with {found.lines} {'line' if found.lines == 1 else 'lines'} of its journal" if found.lines else ""
     yield f"Checkpoint version {found.version}, checksum valid{boot}{journal}"
@@ -153,7 +136,6 @@ def _lines(found: _CheckpointFile) -> Iterator[str]:
 
 
 def _response(allocation: Allocation) -> Iterator[str]:
-    """The plugin's response, an item a line."""
     edits = allocation.edits
     if edits is None:
         yield f"response: {allocation.response_problem or 'lost; the plugin will be called again'}"
@@ -179,29 +161,19 @@ def _document(found: _CheckpointFile) -> dict[str, Any]:
         "journalLines": found.lines,
         "registeredDevices": found.checkpoint.registered,
         "endpoints": [{"resourceName": s.resource_name, "endpoint": s.name} for s in found.checkpoint.sockets],
-        "cordons": {name: _cordons(cordons) for name, cordons in sorted(found.checkpoint.cordons.items())},
+        "cordons": {
+            # inSpec: of the NodeDevice with that UID
+            name: {"uid": each.uid, "inSpec": to_builtins(each.in_spec), "remembered": to_builtins(each.remembered)}
+            for name, each in sorted(found.checkpoint.cordons.items())
+        },
         "unlistedContainers": [
             {"podUID": a.pod_uid, "container": a.container, "containerID": a.id} for a in found.checkpoint.unlisted
         ],
         "allocations": [_allocation(allocation) for allocation in found.allocations],
         "containers": [
-            {
-                "podUID": pod_uid,
-                "container": container,
-                "startsWith": msgspec.to_builtins(edits),
-                "conflicts": msgspec.to_builtins(conflicts),
-            }
-            for pod_uid, container, edits, conflicts in found.containers
+            {"podUID": uid, "container": name, "startsWith": to_builtins(edits), "conflicts": to_builtins(conflicts)}
+            for uid, name, edits, conflicts in found.containers
         ],
-    }
-
-
-def _cordons(cordons: Cordons) -> dict[str, Any]:
-    """Cordons by device ID. inSpec: of the NodeDevice with that UID."""
-    return {
-        "uid": cordons.uid,
-        "inSpec": msgspec.to_builtins(cordons.in_spec),
-        "remembered": msgspec.to_builtins(cordons.remembered),
     }
 
 
@@ -212,6 +184,6 @@ def _allocation(a: Allocation) -> dict[str, Any]:
         "resourceName": a.resource_name,
         "deviceIDs": a.device_ids,
         "deviceIDsByNUMANode": a.ids_by_numa,
-        "answer": None if a.edits is None else msgspec.to_builtins(a.edits),
+        "answer": None if a.edits is None else to_builtins(a.edits),
         **({"problem": a.response_problem} if a.response_problem else {}),
     }

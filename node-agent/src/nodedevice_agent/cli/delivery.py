@@ -33,9 +33,8 @@ def show(settings: AgentSettings) -> None:
         click.echo(f"{found.stored}: stored in {Path(settings.state_dir) / stored.FILE_NAME}")
     else:
         click.echo(f"{choice}: not stored yet; would be selected because {reason}")
-    shared = found.shared_names
-    if shared:
-        click.echo(f"the kubelet's checkpoint contains: {', '.join(shared)}")
+    if found.shared_names:
+        click.echo(f"the kubelet's checkpoint contains: {', '.join(found.shared_names)}")
 
 
 @delivery.command()
@@ -51,18 +50,15 @@ def move(settings: AgentSettings, to: str, even_if_held: bool) -> None:
     state_dir = Path(settings.state_dir)
     held = 0 if even_if_held else _held(state_dir, to)
     if held:
-        raise click.ClickException(
-            f"{held} containers of this node hold devices that the other delivery does not know: "
-            "drain the node first, or use --even-if-held"
-        )
+        why = "containers of this node hold devices that the other delivery does not know"
+        raise click.ClickException(f"{held} {why}: drain the node first, or use --even-if-held")
     stored.write(state_dir, to)
     click.echo(f"{to}: stored in {state_dir / stored.FILE_NAME}; restart the agent")
     shared = stored.evidence(settings).shared_names
     if to != DELIVERY_KUBELET and shared:
-        click.echo(
-            f"the kubelet still has {', '.join(shared)}: it drops them five minutes after the agent has disconnected from it, "
-            "and then they have to be removed from the Node's status (docs/delivery.md)"
-        )
+        drops = "it drops them five minutes after the agent has disconnected from it"
+        remedy = "then they have to be removed from the Node's status (docs/delivery.md)"
+        click.echo(f"the kubelet still has {', '.join(shared)}: {drops}, and {remedy}")
 
 
 def _held(state_dir: Path, to: str) -> int:
@@ -70,8 +66,6 @@ def _held(state_dir: Path, to: str) -> int:
     try:
         checkpoint = checkpoint_file.read(state_dir)
     except CheckpointCorrupt as exc:
-        raise click.ClickException(
-            f"allocations cannot be read from {state_dir / checkpoint_file.FILE_NAME} ({exc}): "
-            "drain the node and use --even-if-held"
-        ) from exc
+        why = f"allocations cannot be read from {state_dir / checkpoint_file.FILE_NAME} ({exc})"
+        raise click.ClickException(f"{why}: drain the node and use --even-if-held") from exc
     return sum(a.delivery != to for a in checkpoint.allocations) if checkpoint is not None else 0

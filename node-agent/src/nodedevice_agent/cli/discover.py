@@ -40,13 +40,9 @@ def discover(settings: AgentSettings, output: str) -> None:
     plugins = last_known(settings.plugins, settings.allowed_host_paths, state_dir)
     found, discovered = asyncio.run(_read(plugins))
     vendors = {pci.vendor for pci in found.pci_devices}
-    problems = [
-        each.problem
-        for kind, each in discovered.items()
-        if each.problem and (plugins.of(kind) or each.pci_vendor in vendors)
-    ]
-    missing = {name: why for each in discovered.values() for name, why in each.missing.items()}
-    notes = [*found.notes, *_not_readable(state_dir), *problems]
+    shown = [one for kind, one in discovered.items() if plugins.of(kind) or one.pci_vendor in vendors]
+    missing = {name: why for one in discovered.values() for name, why in one.missing.items()}
+    notes = [*found.notes, *_not_readable(state_dir), *(one.problem for one in shown if one.problem)]
     every = candidates(replace(found, discovered=tuple(discovered.values())))
     if output == "json":
         click.echo(report.as_json(every, missing, notes))

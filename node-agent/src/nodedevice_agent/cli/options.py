@@ -61,7 +61,7 @@ _HELP: Final = {
 _FORMER_NAMES: Final = {"delivery": "runtime"}
 
 
-class _OneLine(click.Command):
+class OneLineCommand(click.Command):
     """Reports a mistake of the caller's as one line on standard error, exit status 1."""
 
     mistakes: tuple[type[Exception], ...] = (AgentSettingsError,)
@@ -73,12 +73,8 @@ class _OneLine(click.Command):
             raise click.ClickException(str(exc)) from exc
 
 
-class OneLineErrors(_OneLine, click.Group):
+class OneLineErrors(OneLineCommand, click.Group):
     """A group of commands."""
-
-
-class OneLineCommand(_OneLine):
-    """A single command."""
 
 
 def takes_all_settings(command: _Command) -> _Command:
@@ -93,13 +89,11 @@ def takes_all_settings(command: _Command) -> _Command:
     taking: _Command = with_present_names
     for field, text in reversed(_HELP.items()):
         if former := _FORMER_NAMES.get(field):
-            taking = _flag(
-                field, f"The former name of {_name(field)}, for one release.  [default: {_name(field)}]", former
-            )(taking)
+            about = f"The former name of {_name(field)}, for one release.  [default: {_name(field)}]"
+            taking = _flag(field, about, former)(taking)
         taking = _flag(field, text)(taking)
-    return _config(
-        "YAML file of settings: the flags' names in camelCase, and the built-in plugins. Flags and environment override it."
-    )(taking)
+    what = "YAML file of settings: the flags' names in camelCase, and the built-in plugins."
+    return _config(f"{what} Flags and environment override it.")(taking)
 
 
 def takes_settings(*fields: str) -> Callable[[_Command], _Command]:
@@ -111,10 +105,10 @@ def takes_settings(*fields: str) -> Callable[[_Command], _Command]:
             flags = {field: given.pop(field) for field in fields}
             command(settings=combined(config, flags), **given)
 
-        decorated_command: _Command = with_settings
+        taking: _Command = with_settings
         for field in reversed(fields):
-            decorated_command = _flag(field, f"The agent's {_name(field)}.")(decorated_command)
-        return _config("The agent's --config. Flags and environment override it.")(decorated_command)
+            taking = _flag(field, f"The agent's {_name(field)}.")(taking)
+        return _config("The agent's --config. Flags and environment override it.")(taking)
 
     return decorated
 
@@ -126,9 +120,8 @@ def _config(text: str) -> Callable[[_Command], _Command]:
 
 
 def _renamed(field: str, value: Any, former: str, former_value: Any) -> Any:
-    """The value of a setting that has a former name. Raises click.UsageError for two different values.
-
-    As everywhere, a flag counts more than an environment variable.
+    """The value of a setting that has a former name; a flag counts more than an environment variable. Raises click.UsageError for
+    two different values.
     """
     source = click.get_current_context().get_parameter_source
     if value is None or former_value is None or value == former_value:
@@ -178,7 +171,6 @@ def _mapping(_context: click.Context, _option: click.Parameter, given: tuple[str
 
 
 def _list(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
-    """The values, or None."""
     return list(given) or None
 
 

@@ -5,7 +5,7 @@ It needs neither an agent nor a kubelet that runs. Exit status: 0 without proble
 
 import asyncio
 import logging
-import stat
+import os
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -37,16 +37,15 @@ def plugin() -> None:
     "--allocate",
     "may_allocate",
     is_flag=True,
-    help="Call Allocate for one device, and PreStartContainer where "
-    "the plugin requires it. A plugin may change the device there; do not use it while a pod holds the device.",
+    help="Call Allocate for one device, and PreStartContainer where the plugin requires it. A plugin may change the device there; "
+    "do not use it while a pod holds the device.",
 )
 @click.option(
     "--register",
     "registers",
     is_flag=True,
-    help="Act as a kubelet in the directory of SOCKET: wait for the plugin "
-    "to register, and again after a restart of the kubelet. The directory must have no other sockets. SOCKET may "
-    "be the directory.",
+    help="Act as a kubelet in the directory of SOCKET: wait for the plugin to register, and again after a restart of the kubelet. "
+    "The directory must have no other sockets. SOCKET may be the directory.",
 )
 @click.option(
     "--watch",
@@ -81,7 +80,7 @@ def check(
 
 def _checks(probe: Probe, *, registers: bool) -> AsyncIterator[Finding]:
     """Raises click.UsageError for a SOCKET that cannot be checked at all."""
-    is_directory = _is_directory(probe.socket)
+    is_directory = os.path.isdir(probe.socket)
     if not registers and not is_directory:
         return _without_registration(probe)
     if not registers:
@@ -105,15 +104,7 @@ async def _without_registration(probe: Probe) -> AsyncIterator[Finding]:
     yield skipped("registration", "not tested; --register acts as a kubelet in a directory that no kubelet serves")
 
 
-def _is_directory(path: Path) -> bool:
-    try:
-        return stat.S_ISDIR(path.stat().st_mode)
-    except OSError:
-        return False
-
-
 async def _report(checks: AsyncIterator[Finding]) -> list[Finding]:
-    """Print each finding as it comes."""
     findings: list[Finding] = []
     try:
         async with asyncio.timeout(_MOST_SECONDS):

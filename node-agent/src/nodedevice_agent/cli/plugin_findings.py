@@ -74,22 +74,15 @@ def exit_status(findings: Collection[Finding]) -> int:
 
 
 def options(found: PluginOptions) -> Finding:
-    wanted = [
-        name
-        for name, is_set in (
-            ("PreStartContainer", found.pre_start_required),
-            ("GetPreferredAllocation", found.get_preferred_allocation_available),
-        )
-        if is_set
-    ]
+    wanted = ["PreStartContainer"] if found.pre_start_required else []
+    wanted += ["GetPreferredAllocation"] if found.get_preferred_allocation_available else []
     return ok("options", f"it wants {' and '.join(wanted)}" if wanted else "it wants no optional call")
 
 
 def first_list(facts: ListFacts, seconds: float) -> Finding:
-    text = f"{facts.devices} devices, {facts.healthy} of them healthy, after {seconds:.1f} s"
     if not facts.devices:
         return warning("first list", f"empty, after {seconds:.1f} s", "List every device, also one that is unhealthy.")
-    return ok("first list", text)
+    return ok("first list", f"{facts.devices} devices, {facts.healthy} of them healthy, after {seconds:.1f} s")
 
 
 def list_size(facts: ListFacts, listed: ListedDevices) -> Finding:
@@ -101,65 +94,43 @@ def list_size(facts: ListFacts, listed: ListedDevices) -> Finding:
     return ok(check, text)
 
 
-def device_ids(facts: ListFacts, listed: ListedDevices) -> Iterator[Finding]:
-    check, is_ok = "device IDs", True
+def device_ids(facts: ListFacts, listed: ListedDevices) -> list[Finding]:
+    check, findings = "device IDs", []
     if listed.id_error and not listed.is_refused:
-        is_ok = False
-        yield error(check, listed.id_error, "List each device once, with an ID of its own.")
+        findings.append(error(check, listed.id_error, "List each device once, with an ID of its own."))
     if facts.long_ids.count:
-        is_ok = False
-        yield warning(
-            check,
-            f"{facts.long_ids}: longer than {MAX_ID_CHARACTERS} characters, which the API documents as the limit",
-            "Use shorter IDs.",
-        )
+        text = f"{facts.long_ids}: longer than {MAX_ID_CHARACTERS} characters, which the API documents as the limit"
+        findings.append(warning(check, text, "Use shorter IDs."))
     if facts.unprintable_ids.count:
-        is_ok = False
-        yield warning(
-            check,
-            f"{facts.unprintable_ids}: empty, not printable, or a word that the NodeDevice API reserves; shown escaped",
-            "Use letters, digits, - . _ and : alone.",
-        )
-    if is_ok:
-        yield ok(check, "each ID is unique and printable")
+        what = "empty, not printable, or a word that the NodeDevice API reserves; shown escaped"
+        remedy = "Use letters, digits, - . _ and : alone."
+        findings.append(warning(check, f"{facts.unprintable_ids}: {what}", remedy))
+    return findings or [ok(check, "each ID is unique and printable")]
 
 
 def health(facts: ListFacts) -> Finding:
     if facts.odd_health.count:
-        return warning(
-            "health",
-            f"{facts.odd_health}: neither Healthy nor Unhealthy, so unhealthy",
-            "Send exactly Healthy or Unhealthy.",
-        )
+        text = f"{facts.odd_health}: neither Healthy nor Unhealthy, so unhealthy"
+        return warning("health", text, "Send exactly Healthy or Unhealthy.")
     return ok("health", "each device is Healthy or Unhealthy")
 
 
-def topology(facts: ListFacts, machine_nodes: Sequence[int]) -> Iterator[Finding]:
+def topology(facts: ListFacts, machine_nodes: Sequence[int]) -> list[Finding]:
     """machine_nodes: the NUMA nodes of this machine; empty if unknown."""
-    check, is_ok = "topology", True
+    check, findings = "topology", []
+    remedy = "Leave topology out of devices whose node is not known."
     if facts.invalid_nodes.count:
-        is_ok = False
-        yield error(
-            check, f"{facts.invalid_nodes}: not a NUMA node", "Leave topology out of devices whose node is not known."
-        )
+        findings.append(error(check, f"{facts.invalid_nodes}: not a NUMA node", remedy))
     if facts.no_nodes.count:
-        is_ok = False
-        yield warning(
-            check,
-            f"{facts.no_nodes}: topology without a node, which aligns with no node",
-            "Leave topology out of devices whose node is not known.",
-        )
+        text = f"{facts.no_nodes}: topology without a node, which aligns with no node"
+        findings.append(warning(check, text, remedy))
     unknown = sorted(node for node in facts.nodes if node >= 0 and machine_nodes and node not in machine_nodes)
     if unknown:
-        is_ok = False
-        yield warning(
-            check,
-            f"NUMA nodes {_named(map(str, unknown))} are not online on this machine",
-            "Read the node from the device's sysfs attribute numa_node; -1 there means that it is not known.",
-        )
-    if is_ok:
-        nodes = f"NUMA nodes {_named(map(str, sorted(facts.nodes)))}" if facts.nodes else "no device has one"
-        yield ok(check, nodes)
+        text = f"NUMA nodes {_named(map(str, unknown))} are not online on this machine"
+        remedy = "Read the node from the device's sysfs attribute numa_node; -1 there means that it is not known."
+        findings.append(warning(check, text, remedy))
+    nodes = f"NUMA nodes {_named(map(str, sorted(facts.nodes)))}" if facts.nodes else "no device has one"
+    return findings or [ok(check, nodes)]
 
 
 def stream(seconds: float, lists: int, changes: int, ended: str) -> Finding:
@@ -168,11 +139,10 @@ def stream(seconds: float, lists: int, changes: int, ended: str) -> Finding:
     if ended:
         remedy = "Return from ListAndWatch only when the client cancels the call."
         return error(check, f"it ended within {seconds:.1f} s: {ended}", remedy)
+    remedy = "Send a list only when a device changes."
     if lists > LISTS_PER_SECOND * seconds:
-        remedy = "Send a list only when a device changes."
         return warning(check, f"{lists} further lists in {seconds:.1f} s", remedy)
     if lists > changes:
-        remedy = "Send a list only when a device changes."
         return warning(check, f"{lists - changes} of {lists} further lists changed nothing", remedy)
     return ok(check, f"open for {seconds:.1f} s, {changes} changes")
 
@@ -202,40 +172,36 @@ def preferred(available: Sequence[str], size: int, returned: Sequence[str]) -> F
 
 
 def allocate(device_id: str, octets: int, edits: ContainerEdits) -> Finding:
-    text = f"{device_id}: {octets} bytes of at most {MAX_ALLOCATION_BYTES}"
     if edits.is_empty:
         remedy = "Return device files, mounts, environment variables or CDI names that the container needs."
         return warning("Allocate", f"{device_id}: an empty response: the container gets nothing", remedy)
-    return ok("Allocate", text)
+    return ok("Allocate", f"{device_id}: {octets} bytes of at most {MAX_ALLOCATION_BYTES}")
 
 
-def device_files(edits: ContainerEdits, files: Sequence[HostFile]) -> Iterator[Finding]:
+def device_files(edits: ContainerEdits, files: Sequence[HostFile]) -> list[Finding]:
     """files: the files of edits.devices, in this order."""
-    check, is_ok = "device files", True
+    check, findings = "device files", []
     odd = sorted({d.permissions for d in edits.devices if not d.permissions or set(d.permissions) - _PERMISSIONS})
     if odd:
-        is_ok = False
-        yield error(check, f"permissions {_named(map(repr, odd))} are not letters of rwm", "Use rw, or rwm for mknod.")
-    for finding in _paths(check, files, "the container cannot start"):
-        is_ok = False
-        yield finding
+        text = f"permissions {_named(map(repr, odd))} are not letters of rwm"
+        findings.append(error(check, text, "Use rw, or rwm for mknod."))
+    findings += _paths(check, files, "the container cannot start")
     plain = [file.path for file in files if file.exists and not file.is_device]
     if plain:
-        is_ok = False
         remedy = "Return it as a mount; a runtime accepts device nodes here, or directories of them."
-        yield warning(check, f"{_named(plain)}: not a device node", remedy)
-    if is_ok and edits.devices:
-        yield ok(check, f"{len(edits.devices)} device files exist on the host")
+        findings.append(warning(check, f"{_named(plain)}: not a device node", remedy))
+    if edits.devices and not findings:
+        findings.append(ok(check, f"{len(edits.devices)} device files exist on the host"))
+    return findings
 
 
-def mounts(edits: ContainerEdits, files: Sequence[HostFile]) -> Iterator[Finding]:
+def mounts(edits: ContainerEdits, files: Sequence[HostFile]) -> list[Finding]:
     """files: the files of edits.mounts, in this order."""
-    check, is_ok = "mounts", True
-    for finding in _paths(check, files, "the runtime creates an empty directory, or refuses the container"):
-        is_ok = False
-        yield finding
-    if is_ok and edits.mounts:
-        yield ok(check, f"{len(edits.mounts)} mounts exist on the host")
+    check, effect = "mounts", "the runtime creates an empty directory, or refuses the container"
+    findings = list(_paths(check, files, effect))
+    if edits.mounts and not findings:
+        findings.append(ok(check, f"{len(edits.mounts)} mounts exist on the host"))
+    return findings
 
 
 def cdi_devices(names: Sequence[str], defined: Collection[str] | None) -> Iterator[Finding]:

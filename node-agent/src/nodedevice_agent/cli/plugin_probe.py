@@ -7,7 +7,7 @@ PreStartContainer are called only on request, because they may change a device.
 import asyncio
 import os
 import stat
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, closing, suppress
 from functools import partial
 from itertools import islice
@@ -75,6 +75,7 @@ class _Seen(Struct):
 
 async def check_plugin(probe: Probe) -> AsyncIterator[Finding]:
     """Run all checks of the plugin on the socket; yields each finding at once."""
+    clock = asyncio.get_running_loop().time
     try:
         connection = await PluginConnection.open(probe.socket.name, probe.socket)
     except PluginFailed as exc:
@@ -84,43 +85,37 @@ async def check_plugin(probe: Probe) -> AsyncIterator[Finding]:
     try:
         yield judged.options(connection.options)
         async with _followed(connection) as seen:
-            began = asyncio.get_running_loop().time()
+            began = clock()
             problem = await _wait_for_list(seen)
             if problem:
                 yield problem
                 return
             listed, octets = seen.first.result()
-            took = asyncio.get_running_loop().time() - began
+            took = clock() - began
             facts = await in_thread(partial(list_facts, octets))
             for finding in _of_list(facts, listed, took):
                 yield finding
             yield await _second_stream(probe.socket, listed)
             async for finding in _calls(connection, listed, probe):
                 yield finding
-            left = probe.watch_seconds - (asyncio.get_running_loop().time() - began - took)
+            left = probe.watch_seconds - (clock() - began - took)
             with suppress(TimeoutError):
                 await asyncio.wait_for(seen.end.wait(), max(left, 0.0))
-            watched = asyncio.get_running_loop().time() - began - took
-            yield judged.stream(watched, seen.lists, seen.changes, seen.ended)
+            yield judged.stream(clock() - began - took, seen.lists, seen.changes, seen.ended)
     finally:
         await connection.aclose()
 
 
-def _of_list(facts: ListFacts, listed: ListedDevices, seconds: float) -> Iterator[Finding]:
-    yield judged.first_list(facts, seconds)
-    yield judged.list_size(facts, listed)
-    yield from judged.device_ids(facts, listed)
-    yield judged.health(facts)
-    try:
+def _of_list(facts: ListFacts, listed: ListedDevices, seconds: float) -> list[Finding]:
+    nodes: tuple[int, ...] = ()
+    with suppress(AgentSettingsError):
         nodes = read_topology("none", "container").numa_nodes
-    except AgentSettingsError:
-        nodes = ()
-    yield from judged.topology(facts, nodes)
+    findings = [judged.first_list(facts, seconds), judged.list_size(facts, listed), *judged.device_ids(facts, listed)]
+    return [*findings, judged.health(facts), *judged.topology(facts, nodes)]
 
 
 @asynccontextmanager
 async def _followed(connection: PluginConnection) -> AsyncIterator[_Seen]:
-    """The plugin's lists, read while the block runs."""
     seen = _Seen(asyncio.get_running_loop().create_future(), asyncio.Event())
 
     async def follow() -> None:
@@ -165,9 +160,8 @@ async def _second_stream(socket: Path, first: ListedDevices) -> Finding:
     try:
         async with _followed(connection) as seen:
             problem = await _wait_for_list(seen)
-            if problem is not None:
-                return judged.second_stream(first, None, problem.text)
-            return judged.second_stream(first, seen.first.result()[0], "")
+            second = seen.first.result()[0] if problem is None else None
+            return judged.second_stream(first, second, problem.text if problem is not None else "")
     finally:
         await connection.aclose()
 
@@ -202,21 +196,17 @@ async def _allocation(connection: PluginConnection, device_id: str, host_root: s
     except PluginFailed as exc:
         yield error("Allocate", str(exc), "Return one ContainerAllocateResponse for each container request, in time.")
         return
-    edits = response.edits
+    edits, defined = response.edits, None
     yield judged.allocate(device_id, len(response.octets), edits)
     if sees_all(host_root):
         reads, root = FileReads(), host_root.rstrip("/")
-        files = await _host_files(reads, root, (device.host_path for device in edits.devices))
-        for finding in judged.device_files(edits, files):
-            yield finding
-        files = await _host_files(reads, root, (mount.host_path for mount in edits.mounts))
-        for finding in judged.mounts(edits, files):
+        devices = await _host_files(reads, root, (device.host_path for device in edits.devices))
+        mounts = await _host_files(reads, root, (mount.host_path for mount in edits.mounts))
+        for finding in (*judged.device_files(edits, devices), *judged.mounts(edits, mounts)):
             yield finding
         defined = await reads.run(partial(_cdi_names, root)) if edits.cdi_devices else None
-    else:
-        defined = None
-        if edits.devices or edits.mounts:
-            yield skipped("mounts", _IN_POD)
+    elif edits.devices or edits.mounts:
+        yield skipped("mounts", _IN_POD)
     for finding in judged.cdi_devices(edits.cdi_devices, defined):
         yield finding
     if connection.options.pre_start_required:
@@ -247,14 +237,8 @@ def _cdi_names(root: str) -> frozenset[str]:
     return frozenset(f"{kind}={name}" for kind, name in devices_of(read_files(root, {}).files))
 
 
-# -- registration --------------------------------------------------------------------------------------------------------
-
-
 class Registration:
-    """Plays a kubelet in the plugin's directory: the plugin registers, and registers again after a restart of the kubelet.
-
-    Like a kubelet that starts, it removes the sockets in the directory first.
-    """
+    """Plays a kubelet in the plugin's directory, and its restart. Like a kubelet, it removes the sockets there at a start."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory
@@ -288,7 +272,6 @@ class Registration:
 
     @asynccontextmanager
     async def _served(self, directory: PluginDirectory) -> AsyncIterator[None]:
-        """Run a registration socket, like one life of the kubelet."""
         directory.clear()
         server = RegistrationServer(directory, self._connect, self._rejections)
         await server.start()

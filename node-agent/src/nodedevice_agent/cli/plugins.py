@@ -17,10 +17,9 @@ class _PluginErrors(OneLineErrors):
 
 
 def commands_of(kind: str) -> click.Group:
-    """The commands of a kind of plugin, with the agent's settings as flags."""
     group: click.Group = part(kind, "commands").group
-    made = {name: _on_node(each) for name, each in group.commands.items()}
-    return _PluginErrors(group.name, made, help=group.help)
+    commands = {name: _on_node(command) for name, command in group.commands.items()}
+    return _PluginErrors(group.name, commands, help=group.help)
 
 
 def _on_node(command: click.Command) -> click.Command:

@@ -41,23 +41,13 @@ _WAITING: dict[type[AgentError], str] = {
     StateDirectoryUsed: "waiting for the state directory",
 }
 
-_LIBRARIES = {
-    # grpc logs a traceback for every invalid message of a plugin; the caller logs one sentence
-    "grpc._common": logging.CRITICAL,
-}
-
+# grpc logs a traceback for every invalid message of a plugin; the caller logs one sentence
+_LIBRARIES = {"grpc._common": logging.CRITICAL}
 _DIRECTORY_RETRY_SECONDS = 2.0
 _NODE_RETRY_SECONDS = 5.0
 
-
-# the other commands and their modules; a running agent does not need them
-_COMMANDS = {
-    "checkpoint": "nodedevice_agent.cli.checkpoint",
-    "delivery": "nodedevice_agent.cli.delivery",
-    "discover": "nodedevice_agent.cli.discover",
-    "plugin": "nodedevice_agent.cli.plugin",
-    "systemd": "nodedevice_agent.cli.systemd",
-}
+# the other commands, each of the module of that name; a running agent does not need them
+_COMMANDS = ("checkpoint", "delivery", "discover", "plugin", "systemd")
 _FORMER_NAMES = {"runtime": "delivery"}
 # settings of built-in plugins
 _PLUGINS = {settings.command: kind for kind, settings in KINDS.items() if settings.command}
@@ -77,8 +67,8 @@ class _Commands(click.Group):
             return commands_of(_PLUGINS[cmd_name])
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
-        found: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name)
-        return found
+        command: click.Command = getattr(import_module(f"nodedevice_agent.cli.{cmd_name}"), cmd_name)
+        return command
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

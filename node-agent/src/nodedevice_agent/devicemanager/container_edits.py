@@ -49,16 +49,11 @@ class ContainerEdits(Struct, frozen=True, rename="camel"):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the edits are empty."""
-        return not (self.envs or self.mounts or self.devices or self.annotations or self.cdi_devices)
+        return self == ContainerEdits()
 
 
 class AllocateResponse(Struct, frozen=True):
-    """A device plugin's response to Allocate for one container.
-
-    octets: the ContainerAllocateResponse, protobuf bytes, for the checkpoint. edits: the same, decoded. received_at: wall clock,
-    Unix seconds; 0 if unknown.
-    """
+    """octets: the ContainerAllocateResponse, for the checkpoint. edits: decoded. received_at: wall clock, Unix seconds, or 0."""
 
     octets: bytes
     edits: ContainerEdits
@@ -75,11 +70,9 @@ class EditConflict(Struct, frozen=True, rename="camel"):
 
 
 def in_normal_form(edits: ContainerEdits) -> ContainerEdits:
-    """Convert edits to a normal form, in which equal edits compare equal.
-
-    As in a container runtime, a relative path in the container begins at its root. A device without a container path gets the host
-    path. CDI devices from annotations join the others, and these annotations are removed: they address the runtime, which does not
-    pass them on. An annotation with an invalid CDI device name stays, and is refused.
+    """Convert edits to a form in which equal edits compare equal. As in a container runtime, a relative path in the container
+    begins at its root, and a device without a container path gets the host path. CDI devices from annotations join the others, and
+    these annotations are removed. One with an invalid CDI device name stays, and is refused.
     """
     by_annotation = {
         key: value.split(",") for key, value in sorted(edits.annotations.items()) if _has_cdi_names(key, value)
@@ -140,7 +133,6 @@ def merged(responses: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tup
 
 
 def _values(edits: ContainerEdits) -> Iterator[tuple[str, str, str]]:
-    """Yield settings that can have only one value: kind, name and value."""
     yield from ((_ENV, name, value) for name, value in edits.envs.items())
     yield from ((_MOUNT, mount.container_path, mount.host_path) for mount in edits.mounts)
     yield from ((_ANNOTATION, key, value) for key, value in edits.annotations.items())

@@ -35,7 +35,6 @@ class Deadlines:
                 self._rebuild()
 
     def next(self) -> float | None:
-        """Return the earliest time."""
         while self._heap:
             at, _, what, key = self._heap[0]
             if self._times[what].get(key) == at:

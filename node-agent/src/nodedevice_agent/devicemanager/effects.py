@@ -3,48 +3,39 @@
 from msgspec import Struct
 
 
-class CallPreferred(Struct, frozen=True):
-    """Call GetPreferredAllocation; the response goes to DeviceManager.preferred(ticket, ...)."""
+class _Call(Struct, frozen=True):
+    """Call a plugin. The response goes to the events of DeviceManager, with the ticket."""
 
     ticket: int
     resource_name: str
     endpoint: int
+
+
+class CallPreferred(_Call, frozen=True):
     available: tuple[str, ...]
     must_include: tuple[str, ...]
     size: int
 
 
-class CallAllocate(Struct, frozen=True):
-    """Call Allocate; the response goes to DeviceManager.allocated(ticket, ...) or allocate_failed(ticket, ...).
-
-    pod_uid, container: the owner of the devices, for plugins that need it. recorded_for: UID of the pod whose record on disk
-    precedes the call, as the call is never repeated. The call is sent after that record, unless the ticket has become void
-    meanwhile. Empty if calls are retried.
+class CallAllocate(_Call, frozen=True):
+    """pod_uid, container: the owner of the devices. recorded_for: UID of the pod whose record on disk precedes the call, as the
+    call is never repeated; "" if calls are retried. A ticket that has become void meanwhile is not sent.
     """
 
-    ticket: int
-    resource_name: str
-    endpoint: int
     device_ids: tuple[str, ...]
     pod_uid: str
     container: str
     recorded_for: str = ""
 
 
-class CallPreStart(Struct, frozen=True):
-    """Call PreStartContainer; the response goes to DeviceManager.pre_started(ticket, ...) or pre_start_failed(ticket, ...)."""
-
-    ticket: int
-    resource_name: str
-    endpoint: int
+class CallPreStart(_Call, frozen=True):
     container: str
     device_ids: tuple[str, ...]
 
 
 class SaveCheckpoint(Struct, frozen=True):
-    """Write DeviceManager.checkpoint(). durable: an allocation changed, so nothing may be published before it is on disk.
-
-    pod_uid: the pod of that allocation; "" for all of them.
+    """Write DeviceManager.checkpoint(). durable: an allocation of that pod, or of any ("") changed, so nothing may be published
+    before it is on disk.
     """
 
     durable: bool
@@ -66,9 +57,8 @@ class UnknownResource(Struct, frozen=True):
 
 
 class AssignedParts(Struct, frozen=True):
-    """A pod has its devices of a resource whose parts a scheduler assigns. pod: namespace/name. outcome: a metric's label.
-
-    problem: why the assignment is invalid; "" if it is valid.
+    """A pod has its devices of a resource whose parts a scheduler assigns. pod: namespace/name. outcome: a metric's label. problem:
+    why the assignment is invalid; "" if it is valid.
     """
 
     pod: str
@@ -84,6 +74,6 @@ class TakeList(Struct, frozen=True):
     endpoint: int
 
 
-Effect = (
-    CallPreferred | CallAllocate | CallPreStart | SaveCheckpoint | Publish | UnknownResource | AssignedParts | TakeList
-)
+PluginCall = CallPreferred | CallAllocate | CallPreStart | TakeList
+Report = UnknownResource | AssignedParts
+Effect = SaveCheckpoint | Publish | Report | PluginCall

@@ -20,10 +20,7 @@ def references(command: Iterable[str]) -> Iterator[str]:
 
 
 def arguments(args: Collection[str], envs: Mapping[str, str], named: Collection[str] | None) -> list[str]:
-    """Expand these variables in a process's arguments, as the kubelet left them; empty if nothing changes.
-
-    named: the names that its pod refers to, by references(); None: unknown, so any may be meant.
-    """
+    """Expand variables in a process's arguments; empty if nothing changes. named: names that its pod refers to; None: any."""
     values = {name: value for name, value in envs.items() if named is None or name in named}
     found = [_replaced(word, values) for word in args if values]
     return found if found != list(args) else []

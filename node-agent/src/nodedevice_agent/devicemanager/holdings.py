@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nodedevice_agent.devicemanager.manager import DeviceManager
 
@@ -31,10 +31,8 @@ class Holding(Struct, frozen=True):
 
 
 def holdings(manager: DeviceManager, resource_name: str) -> tuple[Holding, ...] | None:
-    """All holdings of a resource, transactions in progress included; None while they are uncertain.
-
-    They are uncertain after a lost checkpoint until recovery is complete, and while a pod is unseen: it may be a static pod that
-    the runtime knows by another UID.
+    """All holdings of a resource, transactions in progress included; None after a lost checkpoint until recovery is complete, and
+    while a pod is unseen: it may be a static pod that the runtime knows by another UID.
     """
     resource = manager.resources.get(resource_name)
     if resource is None or resource.is_attributed or manager.is_recovering or resource.use.possible_holders:
@@ -55,17 +53,14 @@ def _in_progress(manager: DeviceManager, resource_name: str) -> Iterator[Holding
             yield Holding(uid, current.request.container, current.chosen, b"")
 
 
-class SyncedHoldings:
-    """The containers for which a plugin may keep state, from its last successful Sync and later Allocate calls.
-
-    A call whose pod ends meanwhile may reach the plugin after a Sync that was sent later: its container counts until a Sync
-    that begins after the call has returned.
+class SyncedHoldings(Struct, eq=False):
+    """The containers for which a plugin may keep state. A call whose pod ends meanwhile may reach the plugin after a later Sync:
+    its container counts until a Sync that begins after the call has returned.
     """
 
-    def __init__(self) -> None:
-        self._endpoint: int | None = None
-        self._keys: set[HoldingKey] = set()
-        self._calls: Counter[HoldingKey] = Counter()
+    _endpoint: int | None = None
+    _keys: set[HoldingKey] = set()
+    _calls: Counter[HoldingKey] = field(default_factory=Counter)
 
     @contextmanager
     def allocating(self, key: HoldingKey) -> Iterator[None]:

@@ -11,11 +11,14 @@ Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
+from nodedevice_api.names import Reason
+
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce, AllocateRetry
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
+from nodedevice_agent.devicemanager.allocation.retries import Retries
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.attribution.stage import Attribution
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
@@ -36,6 +39,7 @@ from nodedevice_agent.devicemanager.resources.physical_devices import PhysicalDe
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.resource_table import SETTLE_SECONDS, ResourceTable
+from nodedevice_agent.devicemanager.resources.same_devices import SameDevices
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 from nodedevice_agent.devicemanager.static_pods import StaticPods
 
@@ -43,13 +47,11 @@ from nodedevice_agent.devicemanager.static_pods import StaticPods
 class DeviceManager:
     """is_recovering: the checkpoint was lost; nothing is allocated until recovered() restores the allocations.
 
-    waits_for_runtime: a runtime reports when containers have ended (`containers`, containers_ended); otherwise a pod that the API
-    reports ended has no containers left. waits_for_cordons: nothing of a resource is allocated before cordoned() was called for it
-    once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
-    allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; by default always. is_attributed: by
-    resource name, whether the kubelet allocates its devices: these are attributed to pods, not allocated. None if it allocates
-    none. delivery: for new allocations, and for restored ones without a record of it.
-    make_list_limit: makes the limits on the lists of the resources' plugins.
+    waits_for_runtime: a runtime reports when containers have ended; otherwise a pod that the API reports ended has none left.
+    waits_for_cordons: nothing of a resource is allocated before its first cordoned(). topology: whether a container's devices must
+    be near each other. allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; by default always.
+    is_attributed: by resource name, whether the kubelet allocates its devices, which are then attributed to pods; None if it
+    allocates none. delivery: for new allocations, and for restored ones without a record of it.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class DeviceManager:
         )
         self.resources, self.cordons = self.table.by_name, self.table.cordons
         self.book = book = AllocationBook(self.resources, delivery)
-        self._physical = PhysicalDevices(self.resources, self.table.preference)
+        self._physical = PhysicalDevices(self.resources, SameDevices(self.resources, self.table.preference))
         # the containers of the runtime; changed by the handler of the runtime's events
         self.containers = RuntimeContainers()
         self.other_holders = OtherHolders(self.resources, book, self.containers)
@@ -88,29 +90,18 @@ class DeviceManager:
         self.topology = topology or Topology()
         tickets = count(1)
         self.allocate_once = once = AllocateOnce(allocate_retry or {}, book, marks)
-        self._reallocations = Reallocations(book, marks, deadlines, tickets, once, self.pods)
-        self.pre_starts = PreStartCalls(book, marks, deadlines, tickets)
+        self._reallocations = Reallocations(book, marks, tickets, Retries(deadlines, Reason.ALLOCATE_FAILED))
+        self.pre_starts = PreStartCalls(book, marks, tickets, Retries(deadlines, Reason.PRE_START_FAILED))
+        pending = Retries[str](deadlines, "pods")
         self.allocator = Allocator(
-            book, marks, deadlines, self.topology, tickets, self.pre_starts, once, is_held_back=is_recovering
+            book, marks, deadlines, self.topology, tickets, self.pre_starts, once, pending, is_recovering
         )
         self.attribution = Attribution(self.table, book, self.pods, marks, self.containers)
         reporting = self.containers if waits_for_runtime else None
         self.releasing = Releasing(book, marks, deadlines, reporting, self._reallocations, self.pre_starts)
         self._static_pods = StaticPods(checkpoint.static_pods if checkpoint is not None else ())
-        self.pod_events = PodEvents(
-            self.pods,
-            self._static_pods,
-            reporting,
-            self.table,
-            book,
-            marks,
-            self.allocator,
-            self.attribution,
-            self.releasing,
-            once,
-            self._reallocations,
-            self.pre_starts,
-        )
+        parts = self.allocator, self.attribution, self.releasing, once, self._reallocations, self.pre_starts
+        self.pod_events = PodEvents(self.pods, self._static_pods, reporting, self.table, book, marks, *parts)
         if checkpoint is not None:
             checkpoint = self.attribution.restored(checkpoint)
             self.cordons.update(checkpoint.cordons)
@@ -161,7 +152,7 @@ class DeviceManager:
         """Make due calls for held devices: Allocate after a lost response, and PreStartContainer."""
         self._marks.are_calls_due = False
         if self.book.unanswered:
-            self._reallocations.call_due(now)
+            self._reallocations.call_due(now, self.allocate_once, self.pods)
         if self.pre_starts.required or self.pre_starts.undecided:
             self.pre_starts.call_due(now)
 
@@ -210,10 +201,9 @@ class DeviceManager:
             self._reallocations.forget_outdated(resource)
 
     def forget(self, resource_name: str) -> bool:
-        """Forget a resource whose plugin is gone; returns whether it is unknown now.
+        """Forget a resource whose plugin is gone; returns whether it is unknown now, and its NodeDevice and metrics have to go.
 
-        It stays while a pod holds or requests it, or while a cordoned device of it may be offered under another name. Returns no
-        effects: the same event removes its NodeDevice and its metrics.
+        It stays while a pod holds or requests it, or while a cordoned device of it may be offered under another name.
         """
         resource = self.resources.get(resource_name)
         if resource is None:
@@ -230,10 +220,7 @@ class DeviceManager:
         return True
 
     def containers_changed(self, pod_uid: str = "") -> None:
-        """A container runs or has ended: its device files are known, or no longer in use.
-
-        pod_uid: the container's pod; "" after the runtime has listed all containers.
-        """
+        """The device files of a pod's containers, or of all ("" after the runtime has listed them), may be in use, or no more."""
         if not pod_uid or pod_uid in self.book.by_pod:
             self._marks.claims()
 
@@ -252,7 +239,6 @@ class DeviceManager:
         self.allocator.preferred(ticket, device_ids, now)
 
     def allocated(self, ticket: int, response: AllocateResponse, now: float) -> None:
-        """Allocate succeeded."""
         if ticket in self._reallocations.in_flight:
             self._reallocations.allocated(ticket, response, self.allocator.uncommitted(), now)
         else:
@@ -266,7 +252,6 @@ class DeviceManager:
             self.allocator.allocate_failed(ticket, message, now)
 
     def pre_started(self, ticket: int) -> None:
-        """PreStartContainer succeeded."""
         self.pre_starts.started(ticket)
         self.releasing.call_ended(ticket)
 
@@ -304,21 +289,19 @@ class DeviceManager:
 
     def checkpoint(self) -> Checkpoint:
         """The state that must survive a restart. Includes every known resource, except Gone ones without allocations."""
-        registered, once, resources = self.table.registered(), self.allocate_once, self.resources
-        calls = once.keys() if once.is_lost or once.calls else ()
-        compared = [(n, r) for n, r in resources.items() if r.listed.has_identities or r.identities.past]
+        registered, calls, resources = self.table.registered(), self.allocate_once.keys(), self.resources
         pod_uids = self.book.by_pod.keys() | {key[0] for key in calls}
         return Checkpoint(
-            tuple(self.book) if self.book.by_pod else (),
+            tuple(self.book),
             registered,
             pre_starts=tuple(self.pre_starts.required),
-            unlisted=self.containers.unlisted() if self.containers.doubtful else (),
-            static_pods=self._static_pods.of(pod_uids) if self._static_pods.known and pod_uids else (),
+            unlisted=self.containers.unlisted(),
+            static_pods=self._static_pods.of(pod_uids),
             allocate_calls=calls,
             cordons=dict(self.cordons),
             possible_holders={n: tuple(sorted(uids)) for n, r in resources.items() if (uids := r.use.possible_holders)},
             part_sizes={n: sizes for n, r in resources.items() if (sizes := r.use.part_sizes)},
-            identities={n: found for n, r in compared if (found := r.identities.claimed())},
+            identities={n: claimed for n, r in resources.items() if (claimed := r.identities.claimed())},
             scopes={n: scope for n, r in resources.items() if (scope := r.presence.scope) is not None},
             gone=tuple(n for n in resources if n not in registered),
         )
@@ -331,11 +314,10 @@ class DeviceManager:
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
         """Pending allocations, failed PreStartContainer calls and lost responses of a resource, by pod UID and container."""
-        once = self.allocate_once
-        failed, lost = self.pre_starts.failures, once.lost if once.refused else {}
+        failed, lost = self.pre_starts.failures, self.allocate_once.lost
         everything = (*self.allocator.pending.values(), *failed.values(), *lost.values())
-        found = (pending for pending in everything if pending.resource_name == resource_name)
-        return sorted(found, key=lambda pending: (pending.pod_uid, pending.container))
+        of_resource = [pending for pending in everything if pending.resource_name == resource_name]
+        return sorted(of_resource, key=lambda pending: (pending.pod_uid, pending.container))
 
     # -- internals ----------------------------------------------------------------------------------------------------------
 

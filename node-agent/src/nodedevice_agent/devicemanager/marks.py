@@ -8,17 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nodedevice_agent.devicemanager.effects import (
-    AssignedParts,
-    CallAllocate,
-    CallPreferred,
-    CallPreStart,
-    Effect,
-    Publish,
-    SaveCheckpoint,
-    TakeList,
-    UnknownResource,
-)
+from nodedevice_agent.devicemanager.effects import Effect, PluginCall, Publish, Report, SaveCheckpoint
 
 
 class Marks(Struct, eq=False):
@@ -40,13 +30,10 @@ class Marks(Struct, eq=False):
     _is_saved: bool = False
     # UIDs of pods whose allocations have changed; "" for all of them
     _durable: dict[str, None] = {}
-    _reports: list[UnknownResource | AssignedParts] = []
-    _calls: list[CallPreferred | CallAllocate | CallPreStart | TakeList] = []
-
-    # -- effects --------------------------------------------------------------------------------------------------------
+    _reports: list[Report] = []
+    _calls: list[PluginCall] = []
 
     def publish(self, resource_name: str) -> None:
-        """The snapshot of this resource may have changed."""
         self._published.add(resource_name)
 
     def publish_all(self, resource_names: Iterable[str]) -> None:
@@ -60,13 +47,11 @@ class Marks(Struct, eq=False):
         """An allocation has changed. pod_uid: its pod; "" for all of them."""
         self._durable[pod_uid] = None
 
-    def report(self, what: UnknownResource | AssignedParts) -> None:
+    def report(self, what: Report) -> None:
         self._reports.append(what)
 
-    def call(self, plugin_call: CallPreferred | CallAllocate | CallPreStart | TakeList) -> None:
+    def call(self, plugin_call: PluginCall) -> None:
         self._calls.append(plugin_call)
-
-    # -- stages ---------------------------------------------------------------------------------------------------------
 
     def freed(self, resource_names: Iterable[str], but: str = "") -> None:
         """Pods that lack one of these may get it now. but: the UID of the pod whose own failure caused that."""
@@ -97,7 +82,6 @@ class Marks(Struct, eq=False):
             self.changed(name)
 
     def take(self) -> list[Effect]:
-        """Return all effects, each once, and clear the marks."""
         effects: list[Effect] = []
         if self._durable:
             effects += [SaveCheckpoint(durable=True, pod_uid=uid) for uid in self._durable]

@@ -1,10 +1,10 @@
 """Pods that may hold unknown devices: a NodeDevice's status omitted allocations, and the checkpoint was lost.
 
 A status has room for a limited number of allocations. If only the status is left, each pod of the node that requests the resource
-and lacks an allocation may hold any of its devices. No device is allocated before these pods are gone. They include pods that are
-only pending.
+and lacks an allocation may hold any of its devices. No device is allocated before these pods, even pending ones, are gone.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
@@ -29,18 +29,16 @@ def without(resources: Mapping[str, Resource], pod_uid: str) -> dict[str, frozen
 
 def room(resource: Resource, pods: Iterable[Pod]) -> int:
     """The number of devices that known possible holders may hold: these are not free, but stay advertised."""
-    held = list(resource.use.holders.values())
-    lacking = (
-        pod.requested_count(resource.name) - held.count(pod.uid)
-        for pod in pods
-        if pod.uid in resource.use.possible_holders
-    )
-    return sum(max(count, 0) for count in lacking)
+    return lacking(resource, (pod for pod in pods if pod.uid in resource.use.possible_holders))
+
+
+def lacking(resource: Resource, pods: Iterable[Pod]) -> int:
+    """The number of devices of the resource that these pods request and do not hold."""
+    held = Counter(resource.use.holders.values())
+    return sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in pods)
 
 
 def _lacks(pod: Pod, resource_name: str, book: AllocationBook) -> bool:
-    for request in pod.device_requests:
-        held = book.of(pod.uid, request.container, resource_name)
-        if request.resource_name == resource_name and (held is None or len(held.device_ids) < request.count):
-            return True
-    return False
+    requests = [request for request in pod.device_requests if request.resource_name == resource_name]
+    held = (book.of(pod.uid, request.container, resource_name) for request in requests)
+    return any(a is None or len(a.device_ids) < r.count for a, r in zip(held, requests, strict=True))

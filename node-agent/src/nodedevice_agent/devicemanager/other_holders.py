@@ -23,13 +23,12 @@ class Holder(Struct, frozen=True):
     pod_uid: str
 
 
-class OtherHolders:
+class OtherHolders(Struct, eq=False):
     """The devices that pods hold, and the containers of the runtime."""
 
-    def __init__(self, resources: Mapping[str, Resource], book: AllocationBook, containers: RuntimeContainers) -> None:
-        self._resources = resources
-        self._book = book
-        self._containers = containers
+    _resources: Mapping[str, Resource]
+    _book: AllocationBook
+    _containers: RuntimeContainers
 
     def given_numbers(self) -> Iterator[tuple[str, str, tuple[str, ...], bool]]:
         """The numbers of device files in running containers, as GivenNumbers."""

@@ -29,7 +29,6 @@ def parent_views(resource: Resource, missing: Iterable[str]) -> list[ParentView]
 
 
 def _healthy(resource: Resource) -> Set[str]:
-    """IDs of the healthy listed devices."""
     if not resource.is_live or resource.use.excess or resource.flap_damping.is_of_all:
         return frozenset()
     return {*resource.listed.healthy_ids}.difference(resource.flap_damping.damped, resource.use.held_back)

@@ -23,9 +23,8 @@ from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 
 
 class PodEvents(Struct, eq=False):
-    """pods: every unfinished pod of this node, by UID, with or without devices; without unproven mirror pods. Kept here.
-
-    containers: None if no runtime reports them; then a mirror pod is handled like any other pod.
+    """pods: every unfinished pod of this node, by UID, without unproven mirror pods; kept here. containers: None if no runtime
+    reports them; then a mirror pod is handled like any other pod.
     """
 
     pods: dict[str, Pod]
@@ -42,8 +41,6 @@ class PodEvents(Struct, eq=False):
     pre_starts: PreStartCalls
     # by pod UID: container and resource name of requests that the kubelet's own device manager has met; the pod lacks them
     _met: dict[str, frozenset[tuple[str, str]]] = {}
-
-    # -- the API --------------------------------------------------------------------------------------------------------
 
     def synced(self, pods: Iterable[Pod], now: float) -> None:
         """The complete list of this node's pods: a pod that is not in it is gone."""
@@ -62,8 +59,8 @@ class PodEvents(Struct, eq=False):
         for pod in sorted(present.values(), key=lambda pod: not pod.has_ended):
             self._seen(pod, now)
         self.attribution.pods_synced(over | (present.keys() - self.pods.keys()))
-        found = omitted_allocations.found(self.table.by_name, self.pods.values(), self.book)
-        self.table.possible_holders_are(found)
+        holders = omitted_allocations.found(self.table.by_name, self.pods.values(), self.book)
+        self.table.possible_holders_are(holders)
         self.once.pods_synced(pods)
         self.marks.are_calls_due = True
 
@@ -79,10 +76,7 @@ class PodEvents(Struct, eq=False):
         self._over(self.static_pods.gone(uid), now)
 
     def _known(self, pod: Pod) -> Pod | None:
-        """The pod with its UID in the runtime; None for an unproven mirror pod.
-
-        Without a runtime, a mirror pod is handled like any other pod. Its first annotation stays.
-        """
+        """The pod with its UID in the runtime, if there is one; None for an unproven mirror pod. The first annotation stays."""
         before = self.pods.get(pod.uid)
         if before is not None:
             is_same = self.containers is not None or before.config_hash == pod.config_hash
@@ -130,18 +124,16 @@ class PodEvents(Struct, eq=False):
         if self.releasing.pod_ended(pod_uid, now, is_kept=self.attribution.holds_on(pod_uid)):
             self.possible_holder_ended(pod_uid)
 
-    # -- the runtime ----------------------------------------------------------------------------------------------------
-
     def static_pods_listed(self, found: Iterable[StaticPod], now: float) -> None:
         """The static pods among all sandboxes that the runtime can reach."""
         self._proven(self.static_pods.listed(found, self.book.by_pod.keys()), now)
 
     def static_pod_shown(self, found: StaticPod, now: float) -> None:
-        """The runtime has a sandbox of this static pod."""
+        """The runtime has a sandbox of it."""
         self._proven(self.static_pods.shown(found), now)
 
     def static_pod_removed(self, pod_uid: str) -> None:
-        """The runtime has removed a sandbox of this static pod."""
+        """The runtime has removed a sandbox of it."""
         if self.containers is None or pod_uid not in self.containers.by_pod:
             self.static_pods.removed(pod_uid)
 
@@ -167,18 +159,15 @@ class PodEvents(Struct, eq=False):
 
     def possible_holder_ended(self, pod_uid: str) -> None:
         """Free the devices of a possible holder after an event that may have ended it, if it was the last one."""
-        found = self.containers
-        runs = found is not None and (not found.is_synchronized or pod_uid in found.by_pod)
-        if not runs and pod_uid not in self.pods:
+        running = self.containers
+        may_run = running is not None and (not running.is_synchronized or pod_uid in running.by_pod)
+        if not may_run and pod_uid not in self.pods:
             self.table.possible_holders_are(omitted_allocations.without(self.table.by_name, pod_uid))
 
-    # -- the kubelet ----------------------------------------------------------------------------------------------------
-
     def kubelet_allocated(self, pod_uid: str, requests: Collection[tuple[str, str]], now: float) -> bool:
-        """Record requests of a pod that the kubelet's own device manager has met, each a container and a resource name.
-
-        The kubelet allocates these devices itself, so the pod is neither served here nor pending. Ignored for a resource that a
-        plugin serves here, and for allocations made here. Returns whether a pending pod is affected.
+        """Record requests of a pod that the kubelet's own device manager has met, each a container and a resource name: the pod is
+        neither served here nor pending for these. Ignored for a resource that a plugin serves here, and for allocations made here.
+        Returns whether a pending pod is affected.
         """
         pod = self.pods.get(pod_uid)
         if pod is None or pod_uid in self.allocator.in_progress:

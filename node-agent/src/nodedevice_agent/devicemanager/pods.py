@@ -1,6 +1,6 @@
 """Pods as the device manager sees them: each container's device requests, and whether the pod has ended."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -11,10 +11,8 @@ MAX_SETTINGS = 512
 
 
 class ContainerKind(Enum):
-    """How long a container holds its devices, which decides whether other containers may reuse them.
-
-    INIT ends before the app containers start; SIDECAR is an init container that restarts always and stays; APP stays.
-    Source: kubelet device manager, init container reuse and KEP-753.
+    """How long a container holds its devices, which decides whether others may reuse them. INIT ends before the app containers
+    start; SIDECAR is an init container that stays. Source: kubelet device manager, init container reuse and KEP-753.
     """
 
     INIT = "init"
@@ -23,9 +21,7 @@ class ContainerKind(Enum):
 
 
 class ContainerSettings(msgspec.Struct, frozen=True, gc=False):
-    """The parts of a container's spec that affect the settings from a device plugin.
-
-    envs: names of the environment variables that are certainly set. references: names in its command of other variables. paths:
+    """envs: names of the environment variables that are certainly set. references: names in its command of other variables. paths:
     mount paths of volumes, normalized. run_as_user, run_as_group: of its own securityContext, else of its pod's; None if neither
     sets it. is_whole: False if it sets more than is kept, so that envs and paths are incomplete.
     """
@@ -43,10 +39,8 @@ NO_SETTINGS = ContainerSettings()
 
 
 class Container(msgspec.Struct, frozen=True, gc=False):
-    """limits: extended resources only, resource name to count; zero counts are left out.
-
-    Only the first containers without requests are kept (kube/pod_objects). settings: only of containers with limits, because a node
-    has many containers and most have none.
+    """limits: extended resources only, resource name to count, without zero counts. settings: only of containers with limits,
+    because a node has many containers and most have none.
     """
 
     name: str
@@ -56,9 +50,8 @@ class Container(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimUse(msgspec.Struct, frozen=True, order=True, gc=False):
-    """A container's use of a ResourceClaim. claim: the object's name. request: the name of the used request in it, "" for all.
-
-    extended_resource: the resource name that the container has requested, "" if it names the claim itself.
+    """claim: the object's name. request: the name of the used request in it, "" for all. extended_resource: the resource name that
+    the container has requested, "" if it names the claim itself.
     """
 
     container: str
@@ -77,10 +70,7 @@ class UnhealthyDevice(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class PodClaims(msgspec.Struct, frozen=True, gc=False):
-    """The ResourceClaims of a pod for devices of DRA drivers. uses, unhealthy: sorted.
-
-    are_prepared: whether the pod has a sandbox; the kubelet prepares claims before it creates one.
-    """
+    """uses, unhealthy: sorted. are_prepared: whether the pod has a sandbox; the kubelet prepares claims before it creates one."""
 
     uses: tuple[ClaimUse, ...]
     are_prepared: bool = False
@@ -94,16 +84,12 @@ class PodClaims(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """containers: init containers and sidecars in their order, then app containers. has_ended: Succeeded or Failed.
-
-    uid: of the API object; of a proven static pod as the runtime knows it. api_uid: the UID in the API if that differs.
-    annotations: the annotations that a device plugin may read, of a pod that requests devices, cut to a bounded size.
-    assigned_parts: the annotation with a scheduler's assignment of parts, not checked; see assignments. config_hash: by its
-    annotations, the UID of the static pod that it mirrors, which any pod can claim; see static_pods.
-
-    unhealthy: resource name and ID of devices that the kubelet allocated and reports unhealthy; not used by device managers.
-    claims: None if no container of it uses one; not used by device managers either. unread: why its requests are unknown; empty for
-    almost all pods. Such a pod keeps its devices, and gets no more.
+    """containers: init containers and sidecars in their order, then app containers. has_ended: Succeeded or Failed. uid: of the API
+    object; of a proven static pod as the runtime knows it. api_uid: the UID in the API if that differs. annotations: as far as a
+    device plugin may read them, of a pod that requests devices, bounded. assigned_parts: a scheduler's assignment of parts, not
+    checked. config_hash: the UID of the static pod that its annotation names, which any pod can claim; see static_pods. unhealthy:
+    resource name and ID of devices that the kubelet allocated and reports unhealthy. claims: None if no container uses one. Device
+    managers use neither of these two. unread: why its requests are unknown; such a pod keeps its devices, and gets no more.
     """
 
     uid: str
@@ -130,11 +116,9 @@ class Pod:
 
     @property
     def uid_in_api(self) -> str:
-        """The UID of the pod's API object."""
         return self.api_uid or self.uid
 
     def container_settings(self, container: str) -> ContainerSettings:
-        """The container's settings; NO_SETTINGS for an unknown container."""
         return next((c.settings for c in self.containers if c.name == container), NO_SETTINGS)
 
     def without(self, requests: Collection[tuple[str, str]]) -> "Pod":
@@ -148,19 +132,8 @@ class Pod:
         return replace(self, containers=tuple(containers))
 
     def requested_count(self, resource_name: str) -> int:
-        """The number of devices that the scheduler counts for this pod: its maximum at one time.
-
-        Init containers run one by one, next to the sidecars before them. Source: Kubernetes component-helpers,
-        resource.PodRequests.
-        """
-        stays = most = 0
-        for container in self.containers:
-            count = container.limits.get(resource_name, 0)
-            if container.kind is ContainerKind.INIT:
-                most = max(most, stays + count)
-            else:
-                stays += count
-        return max(most, stays)
+        """The number of devices that the scheduler counts for this pod."""
+        return pod_request(self.device_requests).get(resource_name, 0)
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
@@ -168,3 +141,19 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     kind: ContainerKind
     resource_name: str
     count: int
+
+
+def pod_request(requests: Iterable[DeviceRequest]) -> dict[str, int]:
+    """The maximum of each resource that a pod has at one time: while it starts, or once it runs.
+
+    Init containers run one by one, next to the sidecars before them. Source: Kubernetes component-helpers, resource.PodRequests.
+    """
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for request in requests:
+        name = request.resource_name
+        at_once = running.get(name, 0) + request.count
+        if request.kind is not ContainerKind.INIT:
+            running[name] = at_once
+        peak[name] = max(peak.get(name, 0), at_once)
+    return peak

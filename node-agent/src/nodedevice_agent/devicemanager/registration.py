@@ -1,6 +1,6 @@
 """Validates a plugin's registration: its API version, its resource name and the name of its socket.
 
-Source: kubelet device manager, registration (its rules for extended resource names are those of the API server). Stricter in
+Source: kubelet device manager, registration (it has the API server's rules for extended resource names). Stricter in
 one point: an endpoint is a file name inside the plugin directory; the kubelet follows `../` out of it.
 """
 
@@ -23,10 +23,7 @@ _MAX_VERSIONS = 5
 
 
 class RegistrationRejected(Exception):
-    """A rejected registration. reason: one word for metrics; the message names the remedy.
-
-    of_all: one message for all names, for causes that may reject more and more of them.
-    """
+    """reason: one word for metrics. of_all: one message for all names, for causes that may reject more and more of them."""
 
     def __init__(self, reason: str, message: str, of_all: str = "") -> None:
         super().__init__(message)
@@ -66,38 +63,30 @@ def check_connections(
     resource_name: str,
     known: Collection[str],
 ) -> None:
-    """Check that one more connection may be opened. Raises RegistrationRejected.
-
-    connections: the open ones, each a socket and a resource name; opening: those whose plugins are being dialled. known: the names
-    with a place. A known name is rejected only while it is being dialled: otherwise its own older connections are closed.
+    """Raises RegistrationRejected. connections: the open ones, each a socket and a resource name. opening: the ones being dialled.
+    known: the names with a place. A known name is rejected only while it is being dialled: otherwise its own older connections are
+    closed.
     """
     dialled = {name for _, name in opening}
     if resource_name in known and resource_name not in dialled:
         return
     of_this_socket = sum(1 for other, _ in (*connections, *opening) if other == socket)
     if of_this_socket >= MAX_CONNECTIONS_OF_A_SOCKET:
-        raise RegistrationRejected(
-            "Connections",
-            f"{resource_name}: {of_this_socket} connections to this socket are open, which is the limit; "
-            "close streams that are no longer used, or serve fewer resources on one socket",
-            f"more connections to one socket are refused: {MAX_CONNECTIONS_OF_A_SOCKET} are the limit; "
-            "close streams that are no longer used, or serve fewer resources on one socket",
-        )
+        remedy = "close streams that are no longer used, or serve fewer resources on one socket"
+        message = f"{resource_name}: {of_this_socket} connections to this socket are open, which is the limit; {remedy}"
+        of_all = f"more connections to one socket are refused: {MAX_CONNECTIONS_OF_A_SOCKET} are the limit; {remedy}"
+        raise RegistrationRejected("Connections", message, of_all)
     new = len(opening) - len(dialled.intersection(known))
     if new >= MAX_OPENING:
         waits = f"{new} registered device plugins have not responded yet, which is the limit"
+        message = f"{resource_name}: {waits}; register again, or stop plugins that hang"
         raise RegistrationRejected(
-            "Connections",
-            f"{resource_name}: {waits}; register again, or stop plugins that hang",
-            f"more registrations are refused: {waits}; stop plugins that hang",
+            "Connections", message, f"more registrations are refused: {waits}; stop plugins that hang"
         )
 
 
 def surplus_connection(connections: Mapping[int, str], resource_name: str) -> int | None:
-    """The connection to close before that name gets one more: its oldest one, if it or all names together have too many.
-
-    connections: the resource name of each, by endpoint. At most one for each name, and MAX_FURTHER_CONNECTIONS more.
-    """
+    """The name's oldest connection, if one more were too many of it or of all. connections: the resource name by endpoint."""
     own = [endpoint for endpoint, name in connections.items() if name == resource_name]
     further = len(connections) - len({*connections.values()})
     is_full = len(own) >= MAX_CONNECTIONS_OF_A_NAME or further >= MAX_FURTHER_CONNECTIONS

@@ -15,10 +15,7 @@ RELEASING_SETTLE_SECONDS = 0.25
 
 
 class Releasing(Struct, eq=False):
-    """Pods that have ended, and hold devices while a container or a call to a plugin may still use them.
-
-    containers: None if no runtime reports their end; then an ended pod has no containers left.
-    """
+    """Ended pods whose containers, or calls to plugins, may still use devices. containers: None if no runtime reports their end."""
 
     book: AllocationBook
     marks: Marks
@@ -71,7 +68,6 @@ class Releasing(Struct, eq=False):
         self._set_deadline()
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
         for name in [name for name, due in self._publish_at.items() if due <= now]:
             del self._publish_at[name]
             self.marks.publish(name)
@@ -81,10 +77,9 @@ class Releasing(Struct, eq=False):
         """Publish resources that this pod lacks and others release: their number of reserved devices depends on the pod."""
         if not self.book.releasing:
             return
-        releasing = {a.resource_name for uid in self.book.releasing for a in self.book.of_pod(uid)}
-        held = {a.resource_name for a in self.book.of_pod(pod.uid)}
+        releasing = set[str]().union(*map(self.book.names_of_pod, self.book.releasing))
         requested = {request.resource_name for request in pod.device_requests}
-        self.marks.publish_all(requested & releasing - held)
+        self.marks.publish_all(requested & releasing - self.book.names_of_pod(pod.uid))
 
     def _set_deadline(self) -> None:
         self.deadlines.set("releasing", "", next(iter(self._publish_at.values()), None))

@@ -30,10 +30,8 @@ Displace = Callable[[Collection[str], str], None]
 
 
 class Places:
-    """The names of some resources, in the order in which they came. pods: all of the node.
-
-    others: the names that other services of the agent serve, and whether each is needed; displace_others: removes some of them, for
-    the name that gets their place.
+    """others: the names that other services of the agent serve, and whether each is needed; displace_others: removes some of them,
+    for the name that gets their place.
     """
 
     def __init__(self, resources: Mapping[str, Resource], pods: Mapping[str, Pod]) -> None:
@@ -114,9 +112,8 @@ class Places:
     def _full(self, name: str, taken: Collection[str]) -> RegistrationRejected:
         by = f"; {self._lost[name]} has its place" if name in self._lost else ""
         what = f"this node has {len(taken)} resource names, which is the limit: {_summed(taken)}"
-        return RegistrationRejected(
-            "Names", f"{name}: {what}{by}; {_REMEDY}", f"more resource names are refused: {what}; {_REMEDY}"
-        )
+        of_all = f"more resource names are refused: {what}; {_REMEDY}"
+        return RegistrationRejected("Names", f"{name}: {what}{by}; {_REMEDY}", of_all)
 
 
 def share(all_places: Sequence[Places], displace: Sequence[Displace]) -> None:

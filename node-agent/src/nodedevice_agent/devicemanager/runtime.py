@@ -1,7 +1,6 @@
 """The interface between the agent and a container runtime, and the containers that the runtime runs.
 
-A protocol client (nri) connects to the runtime and calls a RuntimeHandler, which decides. The handler does not depend on the
-runtime's protocol.
+A protocol client (nri) connects to the runtime and calls a RuntimeHandler, which decides.
 RuntimeContainers is the only source for the actual end of a container. A container counts as alive from the moment its creation was
 allowed until the runtime reports that its process is gone: one that the runtime leaves out of its list may live on. While the
 runtime is disconnected, no container is known to have ended. Only those left out survive a restart: the others are listed again.
@@ -15,7 +14,6 @@ from enum import Enum
 from typing import NamedTuple
 from zlib import crc32
 
-import msgspec
 from msgspec import Struct, field
 
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
@@ -43,9 +41,8 @@ class RuntimeDevice(NamedTuple):
 
 
 class ShownSettings(Struct, frozen=True, gc=False):
-    """Digests of a container's environment and device files, which only show whether it has certain edits.
-
-    An environment may have megabytes. digests: four bytes each. None: there are more than MOST_SHOWN, and any may be among them.
+    """digests: of a container's environment, which may have megabytes, and its device files; four bytes each. None: there are more
+    than MOST_SHOWN, and any may be among them.
     """
 
     digests: bytes | None
@@ -73,11 +70,8 @@ def _digests(env: Iterable[str], paths: Iterable[str]) -> Iterator[int]:
 
 
 class Sandbox(Struct, frozen=True, gc=False):
-    """A pod as the runtime knows it.
-
-    annotations: the annotations that this agent reads.
-    uid: as the kubelet passed it to the runtime; for a static pod this is not the UID of its mirror pod in the API, but the mirror
-    pod's annotation kubernetes.io/config.hash.
+    """A pod as the runtime knows it. annotations: as far as this agent reads them. uid: as the kubelet passed it; of a static pod
+    the annotation kubernetes.io/config.hash of its mirror pod, not the UID of that.
     """
 
     id: str
@@ -90,14 +84,11 @@ class Sandbox(Struct, frozen=True, gc=False):
 class RunningContainer(Struct, frozen=True, gc=False):
     """A container as the runtime knows it; in create_container, as it will be created.
 
-    env: in create_container, the variables that the handler reads, NAME=value, in the runtime's order. devices: as the runtime
-    reports them, without those added by CDI devices; in a list of containers, only of those with a mark of this agent. annotations:
-    that mark, and in create_container annotations that name CDI devices. shown: the settings of a container without a mark; None
-    before its creation. pid: 0 without a process. pod_uid: "" if the runtime does not report it; the sandbox also has it. user: of
-    its process; 0, root, if the runtime does not report it.
-
-    cdi_devices: names of the devices that the kubelet requests, of its own plugins and of claims; empty if the runtime does not
-    report them. null_mounts: in create_container, the paths at which the host's /dev/null is mounted.
+    env: in create_container, the variables that the handler reads, NAME=value, in the runtime's order. devices: without those of
+    CDI devices; in a list, only of containers with a mark of this agent. annotations: that mark, and in create_container names of
+    CDI devices. shown: the settings of a container without a mark. pid: 0 without a process. pod_uid: "" if not reported; the
+    sandbox also has it. user: of its process; 0, root, if not reported. cdi_devices: names of devices that the kubelet requests, of
+    its own plugins and of claims. null_mounts: in create_container, the paths at which the host's /dev/null is mounted.
     """
 
     id: str
@@ -132,24 +123,19 @@ class DeviceOwner(NamedTuple):
 
 
 class CreationSettings(Struct, frozen=True, gc=False):
-    """Further settings that affect a container with edits.
-
-    references: environment variables that its command refers to and its pod does not set; None: unknown, so it may be any.
-    """
+    """references: environment variables that the command refers to and its pod does not set; None: unknown, so it may be any."""
 
     owner: DeviceOwner = DeviceOwner()
     references: frozenset[str] | None = frozenset()
 
 
 class InjectionRefused(Exception):
-    """This container must not be created. The message is for the pod's Event: it names the cause and the remedy."""
+    """This container must not be created. The message, for the pod's Event, names the cause and the remedy."""
 
 
 class RuntimeHandler:
-    """Receives the runtime's events, in order; called in the event loop, so no method may block. This one injects nothing.
-
-    When create_container or validate raises or takes longer than a second, the runtime gets an error: the container does not
-    start, and the kubelet retries.
+    """Receives the runtime's events, in order, in the event loop: no method may block. This one injects nothing. When
+    create_container or validate raises or takes longer than a second, the container does not start, and the kubelet retries.
     """
 
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
@@ -162,10 +148,8 @@ class RuntimeHandler:
         """Disconnected, or not connected yet. reason: a sentence with the remedy, the same as long as nothing changed."""
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
-        """All sandboxes and containers that the runtime can reach, stopped ones included. Either may be missing and still live:
-        containerd omits those in state Unknown, for example after its restart while a shim hangs.
-
-        Called once for each connection, before `runtime_connected`.
+        """All sandboxes and containers that the runtime can reach, stopped ones included; once for each connection, before
+        `runtime_connected`. containerd omits live ones in state Unknown, for example after its restart while a shim hangs.
         """
 
     def reads_variable(self, entry: str) -> bool:
@@ -173,18 +157,11 @@ class RuntimeHandler:
         return False
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
-        """The edits that give this container its devices; None when it requests none.
-
-        May wait briefly for an allocation in progress; the runtime starts no other container meanwhile.
-        Raises InjectionRefused.
-        """
+        """The edits for its devices, or None. May wait briefly: the runtime starts no other then. Raises InjectionRefused."""
         return None
 
     def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
-        """The device files of the edits have been read: their numbers, such as c188:0. container: its name.
-
-        Raises InjectionRefused.
-        """
+        """The device files of the edits have these numbers, such as c188:0. container: its name. Raises InjectionRefused."""
 
     async def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
         """Settings for a container for which create_container gave edits. Raises InjectionRefused."""
@@ -207,25 +184,21 @@ class RuntimeHandler:
         """The container's process has started, and may have ended meanwhile. Never after its container_ended."""
 
     def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """Its process is gone, or it never had one. May be called more than once, and for unknown containers.
-
-        A runtime that has removed the sandbox by then passes it with empty fields; the container's fields are always set.
+        """Its process is gone, or it never had one. May be called more than once, and for unknown containers. A sandbox that the
+        runtime has removed by then has empty fields.
         """
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:
-        """The pod is gone from the runtime, with all its containers. May be called more than once, or not at all.
-
-        containerd 2.4 does not report it for sandboxes that are older than its own last restart.
+        """The pod is gone from the runtime, with all its containers. May be called more than once, or not at all: containerd 2.4
+        does not report it for sandboxes that are older than its own last restart.
         """
 
 
 class ContainerInstance(Struct, frozen=True, gc=False):
-    """One instance of a container.
-
-    fingerprints: of the devices it was created with, by resource name. reported: what the runtime shows of an instance without
-    fingerprints. without_process_since, unlisted_since: when the runtime listed it without a process, or left it out of
-    its list (monotonic seconds), else None. devices: the files that an instance with fingerprints has, from its creation on.
-    is_begun: whether it may ever have had a process; not while only its creation is allowed.
+    """fingerprints: of the devices it was created with, by resource name. reported: what the runtime shows of one without
+    fingerprints. without_process_since, unlisted_since: when the runtime listed it without a process, or not at all (monotonic
+    seconds). devices: its files, with fingerprints. is_begun: whether it may ever have had a process; not while only its creation
+    is allowed.
     """
 
     id: str
@@ -245,24 +218,23 @@ class ContainerInstance(Struct, frozen=True, gc=False):
         return self.without_process_since is not None or self.unlisted_since is not None
 
 
-class UnlistedContainer(msgspec.Struct, frozen=True, gc=False):
+class UnlistedContainer(Struct, frozen=True, gc=False):
     """An instance that the runtime leaves out of its list, for the agent's next start; renamed as in the checkpoint's file."""
 
-    pod_uid: str = msgspec.field(name="PodUID")
-    container: str = msgspec.field(name="ContainerName")
-    id: str = msgspec.field(name="ContainerID")
-    sandbox_id: str = msgspec.field(name="SandboxID")
+    pod_uid: str = field(name="PodUID")
+    container: str = field(name="ContainerName")
+    id: str = field(name="ContainerID")
+    sandbox_id: str = field(name="SandboxID")
 
 
-class RuntimeContainers:
+class RuntimeContainers(Struct, eq=False):
     """Every instance that may have a process. Changed only by the handler of the runtime's events."""
 
-    def __init__(self) -> None:
-        # False until the runtime has listed its containers, and while it is disconnected
-        self.is_synchronized = False
-        self.by_pod: dict[str, dict[str, ContainerInstance]] = {}
-        # by ID: instances that may have ended without a report, usually none
-        self.doubtful: dict[str, ContainerInstance] = {}
+    # False until the runtime has listed its containers, and while it is disconnected
+    is_synchronized: bool = False
+    by_pod: dict[str, dict[str, ContainerInstance]] = {}
+    # by ID: instances that may have ended without a report, usually none
+    doubtful: dict[str, ContainerInstance] = {}
 
     def synchronized(self, alive: Iterable[ContainerInstance]) -> tuple[ContainerInstance, ...]:
         """Set all instances that the runtime runs or may run. Returns the instances that ended while it was disconnected."""
@@ -274,11 +246,9 @@ class RuntimeContainers:
         return tuple(gone for gone in before if self.find(gone.pod_uid, gone.id) is None)
 
     def lost(self) -> None:
-        """The runtime is disconnected; its containers keep running."""
         self.is_synchronized = False
 
     def put(self, alive: ContainerInstance) -> None:
-        """A container is being created, or its data was updated."""
         self.by_pod.setdefault(alive.pod_uid, {})[alive.id] = alive
         self.doubtful.pop(alive.id, None)
         if alive.is_doubtful:

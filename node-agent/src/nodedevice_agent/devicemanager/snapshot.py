@@ -4,7 +4,6 @@ Reading a snapshot changes nothing. A device counts as healthy here only if a po
 or one that is held but no longer listed, is unhealthy for any earlier report.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import filterfalse, islice
 
@@ -16,7 +15,7 @@ from nodedevice_api.parts import PartRules
 
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.omitted_allocations import room
+from nodedevice_agent.devicemanager.omitted_allocations import lacking, room
 from nodedevice_agent.devicemanager.parents import ParentView, parent_views
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
@@ -39,10 +38,9 @@ MAX_UNHEALTHY_NAMED = 3
 
 
 class DeviceView(Struct, frozen=True, gc=False):
-    """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
-
-    cordoned_by: who cordoned it, if noted. parts: of a physical device that is shown in place of its parts; it is healthy while one
-    of them is. None for others. taints: as its DRA driver sets them.
+    """reason, message: empty for a healthy device, and while no plugin is connected. present: its plugin lists it. cordoned_by: if
+    noted. parts: of a physical device that is shown in place of its parts, and is healthy while one of them is. taints: of its DRA
+    driver.
     """
 
     id: str
@@ -59,7 +57,7 @@ class DeviceView(Struct, frozen=True, gc=False):
 
 
 class AllocationView(Struct, frozen=True):
-    """An allocation with its pod, if known. not_injected: the container runs without these devices."""
+    """pod: None if unknown. not_injected: the container runs without these devices."""
 
     allocation: Allocation
     pod: Pod | None
@@ -68,7 +66,7 @@ class AllocationView(Struct, frozen=True):
 
 
 class PendingView(Struct, frozen=True):
-    """A pending allocation with its pod, if known. not_injected: the container runs nevertheless."""
+    """pod: None if unknown. not_injected: the container runs nevertheless."""
 
     pending: PendingAllocation
     pod: Pod | None
@@ -85,10 +83,8 @@ class Snapshot(Struct, frozen=True):
     id_error, plugin_message, part_rules: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES; if the devices are
     parts, their parents. unhealthy: the first few devices that are unhealthy, or have such parts, even if `devices` is cut before
     them; none while no plugin is connected. remembered_cordons: by device ID, sorted. unknown_cordons: the first IDs that match no
-    device, with who cordoned them if noted. sockets: see Connections. possible_holders: the number of pods that may hold devices
-    unknown here. is_not_configured: it is gone, because its plugin was removed from the configuration, or another name has its
-    place. lost_to: that name, "" if unknown, None while it has its place.
-    is_silent: it is stopped, as its plugin does not respond.
+    device, with who cordoned them if noted. possible_holders: the number of pods that may hold devices unknown here. sockets: see
+    Connections. is_not_configured, lost_to, is_silent: see Presence.
     """
 
     resource_name: str
@@ -126,10 +122,7 @@ def is_settling(manager: DeviceManager, resource_name: str) -> bool:
 def snapshot(
     manager: DeviceManager, resource_name: str, not_injected: DevicesNotInjected = lambda *_: False
 ) -> Snapshot:
-    """not_injected: whether a container runs without this resource, if a runtime reports containers.
-
-    Raises KeyError for an unknown resource.
-    """
+    """not_injected: whether a container runs without this resource. Raises KeyError for an unknown resource."""
     resource = manager.resources[resource_name]
     holders, ended = resource.use.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
@@ -153,9 +146,8 @@ def snapshot(
     cordons = manager.cordons.get(resource_name, NO_CORDONS)
     if resource.use.cordoned_ids:
         devices = [_with_author(cordons, resource, view) for view in devices]
-    cordoned = sum(i in resource.devices for i in resource.use.cordoned_ids) + sum(
-        map(resource.use.is_cordoned, missing)
-    )
+    cordoned = sum(i in resource.devices for i in resource.use.cordoned_ids)
+    cordoned += sum(map(resource.use.is_cordoned, missing))
     return Snapshot(
         resource_name=resource_name,
         total=total,
@@ -203,17 +195,14 @@ def _unknown(cordons: Cordons, resource: Resource) -> tuple[str, ...]:
 
 
 def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int:
-    """The number of usable devices in release that pending pods on this node need.
-
-    The scheduler counts these pods, but no longer the ended ones that still hold the devices. If the Node showed fewer devices than
-    these pods request, a kubelet that is about to admit them would fail them permanently (OutOf…).
+    """The number of usable devices in release that pending pods on this node need. The scheduler counts these pods, but no longer
+    the ended ones. If the Node showed fewer devices, a kubelet that is about to admit the pods would fail them permanently
+    (OutOf…).
     """
     releasing = sum(
         uid in manager.book.releasing and availability.is_usable(resource, i) for i, uid in resource.use.holders.items()
     )
-    held = Counter(resource.use.holders.values())
-    lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods.values())
-    return min(releasing, max(lacking - available, 0))
+    return min(releasing, max(lacking(resource, manager.pods.values()) - available, 0))
 
 
 def _shown_one_by_one(resource: Resource, missing: list[str]) -> tuple[list[DeviceView], list[DeviceView]]:
@@ -263,7 +252,6 @@ def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
 
 
 def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list[str]:
-    """IDs of the devices that are shown one by one."""
     listed = resource.listed
     is_short = len(listed.ids) + len(missing) <= MAX_FULL_LIST
     if resource.is_live and (is_short or ALL_DEVICES in resource.use.cordoned_ids):
@@ -290,18 +278,21 @@ def _view(resource: Resource, device_id: str) -> DeviceView:
     device = resource.devices.get(device_id)
     cordoned = bool(resource.use.cordoned_ids) and resource.use.is_cordoned(device_id)
     if device is None:
-        reason, message = Reason.NOT_LISTED, "in use by a container, but the device plugin no longer lists it"
-        if resource.awaits_devices:
-            reason, message = (
-                Reason.NOT_LISTED_YET,
-                "in use by a container; the device plugin has listed no device since it registered",
-            )
-        if resource.presence.is_not_configured:
-            reason, message = Reason.NOT_CONFIGURED, "a container holds it, and its resource is not configured any more"
-        return DeviceView(device_id, False, reason, message, present=False, cordoned=cordoned)
+        return DeviceView(device_id, False, *_why_missing(resource), present=False, cordoned=cordoned)
     is_healthy = availability.is_healthy(resource, device_id)
     reason, message = ("", "") if is_healthy else _why_unhealthy(resource, device)
     return DeviceView(device_id, is_healthy, reason, message, True, cordoned, device.numa_nodes, device.attributes)
+
+
+def _why_missing(resource: Resource) -> tuple[str, str]:
+    if resource.presence.is_not_configured:
+        return Reason.NOT_CONFIGURED, "a container holds it, and its resource is not configured any more"
+    if resource.awaits_devices:
+        return (
+            Reason.NOT_LISTED_YET,
+            "in use by a container; the device plugin has listed no device since it registered",
+        )
+    return Reason.NOT_LISTED, "in use by a container, but the device plugin no longer lists it"
 
 
 def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
@@ -322,18 +313,17 @@ def _in_other_use(device: Device, other: OtherUse) -> str:
     if not other.device_id:
         here = "it can be allocated here when no pod uses it so, and no plugin lists it so"
         return f"{device.parent} is used as {other.use}: {here}"
-    return (
-        f"it is the same device as {other.device_id} of {other.resource_name}, and is {other.use} there: remove it "
-        "from the configuration of one of the two resources"
-    )
+    remedy = "remove it from the configuration of one of the two resources"
+    return f"it is the same device as {other.device_id} of {other.resource_name}, and is {other.use} there: {remedy}"
 
 
 def _with_holder(manager: DeviceManager, resource: Resource, view: DeviceView) -> DeviceView:
     """Add the pod that has the device under another name, if any."""
     other = resource.use.held_back.get(view.id)
-    there = manager.resources.get(other.resource_name) if other is not None else None
-    pod_uid = there.use.holders.get(other.device_id) if other is not None and there is not None else None
-    if pod_uid is None or view.reason != Reason.IN_OTHER_USE:
+    if other is None or other.resource_name not in manager.resources or view.reason != Reason.IN_OTHER_USE:
+        return view
+    pod_uid = manager.resources[other.resource_name].use.holders.get(other.device_id)
+    if pod_uid is None:
         return view
     pod = manager.pod(pod_uid)
     holder = f"pod {pod.namespace}/{pod.name}" if pod is not None else f"a pod with UID {pod_uid}"

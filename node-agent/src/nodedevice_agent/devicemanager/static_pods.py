@@ -35,8 +35,6 @@ class StaticPod(msgspec.Struct, frozen=True):
 
 
 class StaticPods:
-    """known: the static pods of the checkpoint."""
-
     def __init__(self, known: Iterable[StaticPod] = ()) -> None:
         # by hash
         self.known = {pod.uid: pod for pod in known}
@@ -44,8 +42,6 @@ class StaticPods:
         self._mirror_pods: dict[str, Pod] = {}
         # hash to UID in the API, of proven mirror pods
         self._uids: dict[str, str] = {}
-
-    # -- the API ----------------------------------------------------------------------------------------------------------
 
     def synced(self, uids: Collection[str]) -> None:
         """uids: UIDs of all objects; others were deleted."""
@@ -70,8 +66,6 @@ class StaticPods:
         del self._uids[pod.config_hash]
         return pod.config_hash
 
-    # -- the runtime ------------------------------------------------------------------------------------------------------
-
     def listed(self, found: Iterable[StaticPod], held: Collection[str]) -> list[Pod]:
         """Set all static pods that the runtime can reach; known ones with a mirror pod or devices stay. Returns the newly proven
         pods.
@@ -88,12 +82,10 @@ class StaticPods:
         return [proven for pod in claims if (proven := self._proven(pod)) is not None]
 
     def removed(self, uid: str) -> None:
-        """The runtime has removed its last sandbox."""
         if uid not in self._uids:
             self.known.pop(uid, None)
 
     def of(self, uids: Collection[str]) -> tuple[StaticPod, ...]:
-        """The known static pods with these UIDs."""
         return tuple(pod for uid, pod in self.known.items() if uid in uids)
 
     def mirrored_by(self, pod: Pod) -> str:

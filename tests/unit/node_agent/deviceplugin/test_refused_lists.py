@@ -118,7 +118,7 @@ async def test_the_latest_of_refused_lists_is_taken(manager: HostedManager) -> N
 
 
 def refused_sizes(manager: HostedManager) -> list[int]:
-    return [size.devices for size in manager.manager.resources[SECOND].connections.refused_lists().values()]
+    return [size.devices for _, _, size in manager.manager.resources[SECOND].connections.refused()]
 
 
 async def test_nothing_is_made_of_it_before_there_is_room(

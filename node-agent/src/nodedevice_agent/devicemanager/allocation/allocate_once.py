@@ -1,11 +1,10 @@
 """At most one Allocate call for a container, for the resources whose setting `allocateRetry` is `never`.
 
 Some device plugins, such as HAMi, find the pod of a call by annotations and order, as a call only names devices. A second call then
-uses the data of another pod, and the two pods run with swapped devices. The kubelet makes no second call: it fails the pod. The
-agent keeps the pod pending until it is deleted.
+uses the data of another pod, and the two pods run with swapped devices unnoticed. The kubelet makes no second call: it fails the
+pod. The agent keeps the pod pending until it is deleted.
 A call is recorded first, and sent when the record is on disk. The allocation replaces the record, or the record ends with the pod.
-A call without a known result counts as made. After the checkpoint was lost, this applies to every bound pod. A refused pod can be
-created again; swapped devices go unnoticed.
+A call without a known result counts as made. After the checkpoint was lost, this applies to every bound pod.
 The setting never applies to the agent's built-in plugins: a call contains all the data that they need. After a boot the agent calls
 them again for the devices that a pod holds.
 """
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
+from msgspec import Struct
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
@@ -34,19 +34,18 @@ _LOST = "the checkpoint was lost, and it is not known whether it was called"
 _CHANGED = "devices of the pod changed during the call"
 
 
-class AllocateOnce:
+class AllocateOnce(Struct, eq=False):
     """Calls made for resources with that policy. policy: by resource name; * for all others."""
 
-    def __init__(self, policy: Mapping[str, AllocateRetry], book: AllocationBook, marks: Marks) -> None:
-        self._policy = policy
-        self._book = book
-        self._marks = marks
-        # by call without an allocation: why it has none; "" while it is in flight
-        self.calls: dict[AllocationKey, str] = {}
-        # containers that were refused because the response of their call was lost
-        self.refused: dict[AllocationKey, PendingAllocation] = {}
-        # the checkpoint was lost, and not all pods have been listed since
-        self.is_lost = False
+    _policy: Mapping[str, AllocateRetry]
+    _book: AllocationBook
+    _marks: Marks
+    # by call without an allocation: why it has none; "" while it is in flight
+    calls: dict[AllocationKey, str] = {}
+    # containers that were refused because the response of their call was lost
+    refused: dict[AllocationKey, PendingAllocation] = {}
+    # the checkpoint was lost, and not all pods have been listed since
+    is_lost: bool = False
 
     def applies_to(self, resource_name: str) -> bool:
         """Whether a container must not get a second call; never for a built-in plugin."""
@@ -59,13 +58,10 @@ class AllocateOnce:
 
     @property
     def lost(self) -> dict[AllocationKey, PendingAllocation]:
-        """Containers that were refused because the response of their call was lost."""
+        """The refused containers whose resources still have that policy."""
         return {key: lost for key, lost in self.refused.items() if self.applies_to(key[2])}
 
-    # -- calls --------------------------------------------------------------------------------------------------------
-
     def record(self, key: AllocationKey) -> None:
-        """Record a call before it is made."""
         self.calls[key] = ""
 
     def committed(self, allocations: Iterable[Allocation]) -> None:
@@ -105,8 +101,6 @@ class AllocateOnce:
         for key in [key for key in self.calls if key[0] == pod_uid]:
             del self.calls[key]
             self._marks.save()
-
-    # -- restart ------------------------------------------------------------------------------------------------------
 
     def keys(self) -> tuple[AllocationKey, ...]:
         """The calls to store in the checkpoint."""

@@ -6,7 +6,7 @@ served, the plugins' responses by ticket, and the retry of pending pods when ano
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from msgspec import structs
+from msgspec import Struct, structs
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
@@ -31,46 +31,30 @@ _MOST_LOOKS = 65536
 _LOOKS_A_POD = 256
 
 
-class Allocator:
-    """is_held_back: nothing is allocated, because the existing allocations are not known yet.
-
-    Its events mark pods; settle() begins their transactions.
+class Allocator(Struct, eq=False):
+    """pending: why a pod has no devices yet, unless a plugin call for it is in flight; failed calls also while they are retried.
+    is_held_back: nothing is allocated, because the existing allocations are not known yet.
     """
 
-    def __init__(
-        self,
-        book: AllocationBook,
-        marks: Marks,
-        deadlines: Deadlines,
-        topology: Topology,
-        tickets: Iterator[int],
-        pre_starts: PreStartCalls,
-        once: AllocateOnce,
-        *,
-        is_held_back: bool,
-    ) -> None:
-        self.is_held_back = is_held_back
-        self._book = book
-        self._marks = marks
-        self._deadlines = deadlines
-        self._topology = topology
-        self._tickets = tickets
-        self._pre_starts = pre_starts
-        self._once = once
-        # pods that lack devices of some resource, in progress or not; and pods that the next settle() begins
-        self.unallocated: dict[str, Pod] = {}
-        self.due: dict[str, None] = {}
-        # why a pod has no devices yet, unless a plugin call for it is in flight; failed calls also while they are retried
-        self.pending: Retries[str] = Retries(deadlines, "pods")
-        # a plugin call is in flight
-        self.in_progress: dict[str, PodAllocation] = {}
-        self._by_ticket: dict[int, PodAllocation] = {}
-        # pods that had no turn in a settle(): they are begun at the next tick
-        self._postponed: dict[str, None] = {}
-        # by pod UID: the resource names that were reported as unknown
-        self._reported_unknown: dict[str, set[str]] = {}
-
-    # -- events -------------------------------------------------------------------------------------------------------
+    _book: AllocationBook
+    _marks: Marks
+    _deadlines: Deadlines
+    _topology: Topology
+    _tickets: Iterator[int]
+    _pre_starts: PreStartCalls
+    _once: AllocateOnce
+    pending: Retries[str]
+    is_held_back: bool
+    # pods that lack devices of some resource, in progress or not; and pods that the next settle() begins
+    unallocated: dict[str, Pod] = {}
+    due: dict[str, None] = {}
+    # a plugin call is in flight
+    in_progress: dict[str, PodAllocation] = {}
+    _by_ticket: dict[int, PodAllocation] = {}
+    # pods that had no turn in a settle(): they are begun at the next tick
+    _postponed: dict[str, None] = {}
+    # by pod UID: the resource names that were reported as unknown
+    _reported_unknown: dict[str, set[str]] = {}
 
     def pod_seen(self, pod: Pod) -> None:
         """A pod that requests extended resources is new or has changed. A transaction in progress continues as it began."""
@@ -102,8 +86,6 @@ class Allocator:
             if pending.retry_at is not None and pending.is_due(now):
                 self.due[uid] = None
 
-    # -- the stage of allocation --------------------------------------------------------------------------------------
-
     def settle(self, now: float) -> None:
         """Begin the due pods and all pods that may use freed devices, first come, first served."""
         due, freed = self.due, self._marks.awaited
@@ -132,18 +114,15 @@ class Allocator:
             return False
         return any(name in freed and freed[name] != pod.uid for name in lacking)
 
-    # -- responses of plugins -----------------------------------------------------------------------------------------
-
     def preferred(self, ticket: int, device_ids: Iterable[str], now: float) -> None:
-        """GetPreferredAllocation's response, empty if the call failed. The devices among them that are free are taken first."""
         current = self._by_ticket.pop(ticket, None)
         if current is None or current.request is None:
             return
         current.ticket = None
+        current.look_again()
         self._choose(current, current.request, now, preferred=tuple(device_ids))
 
     def allocated(self, ticket: int, response: AllocateResponse, now: float) -> None:
-        """Allocate succeeded."""
         current = self._by_ticket.pop(ticket, None)
         if current is None or (request := current.request) is None:
             return
@@ -156,16 +135,15 @@ class Allocator:
             self._retry_later(current, current.pending(request, Reason.ALLOCATE_FAILED, problem), now)
             return
         current.complete(request, made)
+        current.look_again()
         self._advance(current, now)
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> None:
-        """Allocate failed, timed out or returned an invalid response: release the pod's reservations, retry after a backoff."""
         current = self._by_ticket.pop(ticket, None)
         if current is not None and current.request is not None:
             self._retry_later(current, current.pending(current.request, Reason.ALLOCATE_FAILED, message), now)
 
     def uncommitted(self) -> Iterator[Allocation]:
-        """Allocations of the transactions in progress."""
         for current in self.in_progress.values():
             yield from current.allocated
 
@@ -173,10 +151,7 @@ class Allocator:
         """Whether the response of that call still matters."""
         return ticket in self._by_ticket
 
-    # -- one transaction ----------------------------------------------------------------------------------------------
-
     def _begin(self, pod: Pod, now: float, *, use_preferred: bool = True) -> None:
-        """Start the pod's transaction for the resources that are known here."""
         requests = self._known_requests(pod)
         if not requests or self.is_held_back:
             return
@@ -197,12 +172,10 @@ class Allocator:
             # What the pod waited for is available now, and the plugin call may take its time.
             self.pending.remove(pod.uid)
             self._marks.publish(earlier.resource_name)
-        self._advance(current, now, is_later=False)
+        self._advance(current, now)
 
     def _never_now(self, current: PodAllocation) -> PendingAllocation | None:
-        """Why not all requests can be met in the current state. Checked before any plugin is called, so that two pods that want the
-        same pair of devices never chase each other.
-        """
+        """Why not all requests can be met now: before any call, so that two pods that want the same pair never chase each other."""
         shortage = current.shortage()
         if shortage is not None or not self._topology.is_aligning:
             return shortage
@@ -223,7 +196,7 @@ class Allocator:
                 self._marks.report(UnknownResource(f"{pod.namespace}/{pod.name}", request.container, name))
         return requests
 
-    def _advance(self, current: PodAllocation, now: float, *, is_later: bool = True) -> None:
+    def _advance(self, current: PodAllocation, now: float) -> None:
         changed = current.skip_met()
         request = current.request
         if request is None:
@@ -233,25 +206,13 @@ class Allocator:
             message = f"container {request.container} changed its request from {held} to {request.count}"
             self._give_up(current, current.pending(request, Reason.CHANGED_REQUEST, message))
         else:
-            self._choose(current, request, now, is_later=is_later)
+            self._choose(current, request, now)
 
     def _choose(
-        self,
-        current: PodAllocation,
-        request: DeviceRequest,
-        now: float,
-        preferred: tuple[str, ...] | None = None,
-        *,
-        is_later: bool = True,
+        self, current: PodAllocation, request: DeviceRequest, now: float, preferred: tuple[str, ...] | None = None
     ) -> None:
-        """Choose devices for one request: reusable ones first, then near ones in the plugin's order; or make it pending.
-
-        preferred: GetPreferredAllocation's response; None where the plugin was not asked yet. is_later: this is another event than
-        the one with which the transaction began.
-        """
+        """Choose reusable devices, then near ones in the plugin's order; or the pod is pending. preferred: None before the call."""
         resource = self._book.resources[request.resource_name]
-        if is_later:
-            current.look_again()
         reusable, free = current.reusable(resource), current.free(resource).ids
         missing = max(request.count - len(reusable), 0)
         if missing > len(free) or not resource.is_ready:

@@ -1,7 +1,6 @@
 """Limits the Allocate responses that a node keeps in memory and in its checkpoint, per domain and in total.
 
-Each response is kept as long as its pod exists, and read at each start. A response above the limit is refused as a failure of its
-plugin. The pod stays pending and its status shows the reason.
+Each response is kept as long as its pod exists, and read at each start. One above the limit is refused as a failure of its plugin.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,5 @@ def answer_problem(resource_name: str, octets: int, kept: Mapping[str, int]) -> 
         whose, most = "device plugins", MAX_OCTETS
     else:
         return ""
-    return (
-        f"the responses of {whose} take {most // 1024 // 1024} MiB on this node, which is the limit: delete pods that hold "
-        "devices, or let the plugin respond with less, such as the name of a CDI device"
-    )
+    remedy = "delete pods that hold devices, or let the plugin respond with less, such as the name of a CDI device"
+    return f"the responses of {whose} take {most // 1024 // 1024} MiB on this node, which is the limit: {remedy}"

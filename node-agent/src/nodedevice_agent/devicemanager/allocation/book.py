@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from msgspec import Struct
 from nodedevice_api.extended_resources import domain_of
 
 from nodedevice_agent.devicemanager.allocation import answer_limit
@@ -12,26 +13,23 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
-class AllocationBook:
-    """All committed allocations, and the ended pods with containers that may still run.
-
-    resources: every resource with allocations; the `holders` of each are kept up to date here.
+class AllocationBook(Struct, eq=False):
+    """All committed allocations. resources: every resource with allocations; the `holders` of each are kept up to date here.
+    delivery: for new allocations, and for allocations of an earlier release, which recorded none.
     """
 
-    def __init__(self, resources: Mapping[str, Resource], delivery: str = "") -> None:
-        self.resources = resources
-        # for new allocations, and for allocations of an earlier release, which recorded no delivery
-        self.delivery = delivery
-        # by pod UID, then by container and resource name
-        self.by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
-        # pods that have ended in the API and still hold their devices: by UID, since when (monotonic seconds)
-        self.releasing: dict[str, float] = {}
-        # allocations without a response
-        self.unanswered: dict[AllocationKey, Allocation] = {}
-        # resources with device IDs whose original is not known
-        self.without_originals: set[str] = set()
-        # size of the responses
-        self._kept = 0
+    resources: Mapping[str, Resource]
+    delivery: str = ""
+    # by pod UID, then by container and resource name
+    by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
+    # pods that have ended in the API and still hold their devices: by UID, since when (monotonic seconds)
+    releasing: dict[str, float] = {}
+    # allocations without a response
+    unanswered: dict[AllocationKey, Allocation] = {}
+    # resources with device IDs whose original is not known
+    without_originals: set[str] = set()
+    # size of the responses
+    _kept: int = 0
 
     def add(self, allocation: Allocation) -> None:
         """Add or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
@@ -103,10 +101,7 @@ class AllocationBook:
             resource.use.holders.pop(device_id, None)
 
     def no_room(self, made: Allocation, uncommitted: Iterable[Allocation]) -> str:
-        """Why the response of one more allocation exceeds the limit; "" if it fits.
-
-        uncommitted: the allocations of transactions in progress.
-        """
+        """Why the response exceeds the limit; "" if it fits. uncommitted: the allocations of transactions in progress."""
         before, uncommitted = self.of(*made.key), tuple(uncommitted)
         octets = made.octets - (before.octets if before else 0)
         if self._kept + octets + sum(a.octets for a in uncommitted) <= answer_limit.MAX_OCTETS_OF_DOMAIN:
@@ -121,13 +116,14 @@ class AllocationBook:
         if pod_uid not in self.by_pod or pod_uid in self.releasing:
             return frozenset()
         self.releasing[pod_uid] = now
-        return frozenset(allocation.resource_name for allocation in self.of_pod(pod_uid))
+        return self.names_of_pod(pod_uid)
 
     def set_held_again(self, pod_uid: str) -> frozenset[str]:
         """The pod is in the API again: a static pod's mirror pod was recreated. Returns the resource names affected."""
-        if self.releasing.pop(pod_uid, None) is None:
-            return frozenset()
-        return frozenset(allocation.resource_name for allocation in self.of_pod(pod_uid))
+        return frozenset() if self.releasing.pop(pod_uid, None) is None else self.names_of_pod(pod_uid)
+
+    def names_of_pod(self, pod_uid: str) -> frozenset[str]:
+        return frozenset(resource_name for _, resource_name in self.by_pod.get(pod_uid, ()))
 
     def of(self, pod_uid: str, container: str, resource_name: str) -> Allocation | None:
         return self.by_pod.get(pod_uid, {}).get((container, resource_name))
@@ -141,7 +137,6 @@ class AllocationBook:
         return sorted(found, key=lambda a: (a.pod_uid, a.container))
 
     def of_container(self, pod_uid: str, container: str) -> list[Allocation]:
-        """By resource name."""
         found = [a for (name, _), a in self.by_pod.get(pod_uid, {}).items() if name == container]
         return sorted(found, key=lambda a: a.resource_name)
 

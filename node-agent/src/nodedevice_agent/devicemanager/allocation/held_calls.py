@@ -1,10 +1,9 @@
 """Calls to plugins about held devices: PreStartContainer, and Allocate if its response was lost or outdated.
 
-A plugin that requires PreStartContainer is called once for each container and resource before the devices are used. The calls are
-made when the pod's allocation is committed, one at a time within a pod, in the order in which its containers start. A failed call
-is retried with exponential backoff; the devices stay held. The kubelet calls at every start of a container. The agent calls
-earlier, so that no start waits for a plugin: after allocation, and again when the runtime reports the end of a container. Without a
-runtime (--delivery none) it only makes the first call.
+The kubelet calls PreStartContainer at every start of a container. The agent calls earlier, so that no start waits for a plugin:
+after the pod's allocation, and again when the runtime reports the end of a container. Without a runtime (--delivery none) it only
+makes the first call. Calls of a pod are made one at a time, in the order in which its containers start. A failed call is retried
+with exponential backoff; the devices stay held.
 
 Pending calls are in the checkpoint, so that a restart of the agent does not repeat a completed call. That could reset a device
 under a running container. A call in flight when the agent ended is made again. After the checkpoint was lost, the completed calls
@@ -15,10 +14,8 @@ Source: kubelet device manager, PreStartContainer.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import ClassVar
 
 from msgspec import Struct, structs
-from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
@@ -26,7 +23,6 @@ from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllo
 from nodedevice_agent.devicemanager.allocation.retries import Retries
 from nodedevice_agent.devicemanager.allocation.stored_responses import is_outdated, recorded_files
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import Pod
@@ -34,26 +30,22 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation, Alloc
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
-class _RetriedCalls:
+class _RetriedCalls(Struct, eq=False):
     """Calls in flight or waiting for a retry; call_due() makes the due ones."""
 
-    _REASON: ClassVar[str]
-
-    def __init__(self, book: AllocationBook, marks: Marks, deadlines: Deadlines, tickets: Iterator[int]) -> None:
-        self._book = book
-        self._marks = marks
-        self._tickets = tickets
-        self.in_flight: dict[int, AllocationKey] = {}
-        self.failures: Retries[AllocationKey] = Retries(deadlines, self._REASON)
+    _book: AllocationBook
+    _marks: Marks
+    _tickets: Iterator[int]
+    failures: Retries[AllocationKey]
+    in_flight: dict[int, AllocationKey] = {}
 
     def is_in_flight(self, key: AllocationKey) -> bool:
         return key in self.in_flight.values()
 
     def failed(self, ticket: int, message: str, now: float) -> None:
-        """The call failed or timed out; it is retried after a backoff."""
         key = self.in_flight.pop(ticket, None)
         if key is not None:
-            failure = PendingAllocation(*key, self._REASON, message)
+            failure = PendingAllocation(*key, self.failures.kind, message)
             self.failures[key] = failure.retried_after(self.failures.get(key), now)
 
     def _begin(self, key: AllocationKey) -> int:
@@ -80,8 +72,6 @@ class _RetriedCalls:
         return tickets, self.failures.remove_where(lambda key: key[0] == pod_uid)
 
     def rename(self, pod_uid: str, known_as: str) -> None:
-        """Move the calls of a pod to another UID."""
-
         def renamed(key: AllocationKey) -> AllocationKey:
             return (known_as, *key[1:]) if key[0] == pod_uid else key
 
@@ -92,53 +82,28 @@ class _RetriedCalls:
                 self.failures[renamed(key)] = structs.replace(failure, pod_uid=known_as)
 
     def forget_resource(self, resource_name: str) -> None:
-        """Remove a resource and all of its calls."""
         self.in_flight = {ticket: key for ticket, key in self.in_flight.items() if key[2] != resource_name}
         self.failures.remove_where(lambda key: key[2] == resource_name)
 
 
 class Reallocations(_RetriedCalls):
-    """Calls Allocate again with the same device IDs after its response was lost or became outdated, unless only one call is
-    allowed.
-
-    The devices stay held meanwhile; only the response is missing.
-    """
-
-    _REASON = Reason.ALLOCATE_FAILED
-
-    def __init__(
-        self,
-        book: AllocationBook,
-        marks: Marks,
-        deadlines: Deadlines,
-        tickets: Iterator[int],
-        once: AllocateOnce,
-        pods: Mapping[str, Pod],
-    ) -> None:
-        super().__init__(book, marks, deadlines, tickets)
-        self._once = once
-        # known pods, by UID
-        self._pods = pods
+    """Calls Allocate again with the same device IDs after its response was lost or became outdated."""
 
     def forget_outdated(self, resource: Resource) -> None:
-        """Drop responses whose device files differ from the plugin's current list.
-
-        A device that is plugged in again, or was found after a boot, may have another name, and its old one may be another
-        device's.
-        """
+        """Drop responses whose device files differ from the plugin's current list; see stored_responses."""
         for allocation in self._book.of_resource(resource.name):
             if is_outdated(allocation, resource):
                 self._book.add(replace(allocation, response=None, edits=None, files=()))
 
-    def call_due(self, now: float) -> None:
-        """Request a call for every allocation without a response whose plugin lists its devices again."""
+    def call_due(self, now: float, once: AllocateOnce, pods: Mapping[str, Pod]) -> None:
+        """Request a call for every allocation without a response whose plugin lists its devices again. pods: by UID."""
         for key, allocation in self._book.unanswered.items():
             resource = self._book.resources[allocation.resource_name]
-            if resource.is_attributed or not self._is_due(key, now) or self._once.applies_to(resource.name):
+            if resource.is_attributed or not self._is_due(key, now) or once.applies_to(resource.name):
                 continue
             self._stop_retry_timer(key)
             # a response for parts may depend on the pod
-            is_pod_missing = resource.listed.part_rules is not None and key[0] not in self._pods
+            is_pod_missing = resource.listed.part_rules is not None and key[0] not in pods
             if resource.newest.endpoint is None or is_pod_missing:
                 continue
             if all(i in resource.devices and i not in resource.listed.unconfirmed for i in allocation.device_ids):
@@ -177,16 +142,12 @@ class PendingPreStart(Struct, frozen=True):
 class PreStartCalls(_RetriedCalls):
     """The calls of PreStartContainer that are pending, in flight, or failed and to be retried."""
 
-    _REASON = Reason.PRE_START_FAILED
-
-    def __init__(self, book: AllocationBook, marks: Marks, deadlines: Deadlines, tickets: Iterator[int]) -> None:
-        super().__init__(book, marks, deadlines, tickets)
-        # in order; includes calls in flight and failed ones
-        self.required: dict[AllocationKey, None] = {}
-        # required if the plugin requires the call, which is known once it is connected
-        self.undecided: dict[AllocationKey, None] = {}
-        # in flight for pods that have ended: ticket to pod UID
-        self._orphaned: dict[int, str] = {}
+    # in order; includes calls in flight and failed ones
+    required: dict[AllocationKey, None] = {}
+    # required if the plugin requires the call, which is known once it is connected
+    undecided: dict[AllocationKey, None] = {}
+    # in flight for pods that have ended: ticket to pod UID
+    _orphaned: dict[int, str] = {}
 
     def require(self, keys: Iterable[AllocationKey]) -> None:
         """Require calls for these, in this order within a pod."""
@@ -200,7 +161,6 @@ class PreStartCalls(_RetriedCalls):
         self._marks.are_calls_due = True
 
     def failed(self, ticket: int, message: str, now: float) -> None:
-        """The same; it is shown."""
         if ticket in self.in_flight:
             self._marks.publish(self.in_flight[ticket][2])
         super().failed(ticket, message, now)
@@ -226,9 +186,7 @@ class PreStartCalls(_RetriedCalls):
             self._marks.are_calls_due = True
 
     def pending_call(self, key: AllocationKey) -> PendingPreStart | None:
-        """The problem of a pending call; None without a pending call. A plugin that has not listed devices since a restart may
-        require one.
-        """
+        """None without a pending call. A plugin that has not listed devices since a restart may require one."""
         if key in self.required:
             failure = self.failures.get(key)
             return PendingPreStart(key[2], failure.message if failure else "", self.is_in_flight(key))
@@ -257,7 +215,6 @@ class PreStartCalls(_RetriedCalls):
                 pods_with_earlier_call.remove(key[0])
 
     def started(self, ticket: int) -> None:
-        """The call succeeded; the pod's next one is due, if any."""
         key = self.in_flight.pop(ticket, None)
         if key is not None:
             self._done(key)

@@ -11,11 +11,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevic
 
 
 class Parents:
-    """The physical devices of one resource, and which of their parts one pod could have.
-
-    free: IDs that may be allocated. reusable: IDs of the pod's init containers, disjoint from `free`. used: physical devices with
-    parts allocated to containers of the pod.
-    """
+    """A resource's physical devices for a pod. reusable: IDs of its init containers, not in `free`. used: parents of its parts."""
 
     def __init__(
         self, listed: ListedDevices, free: Iterable[str], reusable: Iterable[str] = (), used: Iterable[str] = ()

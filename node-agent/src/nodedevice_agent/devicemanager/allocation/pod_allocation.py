@@ -37,10 +37,9 @@ LONGEST_RETRY_SECONDS = 60.0
 
 
 class PendingAllocation(msgspec.Struct, frozen=True):
-    """Why a container has no devices of a resource yet, and which event triggers the next attempt.
+    """Why a container has no devices of a resource yet. retry_at: monotonic seconds, or None if only a change triggers a retry.
 
-    retry_at: monotonic seconds, or None if only a change triggers a retry. attempts: failed calls so far. others: further resources
-    whose change also triggers a retry. is_final: the allocation is not retried.
+    attempts: failed calls so far. others: further resources whose change also triggers a retry. is_final: it is not retried.
     """
 
     pod_uid: str
@@ -54,7 +53,6 @@ class PendingAllocation(msgspec.Struct, frozen=True):
     is_final: bool = False
 
     def is_due(self, now: float) -> bool:
-        """Whether the next attempt has no backoff left."""
         return self.retry_at is None or self.retry_at <= now
 
     def retried_after(self, earlier: "PendingAllocation | None", now: float) -> "PendingAllocation":
@@ -67,7 +65,7 @@ class PendingAllocation(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """The free devices of a resource. at_nodes: by their sets of NUMA nodes; empty without NUMA nodes."""
+    """at_nodes: the devices by their sets of NUMA nodes; empty without NUMA nodes."""
 
     ids: tuple[str, ...]
     at_nodes: Crowds
@@ -105,17 +103,14 @@ class PodAllocation:
         self.request = self.requests[0] if self.requests else None
 
     def pending(self, request: DeviceRequest, reason: str, message: str) -> PendingAllocation:
-        """Pending until something changes; no retry timer."""
         return PendingAllocation(self.pod.uid, request.container, request.resource_name, reason, message)
 
     def short(self, request: DeviceRequest, missing: int) -> PendingAllocation:
         """Pending because the resource lacks `missing` devices now."""
         name, resource = request.resource_name, self.book.resources[request.resource_name]
         if resource.presence.lost_to is not None:
-            why = (
-                Reason.PLACE_TAKEN,
-                f"another resource name has the place of {name} on this node, which has too many: delete the pod",
-            )
+            message = f"another resource name has the place of {name} on this node, which has too many: delete the pod"
+            why = Reason.PLACE_TAKEN, message
         elif resource.presence.is_not_configured:
             why = Reason.NOT_CONFIGURED, f"{name} is not configured on this node any more"
         elif resource.presence.state is not EndpointState.RUNNING:
@@ -124,10 +119,10 @@ class PodAllocation:
         elif not resource.use.are_cordons_synced:
             why = Reason.CORDONS_NOT_SYNCED, f"the cordons of {name} on this node are not synced yet"
         elif resource.use.possible_holders:
+            message = f"the checkpoint was lost, and the NodeDevice of {name} omitted allocations: this pod or another may hold any"
             why = (
                 Reason.ALLOCATIONS_OMITTED,
-                f"the checkpoint was lost, and the NodeDevice of {name} omitted allocations: this pod or another may hold any "
-                "device; delete the pods of this node that wait for this reason",
+                f"{message} device; delete the pods of this node that wait for this reason",
             )
         elif not resource.is_live or resource.presence.awaits_others:
             why = Reason.DEVICE_LIST_PENDING, f"the device plugin of {name} has not listed its devices yet"
@@ -139,10 +134,7 @@ class PodAllocation:
         return self.pending(request, *why)
 
     def shortage(self) -> PendingAllocation | None:
-        """The first request that cannot be met in the current state, as a pending allocation; None if all can be met.
-
-        Only counts devices, and plans the physical devices of parts; chooses none. Requests that are already met cost nothing.
-        """
+        """The first request that cannot be met now; None if all can. Counts devices, and plans linked parts; chooses none."""
         misfits: dict[str, PendingAllocation | None] = {}
         held_by_init: dict[str, set[str]] = {}
         for index, request in enumerate(self.requests):
@@ -162,10 +154,7 @@ class PodAllocation:
         return None
 
     def select(self, resource: Resource, *, is_strict: bool = False) -> Selection | None:
-        """Choose devices for the current request; enough are free. Returns None if the rules for parts can no longer be met.
-
-        is_strict: ignore parts that are not near.
-        """
+        """Choose devices of enough free ones; None if the rules for parts cannot be met. is_strict: only near parts."""
         request, rules = self.requests[self._met], resource.listed.part_rules
         affinity = self.affinities.get(request.container)
         found = self.free(resource)
@@ -205,8 +194,7 @@ class PodAllocation:
             return None
         request, message = unmet[plan.index], planner.problem(name, needs, plan)
         if plan.excess:
-            failed = self.pending(request, Reason.NO_DEVICE_FITS, message)
-            return structs.replace(failed, is_final=True)
+            return structs.replace(self.pending(request, Reason.NO_DEVICE_FITS, message), is_final=True)
         if problem(name, rules, needs, {parent: len(ids) for parent, ids in resource.listed.by_parent.items()}):
             message += "; the node has too few even when all are free"
         if doubt := availability.doubt(resource):
@@ -242,7 +230,7 @@ class PodAllocation:
         return found
 
     def look_again(self) -> None:
-        """Drop the cached free devices: others may have taken some since."""
+        """A later event: other pods may have taken some of the free devices since."""
         self._free.clear()
 
     def reusable(self, resource: Resource) -> tuple[str, ...]:
@@ -268,23 +256,19 @@ class PodAllocation:
         return Allocation(self.pod.uid, container, name, ids_by_numa, *made)
 
     def complete(self, request: DeviceRequest, made: Allocation) -> None:
-        """Complete the current request with this allocation."""
         self.allocated.append(made)
         self.ticket = None
         self.advance(request, self.chosen)
 
     def advance(self, request: DeviceRequest, device_ids: tuple[str, ...]) -> None:
-        """The current request has its devices; continue with the next one."""
         _update_reusable(self._reusable.setdefault(request.resource_name, set()), request, device_ids)
         self._met, self.chosen = self._met + 1, ()
         self.request = self.requests[self._met] if self._met < len(self.requests) else None
 
     def has_lost_device(self, request: DeviceRequest) -> bool:
         """Whether a device that was chosen so far, allocated or for the current request, has become unusable."""
-        chosen = [
-            (request.resource_name, self.chosen),
-            *((done.resource_name, done.device_ids) for done in self.allocated),
-        ]
+        chosen = [(done.resource_name, done.device_ids) for done in self.allocated]
+        chosen.append((request.resource_name, self.chosen))
         return not all(availability.are_usable(self.book.resources[name], device_ids) for name, device_ids in chosen)
 
     def release(self) -> frozenset[str]:

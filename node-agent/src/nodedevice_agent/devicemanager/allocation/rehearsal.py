@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class _Choice(Struct):
-    """way: index of the chosen alternative, out of so many. resources: the resources that it concerns."""
+    """way: index of the chosen alternative, out of `ways`. resources: the resources that it concerns."""
 
     way: int
     ways: int
@@ -46,7 +46,6 @@ class Ways:
 
     @property
     def are_first(self) -> bool:
-        """Whether every choice took the first alternative."""
         return not any(choice.way for choice in self._choices)
 
     def chooser(self, resources: frozenset[str]) -> Callable[[Sequence[T]], T]:
@@ -85,10 +84,8 @@ def too_much(topology: Topology, current: PodAllocation) -> str:
 
 
 def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None:
-    """Rehearse a transaction that has not begun, with the agent's choices. Returns the request that the policy rejects, if any.
-
-    Devices are reserved during a rehearsal and released at its end. Only the decision for the first container stays, as a plugin's
-    preferred devices may change the rest. All decisions stay if no plugin is asked and the first choices fail.
+    """Returns the request that the policy rejects, if any. Only the decision for the first container stays, as a plugin's preferred
+    devices may change the rest. All decisions stay if no plugin is asked and the first choices fail.
     """
     if not topology.is_aligning:
         return None
@@ -96,7 +93,9 @@ def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None
         # the latter with best effort alone
         return None if align(topology, current) else current.request
     ways, rejected = Ways(), None
-    for _ in range(_most_rehearsals(topology, current)):
+    # the first choice of nodes is always admitted without a strict policy; one container leaves no devices to others
+    is_once = not topology.is_strict or _has_one_container(current)
+    for _ in range(1 if is_once else max(_MOST_LOOKS // _looks(topology, current), 1)):
         trial = PodAllocation(current.pod, current.requests, current.book)
         try:
             failed = _rehearse(topology, trial, ways)
@@ -109,13 +108,6 @@ def rehearse(topology: Topology, current: PodAllocation) -> DeviceRequest | None
         if not ways.turn(_resources(topology, current, failed)):
             break
     return rejected
-
-
-def _most_rehearsals(topology: Topology, current: PodAllocation) -> int:
-    """The maximum number of rehearsals: 1 if the first choice of nodes is always admitted, or if the pod has one container."""
-    if not topology.is_strict or _has_one_container(current):
-        return 1
-    return max(_MOST_LOOKS // _looks(topology, current), 1)
 
 
 def _has_one_container(current: PodAllocation) -> bool:

@@ -15,10 +15,7 @@ from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
 
 
 def after_boot(checkpoint: Checkpoint, may_be_built_in: Callable[[str], bool]) -> Checkpoint:
-    """Convert the checkpoint of an earlier boot: Allocate is called again for devices of built-in plugins.
-
-    may_be_built_in: by a resource's name, for checkpoints of an older agent, which did not record it.
-    """
+    """Let Allocate be called again for built-in plugins. may_be_built_in: by resource name; an older agent recorded no scope."""
 
     def is_built_in(allocation: Allocation) -> bool:
         scope = checkpoint.scopes.get(allocation.resource_name)

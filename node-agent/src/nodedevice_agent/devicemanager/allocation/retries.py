@@ -10,26 +10,24 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Retries(dict[K, PendingAllocation]):
-    """Changed by key alone. deadlines: of the device manager; what: a word for the kind of pods or calls."""
+    """Changed by key alone. kind: "pods", or the reason of failed calls."""
 
-    def __init__(self, deadlines: Deadlines, what: str) -> None:
+    def __init__(self, deadlines: Deadlines, kind: str) -> None:
         super().__init__()
         self._deadlines = deadlines
-        self._what = what
+        self.kind = kind
 
     def __setitem__(self, key: K, pending: PendingAllocation) -> None:
         super().__setitem__(key, pending)
-        self._deadlines.set(self._what, key, pending.retry_at)
+        self._deadlines.set(self.kind, key, pending.retry_at)
 
     def remove(self, key: K) -> PendingAllocation | None:
-        """Remove an entry. Returns it, if any."""
         if key not in self:
             return None
-        self._deadlines.set(self._what, key, None)
+        self._deadlines.set(self.kind, key, None)
         return super().pop(key)
 
     def remove_where(self, holds: Callable[[K], bool]) -> list[K]:
-        """Remove the entries with matching keys. Returns these keys."""
         found = [key for key in self if holds(key)]
         for key in found:
             self.remove(key)

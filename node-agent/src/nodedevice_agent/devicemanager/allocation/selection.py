@@ -48,10 +48,7 @@ class Selection(Struct, frozen=True):
     def varied(
         self, devices: Mapping[str, Device], choose: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]], most: int
     ) -> "Selection":
-        """The same with devices of other NUMA nodes from the pool; devices of the same nodes are interchangeable.
-
-        choose: selects one of up to `most` splits of the count; the first is the current selection.
-        """
+        """With devices of other NUMA nodes. choose: one of up to `most` splits of the count; the first is the current selection."""
         alike = crowds(devices, self.pool)
         numbers = choose(tuple(islice(_splits(self.missing, tuple(map(len, alike.values()))), most)))
         first = [i for ids, number in zip(alike.values(), numbers, strict=True) for i in ids[:number]]
@@ -66,10 +63,7 @@ def select(
     affinity: frozenset[int] | None,
     at_nodes: Crowds | None = None,
 ) -> Selection:
-    """Select `count` devices; reusable and free must be at least as many together.
-
-    reusable, free: sorted and disjoint. affinity: preferred NUMA nodes. at_nodes: the free devices by NUMA nodes, if known.
-    """
+    """reusable, free: sorted, disjoint and enough. affinity: preferred NUMA nodes. at_nodes: the free devices, if known."""
     reusable, free = tuple(reusable), tuple(free)
     if affinity is None:
         return Selection(count, reusable[:count], free)
@@ -86,12 +80,10 @@ def select(
 
 
 def near_count(devices: Mapping[str, Device], device_ids: Iterable[str], affinity: frozenset[int]) -> int:
-    """The number of devices on one of the nodes in `affinity`."""
     return sum(_is_near(devices.get(device_id), affinity) for device_id in device_ids)
 
 
 def crowds(devices: Mapping[str, Device], device_ids: Iterable[str]) -> Crowds:
-    """Group these devices by their sets of NUMA nodes."""
     found: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for device_id in device_ids:
         found[devices[device_id].numa_nodes].append(device_id)

@@ -1,8 +1,7 @@
 """NUMA alignment: the nodes that could serve each resource (hints), the policy's decision for all (merge), and its use on a pod.
 
-Sets of NUMA nodes are bit masks. A hint is preferred when no smaller set of nodes
-could serve the request if every device were free; a larger set that is needed only because devices are in use is not preferred.
-Source: kubelet topologymanager and devicemanager/topology_hints.go @ 1.37. The kubelet iterates over every combination of
+Sets of NUMA nodes are bit masks. A hint is preferred when no smaller set of nodes could serve the request if every device were
+free. Source: kubelet topologymanager and devicemanager/topology_hints.go @ 1.37. The kubelet iterates over every combination of
 hints (255 to the power of the resources on 8 nodes); here hints with the same nodes are merged first, with the same result.
 
 All resources of a container (of the pod, with scope pod) are decided together. Alignment is checked at each container and at each
@@ -23,7 +22,8 @@ from msgspec import Struct
 from nodedevice_agent.devicemanager.allocation.parts import are_linked, to_align
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
 from nodedevice_agent.devicemanager.allocation.selection import near_count
-from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest
+from nodedevice_agent.devicemanager.pods import DeviceRequest
+from nodedevice_agent.devicemanager.pods import pod_request as pod_request
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
@@ -32,9 +32,7 @@ MAX_NUMA_NODES = 8
 
 
 class TopologyPolicy(Enum):
-    """The policy for a container whose devices cannot be near each other.
-
-    NONE ignores topology. BEST_EFFORT takes the best available set of nodes. RESTRICTED rejects sets that are not preferred.
+    """NONE ignores topology. BEST_EFFORT takes the best available set of nodes. RESTRICTED rejects sets that are not preferred.
     SINGLE_NUMA_NODE rejects requests that do not fit on one node.
     """
 
@@ -45,8 +43,6 @@ class TopologyPolicy(Enum):
 
 
 class TopologyScope(Enum):
-    """The devices to align: per container, or for the whole pod."""
-
     CONTAINER = "container"
     POD = "pod"
 
@@ -99,10 +95,8 @@ def hints(
     reusable: Collection[str],
     numa_nodes: Iterable[int],
 ) -> Hints:
-    """Every set of NUMA nodes that could serve `count` devices of one resource.
-
-    devices: all listed devices, also unhealthy ones. free: the devices that may be allocated. reusable: the pod's devices from its
-    init containers, disjoint from `free`; every set of nodes must include all of them.
+    """Every set of NUMA nodes that could serve `count` of these devices. devices: also unhealthy ones. reusable: the pod's devices
+    from its init containers, disjoint from `free`; every set of nodes must include all of them.
     """
     listed_at = Counter(device.numa_nodes for device in devices.values())
     free_at = Counter(devices[device_id].numa_nodes for device_id in free if device_id in devices)
@@ -139,10 +133,7 @@ def _hints_at(
 
 
 def merge(topology: Topology, of_resources: Iterable[Hints], choose: Choose = itemgetter(0)) -> Merged:
-    """Decide for all aligned resources: the narrowest set of nodes that all resources agree on.
-
-    choose: among all agreed sets, the narrowest first.
-    """
+    """Decide for all aligned resources: the narrowest set of nodes that all agree on. choose: among these, the narrowest first."""
     preferences = [found for found in of_resources if found is not None]
     if not topology.is_aligning or not preferences:
         return ANYWHERE
@@ -183,7 +174,6 @@ def _subsets(nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _touching(at: Mapping[tuple[int, ...], int], candidates: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
-    """For each set of nodes, the number of devices on at least one of its nodes."""
     known = frozenset(candidates)
     places: Counter[int] = Counter()
     for nodes, number in at.items():
@@ -209,10 +199,7 @@ UNALIGNED = "resources cannot be allocated with topology locality"
 
 
 def align(topology: Topology, current: PodAllocation, choose: Choose = itemgetter(0)) -> bool:
-    """Decide the NUMA nodes for the current request, unless they are decided. Returns whether the policy admits it.
-
-    choose: as for merge.
-    """
+    """Decide the NUMA nodes for the current request, unless they are decided. Returns whether the policy admits it."""
     request = current.request
     if not topology.is_aligning or request is None:
         return True
@@ -227,19 +214,6 @@ def align(topology: Topology, current: PodAllocation, choose: Choose = itemgette
         containers = {r.container for r in current.requests} if is_whole_pod else {request.container}
         current.affinities.update(dict.fromkeys(containers, merged.affinity))
     return not topology.is_strict or _is_still_possible(current, request)
-
-
-def pod_request(requests: Sequence[DeviceRequest]) -> dict[str, int]:
-    """The maximum of each resource that a pod has at one time: while it starts, or once it runs."""
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for request in requests:
-        name = request.resource_name
-        at_once = running.get(name, 0) + request.count
-        if request.kind is not ContainerKind.INIT:
-            running[name] = at_once
-        peak[name] = max(peak.get(name, 0), at_once)
-    return peak
 
 
 def _container_hints(topology: Topology, current: PodAllocation, container: str) -> Iterator[Hints]:
@@ -261,16 +235,6 @@ def _pod_hints(topology: Topology, current: PodAllocation) -> Iterator[Hints]:
         yield _hints(topology, current, current.book.resources[name], needed, held or None, ())
 
 
-def _free_hints(
-    topology: Topology, current: PodAllocation, resource: Resource, count: int, reusable: tuple[str, ...]
-) -> Hints:
-    free, devices = current.free(resource), resource.devices
-    free_at = {nodes: len(device_ids) for nodes, device_ids in free.at_nodes.items()}
-    reusable_at = Counter(devices[i].numa_nodes for i in reusable if i in devices and devices[i].numa_nodes)
-    available = len(free.ids) + len(reusable)
-    return _hints_at(resource.listed.at_nodes, count, free_at, reusable_at, available, topology.numa_nodes)
-
-
 def _hints(
     topology: Topology,
     current: PodAllocation,
@@ -279,13 +243,18 @@ def _hints(
     held: tuple[str, ...] | None,
     reusable: tuple[str, ...],
 ) -> Hints:
-    if held is None and not are_linked(resource.listed):
-        return _free_hints(topology, current, resource, count, reusable)
-    if held is None:
-        found = to_align(resource.listed, count, current.free(resource).ids, reusable)
-        return hints(found.devices, found.count, found.free, found.reusable, topology.numa_nodes)
-    # Held devices decide for the rest; a changed number cannot be met.
-    return hints(resource.devices, count, held if len(held) == count else (), (), topology.numa_nodes)
+    devices = resource.devices
+    if held is not None:
+        # Held devices decide for the rest; a changed number cannot be met.
+        return hints(devices, count, held if len(held) == count else (), (), topology.numa_nodes)
+    free = current.free(resource)
+    if are_linked(resource.listed):
+        choices = to_align(resource.listed, count, free.ids, reusable)
+        return hints(choices.devices, choices.count, choices.free, choices.reusable, topology.numa_nodes)
+    free_at = {nodes: len(device_ids) for nodes, device_ids in free.at_nodes.items()}
+    reusable_at = Counter(devices[i].numa_nodes for i in reusable if i in devices and devices[i].numa_nodes)
+    available = len(free.ids) + len(reusable)
+    return _hints_at(resource.listed.at_nodes, count, free_at, reusable_at, available, topology.numa_nodes)
 
 
 def _is_still_possible(current: PodAllocation, request: DeviceRequest) -> bool:

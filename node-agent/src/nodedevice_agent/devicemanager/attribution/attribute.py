@@ -39,9 +39,7 @@ class KubeletState(Struct, frozen=True):
 
 
 class Attributed(Struct, frozen=True):
-    """allocations: each device belongs to one pod. unknown_pods: pods with devices that are not (yet) in the API.
-
-    conflicts: allocations left out because the kubelet reports their device for two pods. static_pods: the kubelet's UID of each
+    """allocations: each device belongs to one pod. unknown_pods, conflicts: see Attribution. static_pods: the kubelet's UID of each
     static pod with devices, by the UID of its mirror pod, under which its allocations are.
     """
 
@@ -65,16 +63,15 @@ def unordered(entries: Iterable[Allocation] | None) -> Entries | None:
 def changed_pods(
     before: Iterable[Allocation], entries: Iterable[Allocation], pods: Mapping[str, Pod]
 ) -> frozenset[PodName] | None:
-    """Pods whose devices changed between two checkpoints, including possible mirror pods. None if a name is missing.
-
-    pods: the API's unfinished pods, by UID. A pod that has left the checkpoint has ended.
+    """Pods whose devices changed between two checkpoints, including possible mirror pods. None if a name is missing. A pod that has
+    left the checkpoint has ended.
     """
     known = {(a.pod_uid, a.container, a.resource_name, a.device_ids) for a in before}
     uids = {a.pod_uid for a in entries if (a.pod_uid, a.container, a.resource_name, a.device_ids) not in known}
-    found = [(uid, (pod.namespace, pod.name)) for pod in pods.values() for uid in (pod.uid, pod.config_hash)]
-    if uids - {uid for uid, _ in found}:
+    names = [(uid, (pod.namespace, pod.name)) for pod in pods.values() for uid in (pod.uid, pod.config_hash)]
+    if uids - {uid for uid, _ in names}:
         return None
-    return frozenset(name for uid, name in found if uid in uids)
+    return frozenset(name for uid, name in names if uid in uids)
 
 
 def attribute(
@@ -85,10 +82,8 @@ def attribute(
     before: Collection[Allocation] = (),
     runs: Callable[[str], bool] = lambda pod_uid: False,
 ) -> Attributed:
-    """Attribute devices of the known resources to pods.
-
-    pods: the API's unfinished pods, by UID. ended: UIDs of finished or deleted pods. before: the last attribution; it stays if the
-    kubelet contradicts itself. runs: whether containers of a pod may run with devices that the kubelet did not allocate.
+    """pods: the API's unfinished pods, by UID. ended: UIDs of finished or deleted pods. before: the last attribution; it stays if
+    the kubelet contradicts itself. runs: whether containers of a pod may run with devices that the kubelet did not allocate.
     """
     named: dict[str, tuple[str, str]] = {}
     static_pods: dict[str, str] = {}

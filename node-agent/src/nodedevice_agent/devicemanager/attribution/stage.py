@@ -7,7 +7,7 @@ until the next pod requests a device.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from msgspec import structs
+from msgspec import Struct, structs
 from nodedevice_api.names import DELIVERY_NRI
 
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
@@ -26,61 +26,46 @@ from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 _MAX_RECENT = 1024
 
 
-class Attribution:
-    """Attributes devices of the table's attributed resources. pods: all unfinished pods of the node.
-
-    containers: of the runtime, to find containers that run with devices which the kubelet did not allocate.
+class Attribution(Struct, eq=False):
+    """_pods: all unfinished pods of the node. _containers: of the runtime; they may run with devices that the kubelet did not
+    allocate.
     """
 
-    def __init__(
-        self,
-        table: ResourceTable,
-        book: AllocationBook,
-        pods: Mapping[str, Pod],
-        marks: Marks,
-        containers: RuntimeContainers,
-    ) -> None:
-        self._table = table
-        self._is_kubelets: Callable[[str], bool] = table.is_attributed or (lambda name: False)
-        self._book = book
-        self._pods = pods
-        self._marks = marks
-        self._containers = containers
-        # whether the runtime will list these containers, but has not yet
-        self.awaits_runtime = False
-        # whether a pod has finished since the kubelet was last read, or meanwhile: its state may have changed
-        self.is_outdated = True
-        # allocations left out because the kubelet reports their device for two pods
-        self.conflicts: tuple[Allocation, ...] = ()
-        # pods with devices that are not (yet) in the API, with the kubelet's names for them
-        self.unknown_pods: Mapping[str, Pod] = {}
-        self._state: KubeletState | None = None
-        # with the kubelet's UIDs of static pods
-        self._ended: set[str] = set()
-        # the kubelet's UID by the mirror pod's
-        self._static_uids: Mapping[str, str] = {}
-        # by resource name and device IDs: the responses' own device files, as recorded when they were given
-        self._files: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}
-
-    # -- a restart ------------------------------------------------------------------------------------------------------
+    _table: ResourceTable
+    _book: AllocationBook
+    _pods: Mapping[str, Pod]
+    _marks: Marks
+    _containers: RuntimeContainers
+    # whether the runtime will list these containers, but has not yet
+    awaits_runtime: bool = False
+    # whether a pod has finished since the kubelet was last read, or meanwhile: its state may have changed
+    is_outdated: bool = True
+    # allocations left out because the kubelet reports their device for two pods
+    conflicts: tuple[Allocation, ...] = ()
+    # pods with devices that are not (yet) in the API, with the kubelet's names for them
+    unknown_pods: Mapping[str, Pod] = {}
+    _state: KubeletState | None = None
+    # with the kubelet's UIDs of static pods
+    _ended: set[str] = set()
+    # the kubelet's UID by the mirror pod's
+    _static_uids: Mapping[str, str] = {}
+    # by resource name and device IDs: the responses' own device files, as recorded when they were given
+    _files: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}
 
     def restored(self, checkpoint: Checkpoint) -> Checkpoint:
         """Remove the records that the kubelet keeps now: it calls PreStartContainer and knows all allocations."""
-        is_attributed = self._is_kubelets
         for a in checkpoint.allocations:
-            if is_attributed(a.resource_name):
+            if self._is_kubelets(a.resource_name):
                 self._files.setdefault((a.resource_name, a.device_ids), a.files)
         return structs.replace(
             checkpoint,
-            pre_starts=tuple(key for key in checkpoint.pre_starts if not is_attributed(key[2])),
-            possible_holders={n: uids for n, uids in checkpoint.possible_holders.items() if not is_attributed(n)},
+            pre_starts=tuple(key for key in checkpoint.pre_starts if not self._is_kubelets(key[2])),
+            possible_holders={n: uids for n, uids in checkpoint.possible_holders.items() if not self._is_kubelets(n)},
         )
 
     def recovered(self, known: Checkpoint) -> Checkpoint:
-        """Remove the kubelet's allocations from those recovered from the API; the resources stay.
-
-        The API does not show who made an allocation. An allocation that the kubelet does not report was made before a move to the
-        kubelet.
+        """Remove the kubelet's allocations from those recovered from the API, which does not show who made one; the resources stay.
+        One that the kubelet does not report was made before a move to the kubelet.
         """
         entries = (self._state.entries if self._state is not None else None) or ()
         kubelets = {entry.key for entry in entries}
@@ -97,8 +82,6 @@ class Attribution:
         held = resource.use.holders if resource is not None else {}
         return self._book.of(*allocation.key) is not None or not held.keys().isdisjoint(allocation.device_ids)
 
-    # -- the kubelet ------------------------------------------------------------------------------------------------------
-
     def read(self, state: KubeletState) -> None:
         """Set the kubelet's state. If nothing could be read, the last state stays."""
         if state.entries is None and state.rows is None:
@@ -112,7 +95,6 @@ class Attribution:
         self._marks.is_attribution_due = True
 
     def answered(self, resource_name: str, device_ids: Iterable[str], response: AllocateResponse) -> None:
-        """A plugin has responded to the kubelet's Allocate."""
         resource, ids = self._table.by_name[resource_name], tuple(sorted(set(device_ids)))
         held = {(a.resource_name, a.device_ids) for a in self._book}
         recent = dict(list(self._files.items())[-_MAX_RECENT:])
@@ -122,18 +104,13 @@ class Attribution:
     def start_problem(
         self, resource_name: str, device_ids: Iterable[str], decoded: Callable[[Allocation], Allocation]
     ) -> str:
-        """Why a container must not start with the kubelet's response for these devices; "" if it may.
-
-        decoded: decodes the response of an allocation.
-        """
+        """Why a container must not start with the kubelet's response for these devices; "" if it may. decoded: decodes one."""
         resource, ids = self._table.by_name.get(resource_name), tuple(sorted(set(device_ids)))
         if resource is None:
             return ""
         kept = next((a for a in self._book.of_resource(resource_name) if a.device_ids == ids), None)
         found = kept or Allocation("", "", resource_name, by_numa(ids, {}), None)
         return problem(replace(decoded(found), files=self._files.get((resource_name, ids), ())), resource)
-
-    # -- the runtime ------------------------------------------------------------------------------------------------------
 
     def runtime_known(self) -> None:
         """The runtime has listed its containers or cannot be reached, or one of them has ended."""
@@ -144,13 +121,8 @@ class Attribution:
         """Whether containers of this pod may run with devices that the kubelet did not allocate. pod_uid: in the runtime."""
         return self.awaits_runtime or pod_uid in self._containers.by_pod
 
-    # -- pods ---------------------------------------------------------------------------------------------------------
-
     def pods_synced(self, over: Collection[str]) -> None:
-        """The complete list of this node's pods has arrived. over: UIDs of deleted or finished pods.
-
-        Every resource is published again: pod names may be known only now.
-        """
+        """All pods of this node have been listed: names may be known only now. over: UIDs of deleted or finished pods."""
         if self._table.is_attributed is not None:
             self._ended = (self._ended | {*over} | self._static_uids_of(over)) - self._pods.keys()
             self.is_outdated = True
@@ -161,11 +133,8 @@ class Attribution:
         """A pod is new or has changed. Returns it without the requests that the kubelet meets."""
         if self._table.is_attributed is None:
             return pod
-        kubelets = {
-            (request.container, request.resource_name)
-            for request in pod.device_requests
-            if self._is_kubelets(request.resource_name)
-        }
+        requests = ((request.container, request.resource_name) for request in pod.device_requests)
+        kubelets = {(container, name) for container, name in requests if self._is_kubelets(name)}
         if not kubelets:
             return pod
         self._marks.is_attribution_due = True
@@ -186,9 +155,9 @@ class Attribution:
 
     def holds_on(self, pod_uid: str) -> bool:
         """Whether a finished pod keeps devices that the kubelet did not allocate."""
-        return self._table.is_attributed is not None and (
-            any(map(is_elsewhere, self._book.of_pod(pod_uid))) and self.runs(pod_uid)
-        )
+        if self._table.is_attributed is None:
+            return False
+        return any(map(is_elsewhere, self._book.of_pod(pod_uid))) and self.runs(pod_uid)
 
     def without_kubelets(self, pod_uids: Iterable[str]) -> set[str]:
         """The pods with devices that the kubelet did not report; the kubelet may know pods that the API lacks."""
@@ -196,10 +165,7 @@ class Attribution:
             return {*pod_uids}
         return {uid for uid in pod_uids if not all(map(self._is_attributed, self._book.of_pod(uid)))}
 
-    # -- the stage --------------------------------------------------------------------------------------------------------
-
     def settle(self) -> None:
-        """Update the book from the kubelet's state and the API's pods."""
         self._marks.is_attribution_due = False
         resources = self._resources()
         before = [a for a in self._book if a.resource_name in resources]
@@ -228,6 +194,9 @@ class Attribution:
             # a device may have been released, or be held under a name that is not preferred
             self._marks.held(touched)
 
+    def _is_kubelets(self, resource_name: str) -> bool:
+        return self._table.is_attributed is not None and self._table.is_attributed(resource_name)
+
     def _resources(self) -> dict[str, Resource]:
         return {name: resource for name, resource in self._table.by_name.items() if resource.is_attributed}
 
@@ -244,10 +213,10 @@ class Attribution:
 
 
 def _by_pod(allocations: Iterable[Allocation]) -> dict[str, list[Allocation]]:
-    found: dict[str, list[Allocation]] = {}
+    by_pod: dict[str, list[Allocation]] = {}
     for allocation in allocations:
-        found.setdefault(allocation.pod_uid, []).append(allocation)
-    return found
+        by_pod.setdefault(allocation.pod_uid, []).append(allocation)
+    return by_pod
 
 
 def _devices(allocations: Iterable[Allocation]) -> dict[tuple[str, str], tuple[bool, Mapping[int, tuple[str, ...]]]]:

@@ -23,15 +23,11 @@ AllocationKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One container's devices of one resource.
-
-    ids_by_numa: NUMA node to device IDs, -1 without a node; a device on two nodes is listed under both (the kubelet's format).
-    response: the plugin's ContainerAllocateResponse, protobuf bytes; None if it was lost and Allocate must be called again.
-
-    edits: the response, decoded; None if it is missing or cannot be decoded. since: when the container got these devices, wall
-    clock, Unix seconds; 0 if unknown. delivery: how its devices reach the container, a DELIVERY_* of nodedevice_api.names; "" if
-    not recorded. files: path and number (c188:0) of the response's device files at the time of the response; sorted, empty if
-    unknown.
+    """One container's devices of one resource. ids_by_numa: NUMA node to device IDs, -1 without a node; a device on two nodes is
+    listed under both (the kubelet's format). response: the plugin's ContainerAllocateResponse, protobuf bytes; None if it was lost
+    and Allocate must be called again. edits: the response, decoded; None if it is missing or cannot be decoded. since: when the
+    container got these devices, wall clock, Unix seconds; 0 if unknown. delivery: a DELIVERY_* of nodedevice_api.names; "" if not
+    recorded. files: path and number (c188:0) of the response's device files at the time of the response; sorted, empty if unknown.
     """
 
     pod_uid: str

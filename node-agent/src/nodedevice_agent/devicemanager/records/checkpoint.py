@@ -21,10 +21,7 @@ class CheckpointCorrupt(Exception):
 
 
 class PluginSocket(msgspec.Struct, frozen=True, rename={"resource_name": "ResourceName", "name": "Endpoint"}):
-    """The socket of a connected plugin, for reconnecting after a restart; renamed as in the checkpoint's file.
-
-    name: file name in the plugin directory.
-    """
+    """A connected plugin, for the next start; renamed as in the checkpoint's file. name: file name in the plugin directory."""
 
     resource_name: str
     name: str
@@ -38,18 +35,14 @@ class JournalMark(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """Allocations and other state for a restart.
-
-    registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time. sockets: the
-    plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt. pre_starts: the
-    pending PreStartContainer calls. unlisted: containers that may live, but are missing in the runtime's list. static_pods: those
-    with allocations or calls, as the runtime has shown them. cordons: by resource name; without empty ones. allocate_calls:
-    Allocate calls without an allocation that must not be repeated. possible_holders: UIDs of pods by resource name; see
-    omitted_allocations. gone: names of resources without allocations whose plugin is gone. part_sizes: by resource name; see
-    Resource. identities: of held devices, by resource name and device ID; only of built-in plugins. scopes: of the resources that
-    built-in plugins serve, by resource name; a short printable word.
-
-    journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
+    """registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time. sockets:
+    the plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt. pre_starts:
+    the pending PreStartContainer calls. unlisted: containers that may live, but are missing in the runtime's list. static_pods: as
+    the runtime has shown them, with allocations or calls. cordons: by resource name; without empty ones. allocate_calls: calls
+    without an allocation that must not be repeated. possible_holders: UIDs of pods by resource name; see omitted_allocations. gone:
+    names of resources without allocations whose plugin is gone. part_sizes: by resource name; see DeviceUse. identities: of held
+    devices of built-in plugins, by resource name and device ID. scopes: by resource name; see Presence. journal: the last journal
+    line that is included; None without a journal, as in a kubelet's checkpoint.
     """
 
     allocations: tuple[Allocation, ...] = ()

@@ -4,21 +4,10 @@ A device may have had another ID before: by another link, by its port, by a seri
 was stored for another device is not one of its names: see stored_names.
 """
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container
 
 from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device, ListedDevices
 from nodedevice_agent.devicemanager.resources.stored_names import Stored, renamed_device, replaced, with_stored_ids
-
-
-class HeldIds:
-    """The IDs of held or reserved devices of a resource: the keys of both mappings, not copied."""
-
-    def __init__(self, holders: Mapping[str, str], reserved: Mapping[str, str]) -> None:
-        self._holders = holders
-        self._reserved = reserved
-
-    def __contains__(self, device_id: object) -> bool:
-        return device_id in self._holders or device_id in self._reserved
 
 
 def as_known(
@@ -26,8 +15,7 @@ def as_known(
 ) -> ListedDevices:
     """Rename each device to the first of its other IDs that is known, unless its own ID is known.
 
-    held: IDs that must not be allocated again under another ID. They precede the cordoned ones, which count under each of a
-    device's IDs. stored: the known identities of held and cordoned IDs.
+    held: IDs that precede the cordoned ones, which count under each of a device's IDs. stored: identities of both.
     """
     own_ids = listed.devices.keys()
     listed = with_stored_ids(listed, stored)

@@ -19,7 +19,6 @@ def is_healthy(resource: Resource, device_id: str) -> bool:
 
 
 def is_usable(resource: Resource, device_id: str) -> bool:
-    """Healthy, not cordoned, and confirmed."""
     is_in_doubt = device_id in resource.listed.unconfirmed
     return is_healthy(resource, device_id) and not is_in_doubt and not resource.use.is_cordoned(device_id)
 
@@ -97,7 +96,6 @@ def allocatable(resource: Resource) -> tuple[str, ...]:
 
 
 def free_count(resource: Resource) -> int:
-    """The number of free() devices."""
     if _gives_none(resource):
         return 0
     others = {*resource.use.reserved, *_out(resource)}

@@ -24,10 +24,9 @@ NO_OPTIONS: Final = PluginOptions()
 
 
 class Connection(Struct):
-    """listed: the latest accepted list of this connection only. refusal: replaces its latest list if that is refused. is_awaited:
-    the refused list is being read again, as it fits now.
-
-    has_listed_devices: an accepted list since its registration had a device in it. Some plugins send an empty list first.
+    """listed: the latest accepted list of this connection. refusal: replaces its latest list if that is refused. is_awaited: the
+    refused list is being read again, as it fits now. has_listed_devices: an accepted list had a device in it; some plugins send an
+    empty list first.
     """
 
     endpoint: int | None
@@ -64,7 +63,6 @@ class Connections(Struct, eq=False):
         return next((c for c in (*self.live, *self.silent) if c.endpoint == endpoint), None)
 
     def newest(self) -> Connection:
-        """Return the newest live connection, or NO_CONNECTION."""
         return self.live[-1] if self.live else NO_CONNECTION
 
     def with_list(self) -> Connection | None:
@@ -95,21 +93,12 @@ class Connections(Struct, eq=False):
     def size_of(self, endpoint: int) -> Size:
         """The size of that connection's list; 0 before its first accepted list."""
         connection = self.find(endpoint)
-        return Size() if connection is None or connection.listed is None else connection.listed.size
+        return connection.listed.size if connection is not None and connection.listed is not None else Size()
 
-    def refused_lists(self) -> dict[int, Size]:
-        """Sizes of the refused latest lists, by connection; without lists that are being read again."""
-        return {
-            c.endpoint: c.refusal.size
-            for c in self.live
-            if c.endpoint is not None and c.refusal is not None and not c.is_awaited
-        }
-
-    def awaits(self, endpoint: int) -> None:
-        """The refused list of that connection is being read again."""
-        connection = self.find(endpoint)
-        if connection is not None:
-            connection.is_awaited = True
+    def refused(self) -> list[tuple[Connection, int, Size]]:
+        """Connections with a refused latest list that is not being read again; their numbers, and the sizes of these lists."""
+        waiting = ((c, c.endpoint, c.refusal.size) for c in self.live if c.refusal is not None and not c.is_awaited)
+        return [(c, endpoint, size) for c, endpoint, size in waiting if endpoint is not None]
 
     def is_awaited(self, endpoint: int) -> bool:
         connection = self.find(endpoint)

@@ -54,6 +54,12 @@ class Size(msgspec.Struct, frozen=True, gc=False):
     devices: int = 0
     octets: int = 0
 
+    def __add__(self, other: "Size") -> "Size":
+        return Size(self.devices + other.devices, self.octets + other.octets)
+
+    def __sub__(self, other: "Size") -> "Size":
+        return Size(self.devices - other.devices, self.octets - other.octets)
+
     def of(self, devices: int) -> "Size":
         """Of so many of them."""
         return Size(devices, self.octets * devices // self.devices) if self.devices else self
@@ -61,11 +67,9 @@ class Size(msgspec.Struct, frozen=True, gc=False):
 
 # untracked by the garbage collector, which would traverse a hundred thousand of them within a turn of the event loop
 class Device(msgspec.Struct, frozen=True, gc=False):
-    """One device of one resource. numa_nodes: sorted, empty when the plugin reports no topology.
-
-    reason, message: why it is unhealthy; attributes: further properties, sorted by name. parent: ID of its physical device, its own
-    ID for a whole one. part_size: of a physical device in ListedDevices.parents, the size of one part. Only some plugins report
-    these.
+    """numa_nodes: sorted, empty when the plugin reports no topology. reason, message: why it is unhealthy. attributes: further
+    properties, sorted by name. parent: ID of its physical device, its own ID for a whole one. part_size: of a physical device in
+    ListedDevices.parents, the size of one part. Only some plugins report these.
 
     identity, files, is_shared, aliases: see DeviceDetails; of built-in plugins alone. files: number by path, sorted. listed_as: its
     ID in the plugin's list, if that differs.
@@ -95,21 +99,17 @@ class Device(msgspec.Struct, frozen=True, gc=False):
 class ListedDevices:
     """A complete list: accepted devices by ID. id_error: a sentence about the rejected IDs, empty without any.
 
-    plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts;
-    None for others. parents: details of the physical devices of parts, by ID; only reason, message, attributes, part_size count.
+    plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts.
+    parents: details of the physical devices of parts, by ID; only reason, message, attributes, part_size count. omitted: the number
+    of further devices of a plugin that has gone. counted: the number of further healthy devices of a list that is only shown here;
+    no pod holds one of them. is_refused: the plugin's latest list exceeds a limit, which id_error names; this is the list before
+    it.
 
-    omitted: the number of further devices of a plugin that has gone. counted: the number of further healthy devices of a list that
-    is only shown here; no pod holds one of them. is_refused: the plugin's latest list exceeds a limit, which id_error names; this
-    is the list before it. size: of the plugin's list, also of a refused one.
-
-    ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
-    each physical device, sorted; only if the plugin names these. has_identities, has_aliases: of any device. kinds: the IDs of each
-    device with an identity, or of several that are shared and alike. unconfirmed: healthy devices that are counted but not
-    allocated, as their built-in plugin cannot read their current identity. at_nodes: the number of devices at each set of NUMA
-    nodes; empty without NUMA nodes.
-
-    These values are computed once, when the list is decoded. Every pod and every publication reads them and must not iterate over a
-    hundred thousand devices.
+    The other values are computed once, when the list is decoded: every pod and every publication reads them. size: of the plugin's
+    list, also of a refused one. ids, healthy_ids, unhealthy_ids: as the plugin reports them, sorted. by_parent: sorted IDs of the
+    devices of each physical device. has_identities, has_aliases: of any device. kinds: the IDs of each device with an identity, or
+    of several that are shared and alike. unconfirmed: healthy devices that are counted but not allocated, as their built-in plugin
+    cannot read their current identity. at_nodes: the number of devices at each set of NUMA nodes; empty without NUMA nodes.
     """
 
     devices: Mapping[str, Device]
@@ -134,10 +134,6 @@ class ListedDevices:
     def __post_init__(self) -> None:
         ids = tuple(sorted_in_pieces(self.devices))
         unhealthy = tuple([i for i in ids if not self.devices[i].healthy])
-        healthy = tuple([i for i in ids if self.devices[i].healthy]) if unhealthy else ids
-        object.__setattr__(self, "ids", ids)
-        object.__setattr__(self, "healthy_ids", healthy)
-        object.__setattr__(self, "unhealthy_ids", unhealthy)
         by_parent: dict[str, list[str]] = {}
         has_identities = has_aliases = False
         unconfirmed = []
@@ -153,23 +149,26 @@ class ListedDevices:
                 by_parent.setdefault(parent, []).append(device_id)
             has_identities = has_identities or bool(device.identity)
             has_aliases = has_aliases or bool(device.aliases)
-        object.__setattr__(self, "size", Size(len(ids), octets))
-        object.__setattr__(self, "by_parent", by_parent or NOTHING)
-        object.__setattr__(self, "has_identities", has_identities)
-        object.__setattr__(self, "has_aliases", has_aliases)
-        object.__setattr__(self, "unconfirmed", frozenset(unconfirmed) if unconfirmed else _NO_IDS)
-        object.__setattr__(self, "kinds", _kinds(self.devices.values()) if has_identities else NOTHING)
         at_nodes = Counter(device.numa_nodes for device in self.devices.values())
-        object.__setattr__(self, "at_nodes", at_nodes if any(at_nodes) else NOTHING)
+        _set(
+            self,
+            size=Size(len(ids), octets),
+            ids=ids,
+            healthy_ids=tuple([i for i in ids if self.devices[i].healthy]) if unhealthy else ids,
+            unhealthy_ids=unhealthy,
+            by_parent=by_parent or NOTHING,
+            has_identities=has_identities,
+            has_aliases=has_aliases,
+            kinds=_kinds(self.devices.values()) if has_identities else NOTHING,
+            unconfirmed=frozenset(unconfirmed) if unconfirmed else _NO_IDS,
+            at_nodes=at_nodes if any(at_nodes) else NOTHING,
+        )
 
     def refused(self, why: str) -> "ListedDevices":
         """Mark this list as the one before a refused list, with the reason of the refusal."""
         if self.is_refused and self.id_error == why:
             return self
-        found = copy(self)
-        object.__setattr__(found, "id_error", why)
-        object.__setattr__(found, "is_refused", True)
-        return found
+        return _set(copy(self), id_error=why, is_refused=True)
 
     def of_gone(self, claimed: Collection[str]) -> "ListedDevices":
         """The part of the list that is kept after its plugin has gone: of a long list the claimed devices and their siblings, and a
@@ -190,24 +189,27 @@ class ListedDevices:
 
     def with_unhealthy(self, more: Mapping[str, Device]) -> "ListedDevices":
         """Add unhealthy devices. For a few this costs much less than deriving everything."""
-        found = copy(self)
         by_parent = {**self.by_parent}
         for device_id, device in sorted(more.items()):
             if device.parent:
                 by_parent[device.parent] = sorted((*by_parent.get(device.parent, ()), device_id))
-        derived: dict[str, object] = {
-            "devices": {**self.devices, **more},
+        return _set(
+            copy(self),
+            devices={**self.devices, **more},
             # two sequences in order, which sorted() detects
-            "ids": tuple(sorted(chain(self.ids, sorted(more)))),
-            "unhealthy_ids": tuple(sorted(chain(self.unhealthy_ids, sorted(more)))),
-            "by_parent": by_parent or NOTHING,
-            "has_identities": self.has_identities or any(device.identity for device in more.values()),
-            "has_aliases": self.has_aliases or any(device.aliases for device in more.values()),
-            "at_nodes": _added(self, more.values()),
-        }
-        for name, value in derived.items():
-            object.__setattr__(found, name, value)
-        return found
+            ids=tuple(sorted(chain(self.ids, sorted(more)))),
+            unhealthy_ids=tuple(sorted(chain(self.unhealthy_ids, sorted(more)))),
+            by_parent=by_parent or NOTHING,
+            has_identities=self.has_identities or any(device.identity for device in more.values()),
+            has_aliases=self.has_aliases or any(device.aliases for device in more.values()),
+            at_nodes=_added(self, more.values()),
+        )
+
+
+def _set(listed: ListedDevices, **values: object) -> ListedDevices:
+    for name, value in values.items():
+        object.__setattr__(listed, name, value)
+    return listed
 
 
 def sorted_in_pieces(ids: Iterable[str]) -> list[str]:
@@ -228,7 +230,6 @@ def unheld(refused: ListedDevices) -> ListedDevices:
 
 
 def _octets(device: Device) -> int:
-    """The size of a device's optional fields."""
     texts = (device.reason, device.message, *chain.from_iterable(device.attributes))
     return (
         _ATTRIBUTE_OCTETS * len(device.attributes) + sum(map(sys.getsizeof, texts)) + sys.getsizeof(device.numa_nodes)
@@ -236,7 +237,6 @@ def _octets(device: Device) -> int:
 
 
 def _added(listed: ListedDevices, more: Collection[Device]) -> Mapping[tuple[int, ...], int]:
-    """ListedDevices.at_nodes, with more devices."""
     at_nodes = Counter(device.numa_nodes for device in more)
     if not listed.at_nodes and not any(at_nodes):
         return NOTHING
@@ -245,12 +245,12 @@ def _added(listed: ListedDevices, more: Collection[Device]) -> Mapping[tuple[int
 
 def _kinds(devices: Iterable[Device]) -> Mapping[object, tuple[Device, Sequence[str]]]:
     """See ListedDevices.kinds, by what the devices of each have alike."""
-    found: dict[object, tuple[Device, list[str]]] = {}
+    kinds: dict[object, tuple[Device, list[str]]] = {}
     for device in devices:
         if device.identity:
             alike = (device.identity, device.parent) if device.is_shared else device.id
-            found.setdefault(alike, (device, []))[1].append(device.id)
-    return found
+            kinds.setdefault(alike, (device, []))[1].append(device.id)
+    return kinds
 
 
 NO_DEVICES = ListedDevices({})
@@ -258,17 +258,14 @@ NO_DEVICES = ListedDevices({})
 
 def no_list(size: Size, why: str) -> ListedDevices:
     """A placeholder for a refused list, which keeps the list before it in force. size: of the refused list."""
-    found = NO_DEVICES.refused(why)
-    object.__setattr__(found, "size", size)
-    return found
+    return _set(NO_DEVICES.refused(why), size=size)
 
 
-class _Examples:
+class _Examples(msgspec.Struct):
     """Counts IDs and keeps the first few of them; bounded in number and length."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self._examples: list[str] = []
+    count: int = 0
+    _examples: list[str] = []
 
     def add(self, device_id: str) -> None:
         self.count += 1
@@ -292,12 +289,10 @@ def accept(
     counted: int = 0,
 ) -> ListedDevices:
     """Validate a plugin's list: each ID counts once (unhealthy wins over healthy), IDs that are too long are left out and reported.
+    With part_rules each ID must be that of a part of its parent. A list of more than MAX_DEVICES is refused whole: `known` stays.
 
-    With part_rules each ID must be that of a part of its parent.
-
-    A list of more than MAX_DEVICES is read no further and refused whole: `known` stays.
-    known: the list before it. Equal parts, the whole list or single devices, are taken from it, so that comparing the two
-    lists is fast (by identity). counted: see ListedDevices.
+    known: the list before it. Equal parts, the whole list or single devices, are taken from it, so that comparing the two lists is
+    fast (by identity). counted: see ListedDevices.
     """
     devices: dict[str, Device] = {}
     duplicate, too_long, no_part = _Examples(), _Examples(), _Examples()
@@ -333,8 +328,8 @@ def part_number(device_id: str) -> int:
 
 
 def _is_part(device: Device) -> bool:
-    found = parent_and_number(device.id)
-    return found is not None and found[0] == device.parent
+    part = parent_and_number(device.id)
+    return part is not None and part[0] == device.parent
 
 
 def _id_error(duplicate: _Examples, too_long: _Examples, no_part: _Examples) -> str:

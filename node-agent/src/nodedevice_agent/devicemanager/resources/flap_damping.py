@@ -1,15 +1,14 @@
 """Flap damping: a device whose health or presence in the list keeps changing counts as unhealthy until it is stable.
 
 The kubelet has no such feature. A damped device stays in the list, so that no number jumps. The first changes take effect at once,
-so a real failure is never delayed. Damping only delays the return to healthy. It saves writes to the API and the allocation of a
-device that is about to fail again. Only the plugin's reports count: the end of its connection is not a change of a device.
+so a real failure is never delayed. Only the plugin's reports count: the end of its connection is not a change of a device.
 
 Each device is counted by itself, unless a list changes very many: that counts as one change of all of them. A list therefore costs
 the event loop the same few milliseconds for any number of changed devices.
 """
 
 from collections.abc import Iterator, KeysView
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 
 from msgspec import Struct, structs
 
@@ -25,10 +24,7 @@ _ALL = ""
 
 
 class FlapDampingLimits(Struct, frozen=True):
-    """Damp a device after this many changes, in either direction, within window_seconds; 0 disables damping.
-
-    quiet_seconds: damping ends after this time without a change.
-    """
+    """Damp a device after this many changes within window_seconds, until it has not changed for quiet_seconds; 0: never."""
 
     changes: int = 3
     window_seconds: float = 10.0
@@ -43,24 +39,22 @@ class _Damped(Struct):
     absent: Device | None = None
 
 
-class FlapDamping:
-    """The recent changes of the devices of the resource of that name. deadlines: of the device manager."""
+class FlapDamping(Struct, eq=False):
+    """The recent changes of the devices of the resource of that name."""
 
-    __slots__ = ("_damped", "_deadlines", "_most_kept", "_name", "_recent", "limits")
-
-    def __init__(self, limits: FlapDampingLimits, name: str, deadlines: Deadlines) -> None:
-        self.limits = limits
-        self._name = name
-        self._deadlines = deadlines
-        self.clear()
+    limits: FlapDampingLimits
+    _name: str
+    _deadlines: Deadlines
+    # Limits the memory for a plugin that keeps listing new devices: twice its longest list.
+    _most_kept: int = 0
+    _recent: dict[str, list[float]] = {}
+    # in the order in which they end
+    _damped: dict[str, _Damped] = {}
 
     def clear(self) -> None:
-        """Forget the devices."""
-        # Limits the memory for a plugin that keeps listing new devices: twice its longest list.
         self._most_kept = 0
-        self._recent: dict[str, list[float]] = {}
-        # in the order in which they end
-        self._damped: dict[str, _Damped] = {}
+        self._recent.clear()
+        self._damped.clear()
         self._deadlines.set("damping", self._name, None)
 
     @property
@@ -70,11 +64,9 @@ class FlapDamping:
 
     @property
     def is_of_all(self) -> bool:
-        """Whether all devices are damped and count as unhealthy."""
         return _ALL in self._damped
 
     def has(self, device_id: str) -> bool:
-        """Whether that device is damped and counts as unhealthy."""
         return device_id in self._damped or _ALL in self._damped
 
     def record(self, before: ListedDevices, after: ListedDevices, now: float) -> None:
@@ -95,7 +87,6 @@ class FlapDamping:
             self._deadlines.set("damping", self._name, self.next_deadline())
 
     def _changes(self, before: ListedDevices, after: ListedDevices) -> Iterator[str]:
-        """Yield the IDs of changed devices, lazily."""
         was_sick, is_sick = frozenset(before.unhealthy_ids), frozenset(after.unhealthy_ids)
         yield from (i for i in after.unhealthy_ids if i not in was_sick and i in before.devices)
         yield from (i for i in before.unhealthy_ids if i not in is_sick and i in after.devices)
@@ -111,22 +102,18 @@ class FlapDamping:
 
     def expire(self, now: float) -> bool:
         """Time has passed. Returns whether damping ended for a device; its reported health counts again."""
-        has_ended = False
-        while (deadline := self.next_deadline()) is not None and deadline <= now:
-            del self._damped[next(iter(self._damped))]
-            has_ended = True
-        if has_ended:
+        ended = list(takewhile(lambda device_id: self._damped[device_id].until <= now, self._damped))
+        for device_id in ended:
+            del self._damped[device_id]
+        if ended:
             self._deadlines.set("damping", self._name, self.next_deadline())
-        return has_ended
+        return bool(ended)
 
     def next_deadline(self) -> float | None:
         return next(iter(self._damped.values())).until if self._damped else None
 
     def message(self, device_id: str) -> str:
-        """Why a damped device counts as unhealthy.
-
-        Contains the number of changes rounded down, so that not every further change writes the status.
-        """
+        """Why a damped device counts as unhealthy. The number is rounded down, so that not every change writes the status."""
         changes = (self._damped.get(device_id) or self._damped[_ALL]).changes
         rounded = max(self.limits.changes, 10 ** (len(str(changes)) - 1))
         return (

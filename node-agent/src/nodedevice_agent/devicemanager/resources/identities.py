@@ -13,9 +13,8 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 class DeviceIdentities(Struct, eq=False):
-    """use: of the same devices. said: the list of a connected plugin; no devices without one.
-
-    past: identities of held and cordoned devices that no plugin lists with an identity any more.
+    """use: of the same devices. said: the list of a connected plugin; empty without one. past: identities of held and cordoned
+    devices that no plugin lists with an identity any more.
     """
 
     use: DeviceUse
@@ -27,8 +26,6 @@ class DeviceIdentities(Struct, eq=False):
     _held_alone: frozenset[str] = _NONE
     # ... of these, the devices that are shared now
     _apart: frozenset[str] = _NONE
-
-    # -- changes --------------------------------------------------------------------------------------------------------
 
     def follow(self, before: ListedDevices, reported: ListedDevices, *, is_live: bool) -> None:
         """Follow a new list. before: the list until now. reported: without damped devices that are left out."""
@@ -64,8 +61,6 @@ class DeviceIdentities(Struct, eq=False):
         """A device was released: its next holder uses the sharing of the current list."""
         self._held_alone = self._held_alone.intersection(self.use.holders)
 
-    # -- reads ----------------------------------------------------------------------------------------------------------
-
     @property
     def are_known(self) -> bool:
         """Whether a built-in plugin has given identities to listed or held devices; other lists are long."""
@@ -80,10 +75,7 @@ class DeviceIdentities(Struct, eq=False):
         return self.past.get(device_id)
 
     def claimed(self, *, only_apart: bool = False) -> dict[str, Identity]:
-        """Identities of held and cordoned devices, which must not be allocated under another name.
-
-        only_apart: without those whose identity in a connected plugin's list is the same.
-        """
+        """Identities of held and cordoned devices. only_apart: without identities that a connected plugin's list confirms."""
         if not self.are_known:
             return {}
         claimed = self.use.claimed()

@@ -4,8 +4,9 @@ A list that exceeds a limit is refused whole, and the list before it stays. It i
 goes. After a plugin has gone, only its claimed devices are kept.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from msgspec import Struct
 from nodedevice_api.extended_resources import domain_of
 
 from nodedevice_agent.devicemanager.effects import TakeList
@@ -28,23 +29,18 @@ _REFUSED = (
 )
 
 
-class ListLimit:
+class ListLimit(Struct, eq=False):
     """The limits on the lists of some resources, by name."""
 
-    def __init__(self, resources: Mapping[str, Resource]) -> None:
-        self._resources = resources
-        # resources with a refused list that waits for room
-        self._waiting: set[str] = set()
-        # the noted size of each resource's lists; and the sums of these, by domain and ("") in total
-        self._sizes: dict[str, Size] = {}
-        self._sums: dict[str, Size] = {}
-        # whether a list shrank since refused lists were last checked
-        self.has_shrunk = False
+    _resources: Mapping[str, Resource]
+    # the noted size of each resource's lists; and the sums of these, by domain and ("") in total
+    _sizes: dict[str, Size] = {}
+    _sums: dict[str, Size] = {}
+    # whether a list shrank since refused lists were last checked
+    has_shrunk: bool = False
 
     def accepted(self, resource: Resource, endpoint: int, listed: ListedDevices) -> ListedDevices:
-        """The list, or a refused placeholder. Accepts every short list, and every list that is no longer than the one before it on
-        this connection.
-        """
+        """The list, or a refused placeholder. Every short list is accepted, and one no longer than the one before it."""
         if listed.is_refused:
             # Counted and not read: the exceeded limit is known here, unless the list alone exceeds it.
             is_alone = listed.size.devices > MAX_DEVICES
@@ -67,22 +63,19 @@ class ListLimit:
 
     def noted(self, resource: Resource) -> None:
         """Update the sizes of a resource after a change of its lists or connections."""
-        (self._waiting.add if resource.connections.refused_lists() else self._waiting.discard)(resource.name)
-        self._count(resource.name, _sum(resource.kept_sizes()))
+        self._count(resource.name, sum(resource.kept_sizes(), Size()))
 
     def forgotten(self, resource_name: str) -> None:
-        """Remove a resource."""
         self._count(resource_name, Size())
         del self._sizes[resource_name]
 
     def settle(self, marks: Marks) -> None:
         """Accept refused lists that fit now, each once."""
         self.has_shrunk = False
-        for name in sorted(self._waiting):
-            resource = self._resources[name]
-            for endpoint, size in resource.connections.refused_lists().items():
+        for name, resource in sorted(self._resources.items()):
+            for connection, endpoint, size in resource.connections.refused():
                 if not self._problem(resource, endpoint, size):
-                    resource.connections.awaits(endpoint)
+                    connection.is_awaited = True
                     self.noted(resource)
                     marks.call(TakeList(name, endpoint))
 
@@ -91,7 +84,7 @@ class ListLimit:
         self._sizes[resource_name] = size
         self.has_shrunk = self.has_shrunk or size.devices < before.devices or size.octets < before.octets
         for whose in (domain_of(resource_name), ""):
-            total = _sum((self._sums.pop(whose, Size()), size), less=before)
+            total = self._sums.pop(whose, Size()) + size - before
             if total != Size():
                 self._sums[whose] = total
 
@@ -103,7 +96,7 @@ class ListLimit:
             return ""
         if size.devices > MAX_DEVICES:
             return TOO_MANY
-        of_domain, of_all = (_sum((kept, size)) for kept in self._kept(resource, endpoint))
+        of_domain, of_all = (kept + size for kept in self._kept(resource, endpoint))
         if of_domain.devices > MAX_DEVICES_OF_DOMAIN or of_domain.octets > MAX_OCTETS_OF_DOMAIN:
             whose, devices, octets = domain_of(resource.name), MAX_DEVICES_OF_DOMAIN, MAX_OCTETS_OF_DOMAIN
             return (
@@ -116,18 +109,10 @@ class ListLimit:
 
     def _kept(self, resource: Resource, endpoint: int, *, besides_older: bool = False) -> tuple[Size, Size]:
         """The sizes without the list of this connection: of the domain of its name, and in total."""
-        own = _sum(resource.kept_sizes(besides=endpoint, besides_older=besides_older))
-        counted = self._sizes.get(resource.name)
-        of_domain, of_all = (self._sums.get(whose, Size()) for whose in (domain_of(resource.name), ""))
-        return _sum((of_domain, own), less=counted), _sum((of_all, own), less=counted)
-
-
-def _sum(sizes: Iterable[Size], less: Size | None = None) -> Size:
-    devices, octets = (-less.devices, -less.octets) if less is not None else (0, 0)
-    for size in sizes:
-        devices += size.devices
-        octets += size.octets
-    return Size(devices, octets)
+        others = sum(resource.kept_sizes(besides=endpoint, besides_older=besides_older), Size())
+        less = self._sizes.get(resource.name, Size())
+        of_domain, of_all = (self._sums.get(whose, Size()) + others - less for whose in (domain_of(resource.name), ""))
+        return of_domain, of_all
 
 
 def _mib(octets: int) -> int:

@@ -5,9 +5,7 @@ several resources. The pods that hold it decide. Without a holder, it keeps its 
 otherwise the use listed first wins. Devices of other uses are held back until then, and no pod is evicted.
 
 The IDs of physical devices count within a scope: the domain of the resource's name, or the ID space of a built-in plugin. So no
-plugin can use up another vendor's devices by naming them.
-
-A device of a built-in plugin also has an identity that holds under any ID of any resource: see same_devices.
+plugin can use up another vendor's devices by naming them. Identities of built-in plugins' devices: see same_devices.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,7 +14,6 @@ from msgspec import Struct
 from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
-from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.same_devices import GivenNumbers, SameDevices
 from nodedevice_agent.devicemanager.resources.use import OtherUse
@@ -32,24 +29,29 @@ _TOO_MANY_LINKED = (
 )
 
 
-class PhysicalDevices:
+class _Seen(Struct):
+    """lists: kept, so that no other list reuses the id() of one, which is in `state`."""
+
+    state: Sequence[tuple[object, ...]]
+    lists: list[ListedDevices]
+    found: dict[str, dict[str, OtherUse]]
+    excess: dict[str, str]
+
+
+class PhysicalDevices(Struct, eq=False):
     """For resources whose plugins name physical devices or give identities; other resources cost nothing."""
 
-    def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
-        self._resources = resources
-        self._same = SameDevices(resources, preference)
-        # by scope, for listed physical devices
-        self._uses: dict[str, dict[str, Use]] = {}
-        # by scope: the inputs of the last decision, and its results by resource and device ID
-        self._seen: dict[str, _Seen] = {}
-        # resources with devices that are held back
-        self.found: frozenset[str] = frozenset()
+    _resources: Mapping[str, Resource]
+    _same: SameDevices
+    # by scope, for listed physical devices
+    _uses: dict[str, dict[str, Use]] = {}
+    # by scope: the inputs of the last decision, and its results by resource and device ID
+    _seen: dict[str, _Seen] = {}
+    # resources with devices that are held back
+    found: frozenset[str] = frozenset()
 
     def hold_back(self, given: GivenNumbers = ()) -> set[str]:
-        """Update the devices that each resource holds back, after a list or a release. Returns the names of changed resources.
-
-        given: the device files that running containers have.
-        """
+        """Update the devices that each resource holds back. Returns the changed resources. given: files of running containers."""
         naming = [r for r in self._resources.values() if r.listed.by_parent or r.listed.has_identities]
         if not naming and not self._uses and not self.found and self._same.is_idle:
             return set()
@@ -58,19 +60,19 @@ class PhysicalDevices:
         excess = {name: why for each in seen for name, why in each.excess.items()}
         found, too_many = self._same.held_back(given, excess)
         excess = {**too_many, **excess}
-        for name, held_back in ((name, held_back) for each in seen for name, held_back in each.found.items()):
-            found[name] = {**found.get(name, {}), **held_back}
+        for each in seen:
+            for name, held_back in each.found.items():
+                found[name] = {**found.get(name, {}), **held_back}
         before, self.found = self.found, frozenset((*found, *excess))
         named = (self._resources[name] for name in self.found | before if name in self._resources)
         return {r.name for r in named if _set(r, found.get(r.name, {}), excess.get(r.name, ""))}
 
-    def _look(self, scope: str) -> "_Seen":
+    def _look(self, scope: str) -> _Seen:
         """The devices held back in that scope; decided again if one of its inputs has changed."""
         resources = [r for r in self._resources.values() if _scope(r) == scope or r.presence.scope is None]
         state = [(r.name, id(r.listed), r.is_live, r.use.holds, r.presence.scope) for r in resources]
         seen = self._seen.get(scope)
         if seen is None or seen.state != state:
-            # keep the lists, so that no other list reuses the id() of one
             seen = self._seen[scope] = _Seen(state, [r.listed for r in resources], *self._decide(scope, resources))
         if not self._uses[scope]:
             del self._uses[scope], self._seen[scope]
@@ -95,19 +97,11 @@ class PhysicalDevices:
         return {resource.name: _held_back_in(resource, listed, held, uses) for resource in naming}, excess
 
 
-class _Seen(Struct):
-    state: Sequence[tuple[object, ...]]
-    lists: list[ListedDevices]
-    found: dict[str, dict[str, OtherUse]]
-    excess: dict[str, str]
-
-
-def _set(resource: Resource, found: Mapping[str, OtherUse], excess: str) -> bool:
+def _set(resource: Resource, held_back: Mapping[str, OtherUse], excess: str) -> bool:
     """Whether the update changed anything."""
-    is_changed = found != resource.use.held_back or excess != resource.use.excess
-    if is_changed:
-        resource.use.held_back, resource.use.excess = found, excess
-    return is_changed
+    before = resource.use.held_back, resource.use.excess
+    resource.use.held_back, resource.use.excess = held_back, excess
+    return before != (held_back, excess)
 
 
 def _held_back_in(
@@ -142,10 +136,7 @@ def _by_use(resource: Resource, parent: str, device_ids: Sequence[str]) -> list[
 
 
 def _held(resources: Iterable[Resource], listed: Mapping[str, object]) -> dict[str, dict[Use, str]]:
-    """By physical device and use: the resource under which pods hold it, even if no plugin lists it so any more.
-
-    resources: of one scope, and those whose plugins have not connected since a restart: their scope is unknown.
-    """
+    """By physical device and use: the resource under which pods hold it. resources: of one scope, or with an unknown one."""
     found: dict[str, dict[Use, str]] = {}
     for resource in resources:
         for device_id in resource.use.holders:
@@ -178,7 +169,7 @@ def _use(resource: Resource, device: Device) -> Use:
 
 
 def _held_use(resource: Resource, device: Device | None, parent: str, device_id: str) -> Use:
-    """device: None if it is no longer listed."""
+    """device: None if it has left the list."""
     if device is not None and resource.listed.part_rules is None:
         return _use(resource, device)
     if parent == device_id:

@@ -7,6 +7,8 @@ or a pod may hold the device under a kernel name that has passed to another devi
 
 from collections.abc import Collection, Mapping
 
+from msgspec import Struct
+
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
@@ -14,27 +16,25 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 LONGEST_SECONDS = 10.0
 
 
-class Preference:
-    """resources: by name. deadlines: of the device manager."""
+class Preference(Struct, eq=False):
+    """_resources: by name. awaited: resources whose plugins will list within moments."""
 
-    def __init__(self, resources: Mapping[str, Resource], deadlines: Deadlines) -> None:
-        self._resources = resources
-        self._deadlines = deadlines
-        self._ranks: Mapping[str, int] = {}
-        self.awaited: frozenset[str] = frozenset()
-        self._deadline: float | None = None
+    _resources: Mapping[str, Resource]
+    _deadlines: Deadlines
+    _ranks: Mapping[str, int] = {}
+    awaited: frozenset[str] = frozenset()
+    _deadline: float | None = None
 
     def key(self, resource_name: str) -> tuple[int, str]:
         """Sorts the preferred resource first. One without a configuration comes before all that have one."""
         return self._ranks.get(resource_name, 0), resource_name
 
     def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> bool:
-        """ranks: by resource name, the lower number is preferred. awaited: resources that will list at once. Returns whether either
-        changed.
+        """ranks: by resource name, the lower number is preferred. awaited: resources that will list within moments. Returns whether
+        either changed.
         """
-        awaited = frozenset(
-            name for name in awaited if name not in self._resources or not self._resources[name].is_live
-        )
+        live = {name for name, resource in self._resources.items() if resource.is_live}
+        awaited = frozenset(awaited) - live
         if ranks == self._ranks and awaited <= self.awaited:
             return False
         self._ranks = dict(ranks)
@@ -50,7 +50,6 @@ class Preference:
         return self._wait_for(frozenset(), None) if self._deadline is not None and self._deadline <= now else []
 
     def added(self, resource: Resource) -> None:
-        """Update a resource that is new, or whose plugin changed."""
         resource.presence.awaits_others = resource.presence.is_built_in and bool(self.awaited - {resource.name})
 
     def _wait_for(self, awaited: frozenset[str], deadline: float | None) -> list[str]:

@@ -12,7 +12,7 @@ from nodedevice_api.extended_resources import domain_of
 from nodedevice_common.interning import intern
 
 from nodedevice_agent.devicemanager.deadlines import Deadlines
-from nodedevice_agent.devicemanager.resources.aliases import HeldIds, as_known
+from nodedevice_agent.devicemanager.resources.aliases import as_known
 from nodedevice_agent.devicemanager.resources.connections import NO_CONNECTION, Connection, Connections, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, Size
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
@@ -25,10 +25,8 @@ _OF_DOMAIN: Final = "domain "
 
 @dataclass(slots=True, eq=False)
 class Resource:
-    """Mutable state of one resource; only the device manager changes it.
-
-    It has slots, and shares objects for empty fields. Hundreds of names whose plugins are gone stay for an hour, and each object
-    would keep a page of memory in use. deadlines: of the device manager.
+    """It has slots, and shares objects for empty fields. Hundreds of names whose plugins are gone stay for an hour, and each object
+    would keep a page of memory in use.
     """
 
     name: str
@@ -59,8 +57,6 @@ class Resource:
         self.identities = DeviceIdentities(self.use)
         self.flap_damping = FlapDamping(flapping or FlapDampingLimits(), self.name, deadlines)
 
-    # -- changes ----------------------------------------------------------------------------------------------------
-
     def cordon(self, ids: frozenset[str]) -> None:
         """Set all cordons: of single devices, or of physical devices with all their listed or held parts."""
         self.use.cordons = self.use.cordoned_ids = ids
@@ -90,21 +86,18 @@ class Resource:
             self.flap_damping.record(self._reported, current, now)
         self._derive()
         if was_settling:
-            self.presence.has_settled()
+            self.presence.settle(None)
         return is_changed or was_settling or not was_live
 
     def end_damping(self, now: float) -> bool:
-        """End expired damping. Returns whether it ended for a device."""
         has_ended = self.flap_damping.expire(now)
         if has_ended:
             self._derive()
         return has_ended
 
     def disconnect(self, endpoint: int, now: float, *, is_configured: bool = True, is_silent: bool = False) -> bool:
-        """A connection ended. Returns whether this changed anything; the end of a replaced connection does not.
-
-        is_configured: False if a built-in plugin was ended because its resource left the configuration. is_silent: the plugin does
-        not respond; its lists are kept, and count again once it is connected again, or ends.
+        """A connection ended. Returns whether this changed anything. is_configured: False if the configuration lacks the resource.
+        is_silent: its plugin does not respond; its lists are kept, and count again once it is connected again, or ends.
         """
         connection = self.connections.find(endpoint)
         if connection is None:
@@ -123,12 +116,11 @@ class Resource:
     def replaced(self, settles_at: float) -> None:
         """Another built-in plugin takes over the resource: as after a restart, its list is awaited until then."""
         if self.is_live and self.presence.is_built_in:
-            self.presence.is_replaced(settles_at)
+            self.presence.settles_at = settles_at
 
     def unconfigured(self) -> bool:
-        """The configuration no longer names it: if a built-in plugin served it last, it is gone without a grace period.
-
-        Returns whether this changed anything; while a plugin is connected it does not.
+        """The configuration no longer names it: gone without a grace period, if a built-in plugin served it last and none is
+        connected. Returns whether it is.
         """
         if self.connections.live or not self.presence.is_built_in or self.presence.is_not_configured:
             return False
@@ -153,7 +145,7 @@ class Resource:
         self._derive()
 
     def forgotten(self) -> None:
-        """The resource is forgotten: cancel its timers."""
+        """Cancel its timers."""
         self.presence.forgotten()
         self.flap_damping.clear()
 
@@ -163,12 +155,8 @@ class Resource:
         if self.listed.has_aliases or self.listed.has_identities:
             self._derive()
 
-    # -- reads -----------------------------------------------------------------------------------------------------------
-
     def kept_sizes(self, besides: int | None = None, *, besides_older: bool = False) -> tuple[Size, ...]:
-        """Sizes of the kept lists, including older connections. besides: excludes that connection's lists. besides_older: also
-        excludes the lists of the connections before it.
-        """
+        """Sizes of the kept lists, including older connections. besides, besides_older: see Connections.kept()."""
         kept = self.connections.kept(besides, besides_older=besides_older)
         sizes = tuple(size for c in kept for size in c.sizes)
         is_replaced = besides is not None and all(c.endpoint != besides for c in self.connections.silent)
@@ -199,7 +187,6 @@ class Resource:
 
     @property
     def is_ready(self) -> bool:
-        """Whether devices may be allocated."""
         use = self.use
         is_known = use.are_cordons_synced and not use.possible_holders and not self.presence.awaits_others
         return self.is_live and is_known and not use.excess
@@ -258,5 +245,5 @@ class Resource:
         """Rename listed devices to their held and cordoned IDs, if the list has identities or aliases."""
         if not listed.has_identities and not listed.has_aliases:
             return listed
-        use = self.use
-        return as_known(listed, HeldIds(use.holders, use.reserved), use.cordons, self.identities.stored())
+        held = {*self.use.holders, *self.use.reserved}
+        return as_known(listed, held, self.use.cordons, self.identities.stored())

@@ -22,11 +22,7 @@ IsConfigured = Callable[[str, str], bool]
 
 
 class ResourceTable:
-    """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None for the default limits.
-
-    is_attributed: by name, whether the kubelet allocates the devices of a resource; None if it allocates none. make_list_limit:
-    makes the limits on the lists of the resources' plugins.
-    """
+    """See DeviceManager for the parameters."""
 
     def __init__(
         self,
@@ -52,7 +48,6 @@ class ResourceTable:
         self._is_configured: IsConfigured = lambda name, scope: True
 
     def add(self, name: str) -> Resource:
-        """Return the resource of that name; adds it if it is new."""
         if name not in self.by_name:
             is_attributed = self.is_attributed is not None and self.is_attributed(name)
             new = Resource(name, is_attributed=is_attributed, flapping=self._flapping, deadlines=self._deadlines)
@@ -64,8 +59,6 @@ class ResourceTable:
     def is_disconnected(self, name: str) -> bool:
         """Whether it is known, and no plugin serves it."""
         return name in self.by_name and self.by_name[name].presence.state is not EndpointState.RUNNING
-
-    # -- plugins --------------------------------------------------------------------------------------------------------
 
     def listed(self, resource: Resource, endpoint: int, listed: ListedDevices, now: float) -> bool:
         """A complete device list was received. Returns whether it changed anything; else nothing is marked."""
@@ -85,9 +78,8 @@ class ResourceTable:
         return name in self.by_name and self.by_name[name].connections.is_awaited(endpoint)
 
     def disconnected(self, name: str, endpoint: int, now: float, *, is_silent: bool = False) -> None:
-        """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period.
-
-        is_silent: the stream is open, but the plugin does not respond; `connected` ends that.
+        """A plugin's stream ended, or the plugin does not respond (is_silent) until `connected`. The end of the last connection
+        makes all devices unhealthy and starts the grace period.
         """
         resource = self.by_name.get(name)
         if resource is None:
@@ -112,13 +104,8 @@ class ResourceTable:
             self.list_limit.noted(self.by_name[name])
         self._marks.saved_and_changed(names)
 
-    # -- cordons --------------------------------------------------------------------------------------------------------
-
     def cordoned(self, name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
-        """Set all cordons of the NodeDevice with that UID, by device ID; uid "" if it does not exist: then the last cordons stay.
-
-        Free devices leave at once, held ones when their pod ends. No pod gets a cordoned device under another name.
-        """
+        """Set all cordons of the NodeDevice with that UID, by device ID. uid: "" if it does not exist; the last ones stay then."""
         resource = self.by_name.get(name)
         if resource is None:
             return
@@ -140,13 +127,9 @@ class ResourceTable:
         if name in self.by_name:
             self.by_name[name].use.are_cordons_synced = not self._waits_for_cordons
 
-    # -- configuration --------------------------------------------------------------------------------------------------
-
     def configured(self, is_configured: IsConfigured, now: float, returning: Iterable[str] = ()) -> None:
-        """Set the names in the configuration of built-in plugins, before these end and begin accordingly.
-
-        The end of a plugin whose resource is not named is intended, and has no grace period. Devices stay held until their pods
-        end. returning: resources whose plugins list within moments, also if another plugin takes over.
+        """Set the names in the configuration of built-in plugins, before these end and begin accordingly; an end without a name
+        there has no grace period. returning: resources whose plugins list within moments, also if another takes over.
         """
         self._is_configured = is_configured
         for name in returning:
@@ -158,21 +141,16 @@ class ResourceTable:
         )
 
     def ranked(self, ranks: Mapping[str, int], awaited: Collection[str], now: float) -> None:
-        """Set the priorities of built-in plugins' resources for devices that two of them list: the lower number wins.
-
-        awaited: resources whose plugins will list within moments.
-        """
+        """See Preference.ranked()."""
         if self.preference.ranked(ranks, awaited, now):
             self._marks.claims()
-
-    # -- time -----------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
         """Time has passed: grace periods end, a restart has settled, or the damping of a device has ended."""
         for name, resource in self.by_name.items():
             presence = resource.presence
             if presence.settle_until is not None and presence.settle_until <= now:
-                presence.has_settled()
+                presence.settle(None)
                 self._marks.publish(name)
                 self._marks.claims()
             if presence.grace_ends_at is not None and presence.grace_ends_at <= now:
@@ -183,8 +161,6 @@ class ResourceTable:
         if waited := self.preference.due(now):
             self._marks.freed(waited)
             self._marks.claims()
-
-    # -- restart --------------------------------------------------------------------------------------------------------
 
     def restore(self, known: Checkpoint, now: float) -> None:
         """Restore the state from before the restart, except the allocations."""
@@ -211,8 +187,6 @@ class ResourceTable:
             for name, resource in self.by_name.items()
             if resource.presence.state is not EndpointState.GONE or resource.use.holders
         }
-
-    # -- pods that may hold unknown devices --------------------------------------------------------------------------------
 
     def possible_holders_are(self, found: Mapping[str, frozenset[str]]) -> None:
         """Set the possible holders by resource name. A resource without any is free."""

@@ -16,10 +16,7 @@ Key = tuple[str, str]
 
 
 class Claim(Struct, frozen=True):
-    """A device that is held or offered. parent: its physical device with its scope, which has one use at a time; None without one.
-
-    is_listed: whether its identity is current, and not from an earlier list.
-    """
+    """A held or offered device. parent: with its scope; it has one use at a time. is_listed: whether its identity is current."""
 
     key: Key
     identity: Identity
@@ -28,10 +25,7 @@ class Claim(Struct, frozen=True):
 
 
 def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]:
-    """Map each device that must not be allocated to the same device that is held or preferred.
-
-    offered: free ones, in the order of preference.
-    """
+    """Map each device that must not be allocated to the same device that is held or preferred. offered: by preference."""
     taken, kinds = Index[Claim](), set[tuple[Identity, tuple[str, str] | None]]()
 
     def take(claim: Claim) -> None:
@@ -55,10 +49,8 @@ def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]
 
 
 def opened_files(numbers: Collection[str], listed: Iterable[Collection[str]]) -> dict[str, set[str]]:
-    """Map each number in a container to the tokens of the listed device files that have this number now.
-
-    The kernel lets the container open files with that number, by any name, but no other file of the same device. Tokens of other
-    files therefore do not count if these are listed as devices of their own.
+    """Map each number in a container to the tokens of the listed device files that have this number now. The kernel lets the
+    container open these by any name, but no other file of the same device: tokens of files that are listed as devices do not count.
     """
     found = {number: {number} for number in numbers}
     of_several = []

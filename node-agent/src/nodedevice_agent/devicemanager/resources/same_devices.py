@@ -7,6 +7,8 @@ devices with shared tokens.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import Resource
@@ -33,18 +35,17 @@ _TOO_MANY_KINDS: Final = (
 )
 
 
-class SameDevices:
+class SameDevices(Struct, eq=False):
     """For resources whose plugins give identities; other resources cost nothing."""
 
-    def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
-        self._resources = resources
-        self._preference = preference
-        self._seen: Sequence[_Said] = []
-        self._kinds: Mapping[_Node, _Kind] = {}
-        self._by_number: Mapping[str, Sequence[_Node]] = {}
-        self._tokens: Mapping[_Node, tuple[str, ...]] = {}
-        # nodes that share a token or place with another one
-        self._contested: frozenset[_Node] = frozenset()
+    _resources: Mapping[str, Resource]
+    _preference: Preference
+    _seen: Sequence[_Said] = []
+    _kinds: Mapping[_Node, _Kind] = {}
+    _by_number: Mapping[str, Sequence[_Node]] = {}
+    _tokens: Mapping[_Node, tuple[str, ...]] = {}
+    # nodes that share a token or place with another one
+    _contested: frozenset[_Node] = frozenset()
 
     @property
     def is_idle(self) -> bool:
@@ -54,10 +55,7 @@ class SameDevices:
     def held_back(
         self, given: GivenNumbers, out: Collection[str] = ()
     ) -> tuple[dict[str, dict[str, OtherUse]], dict[str, str]]:
-        """By resource: the devices held back, by ID; and why none of its devices is allocated.
-
-        given: device files of running containers. out: resources whose devices are not allocated in any case.
-        """
+        """By resource: the devices held back, and why none is allocated. given: files of containers. out: resources left out."""
         by_preference = [resource for resource in self._resources.values() if resource.listed.has_identities]
         by_preference.sort(key=lambda resource: self._preference.key(resource.name))
         excess = _too_many(by_preference)

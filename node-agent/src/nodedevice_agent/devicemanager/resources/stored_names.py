@@ -1,8 +1,8 @@
 """Renames devices to their stored IDs: an ID that is held or cordoned never means another device. Pure.
 
-The ID of a device that is configured by a path comes from the kernel's name. That name passes to another device at a boot or a
-replug. The identity that was stored with the ID decides. The device with that identity keeps the ID under any name. Another device
-that has the name now gets another ID until the stored one is released.
+The ID of a device that is configured by a path comes from the kernel's name, which passes to another device at a boot or a replug.
+The device with the identity that was stored with the ID keeps it under any name. Another device that has the name now gets another
+ID until the stored one is released.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -75,7 +75,7 @@ def _moved(listed: ListedDevices, stored: Stored, taken: Collection[str]) -> dic
     found: dict[str, str] = {}
     for stored_id in sought:
         candidates = [d for token in stored[stored_id] for d in near.get(token, ())]
-        if stored_id in by_alias and any(_is_alias(stored_id, d, stored) for d in candidates):
+        if any(stored_id in d.aliases and leads_to(stored[stored_id], d) for d in candidates if stored_id in by_alias):
             continue
         # all shares of a device are alike
         free = (d for d in candidates if d.id not in found and part_number(d.id) == part_number(stored_id))
@@ -83,10 +83,6 @@ def _moved(listed: ListedDevices, stored: Stored, taken: Collection[str]) -> dic
         if moved is not None:
             found[moved.id] = stored_id
     return found
-
-
-def _is_alias(stored_id: str, device: Device, stored: Stored) -> bool:
-    return stored_id in device.aliases and leads_to(stored[stored_id], device)
 
 
 def _without_aliases(device: Device, stored: Stored) -> Device:

@@ -14,8 +14,8 @@ from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, NOTHING
 
 
 class OtherUse(Struct, frozen=True):
-    """Why a listed device is not allocated. resource_name, device_id: the same device under another resource. use: a word for its
-    use there. If its physical device has another use, device_id is empty and `use` names that use.
+    """Why a listed device is not allocated: it is the same as device_id of resource_name, with that use there; or, without a
+    device_id, its physical device has that use.
     """
 
     resource_name: str
@@ -24,18 +24,13 @@ class OtherUse(Struct, frozen=True):
 
 
 class DeviceUse(Struct, eq=False):
-    """The use of one resource's devices; empty fields share objects to save memory.
+    """holders, reserved: device ID to pod UID, of committed allocations (kept by the AllocationBook), and of one in flight. holds:
+    the number of changes of holders. possible_holders: UIDs of pods that may hold unknown devices; nothing is allocated before they
+    go.
 
-    holders, reserved: device ID to pod UID, of committed allocations (kept by the AllocationBook), and of one in flight. holds: the
-    number of changes of held devices. possible_holders: UIDs of pods that may hold devices unknown here; nothing is allocated
-    before they are gone.
-
-    held_back: device ID to the other use of the same device: it is not allocated before that ends. excess: why no device is
-    allocated, as too many need comparing; "" otherwise. part_sizes: by physical device, the size of the parts that are held, or
-    else listed; without empty ones.
-
-    cordons: devices or physical devices that the administrator named; cordoned_ids: the matching listed devices.
-    are_cordons_synced: False until they were read once; nothing is allocated before.
+    held_back: by device ID; see OtherUse. excess: why no device is allocated, as too many need comparing. part_sizes: by physical
+    device, the size of the parts that are held, or else listed. cordons: as the administrator named devices or physical devices;
+    cordoned_ids: the matching listed devices. are_cordons_synced: False until they were read; nothing is allocated before.
     """
 
     listed: ListedDevices = NO_DEVICES
@@ -49,7 +44,7 @@ class DeviceUse(Struct, eq=False):
     cordons: frozenset[str] = frozenset()
     cordoned_ids: frozenset[str] = frozenset()
     are_cordons_synced: bool = True
-    # physical devices of held devices that are no longer listed, such as destroyed instances
+    # physical devices of held devices that left the list, such as destroyed instances
     _past_parents: Mapping[str, str] = NOTHING
 
     def follow(self, before: ListedDevices) -> None:
@@ -62,8 +57,6 @@ class DeviceUse(Struct, eq=False):
         if self.cordons and listed.has_aliases:
             parts += [i for i, device in listed.devices.items() if not self.cordons.isdisjoint(device.aliases)]
         self.cordoned_ids = self.cordons.union(parts) if parts else self.cordons
-
-    # -- reads -----------------------------------------------------------------------------------------------------------
 
     def named(self) -> Collection[str]:
         """Devices whose names are kept without a plugin."""

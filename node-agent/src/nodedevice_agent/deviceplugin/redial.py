@@ -38,7 +38,7 @@ class Redials(Struct, eq=False):
             if socket is None:
                 await _pause(lost)
                 lost.on_ended()
-            else:
+            elif _may_be_served(socket):
                 # Until this ends, the next start of the agent also dials the plugin.
                 fields = {"resource_name": lost.resource_name, "socket": lost.socket.name}
                 await retried("plugin connection", partial(self._dial, lost, socket), PluginFailed, **fields)
@@ -55,3 +55,11 @@ class Redials(Struct, eq=False):
 async def _pause(lost: PluginConnection) -> None:
     """The pause grows if each stream ends soon."""
     await asyncio.sleep(exponential_seconds(lost.ended_before, REDIAL_SECONDS, MOST_REDIAL_SECONDS))
+
+
+def _may_be_served(socket: Path) -> bool:
+    """Whether a process listens on the socket; true if unknown."""
+    try:
+        return is_served(socket)
+    except OSError:
+        return True

@@ -18,9 +18,12 @@ class DurableRequests:
 
     async def saved(self, pod_uid: str | None = None) -> None:
         """Wait until every allocation so far is on disk, or every one of that pod: none may be published or injected before."""
-        while (number := self._number(pod_uid)) > self._writer.written:
-            # other tasks run meanwhile, and an allocation that they make has to be on disk as well
+        while True:
+            number = self._number(pod_uid)
             await self._writer.flushed(number)
+            if number == self._number(pod_uid):
+                return
+            # other tasks ran meanwhile, and an allocation that they have made has to be on disk as well
 
     def _number(self, pod_uid: str | None) -> int:
         """A full disk must not block containers of pods whose allocations are already written."""

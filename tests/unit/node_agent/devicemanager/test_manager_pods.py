@@ -79,7 +79,7 @@ def test_no_pod_waits_for_the_disk_because_a_plugin_comes_lists_or_goes() -> Non
 
 
 @pytest.mark.parametrize(
-    ("is_silent", "why"), [(False, "is not connected"), (True, "does not answer"), (None, "is not connected")]
+    ("is_silent", "why"), [(False, "is not connected"), (True, "does not respond"), (None, "is not connected")]
 )
 def test_a_pod_says_why_its_plugin_serves_nothing(is_silent: bool | None, why: str) -> None:
     """None: it has not registered since the restart."""

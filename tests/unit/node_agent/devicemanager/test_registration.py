@@ -102,7 +102,7 @@ class TestConnections:
             pytest.param(
                 [],
                 many(MAX_OPENING),
-                "256 device plugins that registered have not answered yet.*stop plugins that hang",
+                "256 registered device plugins have not responded yet.*stop plugins that hang",
                 id="too many are dialled",
             ),
         ],

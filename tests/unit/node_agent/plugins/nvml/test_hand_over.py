@@ -234,7 +234,7 @@ def test_what_is_wrong_with_the_driver_is_the_reason_of_all(tmp_path: Path) -> N
     assert reason == "MpsNotRunning"
     made._fleet.unread(trouble)
     made.publish(made._uses)
-    assert made.devices.trouble == (trouble.reason, trouble.message)
+    assert made.devices.trouble == ("GpuUnreadable", "the driver does not answer (GpuUnreadable)")
 
 
 @pytest.fixture

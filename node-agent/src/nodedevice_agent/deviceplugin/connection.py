@@ -130,8 +130,10 @@ class PluginConnection:
         channel = open_channel(dialled, MAX_MESSAGE_BYTES)
         try:
             options = await _options(resource_name, dialled, channel)
-            # the same file before and after: no other socket was dialled in between
-            if own is not None and built_in is not None and built_in.find(dialled, resource_name) == own:
+            if own is not None and built_in is not None:
+                # Else it is unknown which of the two sockets was dialled. A built-in plugin that has ended is no other vendor's.
+                if built_in.find(dialled, resource_name) != own:
+                    raise PluginFailed(resource_name, "Register", "its socket was replaced or removed; register again")
                 options = structs.replace(options, scope=own.scope)
             return cls(resource_name, socket, channel, options)
         except BaseException:

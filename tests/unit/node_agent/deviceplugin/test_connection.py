@@ -72,8 +72,6 @@ OWN = BuiltIn(RESOURCE, "built-in x")
     [
         pytest.param(Found(OWN, OWN), "built-in x", id="its own"),
         pytest.param(Found(None), "", id="somebody else's"),
-        pytest.param(Found(OWN, None), "", id="replaced while it was dialled"),
-        pytest.param(Found(OWN, BuiltIn(RESOURCE, "built-in y")), "", id="by another one of its own"),
         pytest.param(None, "", id="a process without any"),
     ],
 )
@@ -82,6 +80,15 @@ async def test_the_agents_own_plugin_is_the_file_that_was_dialled(
 ) -> None:
     async with aclosing(await Connection.open(RESOURCE, plugin.socket_path, built_in=built_in)) as connection:
         assert connection.options.scope == scope
+
+
+@pytest.mark.parametrize("found", [None, BuiltIn(RESOURCE, "built-in y")], ids=["ended", "by another one of its own"])
+async def test_a_built_in_plugin_that_ends_while_it_is_dialled_does_not_register(
+    plugin: FakePlugin, found: BuiltIn | None
+) -> None:
+    """It would count as a foreign plugin, whose NodeDevice outlives the configuration."""
+    with pytest.raises(PluginFailed, match="replaced or removed"):
+        await Connection.open(RESOURCE, plugin.socket_path, built_in=Found(OWN, found))
 
 
 @pytest.mark.parametrize(("built_in", "identity"), [(Found(OWN, OWN), ("c1:3",)), (None, ())])

@@ -27,7 +27,7 @@ def numbers(of: Source) -> list[stat.Panel]:
             "Cordoned", "Devices that an administrator took out.", of.devices("cordoned"), thresholds=any_is_bad(WARN)
         ),
         number(
-            "In use",
+            "Share in use",
             "Share of the healthy devices that are in use.",
             f"{of.devices('allocated')} / {of.devices('healthy')}",
             unit=PERCENT,

@@ -74,11 +74,11 @@ def test_every_variable_has_values(prometheus: Prometheus) -> None:
     ("title", "number"),
     [
         ("Devices", 5 + 2 + 80),
-        ("Held", 2 + 2 + 16),
+        ("In use", 2 + 2 + 16),
         ("Available", 64),
-        ("Broken", 2),
+        ("Unhealthy", 2),
         ("Cordoned", 1),
-        ("In use", 20 / 85),
+        ("Share in use", 20 / 85),
         ("Releasing", 1),
         ("Nodes", 3),
         # neither the NICs, which nobody holds, nor where there are no devices
@@ -94,7 +94,7 @@ def test_every_variable_has_values(prometheus: Prometheus) -> None:
         ("Pods", 2),
         ("Containers", 3),
         ("Namespaces", 2),
-        ("Pods with broken devices", 1),
+        ("Pods with unhealthy devices", 1),
         ("Devices in use", 20),
     ],
 )
@@ -112,7 +112,7 @@ def test_numbers_are_those_of_the_objects(prometheus: Prometheus, title: str, nu
         ),
         ("Unhealthy devices", {("node-a", GPU, "g3", "ReportedUnhealthy"), ("node-b", GPU, "g1", "ReportedUnhealthy")}),
         ("Cordoned devices", {("node-a", GPU, "g2", "fan", "alice", "2026-01-01T12:00:00Z")}),
-        ("Holders of broken devices", {("team-b", "serve", "node-b", f"{GPU}=2,{MEMORY}=16", "g1 Unhealthy")}),
+        ("Pods that use unhealthy devices", {("team-b", "serve", "node-b", f"{GPU}=2,{MEMORY}=16", "g1 Unhealthy")}),
         ("Longest in use", {("team-a", "train", "node-a", "c0", GPU), ("team-a", "done", "node-a", "c0", GPU)}),
     ],
 )
@@ -124,7 +124,7 @@ def test_tables_name_what_there_is(prometheus: Prometheus, title: str, rows: set
 
 
 def test_since_when_is_in_milliseconds(prometheus: Prometheus) -> None:
-    shown = prometheus.query(_query("Holders of devices"))
+    shown = prometheus.query(_query("Pods that use devices"))
     since = {series["metric"]["pod"]: float(series["value"][1]) for series in shown}
     assert since == {"train": _milliseconds(SINCE), "serve": _milliseconds(LATER)}
 
@@ -132,11 +132,11 @@ def test_since_when_is_in_milliseconds(prometheus: Prometheus) -> None:
 @pytest.mark.parametrize(
     ("chosen", "pods"),
     [(MEMORY, {"serve"}), (f"({NIC}|{GPU})", {"train", "serve"}), (NIC, set())],
-    ids=["one", "several", "held by nobody"],
+    ids=["one", "several", "used by no pod"],
 )
 def test_pods_of_a_resource(prometheus: Prometheus, chosen: str, pods: set[str]) -> None:
     """A PodDevice has its resources in one label: a name that begins as another does is not taken for that."""
-    asked = expressions.filled(_asked("Holders of devices").replace("$resource", chosen))
+    asked = expressions.filled(_asked("Pods that use devices").replace("$resource", chosen))
     assert {series["metric"]["pod"] for series in prometheus.query(asked)} == pods
 
 

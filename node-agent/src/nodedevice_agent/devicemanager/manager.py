@@ -289,19 +289,22 @@ class DeviceManager:
 
     def checkpoint(self) -> Checkpoint:
         """The state that must survive a restart. Includes every known resource, except Gone ones without allocations."""
-        registered, calls, resources = self.table.registered(), self.allocate_once.keys(), self.resources
+        # on most nodes most of these are empty
+        registered, once, resources = self.table.registered(), self.allocate_once, self.resources
+        calls = once.keys() if once.is_lost or once.calls else ()
+        compared = [(n, r) for n, r in resources.items() if r.listed.has_identities or r.identities.past]
         pod_uids = self.book.by_pod.keys() | {key[0] for key in calls}
         return Checkpoint(
-            tuple(self.book),
+            tuple(self.book) if self.book.by_pod else (),
             registered,
             pre_starts=tuple(self.pre_starts.required),
-            unlisted=self.containers.unlisted(),
-            static_pods=self._static_pods.of(pod_uids),
+            unlisted=self.containers.unlisted() if self.containers.doubtful else (),
+            static_pods=self._static_pods.of(pod_uids) if self._static_pods.known and pod_uids else (),
             allocate_calls=calls,
             cordons=dict(self.cordons),
             possible_holders={n: tuple(sorted(uids)) for n, r in resources.items() if (uids := r.use.possible_holders)},
             part_sizes={n: sizes for n, r in resources.items() if (sizes := r.use.part_sizes)},
-            identities={n: claimed for n, r in resources.items() if (claimed := r.identities.claimed())},
+            identities={n: claimed for n, r in compared if (claimed := r.identities.claimed())},
             scopes={n: scope for n, r in resources.items() if (scope := r.presence.scope) is not None},
             gone=tuple(n for n in resources if n not in registered),
         )
@@ -314,7 +317,7 @@ class DeviceManager:
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
         """Pending allocations, failed PreStartContainer calls and lost responses of a resource, by pod UID and container."""
-        failed, lost = self.pre_starts.failures, self.allocate_once.lost
+        failed, lost = self.pre_starts.failures, self.allocate_once.lost if self.allocate_once.refused else {}
         everything = (*self.allocator.pending.values(), *failed.values(), *lost.values())
         of_resource = [pending for pending in everything if pending.resource_name == resource_name]
         return sorted(of_resource, key=lambda pending: (pending.pod_uid, pending.container))

@@ -48,7 +48,7 @@ def test_each_line_works_in_its_order(own_temp: Path, control_plane: ControlPlan
         assert "Nothing needs attention." in outputs["kubectl nodedevice"]
         [cordoned, broken] = [output for line, output in outputs.items() if "nodedevice devices" in line]
         assert re.search(r"^node-a +example\.com/gpu +gpu-3 +cordoned by \S+: fan ", cordoned, re.MULTILINE)
-        assert re.search(r"^node-a +example\.com/gpu +gpu-2 +broken ", broken, re.MULTILINE)
+        assert re.search(r"^node-a +example\.com/gpu +gpu-2 +unhealthy", broken, re.MULTILINE)
         sockets = [
             word for line in printed if "plugins of your own" in line for word in line.split() if word.startswith("/")
         ]

@@ -15,11 +15,11 @@ from tests.unit.sources import ROOT
 KOPF: Final = 23.6
 NODE_FEATURE_DISCOVERY: Final = 7.9
 LIMITS: Final = {
-    "node-agent/src": 7,
+    "node-agent/src": 4,
     "operator/src": 4,
-    "cli/src": 5,
-    "kube/src": 18,
-    "common/src": 3,
+    "cli/src": 4,
+    "kube/src": 4,
+    "common/src": 2,
     "proto/src": 29,
     "hack": 24,
     "charts": 34,

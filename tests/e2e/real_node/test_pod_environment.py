@@ -127,7 +127,7 @@ def test_with_a_kubelet_the_pods_own_counts(kubelet_node: NodeUnderTest, tmp_pat
         kubelet_node.wait_allocatable(GPU, 2)
         kubelet_node.run(pod("p", [with_env(container("main", {GPU: 1}), {VISIBLE: "all"}), cuda("none")]))
         assert {kubelet_node.seen("p", name).env[VISIBLE] for name in ("main", "none")} == {"all"}
-        said = "win over what it was given"
+        said = "override its allocation"
         wait_until(lambda: said in _injectable(kubelet_node), "the NodeDevice says so", PATIENCE_SECONDS)
         kubelet_node.delete("p")
 

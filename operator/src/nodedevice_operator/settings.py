@@ -33,7 +33,7 @@ class ProgramSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     http_address: HOST:PORT of /healthz, /readyz and /metrics; without HOST all addresses; port 0: any free one.
     metrics_authentication: who may read /metrics. token: bearers of a token whose account may get that path. Probes stay open.
     leader_elect: only the holder of the program's Lease works; off only if no other replica can run.
-    namespace: namespace of that Lease; unset: the pod's, else that of the kubeconfig's context, else nodedevice-system.
+    namespace: namespace of that Lease; unset: the pod's, else the one of the kubeconfig's context, else nodedevice-system.
     instance: name of the Helm release, for the label app.kubernetes.io/instance of created objects; empty: no label.
     watchdog_seconds: how often watches are compared with what the API server has, by the metadata of every object; 0: never.
     log_level: least serious level that is logged.

@@ -1,4 +1,4 @@
-"""Nothing of a control plane stays behind, and it is never put on somebody's files."""
+"""Nothing of a control plane stays behind, and it never overwrites files of others."""
 
 import os
 import select

@@ -71,7 +71,7 @@ def _digests(env: Iterable[str], paths: Iterable[str]) -> Iterator[int]:
 
 class Sandbox(Struct, frozen=True, gc=False):
     """A pod as the runtime knows it. annotations: as far as this agent reads them. uid: as the kubelet passed it; of a static pod
-    the annotation kubernetes.io/config.hash of its mirror pod, not the UID of that.
+    the annotation kubernetes.io/config.hash of its mirror pod, not the pod's own UID.
     """
 
     id: str

@@ -43,7 +43,7 @@ class PodDevicesApi(Requests):
         self._instance = instance
 
     async def apply_pod_device(self, wanted: DesiredPodDevice, uid: str | None) -> PodDeviceRecord:
-        """Creates it, or updates that of `uid`; returns the object then. Raises Conflict when the object of that uid is gone."""
+        """Creates the object, or updates the one with `uid`; returns it. Raises Conflict if no object has that UID any more."""
         where = at(PODDEVICES, wanted.name, wanted.namespace)
         data = await self._apply(*where, encode(wanted, uid, self._instance), force=True)
         return decode_record("PATCH", names.POD_DEVICES, data, PodDeviceSchema, pod_device_record)

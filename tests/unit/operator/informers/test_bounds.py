@@ -179,7 +179,7 @@ THROUGH_ALL: Final = {
     "informers/informer.py": "a later list takes its place",
     "informers/store.py": "it keeps them",
     "observability/inventory.py": "metrics show all there are",
-    "remediation/unused_nodedevices.py": "what nobody needs any more is deleted, however many there are",
+    "remediation/unused_nodedevices.py": "an unused NodeDevice is deleted, however many there are",
 }
 
 

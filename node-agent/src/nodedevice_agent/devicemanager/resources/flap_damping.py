@@ -40,7 +40,7 @@ class _Damped(Struct):
 
 
 class FlapDamping(Struct, eq=False):
-    """The recent changes of the devices of the resource of that name."""
+    """The recent changes of a resource's devices."""
 
     limits: FlapDampingLimits
     _name: str

@@ -133,11 +133,11 @@ class DeviceSource:
 
         container: the one that gets the devices; None for a call from a kubelet.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # each plugin decides what a container gets
 
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
         """Which `size` devices to allocate together: all of must_include, the others of the free ones, which are enough."""
-        raise NotImplementedError
+        raise NotImplementedError  # called only if the plugin offers GetPreferredAllocation
 
 
 @runtime_checkable

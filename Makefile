@@ -51,23 +51,23 @@ demo: setup ## The product on a real control plane: devices from plugins to pods
 
 .PHONY: up
 up: setup ## Start a local cluster with agents and operator; prints what to type | CLUSTER=current: use yours. MACHINE=1: an emulated node.
-	@$(BIN)/python -m hack.cluster.local up
+	@$(BIN)/python -m tests.cluster.local up
 
 .PHONY: down
 down: setup ## Stop the local cluster
-	@$(BIN)/python -m hack.cluster.local down
+	@$(BIN)/python -m tests.cluster.local down
 
 .PHONY: machine-shell
 machine-shell: setup ##- A shell in the machine of `make up MACHINE=1`
-	@$(BIN)/python -m hack.cluster.local shell
+	@$(BIN)/python -m tests.cluster.local shell
 
 .PHONY: machine-plug
 machine-plug: setup ##- Plug in the USB serial port of `make up MACHINE=1`
-	@$(BIN)/python -m hack.cluster.local stick in
+	@$(BIN)/python -m tests.cluster.local stick in
 
 .PHONY: machine-unplug
 machine-unplug: setup ##- Unplug the USB serial port of `make up MACHINE=1`
-	@$(BIN)/python -m hack.cluster.local stick out
+	@$(BIN)/python -m tests.cluster.local stick out
 
 ##@ Install and release
 
@@ -119,7 +119,7 @@ $(BIN)/.ready: requirements/pip.txt requirements/dev.txt proto/pyproject.toml co
 
 .PHONY: binaries
 binaries: setup ## Download or build the control plane that tests use, once | BINARIES=build or download; or KUBEBUILDER_ASSETS.
-	$(BIN)/python -m hack.cluster build
+	$(BIN)/python -m tests.cluster build
 
 .PHONY: lint
 lint: setup ## Ruff: style, bugs, import order, format

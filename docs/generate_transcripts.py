@@ -18,9 +18,9 @@ import yaml
 from nodedevice_agent.plugins.simulated import control
 
 from docs.transcripts import PageError, Part, Shown, Story, described, page_with, steady
-from hack.cluster.errors import ClusterError
-from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
-from hack.cluster.waiting import wait_until
+from tests.cluster.errors import ClusterError
+from tests.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
+from tests.cluster.waiting import wait_until
 
 _PAGE: Final = Path(__file__).with_name("operations.md")
 _NIC: Final = "example.com/nic"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hack.cluster.processes.loopback import reach_loopback_directly
 from tests import examples, timeouts
+from tests.cluster.processes.loopback import reach_loopback_directly
 from tests.conformance.report import KubeletRows
 
 if TYPE_CHECKING:
     # imported by the fixtures that start it: most runs are of tests without a cluster, and do not wait for its libraries
-    from hack.cluster.control_plane.control_plane import ControlPlane
+    from tests.cluster.control_plane.control_plane import ControlPlane
 
 examples.load_profile()
 
@@ -61,7 +61,7 @@ def progress(pytestconfig: pytest.Config) -> Callable[[str], None]:
 @pytest.fixture(scope="session")
 def control_plane(progress: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One real control plane for the whole session. What a test makes outside its namespace it removes itself."""
-    from hack.cluster.control_plane.control_plane import ControlPlane
+    from tests.cluster.control_plane.control_plane import ControlPlane
 
     with ControlPlane.start(tmp_path_factory.mktemp("cluster") / "control-plane", progress) as running:
         yield running
@@ -79,8 +79,8 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def installed(control_plane: ControlPlane, progress: Callable[[str], None]) -> ControlPlane:
     """The session's control plane with the project's chart applied: kinds, roles, policies."""
-    from hack.cluster.build.binaries import find
-    from hack.cluster.chart import install_chart
+    from tests.cluster.build.binaries import find
+    from tests.cluster.chart import install_chart
 
     find(["helm"], progress)
     install_chart(control_plane)

@@ -22,8 +22,8 @@ from hack.bench.results import Result, publishing
 from hack.bench.running import bench_folder, show_progress
 from hack.bench.start import start
 from hack.bench.turns import loop_turn_max
-from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
-from hack.cluster.observe import Observer
+from tests.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
+from tests.cluster.observe import Observer
 
 _ROOT = Path(__file__).parents[2]
 _OUT = _ROOT / "build" / "bench.json"

@@ -26,7 +26,7 @@ from hack.bench.results import Result
 from hack.bench.running import show_progress
 from hack.bench.trees import Tree, TreeError
 from hack.bench.verdicts import Row
-from hack.cluster.processes.processes import removed_at_the_end, running, tail
+from tests.cluster.processes.processes import removed_at_the_end, running, tail
 
 _ROOT: Final = Path(__file__).parents[2]
 _OUT: Final = _ROOT / "build" / "bench-against.json"

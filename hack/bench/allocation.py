@@ -25,7 +25,7 @@ from prometheus_client import REGISTRY
 
 from hack.bench.load import PODS
 from hack.bench.results import Result, judged, ratio, result, worst
-from hack.cluster.processes.processes import Process
+from tests.cluster.processes.processes import Process
 from tests.fakes.device_manager import OPTIONS
 from tests.fakes.hosted_manager import Hosted, running
 

@@ -21,11 +21,11 @@ from hack.bench.operator import fleet
 from hack.bench.operator.api import Api, Refused
 from hack.bench.results import Result, judged, publish, result
 from hack.bench.running import bench_folder, show_progress
-from hack.cluster.agent_objects import SINCE, node_device
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import ClusterError
 from hack.release import zipapp
+from tests.cluster.agent_objects import SINCE, node_device
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import ClusterError
 
 _ROOT: Final = Path(__file__).parents[2]
 _OUT: Final = _ROOT / "build/bench-cli.json"

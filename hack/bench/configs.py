@@ -23,9 +23,9 @@ from hack.bench.operator.api import Api, Refused
 from hack.bench.operator.counts import Cost, rss_mib
 from hack.bench.results import Result, judged, publish
 from hack.bench.running import bench_folder, show_progress
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import ClusterError
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import ClusterError
 
 _OUT = Path(__file__).parents[2] / "build" / "bench-configs.json"
 _CONFIGS = f"/apis/{names.GROUP}/{names.VERSION}/{names.NODE_DEVICE_CONFIGS}"

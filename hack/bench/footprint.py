@@ -12,10 +12,10 @@ import yaml
 from hack.bench.load import GPUS, PODS, available, event_loop, full_node, status
 from hack.bench.memory import charged_mib
 from hack.bench.results import Result, information, judged, result, worst
-from hack.cluster.cluster import a_pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Program, Stack
-from hack.cluster.observe import Observer, Seen
+from tests.cluster.cluster import a_pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import GPU, NODE_A, NODE_B, Program, Stack
+from tests.cluster.observe import Observer, Seen
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 _SECONDS = 60

@@ -11,10 +11,10 @@ from nodedevice_agent.plugins.nvml.boot_memory import clear_dir
 
 from hack.bench.latency import has
 from hack.bench.results import Result, judged, result
-from hack.cluster.local.stack import Stack
-from hack.cluster.observe import Observer
 from hack.fake_nvml.library import FakeNvml
 from hack.fake_nvml.machines import described
+from tests.cluster.local.stack import Stack
+from tests.cluster.observe import Observer
 
 NODE = "node-gpu"
 _GPU = "nvidia.com/gpu"

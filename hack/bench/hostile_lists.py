@@ -21,11 +21,11 @@ from hack.bench.load import event_loop
 from hack.bench.memory import charged_mib
 from hack.bench.results import Result, judged, publish, worst
 from hack.bench.running import bench_folder, show_progress
-from hack.cluster.build.binaries import find
-from hack.cluster.chart import install, installed_manifests
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import NODE_A, Program, agent_program
-from hack.cluster.processes.processes import reserved_ports
+from tests.cluster.build.binaries import find
+from tests.cluster.chart import install, installed_manifests
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import NODE_A, Program, agent_program
+from tests.cluster.processes.processes import reserved_ports
 from tests.fakes.hostile_lists import hostile_lists
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 

@@ -11,9 +11,9 @@ from nodedevice_operator.capacity.reconciler import NODE_WRITES_PER_SECOND
 
 from hack.bench.load import GPUS, MANY_GPUS, available, event_loop
 from hack.bench.results import Result, result
-from hack.cluster.cluster import a_pod
-from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
-from hack.cluster.observe import Observer, Seen, capacity
+from tests.cluster.cluster import a_pod
+from tests.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
+from tests.cluster.observe import Observer, Seen, capacity
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 RUNS = 60

@@ -20,9 +20,9 @@ from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_api.names import node_device_name
 
 from hack.bench.results import PER_SECOND, Result, result
-from hack.cluster.cluster import a_pod
-from hack.cluster.local.stack import Stack
-from hack.cluster.observe import Observer, Seen
+from tests.cluster.cluster import a_pod
+from tests.cluster.local.stack import Stack
+from tests.cluster.observe import Observer, Seen
 from tests.e2e.real_node import device_plugins
 
 GPUS = 8

@@ -24,11 +24,11 @@ from hack.bench.memory import charged_mib
 from hack.bench.operator.counts import peak_rss_mib
 from hack.bench.results import Result, judged, publish, worst
 from hack.bench.running import bench_folder, show_progress
-from hack.cluster.api import NodeDevice, Pod
-from hack.cluster.cluster import a_pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import NODE_A, Program, Stack
-from hack.cluster.observe import Observer
+from tests.cluster.api import NodeDevice, Pod
+from tests.cluster.cluster import a_pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import NODE_A, Program, Stack
+from tests.cluster.observe import Observer
 from tests.fakes.many_plugins import MOST, many_plugins
 from tests.fakes.plugin import FakeDevice, FakePlugin
 

@@ -22,8 +22,8 @@ from hack.bench.operator.api import Api, Refused
 from hack.bench.operator.counts import Cost
 from hack.bench.results import Result, judged, publish
 from hack.bench.running import bench_folder, show_progress
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import ClusterError
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import ClusterError
 
 _OUT = Path(__file__).parents[2] / "build" / "bench-pods.json"
 _PODS = "/api/v1/pods"

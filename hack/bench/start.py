@@ -10,8 +10,8 @@ from pathlib import Path
 
 from hack.bench.footprint import cpu_seconds
 from hack.bench.results import Result, result
-from hack.cluster.errors import ComponentError
-from hack.cluster.processes.processes import tail
+from tests.cluster.errors import ComponentError
+from tests.cluster.processes.processes import tail
 
 _RUNS = 30
 _GOAL_SECONDS = 0.45

@@ -114,7 +114,7 @@ async def _build_programs(lane: Lane) -> Outcome | None:
         return None
     log = _BUILD / f"{lane.name}-programs.log"
     print(f"{lane.name} waits for its programs, which are built or downloaded once: tail -f {log}", flush=True)
-    status, seconds = await _run_logged([sys.executable, "-m", "hack.cluster", "build", *names], {}, log)
+    status, seconds = await _run_logged([sys.executable, "-m", "tests.cluster", "build", *names], {}, log)
     if status == 0:
         print(f"{lane.name} has its programs after {seconds:.0f} s", flush=True)
         return None
@@ -125,7 +125,7 @@ async def _build_programs(lane: Lane) -> Outcome | None:
 def _names(programs: Sequence[str]) -> list[str]:
     if CONTROL_PLANE not in programs:
         return list(programs)
-    from hack.cluster.control_plane.layout import BINARIES
+    from tests.cluster.control_plane.layout import BINARIES
 
     return [*BINARIES, *(name for name in programs if name != CONTROL_PLANE)]
 
@@ -135,8 +135,8 @@ def _lacks(names: Sequence[str]) -> bool:
     if not names:
         return False
     # `.ci/run` asks for a part's name before libraries are installed
-    from hack.cluster.build.binaries import missing
-    from hack.cluster.errors import BinaryError
+    from tests.cluster.build.binaries import missing
+    from tests.cluster.errors import BinaryError
 
     try:
         return bool(missing(names))

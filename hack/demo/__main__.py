@@ -5,7 +5,7 @@ import sys
 
 
 def run() -> int:
-    # what is imported takes a second, in which a KeyboardInterrupt would print where it came
+    # the imports take a second: a KeyboardInterrupt during them would print a traceback
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from hack.demo import demo, gpu_demo, observe_demo
 

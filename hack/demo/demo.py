@@ -10,12 +10,12 @@ import yaml
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_api import names
 
-from hack.cluster.cluster import a_pod
-from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
-from hack.cluster.observe import Observer, capacity
-from hack.cluster.processes.loopback import fetch
 from hack.demo.demo_stack import start_stack
 from hack.demo.narration import Broken, narrate, play, show, show_typed
+from tests.cluster.cluster import a_pod
+from tests.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
+from tests.cluster.observe import Observer, capacity
+from tests.cluster.processes.loopback import fetch
 
 _NAMESPACE = "nodedevice-demo"
 _GPU_NODE_A = f"{NODE_A}.example.com.gpu"
@@ -119,7 +119,7 @@ class _Demo:
         self._type("kubectl nodedevice holders -A")
         self._type("kubectl nodedevice")
         if self._capacity(NODE_A) != 4:
-            raise Broken(f"the capacity of {NODE_A} fell under what is in use")
+            raise Broken(f"the capacity of {NODE_A} fell below the number of devices in use")
         control.set_health(self._state_dir, GPU, device, healthy=True)
         self._wait("it has recovered", lambda: set(self._pod_health()) == {"Healthy"})
         # Events come a moment later: what breaks or recovers together is one Event

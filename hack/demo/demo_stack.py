@@ -1,6 +1,6 @@
 """The whole product as the demos run it: with the programs of a control plane, and with none that only tests need.
 
-No Helm: the chart was rendered before. No KWOK: the demo plays the nodes itself. What is still missing is built or downloaded
+No Helm: the chart was rendered before. No KWOK: the demo plays the nodes itself. Missing programs are built or downloaded
 first, and meanwhile an agent shows what it can do alone.
 """
 
@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hack.cluster.build.binaries import find
-from hack.cluster.cluster import Cluster
-from hack.cluster.control_plane.layout import CONTROL_PLANE
-from hack.cluster.local.current import is_current_wanted, open_cluster
-from hack.cluster.local.stack import Stack
 from hack.demo import rendered_chart
 from hack.demo.narration import show_progress
 from hack.demo.node_player import NodePlayer
 from hack.demo.waiting_agent import shown_meanwhile
+from tests.cluster.build.binaries import find
+from tests.cluster.cluster import Cluster
+from tests.cluster.control_plane.layout import CONTROL_PLANE
+from tests.cluster.local.current import is_current_wanted, open_cluster
+from tests.cluster.local.stack import Stack
 
 
 def start_stack(folder: Path, scheduled: Sequence[str] = (), **options: Any) -> Stack:

@@ -15,14 +15,14 @@ from typing import Any
 
 import yaml
 
-from hack.cluster.cluster import a_pod
-from hack.cluster.local.stack import Stack
-from hack.cluster.observe import Observer, capacity
 from hack.demo import gpu_mig, gpu_shares
 from hack.demo.demo_stack import start_stack
 from hack.demo.narration import Broken, narrate, play, show, show_typed
 from hack.fake_nvml.library import FakeNvml, machines, put_on_the_bus
 from hack.fake_nvml.machines import described
+from tests.cluster.cluster import a_pod
+from tests.cluster.local.stack import Stack
+from tests.cluster.observe import Observer, capacity
 
 _GPU = "nvidia.com/gpu"
 _NODE = "gpu-node"
@@ -196,9 +196,7 @@ class _Demo:
     def _until_healthy(self, expected: int, changed: str, began: float) -> None:
         if changed in self._held():
             self._stack.wait_for(f"{expected} are healthy", lambda: self._healthy() == expected)
-            print(
-                f"  {expected} of {self._count} are healthy; the pod keeps what it holds, and capacity is what it was"
-            )
+            print(f"  {expected} of {self._count} are healthy; the pod keeps its devices, and capacity stays the same")
             return
         seen = self._nodes.wait(lambda now: capacity(now, _NODE, _GPU) == expected, since=began)
         print(f"  capacity of {_NODE} is {expected} after {(seen.at - began) * 1000:.0f} ms")

@@ -4,12 +4,12 @@ import os
 import time
 from pathlib import Path
 
-from hack.cluster.local.stack import Stack
-from hack.cluster.observe import Observer
 from hack.demo.demo_stack import start_stack
 from hack.demo.gpu_node import NODE, GpuNode
 from hack.demo.narration import narrate
 from hack.fake_nvml.library import FakeNvml
+from tests.cluster.local.stack import Stack
+from tests.cluster.observe import Observer
 
 _WHOLE = "nvidia.com/gpu"
 _SMALL, _QUARTER, _HALF = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.40gb"
@@ -21,9 +21,7 @@ _PLUGINS = {NODE: {"nvml": {"mig": "mixed", "pollSeconds": 1}}}
 def demo(folder: Path) -> str:
     gpus = FakeNvml(folder / "nvml", "mig-a100")
     os.environ.update(gpus.environment())
-    narrate(
-        "A Kubernetes control plane, a node with three A100 of which two are cut into MIG instances, its agent, the operator"
-    )
+    narrate("A Kubernetes control plane, a node with three A100 (two cut into MIG instances), its agent, the operator")
     with (
         start_stack(folder, plugins=_PLUGINS, resources=len(_EXPECTED)) as stack,
         Observer.nodes(stack.control_plane.admin_kubeconfig) as nodes,

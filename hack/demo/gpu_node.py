@@ -1,4 +1,4 @@
-"""The node of the demos about parts of GPUs: its pods, what they hold and what they wait for."""
+"""The node of the demos about parts of GPUs: its pods, their devices and the reasons why pods wait."""
 
 import json
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import yaml
 from nodedevice_api import assigned_parts, names
 
-from hack.cluster.cluster import a_pod
-from hack.cluster.local.stack import Stack
-from hack.cluster.observe import Observer, capacity
 from hack.demo.narration import show, show_typed
+from tests.cluster.cluster import a_pod
+from tests.cluster.local.stack import Stack
+from tests.cluster.observe import Observer, capacity
 
 NODE = "gpu-node"
 _NAMESPACE = "demo"

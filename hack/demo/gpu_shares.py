@@ -1,22 +1,22 @@
 """`make demo GPU=shares`: pods share two GPUs by units of memory; a scheduler that asks the extender finds the GPU for each.
 
-Of each choice it prints why, by what was free before, and checks that the agent gave the pod the same.
+Of each choice it prints why, by the memory that was free before, and checks that the agent gave the pod the same.
 """
 
 import os
 import time
 from pathlib import Path
 
-from hack.cluster.local.stack import SCHEDULER, Stack
-from hack.cluster.observe import Observer
 from hack.demo import rendered_chart
 from hack.demo.demo_stack import start_stack
 from hack.demo.gpu_node import NODE, GpuNode
 from hack.demo.narration import Broken, narrate, show_progress
 from hack.fake_nvml.library import FakeNvml
+from tests.cluster.local.stack import SCHEDULER, Stack
+from tests.cluster.observe import Observer
 
 _MEMORY = rendered_chart.SHARED
-# of each GPU: 81559 MiB, of which the driver reserves 480 and one program takes 640
+# of each GPU: 81559 MiB; the driver reserves 480 of them, and one program takes 640
 _UNITS = 78
 _PLUGINS = {NODE: {"nvml": {"sharing": [{"memory": {"unit": "1Gi"}}]}}}
 # filled in this order, both GPUs have 14 left
@@ -58,7 +58,7 @@ class _Story:
         self._bound_in_vain()
         self._stays_pending()
         self._one_ends()
-        return f"the extender found a GPU for each of {len(_EIGHT) + 1} pods, and the agent gave each what was chosen"
+        return f"the extender found a GPU for each of {len(_EIGHT) + 1} pods, and the agent gave each the chosen one"
 
     def _place(self, name: str, units: int) -> None:
         before = self._node.free(_MEMORY)
@@ -67,7 +67,7 @@ class _Story:
         self._print_choice(name, units, before)
 
     def _print_choice(self, name: str, units: int, before: dict[str, int]) -> None:
-        """What was chosen and why, by what was free before. Raises Broken where it is not the best, or not what the pod has."""
+        """The choice, and its reason in free memory. Raises Broken where it is not the best, or not what the pod has."""
         where, assigned = self._node.assigned(name, _MEMORY)
         if list(assigned.values()) != [units]:
             raise Broken(f"{name} asked for {units} of one GPU and was assigned {assigned}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from hack.cluster.api import Object
+from tests.cluster.api import Object
 
 Body = dict[str, Any]
 
@@ -29,7 +29,7 @@ class Write:
 
 
 def ready_node(node: Object, now: datetime) -> Body | None:
-    """The patch that makes it Ready; None where it is. Capacity is not in it: that belongs to whom the demo is about."""
+    """The patch that makes it Ready; None where it is. Capacity is not in it: the operator writes that."""
     found = {each.type: each for each in (node.status and node.status.conditions) or []}
     if "Ready" in found and found["Ready"].status == "True":
         return None

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hack.cluster.api import ApiError
-from hack.cluster.cluster import Cluster
-from hack.cluster.errors import ClusterError
-from hack.cluster.processes.processes import removed_at_the_end
-from hack.cluster.shell import shell_environment
+from tests.cluster.api import ApiError
+from tests.cluster.cluster import Cluster
+from tests.cluster.errors import ClusterError
+from tests.cluster.processes.processes import removed_at_the_end
+from tests.cluster.shell import shell_environment
 
 # 1: the command worked, and something needs attention
 _WORKED = (0, 1)
@@ -66,13 +66,13 @@ def show_progress(line: str) -> None:
 
 
 def show(cluster: Cluster, *arguments: str) -> None:
-    """A kubectl command as a person would type it, and what it prints."""
+    """A kubectl command as a person would type it, and its output."""
     say(f"  $ {shlex.join(['kubectl', *arguments])}")
     say(*(f"    {line}" for line in cluster.kubectl(*arguments).splitlines() or ["No resources found"]))
 
 
 def show_typed(cluster: Cluster, command: str) -> None:
-    """A command of the product, and what it prints. Raises Broken when it fails."""
+    """A command of the product, and its output. Raises Broken when it fails."""
     done = subprocess.run(
         ["sh", "-euc", command],
         check=False,

@@ -16,11 +16,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
-from hack.cluster.api import NO_ANSWER, ApiError, AsyncClient, Lease, Node, Object, PatchType, Pod, open_client
-from hack.cluster.cluster import Cluster
-from hack.cluster.nodes import PLAYED_LABEL
-from hack.cluster.processes.processes import Process, tail
 from hack.demo.kubelet_writes import next_write, node_lease, ready_node
+from tests.cluster.api import NO_ANSWER, ApiError, AsyncClient, Lease, Node, Object, PatchType, Pod, open_client
+from tests.cluster.cluster import Cluster
+from tests.cluster.nodes import PLAYED_LABEL
+from tests.cluster.processes.processes import Process, tail
 
 _FIELD_MANAGER: Final = "kubelet"
 _LEASES: Final = "kube-node-lease"
@@ -79,7 +79,7 @@ class _Kubelets:
             await client.close()
 
     async def _play_kubelet(self, client: AsyncClient, node: Object) -> None:
-        """What is written again and again for one node, and about its pods."""
+        """Writes the status of one node and of its pods, again and again."""
 
         async def see(kind: str, pod: Object) -> None:
             step = next_write(pod, datetime.now(UTC)) if kind != "DELETED" else None

@@ -12,15 +12,15 @@ from typing import Any, Final
 import yaml
 from nodedevice_api import names
 
-from hack.cluster.chart import install
-from hack.cluster.cluster import Cluster, a_pod
-from hack.cluster.local.stack import NODE_A, agent_program, operator_program
-from hack.cluster.processes.loopback import reach_loopback_directly
-from hack.cluster.processes.processes import Process, reserved_ports
-from hack.cluster.waiting import wait_until
 from hack.demo import rendered_chart
 from hack.demo.demo_stack import open_demo_cluster
 from hack.demo.narration import Broken, narrate, play, say, show, show_progress
+from tests.cluster.chart import install
+from tests.cluster.cluster import Cluster, a_pod
+from tests.cluster.local.stack import NODE_A, agent_program, operator_program
+from tests.cluster.processes.loopback import reach_loopback_directly
+from tests.cluster.processes.processes import Process, reserved_ports
+from tests.cluster.waiting import wait_until
 
 RESOURCE: Final = "example.com/null"
 _ROOT: Final = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ class _Demo:
         self._install()
         self._follow()
         self._compare(before)
-        narrate("To watch a node of yours: the steps, the values file, what it writes and how to remove it")
+        narrate("To watch a node of yours: the steps, the values file, the objects that it writes and how to remove it")
         say(f"  {_PAGE}")
 
     def _serve(self) -> None:

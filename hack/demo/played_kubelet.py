@@ -20,7 +20,7 @@ from nodedevice_agent.devicemanager.records.allocations import NO_NUMA_NODE, All
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
-from hack.cluster.api import NO_ANSWER, ApiError, AsyncClient, Node, Object, Pod, open_client
+from tests.cluster.api import NO_ANSWER, ApiError, AsyncClient, Node, Object, Pod, open_client
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"

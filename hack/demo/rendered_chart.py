@@ -1,7 +1,7 @@
 """The chart as the demos install it, rendered beforehand: `make demo` needs no Helm, which would first have to be built.
 
-`make generate` writes the files in manifests/ (`python -m hack.demo.rendered_chart`). Each names the hash of what it was rendered
-of, and of its own text: as long as that is right nothing is rendered, so that `make generate` needs Helm only for a changed chart.
+`make generate` writes the files in manifests/ (`python -m hack.demo.rendered_chart`). Each names two hashes, of the chart and of
+its own text: while both are right nothing is rendered, so that `make generate` needs Helm only for a changed chart.
 """
 
 import hashlib
@@ -13,11 +13,11 @@ from typing import Any, Final
 import yaml
 
 from hack import yaml_text
-from hack.cluster.build.binaries import find
-from hack.cluster.build.pins import family_of
-from hack.cluster.chart import CHART, installed_manifests
-from hack.cluster.errors import ClusterError
-from hack.cluster.local.stack import chart_values
+from tests.cluster.build.binaries import find
+from tests.cluster.build.pins import family_of
+from tests.cluster.chart import CHART, installed_manifests
+from tests.cluster.errors import ClusterError
+from tests.cluster.local.stack import chart_values
 
 # of the demo in which pods share GPUs
 SHARED: Final = "aliyun.com/gpu-mem"
@@ -40,7 +40,7 @@ Manifest = Mapping[str, Any]
 
 
 def load(values: Manifest, progress: Callable[[str], None] = lambda _: None) -> list[Manifest]:
-    """What hack.cluster.chart.installed_manifests gives for these values. Raises ClusterError for values that no demo has."""
+    """What tests.cluster.chart.installed_manifests gives for these values. Raises ClusterError for values that no demo has."""
     files = {
         json.dumps(chart_values(())): [_BASE],
         json.dumps(chart_values([SHARED])): [_BASE, _SCHEDULER],
@@ -53,7 +53,7 @@ def load(values: Manifest, progress: Callable[[str], None] = lambda _: None) -> 
 
 
 def main() -> None:
-    """Render what is not up to date. Raises ClusterError where helm is missing and cannot be had, or refuses."""
+    """Render each file that is not up to date. Raises ClusterError when helm is missing and cannot be built, or refuses."""
     base_file, scheduler_file, watch_file = (FOLDER / name for name in (_BASE, _SCHEDULER, _WATCH_ONLY))
     if all(_is_current(file) for file in (base_file, scheduler_file, watch_file)):
         return

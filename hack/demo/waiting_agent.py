@@ -19,10 +19,10 @@ from typing import Final, Self, cast
 import grpc
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 
-from hack.cluster.local.stack import FILES, GPU, NODE_A, PLUGINS, Program, agent_by, program_path
-from hack.cluster.processes.loopback import fetch, reach_loopback_directly
-from hack.cluster.processes.processes import Process, reserved_ports, tail
 from hack.demo.narration import Broken, narrate, say
+from tests.cluster.local.stack import FILES, GPU, NODE_A, PLUGINS, Program, agent_by, program_path
+from tests.cluster.processes.loopback import fetch, reach_loopback_directly
+from tests.cluster.processes.processes import Process, reserved_ports, tail
 
 # What takes no longer is not worth a show. As with everything built: then nothing is shown.
 _AFTER_SECONDS: Final = 4.0
@@ -33,7 +33,7 @@ _CALL_SECONDS: Final = 60.0
 _OTHERS: Final = "example.com/thermometer"
 _BREAKS: Final = "gpu-3"
 _LOCAL: Final = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
-# of the metrics; most of the others are of what is in the API
+# of the metrics; most of the others count objects of the API
 _COUNTED: Final = "^nodedevice_agent_(registrations|device_lists)_total"
 
 
@@ -45,7 +45,7 @@ class _Over(Exception):
 def shown_meanwhile(folder: Path) -> Iterator[None]:
     """Show it while the block runs, in a thread, if that takes some seconds. folder: for the agent's files.
 
-    Raises Broken at the end of the block when the agent did not do what is shown.
+    Raises Broken at the end of the block when the agent did not do it.
     """
     is_over, is_shown, is_cut_off = threading.Event(), threading.Event(), threading.Event()
     trouble: list[Exception] = []
@@ -83,7 +83,7 @@ def shown_meanwhile(folder: Path) -> Iterator[None]:
 
 
 class _Scene:
-    """An agent without an API server, and what is shown of it, until is_over is set."""
+    """Shows an agent without an API server until is_over is set."""
 
     def __init__(self, agent: Program, undo: ExitStack, is_over: threading.Event) -> None:
         self._agent = agent
@@ -144,7 +144,7 @@ class _Scene:
 
     def _no_pods(self) -> None:
         narrate(
-            "Pods, and what they hold, come from the API server: until there is one the agent claims nothing about them"
+            "Pods and their devices come from the API server: until there is one the agent claims nothing about them"
         )
         self._show_pods()
         agent = shlex.quote(program_path("nodedevice-agent"))
@@ -182,7 +182,7 @@ class _Scene:
             raise Broken(f"it lists pods that nobody has: {answer}")
 
     def _type(self, *arguments: str) -> None:
-        """One of the agent's own commands, and what it prints. Raises Broken when it fails."""
+        """One of the agent's own commands, and its output. Raises Broken when it fails."""
         done = subprocess.run(
             [program_path("nodedevice-agent"), *arguments],
             check=False,

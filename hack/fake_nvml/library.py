@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.cluster.build.cache import cache_folder, lock
-from hack.cluster.errors import BinaryError
+from tests.cluster.build.cache import cache_folder, lock
+from tests.cluster.errors import BinaryError
 
 NAME = "libnvidia-ml.so.1"
 SOURCES = Path(__file__).parent / "src"

@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hack.cluster.errors import BinaryError
 from hack.fake_nvml.library import FakeNvml, exported_symbols, machines
+from tests.cluster.errors import BinaryError
 
 _ROOT = Path(__file__).resolve().parents[2]
 # by NVML's number of the architecture: the description that is likest; any other GPU is newer

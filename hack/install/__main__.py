@@ -7,13 +7,13 @@ import sys
 
 from nodedevice_common.safe_output import guard_output
 
-from hack.cluster.errors import ClusterError
 from hack.install.arguments import parse
 from hack.install.errors import InstallError
 from hack.install.install import install
 from hack.install.steps import Steps
 from hack.install.uninstall import uninstall
 from hack.release.errors import ReleaseError
+from tests.cluster.errors import ClusterError
 
 
 def main() -> None:

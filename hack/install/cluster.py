@@ -15,12 +15,12 @@ from nodedevice_api.names import GROUP
 from nodedevice_kube.kubeconfig import remember_secrets
 
 from hack import yaml_text
-from hack.cluster.build.binaries import find, missing
-from hack.cluster.chart import CHART
-from hack.cluster.control_plane.certificates import write_private
 from hack.install.commands import Completed, attempt, failure, last_words, parsed, run
 from hack.install.errors import InstallError
 from hack.install.owners import Owner
+from tests.cluster.build.binaries import find, missing
+from tests.cluster.chart import CHART
+from tests.cluster.control_plane.certificates import write_private
 
 Json = dict[str, Any]
 KINDS: Final = tuple(f"{kind}.{GROUP}" for kind in ("nodedeviceconfigs", "nodedevices", "poddevices"))

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hack.cluster.build import product_images
-from hack.cluster.build.cache import cache_folder, lock
 from hack.install import builders, values
 from hack.install.errors import InstallError
 from hack.release import debian_root, images, oci
 from hack.release.errors import ReleaseError
+from tests.cluster.build import product_images
+from tests.cluster.build.cache import cache_folder, lock
 
 # the oldest time in all formats of archives; an image does not depend on the time of its build
 _EPOCH: Final = 315532800

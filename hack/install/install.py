@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hack.cluster.waiting import wait_until
 from hack.install import facts, given_values, images, machine, nodes, owners, route, texts, values
 from hack.install.arguments import Arguments
 from hack.install.cluster import KINDS, Cluster, own_release, values_file
@@ -21,6 +20,7 @@ from hack.install.rollout import Rollout, rollout
 from hack.install.route import Route
 from hack.install.steps import Steps
 from hack.release import chart
+from tests.cluster.waiting import wait_until
 
 _OLDEST_MINOR: Final = 34
 # after all agents run: later, no new devices are expected

@@ -7,10 +7,10 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from hack.cluster.build.binaries import find, missing
 from hack.install import commands
 from hack.install.facts import Command, Containerd, Machine
 from hack.install.route import PROGRAMS
+from tests.cluster.build.binaries import find, missing
 
 _ANSWER_SECONDS = 5.0
 _BOOT_ID = "proc/sys/kernel/random/boot_id"

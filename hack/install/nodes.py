@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from hack.cluster.build.binaries import find
 from hack.install import images
 from hack.install.commands import run
 from hack.install.images import Image
@@ -16,6 +15,7 @@ from hack.install.values import Named
 from hack.publish import dist
 from hack.publish.programs import Program
 from hack.publish.registry import Registry, login
+from tests.cluster.build.binaries import find
 
 Say = Callable[[str], None]
 # in any registry, under the chart's names

@@ -7,13 +7,13 @@ SUITE: of Debian, as trixie, for machines with its kernel besides the usual ones
 
 import sys
 
-from hack.cluster.build.binaries import find
-from hack.cluster.build.product_images import product_images
-from hack.cluster.control_plane.layout import BINARIES
-from hack.cluster.errors import ClusterError
 from hack.machine.image import machine_image
 from hack.machine.packages import why_not_here
 from hack.machine.wheels import agent_wheels
+from tests.cluster.build.binaries import find
+from tests.cluster.build.product_images import product_images
+from tests.cluster.control_plane.layout import BINARIES
+from tests.cluster.errors import ClusterError
 
 
 def main() -> int:

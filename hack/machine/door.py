@@ -7,9 +7,9 @@ import sys
 import termios
 import tty
 
-from hack.cluster.errors import CommandError
 from hack.machine.guest import DOOR_PORT
 from hack.machine.virtual_machine import run_inside
+from tests.cluster.errors import CommandError
 
 ADDRESS = "10.77.0.11"
 

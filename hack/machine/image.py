@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.cluster.build import images
-from hack.cluster.build.binaries import find
-from hack.cluster.build.cache import cache_folder, lock
-from hack.cluster.errors import BinaryError
-from hack.cluster.node import containerd
-from hack.cluster.node.machine import Machine
 from hack.machine import guest, kernel, packages
+from tests.cluster.build import images
+from tests.cluster.build.binaries import find
+from tests.cluster.build.cache import cache_folder, lock
+from tests.cluster.errors import BinaryError
+from tests.cluster.node import containerd
+from tests.cluster.node.machine import Machine
 
 _HERE = Path(__file__).parent
 _ON_NODE = ("containerd", "containerd-shim-runc-v2", "ctr", "bridge", "host-local", "loopback", "kubelet")

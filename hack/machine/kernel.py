@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.cluster.errors import BinaryError
 from hack.machine.packages import Apt, run
+from tests.cluster.errors import BinaryError
 
 # before the root file system is mounted, in this order with their dependencies
 _EARLY = ("crc32c_generic", "virtio_pci", "virtio_blk", "ext4")

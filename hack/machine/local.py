@@ -11,9 +11,9 @@ import click
 from qemu.qmp.error import QMPError
 from qemu.qmp.legacy import QEMUMonitorProtocol
 
-from hack.cluster.build.binaries import find
-from hack.cluster.local.how_to_use import ROOT, TYPED, a_pod
 from hack.machine.virtual_machine import SECOND_MONITOR, serial_properties
+from tests.cluster.build.binaries import find
+from tests.cluster.local.how_to_use import ROOT, TYPED, a_pod
 from tests.e2e.machine.cluster import BY_ID, SERIAL, MachineCluster, serial_ports
 
 # the API shows the result of `device_add` within a second

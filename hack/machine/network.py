@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 
-from hack.cluster.errors import CommandError
+from tests.cluster.errors import CommandError
 
 BRIDGE = "nd0"
 HOST = "10.77.0.1"

@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from hack.cluster.api import Node
-from hack.cluster.control_plane import kubeconfigs
-from hack.cluster.control_plane.certificates import Identity
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import CommandError
-from hack.cluster.node import containerd, kubelet
-from hack.cluster.nodes import is_schedulable
 from hack.machine import network
 from hack.machine.guest import NODE, PROGRAMS
 from hack.machine.image import MachineImage
 from hack.machine.packages import run
 from hack.machine.virtual_machine import VirtualMachine
+from tests.cluster.api import Node
+from tests.cluster.control_plane import kubeconfigs
+from tests.cluster.control_plane.certificates import Identity
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import CommandError
+from tests.cluster.node import containerd, kubelet
+from tests.cluster.nodes import is_schedulable
 
 _READY_SECONDS = 240.0
 _POLL_SECONDS = 0.2

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hack.cluster.errors import BinaryError
+from tests.cluster.errors import BinaryError
 
 _PROGRAMS = {
     "qemu-system-x86_64": "qemu-system-x86",

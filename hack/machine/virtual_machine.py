@@ -20,13 +20,13 @@ from typing import Any
 from qemu.qmp.error import QMPError
 from qemu.qmp.legacy import QEMUMonitorProtocol
 
-from hack.cluster.errors import CommandError
-from hack.cluster.processes.processes import Process
 from hack.machine.guest import DOOR_PORT
 from hack.machine.image import MachineImage
 from hack.machine.kernel import FIRST_WORDS
 from hack.machine.packages import run
 from hack.machine.write_log import SECTOR
+from tests.cluster.errors import CommandError
+from tests.cluster.processes.processes import Process
 
 SECOND_MONITOR = "qmp-2"
 MEMORY_MIB, CORES = 1536, 2

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hack.cluster.build.cache import cache_folder
 from hack.machine.packages import run
+from tests.cluster.build.cache import cache_folder
 
 _REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "agent.txt"
 # the guest's Debian, with its C library

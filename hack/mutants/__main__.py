@@ -8,7 +8,7 @@ unit tests that run its line, and, if it survives, with the type check (types.py
 interrupted run resumes, and a later one tries changed code, and survivors again if tests changed. Ends with 1 when fewer
 than 97 % are killed, refused, or named in equivalent.toml with the reason.
 
-Unreached is what no unit test runs in its own process. In the three rooms above that is a test that is missing, and it
+Unreached: no unit test runs the line in its own process. In the three folders above a test is missing, and it
 counts like a survivor. With --since it does not count, as some code runs in programs that a test starts, or on a cluster;
 the files it is in are listed.
 """

@@ -18,12 +18,12 @@ import click
 from nodedevice_agent.plugins.simulated import control
 
 from hack import yaml_text
-from hack.cluster.cluster import a_pod
-from hack.cluster.errors import ClusterError
-from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
-from hack.cluster.shell import shell_environment
-from hack.cluster.waiting import wait_until
 from hack.pictures.svg import THEMES, drawn
+from tests.cluster.cluster import a_pod
+from tests.cluster.errors import ClusterError
+from tests.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
+from tests.cluster.shell import shell_environment
+from tests.cluster.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "docs/pictures"

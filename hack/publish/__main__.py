@@ -15,8 +15,6 @@ from pathlib import Path
 
 from nodedevice_common.safe_output import guard_output
 
-from hack.cluster.build.binaries import find
-from hack.cluster.errors import ClusterError
 from hack.publish import dist
 from hack.publish.dist import Dist
 from hack.publish.package_index import PackageIndex
@@ -25,6 +23,8 @@ from hack.publish.registry import Registry, login
 from hack.publish.signatures import Signer
 from hack.release import chart
 from hack.release.errors import ReleaseError
+from tests.cluster.build.binaries import find
+from tests.cluster.errors import ClusterError
 
 ROOT = Path(__file__).parents[2]
 # set by a workflow that may ask for an identity token

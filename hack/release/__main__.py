@@ -12,10 +12,10 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from hack.cluster.build.binaries import find
-from hack.cluster.errors import ClusterError
 from hack.release import chart, distributions, images, krew, manifest, provenance, sbom, sources, sums, version, zipapp
 from hack.release.errors import ReleaseError
+from tests.cluster.build.binaries import find
+from tests.cluster.errors import ClusterError
 
 ROOT = Path(__file__).parents[2]
 

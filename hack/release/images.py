@@ -11,9 +11,9 @@ from pathlib import Path
 
 from nodedevice_common import launcher
 
-from hack.cluster.build.bytecode import compile_folder, compile_standard_library
 from hack.release import debian_root, dockerfile, oci, sbom
 from hack.release.errors import ReleaseError
+from tests.cluster.build.bytecode import compile_folder, compile_standard_library
 
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 # selects the wheels, and compiles byte code

@@ -1,7 +1,7 @@
 """How a release was made, as the predicate of SLSA's provenance 1.0: the commit and the arguments, no time, no machine.
 Pure.
 
-It is a statement of its signer (`make publish`): the signature says who built, this says from which sources.
+It is a statement of its signer (`make publish`): the signature says who built, this names the sources.
 """
 
 import json

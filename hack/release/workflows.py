@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hack.cluster.build.binaries import find
-from hack.cluster.errors import ClusterError
+from tests.cluster.build.binaries import find
+from tests.cluster.errors import ClusterError
 
 ROOT = Path(__file__).parents[2]
 

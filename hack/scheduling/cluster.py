@@ -9,15 +9,15 @@ from typing import Any
 
 from nodedevice_api import names
 
-from hack.cluster import agent_objects
-from hack.cluster.api import Node, NodeDevice
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import Program, extender_program
-from hack.cluster.processes.processes import reserved_ports
-from hack.cluster.second_scheduler import Extender, second_scheduler
 from hack.scheduling.node_model import GPUS, RESOURCE, UNITS
 from hack.scheduling.service import Service
+from tests.cluster import agent_objects
+from tests.cluster.api import Node, NodeDevice
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import Program, extender_program
+from tests.cluster.processes.processes import reserved_ports
+from tests.cluster.second_scheduler import Extender, second_scheduler
 
 _POLL_SECONDS = 0.2
 # of a request to an extender: a paused extender must not delay the scheduler for longer

@@ -12,7 +12,7 @@ from nodedevice_api.nodedevice import AllocationStatus, DeviceStatus, HeldParts,
 from nodedevice_api.parts import PartRules, Placement
 from nodedevice_kube.planner import Misfit, Need, Planner
 
-from hack.cluster import agent_objects
+from tests.cluster import agent_objects
 
 RESOURCE: Final = "aliyun.com/gpu-mem"
 GPUS: Final = 8

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hack.bench.operator.api import Api
-from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.scheduling.cluster import Extenders, extenders, scheduler_alone, scheduler_with
 from hack.scheduling.first_fit import placed_units
 from hack.scheduling.load import Load, Outcome
 from hack.scheduling.node_model import GPUS, UNITS
+from tests.cluster.control_plane.control_plane import ControlPlane
 
 _DEMAND = 1.1
 _PAUSE_SECONDS = 12.0

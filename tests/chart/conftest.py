@@ -13,11 +13,11 @@ from kubectl_nodedevice import program
 from nodedevice_operator.__main__ import main as operator_main
 
 from hack import yaml_text
-from hack.cluster.build.binaries import find
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.rendering import hook_manifests
 from tests.chart.values import HOOK_OF, Command, Outcome
+from tests.cluster.build.binaries import find
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, TEMPLATE, is_hook, manifests_of, run_helm
-from hack.cluster.errors import CommandError
 from tests.chart.values import VALUE_SETS
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, TEMPLATE, is_hook, manifests_of, run_helm
+from tests.cluster.errors import CommandError
 
 Values = Mapping[str, Any]
 Manifests = list[dict[str, Any]]

@@ -9,9 +9,9 @@ import pytest
 from nodedevice_api.names import AGENTS_NAMESPACE
 
 from hack import yaml_text
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, is_hook
-from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.rendering import render
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, is_hook
+from tests.cluster.control_plane.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]

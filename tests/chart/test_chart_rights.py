@@ -22,7 +22,7 @@ from nodedevice_api.names import (
 )
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 
-from hack.cluster.api import (
+from tests.cluster.api import (
     ApiError,
     Client,
     Event,
@@ -39,9 +39,9 @@ from hack.cluster.api import (
     SelfSubjectRulesReview,
     open_client,
 )
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status, condition, free, node_device, pod_device
 
 pytestmark = pytest.mark.cluster

@@ -9,10 +9,10 @@ from nodedevice_api import names
 from nodedevice_operator import __version__
 from nodedevice_operator.cli.crds import NAMES
 
-from hack.cluster.agent_objects import lease, now_text
-from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import Command
+from tests.cluster.agent_objects import lease, now_text
+from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.operator_process import NIC, OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster

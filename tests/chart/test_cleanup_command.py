@@ -19,12 +19,12 @@ from nodedevice_operator.objects.node import TAINT
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 from hack import yaml_text
-from hack.cluster.api import Node, NodeDevice, PatchType, Pod
-from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
 from tests.chart.rendering import render
 from tests.chart.values import Command
+from tests.cluster.api import Node, NodeDevice, PatchType, Pod
+from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster

@@ -10,11 +10,11 @@ from nodedevice_operator import __version__
 from nodedevice_operator.cli.crds import NAMES
 
 from hack import yaml_text
-from hack.cluster.accounts import client_with_token
-from hack.cluster.api import ApiError, NodeDevice
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, wait_established
-from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import Command
+from tests.cluster.accounts import client_with_token
+from tests.cluster.api import ApiError, NodeDevice
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, wait_established
+from tests.cluster.control_plane.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from charts import generate_defaults
-from hack.cluster.chart import CHART, run_helm
 from tests.chart.rendering import Manifests, render
+from tests.cluster.chart import CHART, run_helm
 
 pytestmark = pytest.mark.cluster
 

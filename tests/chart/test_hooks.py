@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.chart import is_hook
 from tests.chart.rendering import WORK, manifests, named, pod_of, render
+from tests.cluster.chart import is_hook
 
 pytestmark = pytest.mark.cluster
 

@@ -9,9 +9,9 @@ from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.settings import AgentSettings
 
-from hack.cluster.errors import CommandError
 from tests.chart.rendering import agent_pod, refusal, render
 from tests.chart.values import VALUE_SETS
+from tests.cluster.errors import CommandError
 
 pytestmark = pytest.mark.cluster
 

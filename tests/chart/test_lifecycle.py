@@ -13,9 +13,9 @@ from nodedevice_operator import __version__
 from nodedevice_operator.cli.crds import NAMES
 
 from hack import yaml_text
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import Outcome
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 

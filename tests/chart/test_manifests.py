@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from hack import yaml_text
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, manifests_of
-from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.rendering import WORK, agent_pod, ask_helm, hook_manifests, manifests, named, pod_of, render
 from tests.chart.values import DIGEST, HOOK_OF, VALUE_SETS
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, manifests_of
+from tests.cluster.control_plane.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 

@@ -10,10 +10,10 @@ from nodedevice_agent.cli.run import main as agent_main
 from nodedevice_operator.__main__ import main as operator_main
 
 from hack import yaml_text
-from hack.cluster.chart import SYSTEM_NAMESPACE, installed_manifests, is_hook, wait_explained
-from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.rendering import notes, render
 from tests.chart.values import VALUE_SETS
+from tests.cluster.chart import SYSTEM_NAMESPACE, installed_manifests, is_hook, wait_explained
+from tests.cluster.control_plane.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from kubectl_nodedevice import program
 
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster

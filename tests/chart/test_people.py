@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, GROUP, node_device_name
 
-from hack.cluster.api import ApiError, Client, NodeDevice, Object, PatchType, PodDevice, ServiceAccount, open_client
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
 from tests.chart.rendering import render
 from tests.chart.test_chart_rights import Right, each_verb, forbidden, is_forbidden, rights
+from tests.cluster.api import ApiError, Client, NodeDevice, Object, PatchType, PodDevice, ServiceAccount, open_client
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status, free, node_device, pod_device
 
 pytestmark = pytest.mark.cluster

@@ -17,11 +17,11 @@ from nodedevice_operator.__main__ import main as operator_main
 from nodedevice_operator.cli.crds import NAMES
 
 from hack import yaml_text
-from hack.cluster.build.binaries import find
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, is_hook
-from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.release import chart, manifest
 from tests.chart.rendering import hook_manifests, render
+from tests.cluster.build.binaries import find
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, is_hook
+from tests.cluster.control_plane.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hack import yaml_text
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
 from tests.chart.test_pools import pools
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.chart import installed_manifests
-from hack.cluster.local.stack import chart_values
 from hack.demo.rendered_chart import SHARED, load
+from tests.cluster.chart import installed_manifests
+from tests.cluster.local.stack import chart_values
 
 
 @pytest.mark.parametrize("scheduled", [(), (SHARED,)], ids=["one scheduler", "two schedulers"])

@@ -14,9 +14,9 @@ from nodedevice_operator.extender.server import certificate_names
 from nodedevice_operator.extender.settings import ExtenderSettings
 
 from hack import yaml_text
-from hack.cluster.chart import SYSTEM_NAMESPACE
 from tests.chart.rendering import WORK, manifests, notes, pod_of, refusal, render
 from tests.chart.values import DIGEST, VALUE_SETS
+from tests.cluster.chart import SYSTEM_NAMESPACE
 
 pytestmark = pytest.mark.cluster
 

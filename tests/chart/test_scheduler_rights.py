@@ -11,17 +11,17 @@ import pytest
 from nodedevice_api.names import GROUP
 
 from hack import yaml_text
-from hack.cluster.accounts import client_with_token
-from hack.cluster.api import ApiError, Client, Event, Node, Object, PatchType, Pod, PodBinding
-from hack.cluster.build.binaries import find
-from hack.cluster.chart import SYSTEM_NAMESPACE, is_hook
-from hack.cluster.cluster import a_pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.processes.processes import Process, reserved_ports
-from hack.cluster.waiting import wait_until
 from tests.chart.rendering import render
 from tests.chart.test_chart_rights import Right, each_verb, rights
 from tests.chart.values import VALUE_SETS
+from tests.cluster.accounts import client_with_token
+from tests.cluster.api import ApiError, Client, Event, Node, Object, PatchType, Pod, PodBinding
+from tests.cluster.build.binaries import find
+from tests.cluster.chart import SYSTEM_NAMESPACE, is_hook
+from tests.cluster.cluster import a_pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.processes.processes import Process, reserved_ports
+from tests.cluster.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

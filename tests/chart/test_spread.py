@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hack import yaml_text
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
 from tests.chart.rendering import render
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 
 BIG, SMALL = "spread-big", "spread-small"
 _LABEL = "test.nodedevice.io/spread"

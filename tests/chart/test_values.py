@@ -9,9 +9,9 @@ from nodedevice_agent import settings as agent_settings
 from nodedevice_operator import settings as operator_settings
 
 from charts import generate_schema
-from hack.cluster.chart import SYSTEM_NAMESPACE
 from tests.chart.rendering import manifests, refusal, render
 from tests.chart.values import VALUE_SETS
+from tests.cluster.chart import SYSTEM_NAMESPACE
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from docs.tried_nodes import TriedNode
-from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
+from tests.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
 from tests.e2e.recording import RanOn, Recorder, is_recording
 
 _RAN_ON = pytest.StashKey[list[TriedNode]]()

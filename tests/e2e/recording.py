@@ -14,10 +14,10 @@ from typing import Any
 
 from docs import generate_tried_nodes
 from docs.tried_nodes import TriedNode, merged
-from hack.cluster.api import Node
-from hack.cluster.build.binaries import find
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.node.real_node import RealNode
+from tests.cluster.api import Node
+from tests.cluster.build.binaries import find
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.node.real_node import RealNode
 
 Shell = Callable[[str], str]
 RanOn = Callable[[Callable[[], TriedNode]], None]

@@ -13,19 +13,19 @@ import psutil
 import pytest
 import yaml
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local import leftovers
-from hack.cluster.local.current import CurrentCluster
-from hack.cluster.local.how_to_use import TYPED
-from hack.cluster.local.owner_label import LABEL, Mark
-from hack.cluster.local.stack import NODE_A, NODE_B
-from hack.cluster.waiting import wait_until
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local import leftovers
+from tests.cluster.local.current import CurrentCluster
+from tests.cluster.local.how_to_use import TYPED
+from tests.cluster.local.owner_label import LABEL, Mark
+from tests.cluster.local.stack import NODE_A, NODE_B
+from tests.cluster.waiting import wait_until
 from tests.e2e.pages import typed_in_one_shell
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = [sys.executable, "-u", "-m", "hack.demo"]
 _SHARES = [*_DEMO, "shares"]
-_LOCAL = [sys.executable, "-m", "hack.cluster.local.local"]
+_LOCAL = [sys.executable, "-m", "tests.cluster.local.local"]
 _ELSEWHERE = Mark("0123456789ab", 1, 1)
 # about a Node that somebody had before
 _EARLIER_EVENT = {

@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.control_plane.control_plane import ControlPlane
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = [sys.executable, "-u", "-m", "hack.demo"]
-_LOCAL = [sys.executable, "-m", "hack.cluster.local.local"]
+_LOCAL = [sys.executable, "-m", "tests.cluster.local.local"]
 
 
 @pytest.fixture(autouse=True)

@@ -15,10 +15,10 @@ from typing import IO
 import psutil
 import pytest
 
-from hack.cluster.build.binaries import find
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.control_plane.layout import CONTROL_PLANE
-from hack.cluster.waiting import wait_until
+from tests.cluster.build.binaries import find
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.control_plane.layout import CONTROL_PLANE
+from tests.cluster.waiting import wait_until
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = ("hack.demo",)

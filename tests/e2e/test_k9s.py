@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from hack import yaml_text
-from hack.cluster.cluster import a_pod
-from hack.cluster.local.stack import GPU, NODE_A, Stack
-from hack.cluster.shell import shell_environment
-from hack.cluster.waiting import wait_until
+from tests.cluster.cluster import a_pod
+from tests.cluster.local.stack import GPU, NODE_A, Stack
+from tests.cluster.shell import shell_environment
+from tests.cluster.waiting import wait_until
 from tests.e2e.pages import ROOT, typed
 
 pytestmark = pytest.mark.cluster

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from hack.cluster.local.stack import GPU, NODE_A, Stack
-from hack.cluster.processes.processes import Process, reserved_ports
-from hack.cluster.shell import shell_environment
+from tests.cluster.local.stack import GPU, NODE_A, Stack
+from tests.cluster.processes.processes import Process, reserved_ports
+from tests.cluster.shell import shell_environment
 from tests.e2e.pages import ROOT, applied_by, commands_of, typed
 
 pytestmark = pytest.mark.cluster
@@ -45,7 +45,7 @@ _NOT_HERE: Final = (
     *("python3 -m venv ", "/opt/nodedevice/", "umask ", "kubectl config ", "systemd-tmpfiles ", "systemctl "),
     # of OpenShift
     "oc ",
-    # hack/cluster/local runs it with a file
+    # tests/cluster/local runs it with a file
     "nodedevice-agent run --config agent.yaml",
     # no pod waits here; tests/integration/why asks about a hundred
     "kubectl nodedevice why pod ",
@@ -97,7 +97,7 @@ def test_pages_apply_something() -> None:
 
 
 def test_images_get_the_names_that_the_chart_asks_for(stack: Stack, tmp_path: Path) -> None:
-    """The target's own words, to a `docker` that only records them; what it would build, hack/cluster builds."""
+    """The target's own words, to a `docker` that only records them; what it would build, tests/cluster builds."""
     [command] = [command for command in COMMANDS if command.startswith("make images TAG=")]
     builder = tmp_path / "docker"
     builder.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\n')

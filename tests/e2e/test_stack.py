@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
-from hack.cluster.observe import Observer, capacity
-from hack.cluster.processes.processes import Process
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
+from tests.cluster.observe import Observer, capacity
+from tests.cluster.processes.processes import Process
 from tests.e2e.conftest import gpus
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.third_party import sample_plugin

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.how_to_use import TYPED
-from hack.cluster.processes.loopback import fetch
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.how_to_use import TYPED
+from tests.cluster.processes.loopback import fetch
 from tests.e2e.pages import ROOT, typed_in_one_shell
 
-_LOCAL: Final = [sys.executable, "-m", "hack.cluster.local.local"]
+_LOCAL: Final = [sys.executable, "-m", "tests.cluster.local.local"]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hack.cluster.api import Client, ResourceSlice
+from tests.cluster.api import Client, ResourceSlice
 
 Json = dict[str, Any]
 API_VERSION = "resource.k8s.io/v1"

@@ -25,7 +25,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from hack.cluster.control_plane.certificates import Certificate
+from tests.cluster.control_plane.certificates import Certificate
 from tests.fakes.virtual_time import later
 
 _HOP: Final = {"host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"}

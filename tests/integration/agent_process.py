@@ -20,11 +20,11 @@ import yaml
 from nodedevice_api.names import node_device_name
 from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_delay
 
-from hack.cluster.api import ApiError, NodeDevice, Object, Pod
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.processes.loopback import fetch
-from hack.cluster.waiting import pauses
+from tests.cluster.api import ApiError, NodeDevice, Object, Pod
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.processes.loopback import fetch
+from tests.cluster.waiting import pauses
 from tests.fakes.dra import pod_claims
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.deadlines import DEADLINES, environment

@@ -6,7 +6,7 @@ from typing import Any
 
 from nodedevice_api import names
 
-from hack.cluster.api import ApiError, Lease, Node, NodeDeviceConfig
+from tests.cluster.api import ApiError, Lease, Node, NodeDeviceConfig
 from tests.integration.agent_process import AgentNode, until
 
 SIMULATED, SERIAL = "example.com/simulated", "example.com/serial"

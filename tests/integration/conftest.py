@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.agent_process import AgentNode
 from tests.integration.configured_node import ConfiguredNode

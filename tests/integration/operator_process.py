@@ -18,14 +18,14 @@ from nodedevice_api import names
 from nodedevice_api.nodedevice import AllocationStatus, DeviceStatus
 
 from hack.bench.operator import counts
-from hack.cluster import agent_objects
-from hack.cluster.agent_objects import now_text
-from hack.cluster.api import ApiError, Event, Lease, Node, NodeDevice, PodDevice
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane import audit_log
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.processes.loopback import fetch
-from hack.cluster.waiting import wait_until
+from tests.cluster import agent_objects
+from tests.cluster.agent_objects import now_text
+from tests.cluster.api import ApiError, Event, Lease, Node, NodeDevice, PodDevice
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane import audit_log
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.processes.loopback import fetch
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status, device
 from tests.integration.product_process import ProductProcess
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from hack.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster
 
 # the minor version from which on an API server has it without a feature gate
 MUTATING_POLICIES: Final = "MutatingAdmissionPolicy v1"

@@ -20,10 +20,10 @@ from nodedevice_operator.kube.client import OWN
 from nodedevice_operator.kube.decode import decode_list
 from nodedevice_operator.objects.unwatched import PodSchema
 
-from hack.cluster.api import Node, NodeDeviceConfig
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.processes.loopback import fetch
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Node, NodeDeviceConfig
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.processes.loopback import fetch
+from tests.cluster.waiting import wait_until
 from tests.integration.agent_process import GPU, AgentNode, holdings, until
 from tests.integration.configured_node import SIMULATED, ConfiguredNode
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod

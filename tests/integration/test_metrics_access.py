@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
-from hack.cluster.control_plane.certificates import Authority, Certificate
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from tests.cluster.control_plane.certificates import Authority, Certificate
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.product_process import ProductProcess
 
 pytestmark = pytest.mark.cluster

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from nodedevice_api import names
 
-from hack.cluster import agent_objects
-from hack.cluster.api import ApiError, Lease, Object, PodBinding
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster import agent_objects
+from tests.cluster.api import ApiError, Lease, Object, PodBinding
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod
 from tests.integration.operator_process import delete
 

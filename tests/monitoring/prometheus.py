@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.cluster.build.binaries import find
-from hack.cluster.errors import BinaryError
-from hack.cluster.processes.loopback import answers, fetch
-from hack.cluster.processes.processes import Process, reserved_ports
+from tests.cluster.build.binaries import find
+from tests.cluster.errors import BinaryError
+from tests.cluster.processes.loopback import answers, fetch
+from tests.cluster.processes.processes import Process, reserved_ports
 
 _READY_SECONDS = 60.0
 _ASK_EVERY_SECONDS = 0.25

@@ -19,9 +19,9 @@ from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api import names
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from hack.cluster.api import ApiError, Lease, Node
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ApiError, Lease, Node
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.integration.agent_process import GPU, AgentNode, condition

@@ -24,7 +24,7 @@ from nodedevice_api.nodedevice import (
 )
 from nodedevice_api.poddevice import PodDeviceSpec, PodDeviceStatus
 
-from hack.cluster.agent_objects import SINCE, Body, node_device, status
+from tests.cluster.agent_objects import SINCE, Body, node_device, status
 
 GPU, NIC, MEMORY = "example.com/gpu", "example.com/nic", "example.com/gpu-memory"
 LATER: Final = "2026-01-02T04:05:06Z"

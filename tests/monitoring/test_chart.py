@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from charts.dashboards.__main__ import DASHBOARDS, as_json
-from hack.cluster.chart import render_chart
-from hack.cluster.errors import CommandError
+from tests.cluster.chart import render_chart
+from tests.cluster.errors import CommandError
 from tests.monitoring import expressions
 from tests.monitoring.prometheus import promtool
 from tests.monitoring.test_kube_state_metrics import CONFIG

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.agent_process import GPU
 from tests.monitoring import expressions, scene
 from tests.monitoring import kube_state_metrics as ksm

@@ -12,7 +12,7 @@ import pytest
 from nodedevice_api import names
 from prometheus_client import CollectorRegistry, start_http_server
 
-from hack.cluster.agent_objects import SINCE
+from tests.cluster.agent_objects import SINCE
 from tests.monitoring import expressions, status_objects
 from tests.monitoring import kube_state_metrics as ksm
 from tests.monitoring.prometheus import Prometheus, Target, run

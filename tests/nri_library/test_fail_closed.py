@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION
 
-from hack.cluster.build.binaries import find
+from tests.cluster.build.binaries import find
 from tests.nri_library.library import RELEASES, Created, Plugin, Runtime
 
 REQUIRED = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}

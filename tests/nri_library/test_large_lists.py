@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster.build.binaries import find
+from tests.cluster.build.binaries import find
 from tests.nri_library.library import RELEASES, Plugin, Runtime
 from tests.nri_library.test_fail_closed import REQUIRED, WITH_DEVICE
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from hack.cluster.build.binaries import find
+from tests.cluster.build.binaries import find
 from tests.oracle.maker import PATIENCE_SECONDS, Held, Numbers, Verdict, Why, container_name
 from tests.oracle.steps import Ctr, Machine
 

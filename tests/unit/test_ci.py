@@ -15,8 +15,8 @@ from hack.ci import __main__ as ci
 from hack.ci import parts, runner, turns
 from hack.ci.finished import Finished
 from hack.ci.parts import Lane, Part, Parts, files_below, files_of, read
-from hack.cluster.build.binaries import ALL_PROGRAMS
-from hack.cluster.build.pins import family_of
+from tests.cluster.build.binaries import ALL_PROGRAMS
+from tests.cluster.build.pins import family_of
 
 _ROOT = Path(__file__).parents[2]
 _PARTS = read()

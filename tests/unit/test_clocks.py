@@ -34,7 +34,9 @@ def in_gate() -> dict[str, list[Finding]]:
     tests = gate_files(read())
     fixtures = {parent / "conftest.py" for file in tests for parent in file.parents if parent.is_relative_to(ROOT)}
     files = with_imports([*tests, *filter(Path.is_file, fixtures)], "tests")
-    return {shown(path): findings(module) for path, module in files}
+    # tests/cluster starts real programs: a time limit there says that one of them does not start
+    started = ROOT / "tests/cluster"
+    return {shown(path): findings(module) for path, module in files if not path.is_relative_to(started)}
 
 
 def test_no_verdict_in_the_gate_depends_on_a_clock() -> None:

@@ -9,8 +9,8 @@ from nodedevice_api import names
 from nodedevice_operator.objects.meta import PartialObject
 
 from hack.bench.operator.api import Api
-from hack.cluster import agent_objects
 from hack.scheduling.node_model import CONTAINER, RESOURCE, UNITS, BoundPod, NodeModel
+from tests.cluster import agent_objects
 
 NAMESPACE: Final = "default"
 PODS: Final = 20

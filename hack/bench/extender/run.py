@@ -13,11 +13,11 @@ from hack.bench.extender.port import Port
 from hack.bench.operator.api import Api
 from hack.bench.operator.counts import peak_rss_mib, rss_mib
 from hack.bench.results import Result, judged, result, worst
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import Program, extender_program
-from hack.cluster.processes.processes import reserved_ports
 from hack.scheduling.node_model import RESOURCE
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import Program, extender_program
+from tests.cluster.processes.processes import reserved_ports
 
 _FILTERS: Final = 200
 _BINDS: Final = 100

@@ -17,9 +17,9 @@ from nodedevice_operator.objects.bound_pod import BoundPodSchema
 from hack.bench.extender import fleet
 from hack.bench.operator.api import Api
 from hack.bench.results import PER_SECOND, Result, judged
-from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.scheduling.cluster import ALONE, EXTENDED, extenders, gpu_cluster, scheduler_alone, scheduler_beside
 from hack.scheduling.node_model import NodeModel
+from tests.cluster.control_plane.control_plane import ControlPlane
 
 _NODES: Final = 200
 _PODS: Final = 1000

@@ -14,9 +14,9 @@ from hack.bench.node import measures
 from hack.bench.node import pods as node_pods
 from hack.bench.node.run import Progress, cluster, run
 from hack.bench.results import Result
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.node.layout import NodeOptions
-from hack.cluster.node.real_node import RealNode
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.node.layout import NodeOptions
+from tests.cluster.node.real_node import RealNode
 from tests.e2e.real_node.device_plugins import Kind, device_files, event_loop
 from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
 

@@ -19,9 +19,9 @@ from hack.bench.footprint import cpu_seconds
 from hack.bench.memory import charged_mib
 from hack.bench.node.run import Progress, cluster, run
 from hack.bench.results import Result, judged, result, worst
-from hack.cluster.node.layout import NodeOptions
-from hack.cluster.node.real_node import RealNode
-from hack.cluster.waiting import wait_until
+from tests.cluster.node.layout import NodeOptions
+from tests.cluster.node.real_node import RealNode
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.device_plugins import Kind, device_files, event_loop
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.lab import Lab, claiming

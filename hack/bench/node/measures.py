@@ -12,8 +12,8 @@ from itertools import pairwise
 from hack.bench.footprint import cpu_seconds
 from hack.bench.memory import charged_mib
 from hack.bench.results import Result, judged, result, worst
-from hack.cluster.node.containerd import NRI_SOCKET
-from hack.cluster.observe import Observer, Seen
+from tests.cluster.node.containerd import NRI_SOCKET
+from tests.cluster.observe import Observer, Seen
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from hack.bench.results import Result, publishing
 from hack.bench.running import bench_folder, show_progress
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import operator_program
-from hack.cluster.node.checks import why_not_here
-from hack.cluster.processes.processes import reserved_ports
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import operator_program
+from tests.cluster.node.checks import why_not_here
+from tests.cluster.processes.processes import reserved_ports
 
 Progress = Callable[[str], None]
 

@@ -23,7 +23,7 @@ from hack.bench.operator.measured import Measured, facts, results
 from hack.bench.operator.run import RATE, measure
 from hack.bench.results import Result, show, verdict, worst, write
 from hack.bench.running import bench_folder, show_progress
-from hack.cluster.errors import ClusterError
+from tests.cluster.errors import ClusterError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from hack.cluster.processes.loopback import fetch
+from tests.cluster.processes.loopback import fetch
 
 _MIB = 2**20
 _WRITES = ("create", "update", "patch", "delete")

@@ -14,8 +14,8 @@ from typing import Any
 from nodedevice_api import names
 from nodedevice_api.nodedevice import AgentStatus, AllocationStatus, ClaimedDevice, ClaimStatus, DeviceStatus
 
-from hack.cluster import agent_objects
-from hack.cluster.agent_objects import SINCE
+from tests.cluster import agent_objects
+from tests.cluster.agent_objects import SINCE
 
 # BENCH_RESOURCES=3: one of them is served by the kubelet, and only observed
 RESOURCES = ("bench.example.com/gpu", "bench.example.com/nic", "bench.example.com/observed")[

@@ -18,7 +18,7 @@ from nodedevice_operator.kube.client import CONCURRENT_REQUESTS
 
 from hack.bench.operator import fleet
 from hack.bench.operator.api import Api, Refused
-from hack.cluster.agent_objects import lease, node_device, now_text
+from tests.cluster.agent_objects import lease, node_device, now_text
 
 NODES = "/api/v1/nodes"
 NODE_DEVICES = f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}"

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from hack.bench.operator.generator import Command, Report
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.processes.processes import tied_to_us
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.processes.processes import tied_to_us
 
 
 class GeneratorProcess:

@@ -27,11 +27,11 @@ from hack.bench.operator.generator_process import GeneratorProcess, generator_pr
 from hack.bench.operator.observer import NodeObserver
 from hack.bench.results import Result, judged, publishing, result, worst
 from hack.bench.running import bench_folder, show_progress
-from hack.cluster import agent_objects
-from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import operator_program
-from hack.cluster.processes.processes import reserved_ports
+from tests.cluster import agent_objects
+from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import operator_program
+from tests.cluster.processes.processes import reserved_ports
 
 _OUT = Path(__file__).parents[3] / "build" / "bench-token.json"
 _USUAL = {"BENCH_NODES": "100", "BENCH_OBJECTS": "20000"}

@@ -28,10 +28,10 @@ from hack.bench.operator.observer import NodeObserver
 from hack.bench.operator.settle import settled
 from hack.bench.operator.takeover import Pair
 from hack.bench.results import worst
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import Program, operator_program
-from hack.cluster.processes.processes import reserved_ports
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import Program, operator_program
+from tests.cluster.processes.processes import reserved_ports
 
 RATE = 50.0
 _COLD_SECONDS = 600.0

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from hack.bench.operator.counts import is_leader_without_work
 from hack.bench.operator.generator import Command, Report
 from hack.bench.operator.observer import NodeObserver
-from hack.cluster.local.stack import Program
-from hack.cluster.processes.processes import Process
+from tests.cluster.local.stack import Program
+from tests.cluster.processes.processes import Process
 
 ROUNDS = 3
 _READY_SECONDS = 300.0

@@ -13,9 +13,9 @@ from typing import Final
 import yaml
 from nodedevice_api import names
 
-from hack.cluster.api import Pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.agent_process import GPU, AgentNode
 from tests.integration.crds.custom_resources import pod_device

@@ -19,7 +19,7 @@ from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
 
-from hack.cluster.build.binaries import find
+from tests.cluster.build.binaries import find
 from tests.conformance.connection.rows import ROWS, Parts, Place, write
 from tests.conformance.connection.servers import PROXY_PASSWORD, ApiServer, Proxy, Seen
 

@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
-from hack.cluster.api import Node
-from hack.cluster.build.binaries import find
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.api import Node
+from tests.cluster.build.binaries import find
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.conformance.connection.programs import KINDS, MOST, Agent, Extender, Operator, Program, running
 from tests.fakes.fault_proxy import Rule, refusal
 from tests.integration.deadlines import environment

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from hack.cluster.build.binaries import find
+from tests.cluster.build.binaries import find
 from tests.oracle.differences import Difference
 from tests.oracle.driver import Comparison
 from tests.oracle.kubelet import Kubelet, way_to_mount

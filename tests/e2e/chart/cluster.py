@@ -21,18 +21,18 @@ from nodedevice_api import names
 
 from docs.tried_nodes import TriedNode
 from hack import yaml_text
-from hack.cluster.api import ApiError, Node, NodeDevice, Pod
-from hack.cluster.build.binaries import find
-from hack.cluster.build.images import write_program_archive
-from hack.cluster.build.product_images import REGISTRY, ProductImage, product_images
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import CommandError
-from hack.cluster.node import network as node_network
-from hack.cluster.node.in_cluster_api import reachable_from_pods
-from hack.cluster.node.layout import NodeOptions
-from hack.cluster.node.real_node import RealNode
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ApiError, Node, NodeDevice, Pod
+from tests.cluster.build.binaries import find
+from tests.cluster.build.images import write_program_archive
+from tests.cluster.build.product_images import REGISTRY, ProductImage, product_images
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import CommandError
+from tests.cluster.node import network as node_network
+from tests.cluster.node.in_cluster_api import reachable_from_pods
+from tests.cluster.node.layout import NodeOptions
+from tests.cluster.node.real_node import RealNode
+from tests.cluster.waiting import wait_until
 from tests.e2e.chart.workloads import VENDOR_IMAGE
 from tests.e2e.recording import described_real_node
 

@@ -7,9 +7,9 @@ from tempfile import mkdtemp
 
 import pytest
 
-from hack.cluster.build import product_images
-from hack.cluster.node import checks as node_checks
-from hack.cluster.processes.processes import removed_at_the_end
+from tests.cluster.build import product_images
+from tests.cluster.node import checks as node_checks
+from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import ChartCluster
 
 _HERE = Path(__file__).parent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR
 
-from hack.cluster.node.machine import MachineProcess
+from tests.cluster.node.machine import MachineProcess
 from tests.e2e.chart.cluster import NODE, ChartCluster
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.observe import Observer, Seen, capacity
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.observe import Observer, Seen, capacity
 from tests.e2e.chart.cluster import NODE, ChartCluster
 from tests.e2e.chart.workloads import user
 from tests.e2e.real_node.device_plugins import device_files

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.errors import CommandError
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.errors import CommandError
 from tests.e2e.chart.cluster import AGENT, ChartCluster
 from tests.e2e.chart.workloads import VENDOR_DEVICES, VENDOR_RESOURCE, user, vendor_plugin
 from tests.e2e.real_node.device_plugins import device_files

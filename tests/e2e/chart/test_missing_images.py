@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
-from hack.cluster.errors import CommandError
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
+from tests.cluster.errors import CommandError
 from tests.e2e.chart.cluster import ChartCluster, Release
 
 # nothing listens there, so the answer comes at once

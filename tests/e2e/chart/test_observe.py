@@ -7,9 +7,9 @@ from contextlib import ExitStack
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.build.binaries import find
-from hack.cluster.errors import BinaryError
-from hack.cluster.node.machine import MachineProcess
+from tests.cluster.build.binaries import find
+from tests.cluster.errors import BinaryError
+from tests.cluster.node.machine import MachineProcess
 from tests.e2e.chart.cluster import NODE, ChartCluster
 from tests.e2e.chart.foreign_plugins import forget, running
 from tests.e2e.chart.workloads import user

@@ -9,8 +9,8 @@ import pytest
 from nodedevice_agent.kubelet.directory import POD_RESOURCES
 from nodedevice_api import names
 
-from hack.cluster.build.binaries import find
-from hack.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.build.binaries import find
+from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.e2e.chart.cluster import NODE, ChartCluster
 from tests.e2e.chart.foreign_plugins import forget, running
 from tests.e2e.chart.workloads import user

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster.build.binaries import find
-from hack.cluster.build.cache import cache_folder
-from hack.cluster.build.images import TEST_IMAGE
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.node import containerd
+from tests.cluster.build.binaries import find
+from tests.cluster.build.cache import cache_folder
+from tests.cluster.build.images import TEST_IMAGE
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.node import containerd
 from tests.e2e.chart.cluster import AGENT, ChartCluster
 from tests.e2e.pages import ROOT, commands_of, typed
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.e2e.chart.cluster import NODE, ChartCluster
 from tests.e2e.chart.workloads import user
 

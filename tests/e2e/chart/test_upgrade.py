@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hack import yaml_text
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
-from hack.cluster.observe import Observer, Seen
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
+from tests.cluster.observe import Observer, Seen
 from tests.e2e.chart.cluster import AGENT, NODE, OPERATOR, ChartCluster
 from tests.e2e.chart.workloads import VENDOR_DEVICES, VENDOR_RESOURCE, user, vendor_plugin
 

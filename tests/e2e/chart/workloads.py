@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hack.cluster.build.images import TEST_IMAGE
+from tests.cluster.build.images import TEST_IMAGE
 from tests.fakes.third_party import sample_plugin
 
 Json = dict[str, Any]

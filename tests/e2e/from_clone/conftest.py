@@ -7,15 +7,15 @@ from tempfile import mkdtemp
 
 import pytest
 
-from hack.cluster.build import product_images
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.node import checks as node_checks
-from hack.cluster.node import containerd
-from hack.cluster.node import network as node_network
-from hack.cluster.node.in_cluster_api import reachable_from_pods
-from hack.cluster.node.layout import NodeOptions
-from hack.cluster.node.real_node import RealNode
-from hack.cluster.processes.processes import removed_at_the_end
+from tests.cluster.build import product_images
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.node import checks as node_checks
+from tests.cluster.node import containerd
+from tests.cluster.node import network as node_network
+from tests.cluster.node.in_cluster_api import reachable_from_pods
+from tests.cluster.node.layout import NodeOptions
+from tests.cluster.node.real_node import RealNode
+from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.from_clone.typed import Clone
 from tests.hack.release.committed import committed_copy
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster.processes.processes import reserved_ports
+from tests.cluster.processes.processes import reserved_ports
 from tests.e2e.from_clone.typed import Clone
 from tests.hack.publish.services import Service, registry
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.cluster.build.binaries import find
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.node.real_node import RealNode
+from tests.cluster.build.binaries import find
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.node.real_node import RealNode
 
 # of the control plane's own doing: they change without anybody's word
 _NOT_ASKED = ("events", "leases", "endpoints", "endpointslices", "ipaddresses", "servicecidrs")

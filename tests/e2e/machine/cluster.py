@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from docs.tried_nodes import TriedNode
-from hack.cluster.build.images import TEST_IMAGE
-from hack.cluster.build.product_images import ProductImage, product_images
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.control_plane.layout import api_address
-from hack.cluster.node.in_cluster_api import relayed
 from hack.machine import network
 from hack.machine.guest import NODE as AT_NODE
 from hack.machine.guest import PROGRAMS
 from hack.machine.image import machine_image
 from hack.machine.node import MachineNode, MachineOptions
 from hack.machine.virtual_machine import VirtualMachine
+from tests.cluster.build.images import TEST_IMAGE
+from tests.cluster.build.product_images import ProductImage, product_images
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.control_plane.layout import api_address
+from tests.cluster.node.in_cluster_api import relayed
 from tests.e2e.chart.cluster import NODE, InstalledCluster, Json
 from tests.e2e.recording import described
 

@@ -6,10 +6,10 @@ from tempfile import mkdtemp
 
 import pytest
 
-from hack.cluster.build import product_images
-from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine import network, packages
 from hack.machine.node import MachineOptions
+from tests.cluster.build import product_images
+from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import Json
 from tests.e2e.machine.cluster import (
     FUSE,

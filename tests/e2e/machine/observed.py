@@ -3,8 +3,8 @@
 import json
 from contextlib import suppress
 
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.errors import CommandError
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.errors import CommandError
 from tests.e2e.chart.cluster import NODE, Json
 from tests.e2e.machine.cluster import SERIAL, MachineCluster
 

@@ -5,8 +5,8 @@ import time
 
 from nodedevice_api.names import node_device_name
 
-from hack.cluster.build.images import TEST_IMAGE
-from hack.cluster.errors import CommandError
+from tests.cluster.build.images import TEST_IMAGE
+from tests.cluster.errors import CommandError
 from tests.e2e.chart.cluster import NODE, Json
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import BY_ID, NVME, SERIAL, MachineCluster, talker

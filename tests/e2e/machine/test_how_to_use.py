@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from hack.cluster.build.binaries import find
-from hack.cluster.local.how_to_use import TYPED
 from hack.machine.local import is_machine, plug, what_to_type
+from tests.cluster.build.binaries import find
+from tests.cluster.local.how_to_use import TYPED
 from tests.e2e.chart.cluster import NODE
 from tests.e2e.machine.cluster import SERIAL, MachineCluster, serial_ports
 from tests.e2e.pages import typed

@@ -12,8 +12,8 @@ from tempfile import mkdtemp
 import pytest
 from nodedevice_api.names import Reason
 
-from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine.node import MachineOptions
+from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import Json
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import BY_ID, FUSE, SERIAL, MachineCluster, device, files, serial_ports

@@ -11,10 +11,10 @@ from tempfile import mkdtemp
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 
-from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine.node import MachineOptions
 from hack.machine.packages import run
 from hack.machine.write_log import flushes, replay
+from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.test_configs import GPU, simulated
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import MachineCluster

@@ -15,9 +15,9 @@ from typing import Final
 import pytest
 from qemu.qmp.error import QMPError
 
-from hack.cluster.build.binaries import find
-from hack.cluster.build.images import TEST_IMAGE
 from hack.machine.virtual_machine import serial_properties
+from tests.cluster.build.binaries import find
+from tests.cluster.build.images import TEST_IMAGE
 from tests.e2e.machine.cluster import MachineCluster
 from tests.e2e.pages import ROOT, commands_of, typed
 

@@ -9,11 +9,11 @@ from tempfile import mkdtemp
 import pytest
 from nodedevice_api.names import OPERATOR_LEASE, Condition, Reason
 
-from hack.cluster.api import Lease
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.observe import Observer, capacity
-from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine import network
+from tests.cluster.api import Lease
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.observe import Observer, capacity
+from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import NODE, OPERATOR
 from tests.e2e.machine.cluster import FUSE, SECOND_NODE, SERIAL, MachineCluster, device, serial_ports, talker, talkers
 from tests.e2e.machine.conftest import LOGS

@@ -15,13 +15,13 @@ from tempfile import mkdtemp
 import pytest
 import yaml
 
-from hack.cluster.build.binaries import find
-from hack.cluster.control_plane.layout import api_address
-from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine import network
 from hack.machine.packages import run
 from hack.machine.wheels import agent_wheels
 from hack.release import distributions
+from tests.cluster.build.binaries import find
+from tests.cluster.control_plane.layout import api_address
+from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import NODE
 from tests.e2e.machine.cluster import SERIAL, MachineCluster, serial_ports, talker
 from tests.e2e.pages import ROOT, commands_of, typed

@@ -10,8 +10,8 @@ from tempfile import mkdtemp
 
 import pytest
 
-from hack.cluster.processes.processes import removed_at_the_end
 from hack.machine.node import MachineOptions
+from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import FUSE, SERIAL, MachineCluster, device, serial_ports, talker
 from tests.e2e.recording import RanOn

@@ -23,8 +23,8 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2 import (
     Mount,
 )
 
-from hack.cluster.node.containerd import CDI_DIR
-from hack.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
+from tests.cluster.node.containerd import CDI_DIR
+from tests.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
 from tests.e2e.real_node.device_plugins import device_files
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
 from tests.e2e.real_node.pods import Json, Seen, container, pod

@@ -9,12 +9,12 @@ from tempfile import mkdtemp
 
 import pytest
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import operator_program
-from hack.cluster.node.checks import why_not_here
-from hack.cluster.node.layout import NodeOptions
-from hack.cluster.node.real_node import RealNode
-from hack.cluster.processes.processes import removed_at_the_end, reserved_ports
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import operator_program
+from tests.cluster.node.checks import why_not_here
+from tests.cluster.node.layout import NodeOptions
+from tests.cluster.node.real_node import RealNode
+from tests.cluster.processes.processes import removed_at_the_end, reserved_ports
 from tests.e2e.real_node.device_plugins import device_files, event_loop
 from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
 from tests.e2e.recording import RanOn, is_recording

@@ -17,17 +17,17 @@ from typing import Any
 from nodedevice_api import extended_resources, names
 
 from docs.tried_nodes import TriedNode
-from hack.cluster.api import Node
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import program_path
-from hack.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
-from hack.cluster.node.machine import MachineProcess
-from hack.cluster.node.real_node import RealNode
-from hack.cluster.observe import Observer
-from hack.cluster.processes.loopback import answers
-from hack.cluster.processes.processes import reserved_ports
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Node
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import program_path
+from tests.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
+from tests.cluster.node.machine import MachineProcess
+from tests.cluster.node.real_node import RealNode
+from tests.cluster.observe import Observer
+from tests.cluster.processes.loopback import answers
+from tests.cluster.processes.processes import reserved_ports
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.device_plugins import Kind, Plugins, kinds
 from tests.e2e.real_node.pods import Json
 from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS, PodsOnNode

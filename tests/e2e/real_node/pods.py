@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hack.cluster.build.images import TEST_IMAGE
+from tests.cluster.build.images import TEST_IMAGE
 
 Json = dict[str, Any]
 # folders of the run that every test container sees

@@ -16,11 +16,11 @@ from typing import Any
 
 import yaml
 
-from hack.cluster.api import ApiError, Pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.node.kubelet import MANIFESTS
-from hack.cluster.node.real_node import RealNode
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ApiError, Pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.node.kubelet import MANIFESTS
+from tests.cluster.node.real_node import RealNode
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.pods import CONTAINER_ENV, HELD, REPORTS, UID_ENV, Json, Seen
 
 # A folder of the node for what tests put there.

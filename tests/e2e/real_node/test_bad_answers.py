@@ -9,7 +9,7 @@ import pytest
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from hack.cluster.node.containerd import CDI_DIR
+from tests.cluster.node.containerd import CDI_DIR
 from tests.e2e.real_node.device_plugins import Kind
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from hack.cluster.build.binaries import find
+from tests.cluster.build.binaries import find
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 from tests.fakes.third_party import sample_plugin

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION, Condition, Reason
 
-from hack.cluster.waiting import wait_until
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
 from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS

@@ -5,7 +5,7 @@ from typing import Any
 
 from nodedevice_api.names import Reason
 
-from hack.cluster.waiting import wait_until
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.gpus import gpus
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod

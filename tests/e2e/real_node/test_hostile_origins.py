@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from hack.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
+from tests.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
 from tests.e2e.real_node.device_plugins import event_loop
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod

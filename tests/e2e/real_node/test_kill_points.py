@@ -17,7 +17,7 @@ import pytest
 from inotify_simple import INotify, flags
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from hack.cluster.node.machine import MachineProcess
+from tests.cluster.node.machine import MachineProcess
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
 

@@ -13,8 +13,8 @@ from nodedevice_agent.kubelet.directory import CHECKPOINT, read_checkpoint
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS
 from nodedevice_api import names
 
-from hack.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
-from hack.cluster.waiting import wait_until
+from tests.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.device_plugins import Kind, Plugins, device_files
 from tests.e2e.real_node.node_under_test import AGENT_PLUGIN_DIR, NodeUnderTest
 from tests.e2e.real_node.pods import container, pod

@@ -17,10 +17,10 @@ from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRef
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from hack.cluster.build.binaries import find
-from hack.cluster.errors import BinaryError
-from hack.cluster.node.machine import MachineProcess
-from hack.cluster.waiting import wait_until
+from tests.cluster.build.binaries import find
+from tests.cluster.errors import BinaryError
+from tests.cluster.node.machine import MachineProcess
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS

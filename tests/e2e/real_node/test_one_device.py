@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.cluster.waiting import wait_until
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.device_plugins import device_files
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod

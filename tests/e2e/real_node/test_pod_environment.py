@@ -8,9 +8,9 @@ from typing import Any
 
 from nodedevice_agent.plugins.nvml.environment import TABLE, unset_value
 
-from hack.cluster.api import ConfigMap, Object
-from hack.cluster.build.images import CUDA_IMAGE
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ConfigMap, Object
+from tests.cluster.build.images import CUDA_IMAGE
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.gpus import Gpus, gpus
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod

@@ -7,7 +7,7 @@ import signal
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from hack.cluster.waiting import wait_until
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
 from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.cluster.build.binaries import find
-from hack.cluster.node.machine import MachineProcess
-from hack.cluster.processes.processes import reserved_ports
 from hack.release import distributions
+from tests.cluster.build.binaries import find
+from tests.cluster.node.machine import MachineProcess
+from tests.cluster.processes.processes import reserved_ports
 from tests.e2e.pages import ROOT, commands_of, typed
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod

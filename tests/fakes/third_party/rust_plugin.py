@@ -19,9 +19,9 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from hack.cluster.build.builder import run_compiler
-from hack.cluster.build.cache import cache_folder, lock
-from hack.cluster.errors import BinaryError
+from tests.cluster.build.builder import run_compiler
+from tests.cluster.build.cache import cache_folder, lock
+from tests.cluster.errors import BinaryError
 from tests.fakes.third_party.mount_namespace import at_kubelet_path
 
 CRATE = "k8s-device-plugin-lib"

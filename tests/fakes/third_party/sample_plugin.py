@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from hack.cluster.build.binaries import find
+from tests.cluster.build.binaries import find
 from tests.fakes.third_party.mount_namespace import at_kubelet_path
 from tests.fakes.third_party.mount_namespace import (
     unshare as unshare,  # whoever runs the plugin asks first whether it can

@@ -14,8 +14,8 @@ from unittest import mock
 
 import pytest
 
-from hack.cluster.waiting import wait_until
 from hack.install.cluster import Cluster
+from tests.cluster.waiting import wait_until
 from tests.hack.install import stand_ins
 from tests.hack.install.stand_ins import World, built, installed, node, running
 

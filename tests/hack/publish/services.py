@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.cluster.build.binaries import find
-from hack.cluster.processes.processes import Process, reserved_ports
+from tests.cluster.build.binaries import find
+from tests.cluster.processes.processes import Process, reserved_ports
 
 USER, PASSWORD = "publisher", "secret"
 _BCRYPT = "$2b$04$4hg4Dr7ovcx8jlNVyaoAXu5cmw4ooCmTwEMYw1Gf1cDR9nmBoL5Tm"

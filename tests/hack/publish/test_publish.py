@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from hack import yaml_text
-from hack.cluster.build.binaries import find
-from hack.cluster.processes.processes import reserved_ports
 from hack.release import __main__ as release_command
 from hack.release import images, oci
 from hack.release.distributions import DISTRIBUTIONS
 from hack.release.sums import digest, write
+from tests.cluster.build.binaries import find
+from tests.cluster.processes.processes import reserved_ports
 from tests.hack.publish.services import PASSWORD, USER, Service, package_index, registry
 from tests.hack.release.committed import committed_copy
 

@@ -11,10 +11,10 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
-from hack.cluster.build.product_images import why_not_here
 from hack.release import __main__ as command
 from hack.release.chart import with_source
 from hack.release.errors import ReleaseError
+from tests.cluster.build.product_images import why_not_here
 
 _CHART = Path(__file__).parents[3] / "charts" / "nodedevice"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from nodedevice_api.names import AGENT_FIELD_MANAGER
 
-from hack.cluster.accounts import client_of_pod, client_with_token
-from hack.cluster.api import ApiError, Client, PodDevice
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.accounts import client_of_pod, client_with_token
+from tests.cluster.api import ApiError, Client, PodDevice
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.dra import Slices
 from tests.fakes.hosted_manager import HostedManager
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection

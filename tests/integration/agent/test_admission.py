@@ -19,11 +19,11 @@ from nodedevice_api.names import (
 )
 
 from hack import yaml_text
-from hack.cluster.accounts import client_of_pod
-from hack.cluster.api import Client, Lease, Namespace, Node, NodeDevice, Object, PatchType
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.accounts import client_of_pod
+from tests.cluster.api import Client, Lease, Namespace, Node, NodeDevice, Object, PatchType
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.agent.two_agents import GPU, NAME, OTHER, A, B, body, lease, owner, publishing, refused
 from tests.integration.crds.custom_resources import apply_status, condition, free, pod_device
 

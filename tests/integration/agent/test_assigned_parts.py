@@ -9,7 +9,7 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import encode
 
-from hack.cluster.api import Object, Pod
+from tests.cluster.api import Object, Pod
 from tests.integration.agent_process import GPU, AgentNode
 from tests.integration.builtin_plugins.plugins import gpus, running
 from tests.integration.product_process import Json

@@ -5,8 +5,8 @@ from typing import Any
 
 from nodedevice_api.names import CORDONS_FIELD_MANAGER, node_device_name
 
-from hack.cluster.api import Node, NodeDevice
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.api import Node, NodeDevice
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings, until
 from tests.integration.operator_process import OperatorProcess
 

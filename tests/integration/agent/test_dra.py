@@ -9,7 +9,7 @@ from nodedevice_agent.dra.names import DEVICES
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from hack.cluster.api import NodeDevice, ResourceSlice
+from tests.cluster.api import NodeDevice, ResourceSlice
 from tests.fakes.dra import Slices, devices, resource_slice
 from tests.fakes.pod_resources import ClaimedDevice, PodResources
 from tests.integration.agent_process import AgentNode, condition, until

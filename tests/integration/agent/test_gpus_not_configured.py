@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
 
-from hack.cluster.api import Node
 from hack.fake_nvml.library import FakeNvml
+from tests.cluster.api import Node
 from tests.integration.agent_process import condition, until
 from tests.integration.configured_node import ConfiguredNode, until_capacity, until_deleted
 

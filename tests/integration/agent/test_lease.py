@@ -14,7 +14,7 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
 
-from hack.cluster.errors import CommandError
+from tests.cluster.errors import CommandError
 from tests.fakes.background import background
 from tests.integration.agent_process import AgentNode, until
 from tests.integration.product_process import PATIENCE_SECONDS

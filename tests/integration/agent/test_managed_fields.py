@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, CONFIGS_ANNOTATION, node_device_name
 
-from hack.cluster.api import Client, Lease, NodeDevice, PatchType
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.api import Client, Lease, NodeDevice, PatchType
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.agent.two_agents import NAME, A, body, lease, owner, publishing, refused
 from tests.integration.crds.custom_resources import apply_status, free
 

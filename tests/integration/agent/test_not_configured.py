@@ -12,7 +12,7 @@ from nodedevice_agent.checkpoint.files import restore
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.names import node_device_name
 
-from hack.cluster.api import Event
+from tests.cluster.api import Event
 from tests.integration.agent.test_nri import PatientRuntime, container, sandbox
 from tests.integration.agent_process import condition, holdings, reasons, until
 from tests.integration.configured_node import (

@@ -8,8 +8,8 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from hack.cluster.api import Node
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Node
+from tests.cluster.waiting import wait_until
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings

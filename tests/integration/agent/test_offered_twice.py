@@ -9,7 +9,7 @@ from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_api.names import Condition, Reason, node_device_name
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from hack.cluster.waiting import wait_until
+from tests.cluster.waiting import wait_until
 from tests.fakes.dra import Slices, devices, resource_slice
 from tests.fakes.plugin import FakeDevice
 from tests.fakes.pod_resources import AssignedDevices, ClaimedDevice, PodResources

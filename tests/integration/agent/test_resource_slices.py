@@ -12,7 +12,7 @@ from nodedevice_agent.kube.write_budget import OBJECT_WRITES_AT_ONCE, OBJECT_WRI
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from hack.cluster.api import NodeDevice, ResourceClaim
+from tests.cluster.api import NodeDevice, ResourceClaim
 from tests.fakes.dra import Slices, claim, devices, resource_slice
 from tests.fakes.fault_proxy import FaultProxy
 from tests.fakes.pod_resources import ClaimedDevice, PodResources

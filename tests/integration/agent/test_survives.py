@@ -14,7 +14,7 @@ import pytest
 from nodedevice_agent.kube.observed import since_of
 from nodedevice_api.names import node_device_name
 
-from hack.cluster.errors import CommandError
+from tests.cluster.errors import CommandError
 from tests.fakes.plugin import FakePlugin
 from tests.fakes.plugin_process import plugin_process
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings

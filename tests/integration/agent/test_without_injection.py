@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hack.cluster.api import Node
+from tests.cluster.api import Node
 from tests.integration.agent_process import GPU, AgentNode, condition, until
 from tests.integration.operator_process import OperatorProcess
 

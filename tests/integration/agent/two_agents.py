@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, OPERATOR_FIELD_MANAGER, node_device_name
 
-from hack.cluster.api import ApiError, Client, Lease, Node, NodeDevice, Object, PatchType
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.api import ApiError, Client, Lease, Node, NodeDevice, Object, PatchType
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import apply_status, condition, free
 
 A, B = "admission-a", "admission-b"

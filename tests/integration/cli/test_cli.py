@@ -14,8 +14,8 @@ from typing import Any, Final
 import pytest
 from nodedevice_api.names import AGENT_FIELD_MANAGER, node_device_name
 
-from hack.cluster.api import Client, NodeDevice
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.api import Client, NodeDevice
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import allocation, apply_status, condition, device, free, node_device
 
 pytestmark = pytest.mark.cluster

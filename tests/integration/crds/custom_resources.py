@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.api import ApiError, Client, NodeDevice, PodDevice
+from tests.cluster.api import ApiError, Client, NodeDevice, PodDevice
 
 Body = dict[str, Any]
 NOW = "2026-01-02T03:04:05Z"

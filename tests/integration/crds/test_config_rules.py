@@ -17,10 +17,10 @@ from nodedevice_agent.lib.config_rules import settings_problems
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.settings import load
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import CommandError
-from hack.cluster.waiting import wait_until
 from tests.chart.rendering import refusal, render
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import CommandError
+from tests.cluster.waiting import wait_until
 from tests.config_cases import MISTAKES, RIGHT, SETTINGS, Plugins, group
 
 pytestmark = pytest.mark.cluster

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.api import ApiError, Client, NodeDeviceConfig, PatchType
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ApiError, Client, NodeDeviceConfig, PatchType
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -11,10 +11,10 @@ from typing import Final
 import pytest
 from nodedevice_api.names import AGENT_FIELD_MANAGER, node_device_name
 
-from hack.cluster.api import Client, NodeDevice, PatchType
-from hack.cluster.build.binaries import find
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.shell import shell_environment
+from tests.cluster.api import Client, NodeDevice, PatchType
+from tests.cluster.build.binaries import find
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.shell import shell_environment
 from tests.integration.crds.custom_resources import Body, node_device
 
 pytestmark = pytest.mark.cluster

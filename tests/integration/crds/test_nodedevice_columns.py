@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from nodedevice_api.names import OPERATOR_FIELD_MANAGER, Condition, node_device_name
 
-from hack.cluster.api import NodeDevice
-from hack.cluster.chart import wait_explained
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.api import NodeDevice
+from tests.cluster.chart import wait_explained
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import allocation, apply_status, condition, device, node_device
 
 pytestmark = pytest.mark.cluster

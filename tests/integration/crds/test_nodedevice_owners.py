@@ -16,9 +16,9 @@ from nodedevice_api.names import (
     node_device_name,
 )
 
-from hack.cluster.api import Client, NodeDevice
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import CommandError
+from tests.cluster.api import Client, NodeDevice
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import CommandError
 from tests.integration.crds.custom_resources import Body, apply_status, condition, free, node_device
 
 pytestmark = pytest.mark.cluster

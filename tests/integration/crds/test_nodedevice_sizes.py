@@ -13,9 +13,9 @@ import pytest
 import yaml
 from nodedevice_api.names import node_device_name
 
-from hack.cluster.api import ApiError, Client, NodeDevice, PatchType
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ApiError, Client, NodeDevice, PatchType
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import (
     Body,
     allocation,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from nodedevice_api.names import Condition, node_device_name
 
-from hack.cluster.api import Client, NodeDevice
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.api import Client, NodeDevice
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import (
     NOW,
     Body,

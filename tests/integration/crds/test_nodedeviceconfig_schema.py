@@ -14,9 +14,9 @@ from nodedevice_agent.configs.effective import Config, effective
 from nodedevice_agent.plugins.settings import PluginSettings
 
 from hack import yaml_text
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import CommandError
-from hack.cluster.waiting import wait_until
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import CommandError
+from tests.cluster.waiting import wait_until
 from tests.unit.api.test_config_schema import SCHEMAS
 
 pytestmark = pytest.mark.cluster

@@ -3,8 +3,8 @@
 import pytest
 from nodedevice_api.names import OPERATOR_FIELD_MANAGER
 
-from hack.cluster.api import ApiError, Client, PatchType, PodDevice
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.api import ApiError, Client, PatchType, PodDevice
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import Body, pod_device, refusal
 
 pytestmark = pytest.mark.cluster

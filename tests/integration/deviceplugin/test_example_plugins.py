@@ -13,7 +13,7 @@ from nodedevice_agent.cli.plugin_findings import Finding, Severity
 from nodedevice_agent.cli.plugin_probe import Probe, Registration, check_plugin
 from nodedevice_agent.devicemanager.container_edits import DeviceFile
 
-from hack.cluster.build.binaries import find
+from tests.cluster.build.binaries import find
 from tests.fakes.hosted_manager import HostedManager, hosted, pod
 
 EXAMPLES: Final = Path(__file__).parents[3] / "docs/plugin-examples"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.third_party import rust_plugin, sample_plugin
 from tests.fakes.third_party.mount_namespace import inside, unshare
 from tests.integration.deviceplugin.third_party import Answer, PluginNode, ThirdParty, endpoint, held, plugin_node

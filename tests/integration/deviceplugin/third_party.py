@@ -13,12 +13,12 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_api.names import node_device_name
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from hack.cluster.api import ApiError, NodeDevice
-from hack.cluster.cluster import a_pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import Program, agent_program
-from hack.cluster.processes.processes import Process, reserved_ports
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ApiError, NodeDevice
+from tests.cluster.cluster import a_pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import Program, agent_program
+from tests.cluster.processes.processes import Process, reserved_ports
+from tests.cluster.waiting import wait_until
 
 Answer = api_pb2.ContainerAllocateResponse
 

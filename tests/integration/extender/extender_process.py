@@ -10,11 +10,11 @@ from nodedevice_api import assigned_parts, names
 from nodedevice_api.nodedevice import DeviceStatus, PartCounts
 
 from hack.bench.operator import counts
-from hack.cluster import agent_objects
-from hack.cluster.api import NodeDevice, Object, Pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.processes.loopback import fetch
-from hack.cluster.waiting import wait_until
+from tests.cluster import agent_objects
+from tests.cluster.api import NodeDevice, Object, Pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.processes.loopback import fetch
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status
 from tests.integration.operator_process import PlayedNode, delete
 from tests.integration.product_process import ProductProcess

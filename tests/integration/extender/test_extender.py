@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.api import Pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.extender.extender_process import MEMORY, ExtenderProcess, GpuNode, make_pod, placed
 from tests.integration.operator_process import audited

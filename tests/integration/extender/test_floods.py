@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 import trustme
 
-from hack.cluster.api import Pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod
 from tests.integration.extender.flood import KINDS, Kind, flooded
 

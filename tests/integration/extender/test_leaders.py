@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.api import Lease, Object
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Lease, Object
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod, placed
 
 Pair = tuple[ExtenderProcess, ExtenderProcess]

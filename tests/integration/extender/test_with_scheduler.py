@@ -7,11 +7,11 @@ import pytest
 from nodedevice_api import assigned_parts, names
 from nodedevice_api.nodedevice import AllocationStatus, DeviceStatus, HeldParts, PartCounts, PartRulesStatus
 
-from hack.cluster import agent_objects
-from hack.cluster.api import Event, Node, Object, Pod, PriorityClass
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.second_scheduler import Extender, second_scheduler
-from hack.cluster.waiting import wait_until
+from tests.cluster import agent_objects
+from tests.cluster.api import Event, Node, Object, Pod, PriorityClass
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.second_scheduler import Extender, second_scheduler
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status
 from tests.integration.extender.extender_process import MEMORY, ExtenderProcess, GpuNode
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from nodedevice_api.names import CORDONS_FIELD_MANAGER, OPERATOR_FIELD_MANAGER, node_device_name
 
-from hack.cluster.accounts import client_with_token
-from hack.cluster.api import ApiError, Client, Node, NodeDevice, Object, PatchType
-from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.accounts import client_with_token
+from tests.cluster.api import ApiError, Client, Node, NodeDevice, Object, PatchType
+from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status, free, node_device
 from tests.integration.releases import DECLARED_FEATURES, needs
 

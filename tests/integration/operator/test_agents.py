@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.agent_objects import now_text
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.agent_objects import now_text
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, PlayNode, operator_writes
 

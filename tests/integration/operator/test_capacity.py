@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.agent_objects import now_text
-from hack.cluster.api import Node, NodeDevice, PatchType
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.agent_objects import now_text
+from tests.cluster.api import Node, NodeDevice, PatchType
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, PlayNode, operator_writes
 
 DRIFT = 'nodedevice_operator_drift_repairs_total{cause="%s"}'

@@ -12,10 +12,10 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import ConfigCondition, ConfigReason
 
-from hack.cluster.api import Lease, NodeDeviceConfig, Object
-from hack.cluster.chart import CHART, installed_manifests, wait_established
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Lease, NodeDeviceConfig, Object
+from tests.cluster.chart import CHART, installed_manifests, wait_established
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.operator_process import OperatorProcess
 
 _PATIENCE_SECONDS = 60.0

@@ -9,10 +9,10 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import Reason
 
-from hack.cluster.api import ClusterRole, MutatingAdmissionPolicy, NodeDevice, Object, ResourceSlice
-from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ClusterRole, MutatingAdmissionPolicy, NodeDevice, Object, ResourceSlice
+from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import OperatorProcess, PlayedNode, PlayNode, delete, operator_writes
 from tests.integration.releases import MUTATING_POLICIES, needs

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from nodedevice_operator.capacity.reconciler import NODE_WRITES_AT_ONCE, NODE_WRITES_PER_SECOND
 
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 

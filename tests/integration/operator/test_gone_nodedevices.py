@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.accounts import client_with_token
-from hack.cluster.agent_objects import now_text
-from hack.cluster.api import ApiError, Client, NodeDevice, PatchType
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.accounts import client_with_token
+from tests.cluster.agent_objects import now_text
+from tests.cluster.api import ApiError, Client, NodeDevice, PatchType
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation, apply_status, device
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, full, operator_writes
 

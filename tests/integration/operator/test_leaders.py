@@ -15,11 +15,11 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import ConfigCondition, ConfigReason
 
-from hack.cluster.agent_objects import now_text
-from hack.cluster.api import Lease
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.agent_objects import now_text
+from tests.cluster.api import Lease
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.operator.test_configs import Fleet
 from tests.integration.operator_process import OperatorProcess, PlayedNode, audited
 

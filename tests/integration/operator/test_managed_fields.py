@@ -12,12 +12,12 @@ import pytest
 from nodedevice_api.names import CORDONS_FIELD_MANAGER, OPERATOR_FIELD_MANAGER
 
 from hack import yaml_text
-from hack.cluster.accounts import client_with_token
-from hack.cluster.api import ApiError, Client, NodeDevice, PatchType, Pod
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.cluster import a_pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.accounts import client_with_token
+from tests.cluster.api import ApiError, Client, NodeDevice, PatchType, Pod
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.cluster import a_pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import node_device
 
 pytestmark = pytest.mark.cluster

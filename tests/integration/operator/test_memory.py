@@ -8,12 +8,12 @@ import pytest
 from nodedevice_api import names
 
 from hack.bench.operator.counts import peak_rss_mib
-from hack.cluster import agent_objects
-from hack.cluster.accounts import client_of_pod
-from hack.cluster.api import Client, NodeDevice
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster import agent_objects
+from tests.cluster.accounts import client_of_pod
+from tests.cluster.api import Client, NodeDevice
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation, apply_status, condition, device
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from nodedevice_operator.objects.node import TAINT
 
-from hack.cluster.api import ApiError, Event, Object, Pod
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ApiError, Event, Object, Pod
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation, device
 from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from nodedevice_api import names
 
-from hack.cluster.api import Event, NodeDevice, PatchType
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Event, NodeDevice, PatchType
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, PlayNode
 
 _NODES = 10

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.api import Lease
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Lease
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 

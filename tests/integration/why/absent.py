@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hack.cluster.api import Deployment, Event, Job, PatchType
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Deployment, Event, Job, PatchType
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation
 from tests.integration.why.situations import Controllers, Situation, workload
 from tests.integration.why.verbs import Do, Verb

@@ -14,11 +14,11 @@ from typing import Any
 
 from nodedevice_api import names
 
-from hack.cluster import agent_objects
-from hack.cluster.api import Lease, Node, NodeDevice, PatchType, Pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.nodes import create_node
-from hack.cluster.waiting import wait_until
+from tests.cluster import agent_objects
+from tests.cluster.api import Lease, Node, NodeDevice, PatchType, Pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.nodes import create_node
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation, apply_status, device
 from tests.integration.operator_process import delete, full
 

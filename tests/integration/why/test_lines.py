@@ -19,11 +19,11 @@ from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, OF_THE_RELEASE, Ac
 from kubectl_nodedevice.why.reasons.row import Row, line_of
 from kubectl_nodedevice.why.reasons.table import TABLE
 
-from hack.cluster.api import NodeDevice, Object, PatchType, Pod, ServiceAccount
-from hack.cluster.build.binaries import find
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import NodeDevice, Object, PatchType, Pod, ServiceAccount
+from tests.cluster.build.binaries import find
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.why.absent import QUEUE
 from tests.integration.why.situations import MAKERS, PROGRAM, Situation, ask, workload
 from tests.unit.cli.test_pasted import as_shown

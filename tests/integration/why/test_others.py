@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.agent_objects import now_text
-from hack.cluster.api import Node, Pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.agent_objects import now_text
+from tests.cluster.api import Node, Pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status
 from tests.integration.why.situations import Situation, ask, codes
 

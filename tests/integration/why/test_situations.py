@@ -11,9 +11,9 @@ from contextlib import suppress
 
 import pytest
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
 from tests import examples
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.why.absent import ABSENT, QUEUE
 from tests.integration.why.situations import MAKERS, Situation, ask, codes, expected
 from tests.integration.why.verbs import BOUND, FINISH_BOUND, UNBOUND, Verb

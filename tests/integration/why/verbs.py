@@ -7,8 +7,8 @@ from typing import Any
 
 from nodedevice_api import names
 
-from hack.cluster.api import Event, Lease, Namespace, NodeDevice, NodeDeviceConfig, PatchType, Pod
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Event, Lease, Namespace, NodeDevice, NodeDeviceConfig, PatchType, Pod
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation
 from tests.integration.why.situations import Situation, workload
 

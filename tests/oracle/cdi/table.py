@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hack.cluster.build.binaries import find
+from tests.cluster.build.binaries import find
 from tests.oracle.cdi.cases import CASES, Case
 
 PROGRAM: Final = "cdi-oracle"

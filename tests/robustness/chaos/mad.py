@@ -12,9 +12,9 @@ from typing import Any, Final, Self
 from nodedevice_api import names
 from nodedevice_api.names import node_device_name
 
-from hack.cluster import agent_objects
-from hack.cluster.api import NO_ANSWER, ApiError, Client, NodeDevice, NodeDeviceConfig, Pod
-from hack.cluster.cluster import Cluster, a_pod
+from tests.cluster import agent_objects
+from tests.cluster.api import NO_ANSWER, ApiError, Client, NodeDevice, NodeDeviceConfig, Pod
+from tests.cluster.cluster import Cluster, a_pod
 from tests.integration.crds.custom_resources import apply_status
 from tests.integration.operator.test_memory import many_broken_devices, many_short_ids, many_words
 

@@ -20,13 +20,13 @@ import yaml
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_api.names import Condition, node_device_name
 
-from hack.cluster.api import NO_ANSWER, ApiError, Node, NodeDevice
-from hack.cluster.cluster import a_pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import ComponentError
-from hack.cluster.local.stack import NODE_A, NODE_B, Program, Stack
-from hack.cluster.processes.loopback import fetch
-from hack.cluster.processes.processes import tail
+from tests.cluster.api import NO_ANSWER, ApiError, Node, NodeDevice
+from tests.cluster.cluster import a_pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import ComponentError
+from tests.cluster.local.stack import NODE_A, NODE_B, Program, Stack
+from tests.cluster.processes.loopback import fetch
+from tests.cluster.processes.processes import tail
 from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.robustness.chaos import schedule
 from tests.robustness.chaos.schedule import Round, Step

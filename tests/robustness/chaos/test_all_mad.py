@@ -23,12 +23,12 @@ from nodedevice_api.names import Condition, node_device_name
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from hack.bench.operator.counts import peak_rss_mib
-from hack.cluster.accounts import client_of_pod
-from hack.cluster.api import Node, NodeDevice, Pod
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.cluster import a_pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import NODE_A, NODE_B, Program, Stack
+from tests.cluster.accounts import client_of_pod
+from tests.cluster.api import Node, NodeDevice, Pod
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.cluster import a_pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import NODE_A, NODE_B, Program, Stack
 from tests.e2e.real_node.device_plugins import event_loop
 from tests.fakes.fault_proxy import FaultProxy
 from tests.fakes.hostile_lists import hostile_lists

@@ -19,13 +19,13 @@ from nodedevice_api import names
 from nodedevice_api.names import Condition, node_device_name
 
 from hack.bench.operator.counts import peak_rss_mib, rss_mib
-from hack.cluster import agent_objects
-from hack.cluster.accounts import client_of_pod
-from hack.cluster.api import Client, Node, NodeDevice
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.cluster import a_pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import NODE_A, NODE_B, Stack
+from tests.cluster import agent_objects
+from tests.cluster.accounts import client_of_pod
+from tests.cluster.api import Client, Node, NodeDevice
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.cluster import a_pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import NODE_A, NODE_B, Stack
 from tests.integration.crds.custom_resources import apply_status
 from tests.integration.operator.test_memory import many_broken_devices, many_short_ids, many_words
 from tests.robustness.chaos.siege import are_served

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from nodedevice_api import names
 
-from hack.cluster.api import NO_ANSWER, ApiError, Node, open_client
+from tests.cluster.api import NO_ANSWER, ApiError, Node, open_client
 
 _PAUSE_SECONDS = 0.2
 

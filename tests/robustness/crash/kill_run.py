@@ -13,7 +13,7 @@ from typing import Any
 from nodedevice_agent.devicemanager.records.checkpoint import CheckpointCorrupt
 from nodedevice_api.names import node_device_name
 
-from hack.cluster.api import ApiError, AsyncClient, NodeDevice
+from tests.cluster.api import ApiError, AsyncClient, NodeDevice
 from tests.robustness.crash.invariants import Holdings, Ledger, published, saved, shared_devices, unmet, wrong_numbers
 from tests.robustness.crash.node import RESOURCES, CrashNode
 from tests.robustness.crash.pod_churn import PodChurn, needs

@@ -12,10 +12,10 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import agent_program
-from hack.cluster.processes.loopback import fetch
-from hack.cluster.processes.processes import Process
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import agent_program
+from tests.cluster.processes.loopback import fetch
+from tests.cluster.processes.processes import Process
 
 # Resource name to number of devices.
 RESOURCES = {"example.com/gpu": 8, "example.com/nic": 6}

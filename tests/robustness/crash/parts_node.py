@@ -10,11 +10,11 @@ import yaml
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import agent_program
-from hack.cluster.processes.loopback import fetch
-from hack.cluster.processes.processes import Process
 from hack.fake_nvml.library import MACHINES, FakeNvml
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import agent_program
+from tests.cluster.processes.loopback import fetch
+from tests.cluster.processes.processes import Process
 
 UNITS = "aliyun.com/gpu-mem"
 GPUS, UNITS_PER_GPU = 8, 80

@@ -18,7 +18,7 @@ from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import HeldParts
 from nodedevice_api.parts import parent_and_number
 
-from hack.cluster.api import AsyncClient, NodeDevice, Object
+from tests.cluster.api import AsyncClient, NodeDevice, Object
 from tests.robustness.crash.invariants import Holder, Holdings, Ledger, saved, unmet
 from tests.robustness.crash.parts_node import GPUS, UNITS, UNITS_PER_GPU, PartsNode
 from tests.robustness.crash.pod_churn import PodChurn

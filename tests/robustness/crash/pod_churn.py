@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hack.cluster.api import ApiError, AsyncClient, Object, Pod
+from tests.cluster.api import ApiError, AsyncClient, Object, Pod
 from tests.robustness.crash.invariants import Holder
 from tests.robustness.crash.node import RESOURCES
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster.api import AsyncClient, open_client
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.processes.processes import reserved_ports
+from tests.cluster.api import AsyncClient, open_client
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.processes.processes import reserved_ports
 from tests.robustness.crash.kill_run import KillRun, Results
 from tests.robustness.crash.node import CrashNode
 

@@ -14,9 +14,9 @@ import pytest
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
-from hack.cluster.api import AsyncClient, open_client
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.processes.processes import reserved_ports
+from tests.cluster.api import AsyncClient, open_client
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.processes.processes import reserved_ports
 from tests.robustness.crash.invariants import Holder, Holdings
 from tests.robustness.crash.parts_node import UNITS, PartsNode
 from tests.robustness.crash.parts_run import PartsRun, misplaced, without_directory

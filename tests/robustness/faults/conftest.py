@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from hack.cluster.build.binaries import find
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import BinaryError
+from tests.cluster.build.binaries import find
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import BinaryError
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.deadlines import environment
 from tests.robustness.faults.strace import Strace

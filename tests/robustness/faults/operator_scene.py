@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode

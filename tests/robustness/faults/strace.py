@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from hack.cluster.waiting import wait_until
+from tests.cluster.waiting import wait_until
 from tests.robustness.faults.cases import Case
 
 _HANGS_AFTER_SECONDS: Final = 60.0

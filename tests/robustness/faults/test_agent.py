@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.agent_process import AgentNode
 from tests.robustness.faults.agent_scene import AgentScene, agent_scene

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.fault_proxy import FaultProxy
 from tests.robustness.faults.operator_scene import operator_scene
 from tests.robustness.faults.strace import Strace

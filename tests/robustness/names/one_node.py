@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hack.bench.operator.counts import rss_mib
-from hack.cluster.chart import SYSTEM_NAMESPACE, install, installed_manifests
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import Program, agent_program, program_path
-from hack.cluster.processes.loopback import reach_loopback_directly
-from hack.cluster.processes.processes import Process, reserved_ports
+from tests.cluster.chart import SYSTEM_NAMESPACE, install, installed_manifests
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.local.stack import Program, agent_program, program_path
+from tests.cluster.processes.loopback import reach_loopback_directly
+from tests.cluster.processes.processes import Process, reserved_ports
 
 NODE = "node-a"
 _READY_SECONDS = 60.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 
-from hack.cluster.observe import Observer, Seen, capacity
+from tests.cluster.observe import Observer, Seen, capacity
 from tests.fakes.inventor import Inventor, inventor
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.robustness.names.one_node import NODE, OneNode, one_node

@@ -15,9 +15,9 @@ from pathlib import Path
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from hack.cluster.observe import Observer, Seen, capacity
-from hack.cluster.processes.loopback import fetch
-from hack.cluster.waiting import wait_until
+from tests.cluster.observe import Observer, Seen, capacity
+from tests.cluster.processes.loopback import fetch
+from tests.cluster.waiting import wait_until
 from tests.fakes.background import background
 from tests.fakes.many_plugins import many_plugins, resource_name
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection

@@ -14,7 +14,7 @@ from nodedevice_api.wire import Record
 
 from tests.unit.sources import ROOT, shown
 
-SOURCES: Final = ("proto/src", "common/src", "kube/src", "node-agent/src", "operator/src", "hack")
+SOURCES: Final = ("proto/src", "common/src", "kube/src", "node-agent/src", "operator/src", "hack", "tests/cluster")
 OF_KUBERNETES: Final = {"nodeName", "resourceName", "lastTransitionTime", "observedGeneration", "podUID"}
 # file: why it has such names
 ELSEWHERE: Final = {
@@ -23,7 +23,7 @@ ELSEWHERE: Final = {
     "kube/src/nodedevice_kube/config_checks.py": "settings of the built-in plugins",
     "hack/demo": "demos print what kubectl gives",
     "hack/install/texts.py": "what kubectl gives before an uninstall",
-    "hack/cluster/local/stack.py": "settings of the built-in plugins",
+    "tests/cluster/local/stack.py": "settings of the built-in plugins",
 }
 
 

@@ -25,7 +25,7 @@ from nodedevice_common.http_server import (
 from nodedevice_common.metrics_authorization import MetricsAccess
 from prometheus_client import CollectorRegistry
 
-from hack.cluster.waiting import wait_until
+from tests.cluster.waiting import wait_until
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
 

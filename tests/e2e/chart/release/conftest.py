@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.cluster.chart import CHART
 from hack.release.__main__ import release
+from tests.cluster.chart import CHART
 from tests.hack.release.committed import committed_copy
 
 _LOGS = Path(__file__).parents[4] / "build" / "e2e" / "release"

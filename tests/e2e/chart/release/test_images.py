@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.cluster.chart import CHART
+from tests.cluster.chart import CHART
 
 _VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
 _MACHINES = {"amd64": 62, "arm64": 183}  # ELF's e_machine

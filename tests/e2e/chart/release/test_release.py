@@ -8,8 +8,8 @@ import pytest
 import yaml
 from nodedevice_api.names import AGENTS_NAMESPACE, API_VERSION, GROUP, NODE_DEVICE_CONFIG
 
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
 from hack.release import manifest
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
 from tests.e2e.chart.cluster import ChartCluster, Json, Release
 from tests.e2e.chart.workloads import user
 from tests.e2e.recording import RanOn

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.cluster.build.binaries import find
-from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
-from hack.cluster.processes.processes import reserved_ports
 from hack.publish.dist import read
 from hack.publish.signatures import BUNDLE
 from hack.release import chart as release_chart
 from hack.release import manifest, sums
+from tests.cluster.build.binaries import find
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
+from tests.cluster.processes.processes import reserved_ports
 from tests.e2e.chart.cluster import ChartCluster
 from tests.e2e.chart.workloads import user
 from tests.hack.publish.services import PASSWORD, USER, Service, package_index, registry

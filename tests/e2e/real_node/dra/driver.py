@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from hack import yaml_text
-from hack.cluster.api import ResourceSlice
-from hack.cluster.build.binaries import find
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.node import kubelet
-from hack.cluster.node.machine import MachineProcess
-from hack.cluster.node.real_node import RealNode
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ResourceSlice
+from tests.cluster.build.binaries import find
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.node import kubelet
+from tests.cluster.node.machine import MachineProcess
+from tests.cluster.node.real_node import RealNode
+from tests.cluster.waiting import wait_until
 from tests.fakes import dra
 
 Json = dict[str, Any]

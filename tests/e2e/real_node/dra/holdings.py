@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 
-from hack.cluster.api import NodeDevice, Pod, PodDevice, ResourceClaim
-from hack.cluster.cluster import Cluster
+from tests.cluster.api import NodeDevice, Pod, PodDevice, ResourceClaim
+from tests.cluster.cluster import Cluster
 
 Json = dict[str, Any]
 _ANSWER_SECONDS = 10.0

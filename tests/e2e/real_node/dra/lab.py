@@ -6,9 +6,9 @@ from typing import Any
 from nodedevice_agent.kubelet.directory import POD_RESOURCES
 
 from hack import yaml_text
-from hack.cluster.api import NodeDevice
-from hack.cluster.node import kubelet
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import NodeDevice
+from tests.cluster.node import kubelet
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.holdings import Held, differences
 from tests.e2e.real_node.node_under_test import NodeUnderTest

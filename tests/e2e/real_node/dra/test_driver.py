@@ -7,7 +7,7 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from hack.cluster.waiting import wait_until
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.lab import Json, Lab, claiming
 from tests.e2e.real_node.node_under_test import NodeUnderTest

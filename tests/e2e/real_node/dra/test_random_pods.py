@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.build.binaries import find
+from tests.cluster.build.binaries import find
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.holdings import Held
 from tests.e2e.real_node.dra.lab import Lab, claiming

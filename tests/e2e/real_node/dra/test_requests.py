@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from hack.cluster.api import ResourceClaim
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ResourceClaim
+from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.holdings import by_kubelet
 from tests.e2e.real_node.dra.lab import Lab

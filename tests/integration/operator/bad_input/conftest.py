@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from hack.cluster.agent_objects import now_text
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.agent_objects import now_text
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode, PlayNode, operator_writes
 

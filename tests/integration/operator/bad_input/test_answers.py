@@ -10,9 +10,9 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import Reason
 
-from hack.cluster.api import ApiError, Node
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ApiError, Node
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.integration import operator_process
 from tests.integration.crds.custom_resources import pod_device

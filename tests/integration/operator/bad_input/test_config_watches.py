@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.api import NodeDeviceConfig
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import NodeDeviceConfig
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode
 

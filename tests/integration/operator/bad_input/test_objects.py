@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 
-from hack.cluster.agent_objects import node_device
-from hack.cluster.api import Node, NodeDevice, PatchType
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.agent_objects import node_device
+from tests.cluster.api import Node, NodeDevice, PatchType
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.crds.custom_resources import allocation, apply_status, condition, device
 from tests.integration.operator_process import (

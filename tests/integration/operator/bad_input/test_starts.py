@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.integration.operator_process import OperatorProcess
 

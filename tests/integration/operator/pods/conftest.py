@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 

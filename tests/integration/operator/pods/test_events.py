@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.api import Event
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Event
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import GPU, NIC, PlayedNode
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.api import PatchType, PodDevice
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import PatchType, PodDevice
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes, pod_device
 

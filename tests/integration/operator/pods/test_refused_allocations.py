@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hack.cluster.api import Event
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Event
+from tests.cluster.waiting import wait_until
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 

@@ -13,10 +13,10 @@ from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 from nodedevice_operator.requiredplugins import policy as required_plugins
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES, is_annotated
 
-from hack.cluster.api import Client, Object, PatchType, Pod
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import CommandError
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import Client, Object, PatchType, Pod
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.errors import CommandError
+from tests.cluster.waiting import wait_until
 from tests.fakes.operator.node_status import NodeStatusModel
 from tests.fakes.operator.operator_model import node_device
 from tests.integration.releases import MUTATING_POLICIES, needs

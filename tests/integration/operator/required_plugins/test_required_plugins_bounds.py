@@ -6,12 +6,12 @@ from contextlib import ExitStack
 import pytest
 from nodedevice_api import names
 
-from hack.cluster import agent_objects
-from hack.cluster.accounts import client_of_pod
-from hack.cluster.api import Client, NodeDevice
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster import agent_objects
+from tests.cluster.accounts import client_of_pod
+from tests.cluster.api import Client, NodeDevice
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status
 from tests.integration.operator.required_plugins.test_required_plugins_kept import stored
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, delete, full

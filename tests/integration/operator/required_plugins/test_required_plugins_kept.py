@@ -18,9 +18,9 @@ from nodedevice_operator.requiredplugins.policy import (
     policy_spec,
 )
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.observe import Observer
-from hack.cluster.waiting import wait_until
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.observe import Observer
+from tests.cluster.waiting import wait_until
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster

@@ -10,10 +10,10 @@ import pytest
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 from nodedevice_operator.requiredplugins.policy import NAME, POLICIES
 
-from hack.cluster.api import ApiError, Object, Pod
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
+from tests.cluster.api import ApiError, Object, Pod
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes
 
 pytestmark = pytest.mark.cluster

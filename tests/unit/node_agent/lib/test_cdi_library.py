@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from nodedevice_agent.lib.cdi_files import CdiReading, conflicts, devices_of, read_files
 
-from hack.cluster.build.pins import family_of
+from tests.cluster.build.pins import family_of
 from tests.oracle.cdi.cases import CASES, Case
 from tests.oracle.cdi.table import TABLE, version
 

@@ -1,0 +1,67 @@
+"""A second kube-scheduler on a control plane, set as the chart sets it, with or without an extender."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.build.binaries import find
+from tests.cluster.processes.processes import Process
+
+_VERBS = ("filter", "prioritize", "bind", "preempt")
+# requests a second, as in the chart's values
+_QPS = 500
+# of a paced scheduler
+_BURST = 10
+
+
+@dataclass(frozen=True)
+class Extender:
+    """url: of its verbs. resources: handled by the extender. Other pods bypass it."""
+
+    url: str
+    resources: Sequence[str]
+    timeout_seconds: float = 5.0
+
+
+def second_scheduler(
+    kubeconfig: Path, folder: Path, name: str, extender: Extender | None, paced: float | None = None
+) -> Process:
+    """kube-scheduler for the pods whose schedulerName is `name`, not started yet. folder: for its configuration and log.
+
+    paced: number of requests per second, evenly spaced; None: as in the chart.
+    """
+    config: dict[str, Any] = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {
+            "kubeconfig": str(kubeconfig),
+            "qps": paced or _QPS,
+            "burst": 2 * _QPS if paced is None else _BURST,
+        },
+        "leaderElection": {"leaderElect": False},
+        "percentageOfNodesToScore": 100,
+        "profiles": [{"schedulerName": name}],
+    }
+    if extender is not None:
+        config["extenders"] = [_entry(extender)]
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(config))
+    program = str(find(["kube-scheduler"])["kube-scheduler"])
+    # no watched event shows a free device: it retries by itself
+    flags = [f"--config={path}", "--secure-port=0", "--pod-max-in-unschedulable-pods-duration=10s"]
+    return Process(name, [program, *flags], folder / f"{name}.log")
+
+
+def _entry(extender: Extender) -> dict[str, Any]:
+    return {
+        "urlPrefix": extender.url,
+        **{f"{verb}Verb": verb for verb in _VERBS},
+        # also in the chart's values
+        "weight": 10,
+        "nodeCacheCapable": True,
+        "httpTimeout": f"{extender.timeout_seconds:g}s",
+        "managedResources": [{"name": name, "ignoredByScheduler": False} for name in extender.resources],
+    }

@@ -299,9 +299,11 @@ gpu-check: setup ##- Compare this machine's NVML with the fake one: table, build
 
 ##@ Measure
 
+COMPARED = $(if $(AGAINST),--against "$(AGAINST)" --rounds $(or $(ROUNDS),3) $(if $(OWN_BENCH),--own-bench))
+
 .PHONY: bench
 bench: setup ## Measure the budgets of docs/performance.md; writes build/bench.json | AGAINST=<commit> ROUNDS=3: both trees in turn instead, compared by medians.
-	$(BIN)/python -m hack.bench $(if $(AGAINST),--against "$(AGAINST)" --rounds $(or $(ROUNDS),3) $(if $(OWN_BENCH),--own-bench))
+	$(BIN)/python -m hack.bench $(COMPARED)
 	$(if $(AGAINST),,BENCH_PODS=1 $(BIN)/python -m hack.bench.extender.bench)
 
 .PHONY: bench-operator
@@ -317,8 +319,8 @@ bench-extender: setup ##- The extender at 500 and 5,000 nodes of 20 pods: table,
 	$(BIN)/python -m hack.bench.extender.bench
 
 .PHONY: bench-cli
-bench-cli: setup ##- kubectl nodedevice at 100 and 5,000 nodes: table, build/bench-cli.json | BENCH_NODES.
-	$(BIN)/python -m hack.bench.cli
+bench-cli: setup ##- kubectl nodedevice at 100 and 5,000 nodes: table, build/bench-cli.json | BENCH_NODES. AGAINST=<commit> ROUNDS=3, as for bench.
+	$(BIN)/python -m hack.bench.cli $(COMPARED)
 
 .PHONY: bench-configs
 bench-configs: setup ##- 5,000 agents that watch NodeDeviceConfigs: the API server's cost | Writes build/bench-configs.json. BENCH_NODES.

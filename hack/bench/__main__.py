@@ -14,8 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from hack.bench import footprint, gpus, latency, load
-from hack.bench.against import against
+from hack.bench import against, footprint, gpus, latency, load
 from hack.bench.allocation import allocation
 from hack.bench.load import GPUS, MANY_GPUS
 from hack.bench.results import Result, publishing
@@ -100,23 +99,14 @@ def _with_cluster(results: dict[str, Result], folder: Path, progress: Progress) 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hack.bench", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--against", metavar="COMMIT", help="compare with this commit instead")
-    parser.add_argument("--rounds", type=_rounds, default=3, help="how often each side is measured; default 3")
-    parser.add_argument("--own-bench", action="store_true", help="measure that commit with its own bench")
+    against.add_options(parser)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.against:
-        return against(options.against, options.rounds, own_bench=options.own_bench)
+        return against.against(against.NODES, options)
     with publishing(_OUT) as results:
         measure(results, show_progress)
     return 0
-
-
-def _rounds(text: str) -> int:
-    """Raises ArgumentTypeError."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rounds, such as 3")
-    return int(text)
 
 
 if __name__ == "__main__":

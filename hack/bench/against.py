@@ -1,4 +1,4 @@
-"""`make bench AGAINST=<commit> ROUNDS=3`: the working tree against another commit, measured in turn: old, new, old, new.
+"""`make bench AGAINST=<commit> ROUNDS=3`, and `make bench-cli`: the working tree and another commit, measured in turn.
 
 Each side runs its own programs with its own chart. The same code measures both: this tree's hack/ and tests/, laid
 over the other commit's. So a row means the same on both sides. Both use the same Kubernetes, which is built once.
@@ -8,6 +8,7 @@ row that only one side has is shown, but not judged.
 Each completed round is kept in build/bench-against; the same command continues with the next one.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -29,14 +30,24 @@ from hack.bench.verdicts import Row
 from tests.cluster.processes.processes import removed_at_the_end, running, tail
 
 _ROOT: Final = Path(__file__).parents[2]
-_OUT: Final = _ROOT / "build" / "bench-against.json"
-_KEPT: Final = _ROOT / "build" / "bench-against"
-_BENCH: Final = "hack.bench"
+_BUILD: Final = _ROOT / "build"
+_KEPT: Final = _BUILD / "bench-against"
 # time for a control plane to end gracefully
 _STOP_SECONDS: Final = 60.0
 
-# would take the file for the bench's output
+# takes the file for the bench's output
 Measure = Callable[[Path], dict[str, Result]]
+
+
+class Bench(NamedTuple):
+    """module: the program, as for `python -m`. out: the file that it writes, in build/."""
+
+    module: str
+    out: str
+
+
+NODES: Final = Bench("hack.bench", "bench.json")
+CLI: Final = Bench("hack.bench.cli", "bench-cli.json")
 
 
 class Round(msgspec.Struct):
@@ -52,26 +63,42 @@ class _Report(msgspec.Struct):
     rounds: Sequence[Round]
 
 
-def against(name: str, count: int, *, own_bench: bool) -> int:
-    """Compare with that commit in so many rounds, and print a table. Returns the exit status: 1 if a row is worse, 2 on errors."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--against", metavar="COMMIT", help="compare with this commit instead")
+    parser.add_argument("--rounds", type=_count, default=3, help="how often each side is measured; default 3")
+    parser.add_argument("--own-bench", action="store_true", help="measure that commit with its own bench")
+
+
+def _count(text: str) -> int:
+    """Raises ArgumentTypeError."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rounds, such as 3")
+    return int(text)
+
+
+def against(bench: Bench, options: argparse.Namespace) -> int:
+    """Compare with a commit, and print a table. Returns the exit status: 1 if a row is worse, 2 on errors.
+
+    options: those of add_options().
+    """
     try:
-        commit = trees.commit_of(_ROOT, name)
-        rounds = _rounds(commit, count, own_bench=own_bench)
+        commit = trees.commit_of(_ROOT, options.against)
+        rounds = _rounds(bench, commit, options.rounds, own_bench=options.own_bench)
     except TreeError as exc:
         print(f"bench: {exc}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("bench: interrupted; the same command continues after the last complete round", file=sys.stderr)
         return 130
-    return publish(commit, rounds, _OUT)
+    return publish(commit, rounds, _BUILD / bench.out.replace(".json", "-against.json"))
 
 
-def _rounds(commit: str, count: int, *, own_bench: bool) -> list[Round]:
+def _rounds(bench: Bench, commit: str, count: int, *, own_bench: bool) -> list[Round]:
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-against-"))
     old, new = folder / "old", folder / "new"
     with removed_at_the_end(folder, trees.remove_worktree(_ROOT, old)):
         trees.copy_working_tree(_ROOT, new)
-        kept = _KEPT / f"{commit[:12]}-{trees.digest(new)[:12]}"
+        kept = _KEPT / f"{Path(bench.out).stem}-{commit[:12]}-{trees.digest(new)[:12]}"
         by_own = kept.with_name(f"{kept.name}-own-bench")
         found = by_own if own_bench or not missing(by_own, count) else kept
         if missing(found, count):
@@ -80,13 +107,13 @@ def _rounds(commit: str, count: int, *, own_bench: bool) -> list[Round]:
             if not own_bench:
                 trees.lay_over(new, old)
             sides = _prepared(old, folder / "old-venv"), _prepared(new, folder / "new-venv")
-            if not own_bench and not _fits(sides[0], commit):
+            if not own_bench and not _fits(bench, sides[0], commit):
                 trees.restore(old)
                 trees.compile_modules(sides[0].python, old)
                 found = by_own
             found.mkdir(parents=True, exist_ok=True)
-            measure_old = bench_of(sides[0], show_progress if found == by_own else None)
-            measure_missing(found, count, measure_old, bench_of(sides[1]), show_progress)
+            measure_old = bench_of(bench, sides[0], show_progress if found == by_own else None)
+            measure_missing(found, count, measure_old, bench_of(bench, sides[1]), show_progress)
     return [_read(found, number) for number in range(1, count + 1)]
 
 
@@ -94,10 +121,10 @@ def _prepared(path: Path, venv: Path) -> Tree:
     return trees.prepare(path, venv, has_own_dependencies=not trees.has_same_dependencies(path, _ROOT))
 
 
-def _fits(tree: Tree, commit: str) -> bool:
+def _fits(bench: Bench, tree: Tree, commit: str) -> bool:
     """Whether that tree can import the bench; prints the cause if not."""
     try:
-        trees.verify_imports(tree, f"{_BENCH}.__main__")
+        trees.verify_imports(tree, f"{bench.module}.__main__" if bench == NODES else bench.module)
     except TreeError as exc:
         show_progress(f"this tree's bench does not fit {commit[:12]}, which is measured with its own one: {exc}")
         return False
@@ -129,20 +156,20 @@ def _read(kept: Path, number: int) -> Round:
     return msgspec.json.decode(_file(kept, number).read_bytes(), type=Round)
 
 
-def bench_of(tree: Tree, ended_early: Callable[[str], None] | None = None) -> Measure:
+def bench_of(bench: Bench, tree: Tree, ended_early: Callable[[str], None] | None = None) -> Measure:
     """Runs the bench of a tree. Raises TreeError.
 
     ended_early: called with the error if the bench fails after some rows, which count; None: such an error is raised.
     """
 
     def measure(log: Path) -> dict[str, Result]:
-        out = tree.path / "build" / "bench.json"
+        out = tree.path / "build" / bench.out
         out.unlink(missing_ok=True)
         with (
             log.open("wb") as printed,
-            _running([str(tree.python), "-m", _BENCH], tree.path, printed.fileno()) as bench,
+            _running([str(tree.python), "-m", bench.module], tree.path, printed.fileno()) as process,
         ):
-            status = bench.wait()
+            status = process.wait()
         rows = msgspec.json.decode(out.read_bytes(), type=dict[str, Result]) if out.exists() else {}
         problem = f"{tree.path.name}: the bench ended with {status}: {tail(log, 1)} ({_shown(log)})"
         if not rows or (status and ended_early is None):

@@ -1,9 +1,12 @@
 """`make bench-cli`: what `kubectl nodedevice` costs a person: at 100 nodes, and at 5,000 with 10,000 NodeDevices of 8 devices.
 
+    python -m hack.bench.cli [--against COMMIT [--rounds 3] [--own-bench]]
+
 BENCH_NODES: of the big cluster, 5,000. The API server is real and idle; statuses are as agents and operator write them. The program
 is measured as a process of its own: time by the clock, CPU, and the most memory.
 """
 
+import argparse
 import asyncio
 import json
 import os
@@ -17,6 +20,7 @@ from typing import Any, Final
 
 from nodedevice_api import names
 
+from hack.bench import against
 from hack.bench.operator import fleet
 from hack.bench.operator.api import Api, Refused
 from hack.bench.results import Result, judged, publish, result
@@ -128,7 +132,12 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> Run:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m hack.bench.cli", description=(__doc__ or "").partition("\n")[0])
+    against.add_options(parser)
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if options.against:
+        return against.against(against.CLI, options)
     try:
         count = max(_FEW, int(os.environ.get("BENCH_NODES", "5000")))
     except ValueError:

@@ -15,9 +15,9 @@ from pathlib import Path
 from msgspec import Struct
 
 # code that a benchmark runs, and files that it reads
-PRODUCT = ("charts", "common", "crds", "kube", "node-agent", "operator", "proto", "requirements")
+PRODUCT = ("charts", "cli", "common", "crds", "kube", "node-agent", "operator", "proto", "requirements")
 BENCH = ("hack", "tests")
-_PACKAGES = ("proto", "common", "kube", "operator", "node-agent")
+_PACKAGES = ("proto", "common", "kube", "operator", "node-agent", "cli")
 _DEPENDENCIES = Path("requirements/dev.txt")
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
@@ -116,7 +116,7 @@ def compile_modules(python: Path, path: Path) -> None:
     A node's agent has compiled modules without docstrings; the other programs have them with docstrings.
     PYTHONDONTWRITEBYTECODE may be set here, and the first run would otherwise compile for the others.
     """
-    folders = [str(path / folder) for folder in (*_PACKAGES, "cli", *BENCH) if (path / folder).is_dir()]
+    folders = [str(path / folder) for folder in (*_PACKAGES, *BENCH) if (path / folder).is_dir()]
     # some libraries have files for other versions of Python, which cannot be compiled
     command = [
         str(python),

@@ -1,7 +1,7 @@
 """Decodes the messages of the device plugin API. No message object leaves this folder. Source: kubelet deviceplugin v1beta1."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from itertools import chain, islice, repeat
@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from msgspec import structs
 from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails
-from nodedevice_api.device_ids import is_ordinary, shown_id
+from nodedevice_api.device_ids import ESCAPED, is_ordinary, shown_id
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -88,7 +88,8 @@ def device_list(
     except ValueError as exc:
         # parts allocated by other rules could be useless to a container
         return ListedDevices({}, f"the device plugin's list is refused: {exc}")
-    return accept(_devices(found, is_built_in=is_built_in), plugin_message, known, rules, _parents(found.parents()))
+    devices = _devices(found, known.devices, is_built_in=is_built_in)
+    return accept(devices, plugin_message, known, rules, _parents(found.parents()))
 
 
 def listed_devices(octets: bytes) -> Iterator[api_pb2.Device]:
@@ -204,13 +205,16 @@ def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:
     return {device.id: device for device in islice(found, _MAX_PARENTS) if is_ordinary(device.id)}
 
 
-def _devices(found: _Places, *, is_built_in: bool) -> Iterator[Device]:
+def _devices(found: _Places, known: Mapping[str, Device], *, is_built_in: bool) -> Iterator[Device]:
     attributes_left, nodes_left = _MAX_ATTRIBUTES_OF_ALL, MAX_NODES_OF_ALL
     for device, details in found.devices():
         nodes = _numa_nodes(device) if nodes_left > 0 and device.HasField("topology") else ()
         nodes_left -= len(nodes)
-        if details is None and device.health in _HEALTHS:
-            yield Device(shown_id(device.ID), device.health == HEALTHY, nodes)
+        if details is None and (health := device.health) in _HEALTHS:
+            device_id = device.ID
+            if device_id not in known or device_id.startswith(ESCAPED):
+                device_id = shown_id(device_id)
+            yield Device(device_id, health == HEALTHY, nodes)
             continue
         details = details or _NO_DETAILS
         attributes = _attributes(details) if details.attributes and attributes_left > 0 else ()

@@ -236,14 +236,14 @@ class NodeDeviceSync:
         async with self._writes.making:
             observed = self._observed
             is_long = observed is not None and observed.is_long
-            before = await in_thread_if(is_long, lambda: observed_status(_read(observed)))
+            read, before = await in_thread_if(is_long, partial(_read, observed))
             wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             make = self._source.status_maker(self._resource_name, before, wall_time)
             # others run in between
             await asyncio.sleep(0)
             if make is None:
                 return None
-            made = await in_thread_if(make.is_long or is_long, partial(_compared, make, before, observed))
+            made = await in_thread_if(make.is_long or is_long, partial(_compared, make, before, read))
         return None if self._stopped.is_set() else made
 
     async def _send(self, status: KeptStatus) -> bool:
@@ -285,16 +285,18 @@ class _Made(Struct, frozen=True):
     is_bulk: bool
 
 
-def _compared(make: StatusMaker, before: NodeDeviceStatus, observed: KeptStatus | None) -> _Made:
+def _compared(make: StatusMaker, before: NodeDeviceStatus, observed: Json) -> _Made:
     """May be long, and uses nothing that changes."""
     desired = make.made()
     status: Json = to_builtins(desired)
-    is_stored = _is_as_written(_read(observed), status)
+    is_stored = _is_as_written(observed, status)
     return _Made(KeptStatus(status), is_stored, is_loss(before, desired), is_bulk(before, desired))
 
 
-def _read(observed: KeptStatus | None) -> Json:
-    return observed.read() if observed is not None else {}
+def _read(observed: KeptStatus | None) -> tuple[Json, NodeDeviceStatus]:
+    """The observed status as it is stored, and without its malformed parts."""
+    status = observed.read() if observed is not None else {}
+    return status, observed_status(status)
 
 
 def _is_as_written(observed: Json, ours: Json) -> bool:

@@ -281,7 +281,7 @@ $(MUTANTS_VENV)/.ready: requirements/pip.txt requirements/mutants.txt requiremen
 	@touch $@
 
 .PHONY: mutants
-mutants: $(MUTANTS_VENV)/.ready ##- Change the code in one place at a time: does a unit test fail? | An hour or more; resumable. SINCE=<commit>: all functions changed since. MUTANTS, MUTANTS_SEED: how many, and which.
+mutants: $(MUTANTS_VENV)/.ready ##- Change the code in one place at a time: does a unit test fail? | An hour or more; resumable. SINCE=<commit>: only functions changed since. MUTANTS, MUTANTS_SEED: how many, and which.
 	nice -n 19 $(MUTANTS_VENV)/bin/python -m hack.mutants $(if $(SINCE),--since "$(SINCE)" $(if $(MUTANTS),--count $(MUTANTS)),--count $(or $(MUTANTS),500)) \
 	  --seed $(or $(MUTANTS_SEED),1)
 

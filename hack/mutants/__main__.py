@@ -2,15 +2,11 @@
 
     python -m hack.mutants [--since COMMIT] [--count N] [--seed 1] [--only TEXT]
 
-Without --since, a sample of all mutants of the device manager, the checkpoint and the node's capacity; with it, those of
-every function of the four packages that has changed since that commit, uncommitted changes included. Each is tried with the
-unit tests that run its line, and, if it survives, with the type check (types.py). Results are kept in build/mutants: an
-interrupted run resumes, and a later one tries changed code, and survivors again if tests changed. Ends with 1 when fewer
-than 97 % are killed, refused, or named in equivalent.toml with the reason.
-
-Unreached: no unit test runs the line in its own process. In the three folders above a test is missing, and it
-counts like a survivor. With --since it does not count, as some code runs in programs that a test starts, or on a cluster;
-the files it is in are listed.
+A sample of the mutants where a mistake loses a device or a number (_PARTS); with --since, only of functions that have
+changed since that commit, uncommitted changes included. Each is tried with the unit tests that run its line, and, if it
+survives, with the type check (types.py). Results are kept in build/mutants: an interrupted run resumes, and a later one
+tries changed code, and survivors again if tests changed. Ends with 1 when fewer than 95 % are killed, refused, or named in
+equivalent.toml with the reason. Unreached: no unit test runs the line in its own process; it counts like a survivor.
 """
 
 import argparse
@@ -28,22 +24,27 @@ from hack.mutants.mutations import Mutant, mutants_of
 
 _ROOT: Final = Path(__file__).parents[2]
 _BUILD: Final = _ROOT / "build/mutants"
-_PACKAGES: Final = {
-    "api": "proto/src/",
-    "common": "common/src/",
-    "kube": "kube/src/",
-    "operator": "operator/src/",
-    "agent": "node-agent/src/",
-    "cli": "cli/src/",
-}
+_PROGRAMS: Final = ("proto/src/", "common/src/", "kube/src/", "operator/src/", "node-agent/src/")
 _GENERATED: Final = ("_pb2.py", "_pb2_grpc.py")
 _TESTS: Final = ("tests/unit", "tests/fakes", "tests/conftest.py", "tests/examples.py")
 _SAMPLE: Final = 500
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
-_ROOMS: Final = {
-    "device manager": "node-agent/src/nodedevice_agent/devicemanager/",
-    "checkpoint": "node-agent/src/nodedevice_agent/checkpoint/",
-    "node capacity": "operator/src/nodedevice_operator/capacity/",
+_AGENT: Final = "node-agent/src/nodedevice_agent"
+_PARTS: Final = {
+    "device manager": (f"{_AGENT}/devicemanager/",),
+    "identity": (f"{_AGENT}/identity.py", f"{_AGENT}/identity_index.py", f"{_AGENT}/offered_twice/"),
+    "checkpoint": (f"{_AGENT}/checkpoint/",),
+    "node capacity": ("operator/src/nodedevice_operator/capacity/",),
+    "decoding": (
+        "common/src/nodedevice_common/decoding.py",
+        "kube/src/nodedevice_kube/decoding.py",
+        "kube/src/nodedevice_kube/list_items.py",
+        f"{_AGENT}/lib/wire_fields.py",
+        f"{_AGENT}/deviceplugin/codec.py",
+        f"{_AGENT}/kubelet/codec.py",
+        f"{_AGENT}/kube/responses.py",
+        f"{_AGENT}/kube/observed.py",
+    ),
 }
 
 
@@ -62,14 +63,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m hack.mutants",
         description=(__doc__ or "").partition("\n")[0],
-        epilog="Unreached: not run by a unit test in its own process; listed by file, and with --since not counted.",
+        epilog="Unreached: not run by a unit test in its own process; counts like a survivor.",
     )
     parser.add_argument(
         "--since",
         metavar="COMMIT",
-        help="mutants of the functions changed since, in all packages, instead of the rooms'",
+        help="only of functions that have changed since",
     )
-    parser.add_argument("--count", type=int, help=f"how many mutants; {_SAMPLE}, or with --since all")
+    parser.add_argument("--count", type=int, help=f"how many mutants; {_SAMPLE}, or with --since all of them")
     parser.add_argument("--seed", type=int, default=1, help="which ones")
     parser.add_argument(
         "--only", default="", help="of these, the ones whose file or function has this text in its name"
@@ -79,11 +80,11 @@ def _options() -> argparse.Namespace:
 
 def _run(options: argparse.Namespace) -> int:
     if options.since is None:
-        mutants = [mutant for file in _files(_ROOMS.values()) for mutant in _mutants(file)]
+        mutants = [mutant for file in _files(_prefixes()) for mutant in _mutants(file)]
     else:
         mutants = _mutants_since(options.since)
         if not mutants:
-            print(f"no function of the packages has changed since {options.since}")
+            print(f"no function of these parts has changed since {options.since}")
             return 0
     reasons = _reasons()
     count = options.count if options.count is not None else _SAMPLE if options.since is None else len(mutants)
@@ -91,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
     chosen = [mutant for mutant in chosen if options.only in f"{mutant.file} {mutant.function}"]
     print(f"{len(chosen)} of {len(mutants)} mutants, seed {options.seed}", flush=True)
     found = _try_all(chosen, reasons)
-    return _report(found, is_since=options.since is not None)
+    return _report(found)
 
 
 def _reasons() -> dict[session.Place, str]:
@@ -104,9 +105,15 @@ def _reasons() -> dict[session.Place, str]:
     return reasons
 
 
-def _files(folders: Iterable[str]) -> list[str]:
+def _prefixes() -> list[str]:
+    """Files, and folders with a slash at the end."""
+    return [prefix for prefixes in _PARTS.values() for prefix in prefixes]
+
+
+def _files(prefixes: Iterable[str]) -> list[str]:
     """Files that may be changed, by path from the root."""
-    found = [file for folder in folders for file in sorted((_ROOT / folder).rglob("*.py"))]
+    places = [_ROOT / prefix for prefix in prefixes]
+    found = [file for place in places for file in ([place] if place.is_file() else sorted(place.rglob("*.py")))]
     return [file.relative_to(_ROOT).as_posix() for file in found if not file.name.endswith(_GENERATED)]
 
 
@@ -118,7 +125,7 @@ def _mutants(file: str) -> list[Mutant]:
 def _mutants_since(commit: str) -> list[Mutant]:
     return [
         mutant
-        for file, functions in changed_since(commit, _ROOT, [*_PACKAGES.values()]).items()
+        for file, functions in changed_since(commit, _ROOT, _prefixes()).items()
         if not file.endswith(_GENERATED)
         for mutant in _mutants(file)
         if any(mutant.lines.start in lines for lines in functions)
@@ -153,12 +160,12 @@ def _try_all(chosen: list[Mutant], reasons: dict[session.Place, str]) -> list[tu
 
 def _reach() -> trials.Reach:
     """Measured again after any change of the programs or of the tests."""
-    digest = _digest(*_PACKAGES.values(), *_TESTS)
+    digest = _digest(*_PROGRAMS, *_TESTS)
     kept = _BUILD / "reach.json"
     if kept.exists() and (found := json.loads(kept.read_text()))["digest"] == digest:
         return trials.Reach.unpack(found)
     print("running all unit tests once, to learn which runs which line: a few minutes", flush=True)
-    reach = trials.reach(_ROOT, _files(_PACKAGES.values()))
+    reach = trials.reach(_ROOT, _files(_prefixes()))
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps({"digest": digest, **reach.pack()}))
     return reach
@@ -176,17 +183,13 @@ def _where(mutant: Mutant) -> str:
     return f"{mutant.file}:{mutant.lines.start} {mutant.function}\n    - {mutant.before}\n    + {mutant.after}"
 
 
-def _report(found: list[tuple[Mutant, session.Result]], *, is_since: bool) -> int:
+def _report(found: list[tuple[Mutant, session.Result]]) -> int:
     words = [(mutant, result.word) for mutant, result in found]
     for mutant, word in words:
-        if word == session.SURVIVED or (word == session.UNREACHED and not is_since):
+        if word in (session.SURVIVED, session.UNREACHED):
             print(f"\n{word}: {_where(mutant)}")
-    print("\n" + session.table(words, _PACKAGES if is_since else _ROOMS, is_unreached_counted=not is_since))
-    if unreached := session.unreached_table(words):
-        counted = "not counted in the share" if is_since else "counted as survivors"
-        print(f"\nUnreached, as no unit test runs these lines in its own process; {counted}:\n\n{unreached}")
-    reached = session.share([word for _, word in words], is_unreached_counted=not is_since)
-    if reached is None or reached >= session.REQUIRED_SHARE:
+    print("\n" + session.table(words, _PARTS))
+    if session.share([word for _, word in words]) >= session.REQUIRED_SHARE:
         return 0
     print(
         f"\nfewer than {session.REQUIRED_SHARE:.0%}: write a test for what survived, or name it in {_EQUIVALENT} with the reason"

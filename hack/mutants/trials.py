@@ -32,7 +32,7 @@ _PRELOADED: Final = (
     *("aiohttp", "asyncio", "click", "google.protobuf", "grpc.aio", "hypothesis", "kopf", "kubernetes.client"),
     *("kubernetes.dynamic", "msgspec", "prometheus_client", "psutil", "pytest_asyncio", "tenacity", "yaml"),
 )
-_FOLDERS: Final = tuple(f"tests/unit/{name}" for name in ("node_agent", "operator", "common", "kube", "api", "cli"))
+_FOLDERS: Final = tuple(f"tests/unit/{name}" for name in ("node_agent", "operator", "common", "kube", "api"))
 _PROFILE: Final = "gate"  # of tests/examples.py: the examples of the gate, regardless of the environment
 _MEMORY_BYTES: Final = 8 << 30
 _OPTIONS: Final = (

@@ -285,6 +285,10 @@ mutants: $(MUTANTS_VENV)/.ready ##- Change the code in one place at a time: does
 	nice -n 19 $(MUTANTS_VENV)/bin/python -m hack.mutants $(if $(SINCE),--since "$(SINCE)" $(if $(MUTANTS),--count $(MUTANTS)),--count $(or $(MUTANTS),500)) \
 	  --seed $(or $(MUTANTS_SEED),1)
 
+.PHONY: seeds
+seeds: setup ##- Each random test with SEEDS seeds, 20 by default; names those that fail | SEED: the first one. ONLY: test files or folders.
+	@$(BIN)/python -m hack.ci.seeds
+
 .PHONY: scheduling
 scheduling: setup ##- 10,000 pods with parts on 20 nodes, with and without the extender | Writes build/scheduling.json. SCHEDULING_PODS.
 	@$(BIN)/python -m hack.scheduling

@@ -21,9 +21,15 @@ def examples(count: int) -> int:
     return count if _PROFILE == "part" else min(count, max(count // _GATE_DIVISOR, _GATE_LEAST))
 
 
-def seed() -> int:
-    """For what draws by itself: one and the same in each run of the gate, another one in each run of a part."""
-    return random.SystemRandom().randrange(2**32) if _PROFILE == "part" else 1
+def seed(variable: str, *, in_gate: int | None = None) -> int:
+    """The seed of a random test, which it prints: that environment variable, or SEED, which all share; else a new one.
+
+    in_gate: the seed of a test that is in the gate, where chance decides nothing.
+    """
+    given = os.environ.get(variable) or os.environ.get("SEED")
+    if given:
+        return int(given)
+    return in_gate if in_gate is not None and _PROFILE == "gate" else random.SystemRandom().randrange(1, 2**31)
 
 
 def load_profile() -> None:

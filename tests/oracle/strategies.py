@@ -12,7 +12,7 @@ from tests.oracle.differences import is_chance_passed_on
 from tests.oracle.steps import Admit, Case, Ctr, Dev, End, Failing, Machine, Register, Restart, Step, Stop, Update
 
 SEQUENCES = int(os.environ.get("ORACLE_SEQUENCES") or "150")
-SEED = int(os.environ.get("ORACLE_SEED") or seed())
+SEED = seed("ORACLE_SEED", in_gate=1)
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"

@@ -5,7 +5,6 @@ CHAOS_SECONDS: how long (default 30). CHAOS_SEED: which schedule; without it a n
 """
 
 import os
-import random
 import tempfile
 import time
 from itertools import islice
@@ -13,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import seed
 from tests.robustness.chaos import schedule
 from tests.robustness.chaos.schedule import rounds
 from tests.robustness.chaos.siege import Siege
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "30"))
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+SEED = seed("CHAOS_SEED")
 
 
 def test_capacity_is_right_whenever_it_is_calm() -> None:

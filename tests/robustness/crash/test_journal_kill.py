@@ -1,19 +1,19 @@
 """kill -9 of a process that only saves: the last state that it reported is there, or the one after it."""
 
 import asyncio
-import os
 import random
 import sys
 from pathlib import Path
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
 
+from tests.examples import seed
 from tests.robustness.crash.busy_store import number_of
 
 _KILLS = 6
 _MOST_STATES = 60
 _TIMEOUT_SECONDS = 60
-SEED = int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(2**32)))
+SEED = seed("CRASH_SEED")
 
 
 async def test_a_reported_state_is_there(tmp_path: Path) -> None:

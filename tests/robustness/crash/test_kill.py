@@ -16,11 +16,12 @@ import pytest
 from tests.cluster.api import AsyncClient, open_client
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.processes.processes import reserved_ports
+from tests.examples import seed
 from tests.robustness.crash.kill_run import KillRun, Results
 from tests.robustness.crash.node import CrashNode
 
 POINTS = int(os.environ.get("CRASH_POINTS", "12"))
-SEED = int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(2**32)))
+SEED = seed("CRASH_SEED")
 _POINTS_PER_NODE = 6
 _MOST_NODES = 3
 _SHOWN = 20

@@ -6,7 +6,6 @@ Nothing is measured: what a round waits for decides. Of the clock is only how lo
 import asyncio
 import fnmatch
 import os
-import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
@@ -14,6 +13,7 @@ from typing import Final, Protocol
 
 import pytest
 
+from tests.examples import seed
 from tests.integration.agent_process import until
 from tests.integration.product_process import Json, ProductProcess
 from tests.robustness.faults.calls import QUIET, uncategorized
@@ -21,7 +21,7 @@ from tests.robustness.faults.cases import LASTS_SECONDS, Case, drawn, matrix
 from tests.robustness.faults.strace import Strace, Tracing
 
 SHARE: Final = float(os.environ.get("FAULTS_SHARE", "0.1"))
-SEED: Final = int(os.environ.get("FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+SEED: Final = seed("FAULTS_SEED")
 ONLY: Final = os.environ.get("FAULTS_ONLY", "*")
 
 # Constants of the programs: failures of one case are news in the next, and no pause of one is left over there.

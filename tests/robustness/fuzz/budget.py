@@ -6,7 +6,6 @@ FUZZ_SECONDS: for all targets together. FUZZ_SEED: to try the same again.
 
 import gc
 import os
-import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +18,10 @@ import psutil
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
+from tests import examples
+
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "5"))
-SEED = int(os.environ.get("FUZZ_SEED", random.SystemRandom().randrange(2**32)))
+SEED = examples.seed("FUZZ_SEED")
 # FUZZ_SECONDS are shared out among so many: test functions with the fuzz fixture.
 TARGETS = 24
 _EXAMPLES_A_ROUND = 50

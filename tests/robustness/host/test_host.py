@@ -7,16 +7,16 @@ that waits without need. `waits.py` lists the waits that nobody could avoid.
 """
 
 import os
-import random
 from collections import Counter
 from collections.abc import Callable
 
+from tests import examples
 from tests.robustness.host.shrink import report
 from tests.robustness.host.steps import STEPS_A_RUN, draw_steps, run
 from tests.robustness.host.waits import Wait
 
 STEPS = int(os.environ.get("HOST_STEPS", "20000"))
-SEED = int(os.environ.get("HOST_SEED") or random.SystemRandom().randrange(2**31))
+SEED = examples.seed("HOST_SEED")
 
 
 def test_no_device_is_ever_in_two_pods(progress: Callable[[str], None]) -> None:

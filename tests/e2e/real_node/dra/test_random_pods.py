@@ -21,12 +21,13 @@ from tests.e2e.real_node.dra.holdings import Held
 from tests.e2e.real_node.dra.lab import Lab, claiming
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
+from tests.examples import seed
 from tests.fakes.dra import ADMIN_LABEL, claim, template
 from tests.fakes.third_party import sample_plugin
 
 Json = dict[str, Any]
 CHANGES = int(os.environ.get("DRA_CHANGES", "30"))
-SEED = int(os.environ.get("DRA_SEED") or random.randrange(10**6))
+SEED = seed("DRA_SEED")
 DRIVER, WIDGET = "dra.example.com", "dra.example.com/widget"
 SAMPLE, OURS = sample_plugin.RESOURCE, "e2e.example.com/rw"
 # what the pods that run may hold together; one device is for the claim that pods share

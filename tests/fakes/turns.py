@@ -50,10 +50,12 @@ class Lines:
 
     def begin(self) -> None:
         self._count = 0
+        # coverage traces, too
+        self._before = sys.gettrace()
         sys.settrace(self._trace)
 
     def end(self) -> float:
-        sys.settrace(None)
+        sys.settrace(self._before)
         return self._count
 
     def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:

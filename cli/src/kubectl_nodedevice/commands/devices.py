@@ -58,7 +58,7 @@ def devices(context: click.Context, node: str, resource: str) -> int:
         raise nothing_of(reader, node, resource)
     found = itertools.chain([first] if first else [], rest)
     if session.screen.is_for_machines:
-        items = (_data(line) for each in found for line in lines_of(each, reader.now))
+        items = (data_of(line) for each in found for line in lines_of(each, reader.now))
         session.screen.data("DeviceList", {"items": items})
     else:
         _show(session.screen, found, reader)
@@ -129,7 +129,7 @@ def _show_stale(screen: Screen, silent: Mapping[str, str], now: datetime) -> Non
         screen.line(f"Outdated ({ago or 'since an unknown time'}): {node}, whose agent is silent.", WARN)
 
 
-def _data(line: Line) -> dict[str, Any]:
+def data_of(line: Line) -> dict[str, Any]:
     found, device = line.found, line.device
     return {
         "node": found.node,

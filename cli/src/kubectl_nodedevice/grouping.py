@@ -46,6 +46,7 @@ def _one(needs: list[Need], now: datetime) -> Need:
         text = f"{len(needs):,} devices of {about['resource']} on {on} {_OF_DEVICES[first.code]}{ago}: {why}"
         return replace(first, text=text, since=since, about=about)
     pods = list(dict.fromkeys(each.about["pod"] for each in needs))
-    of = f" for {about['resource']}" if about.get("resource") else ""
-    text = f"{counted(len(pods), 'pod')} ({some(pods, _MOST_NAMED)}) pending{of}{ago}: {about['reason']}"
+    wanted = about.get("resource") or about.get("requests", "")
+    names = f"{counted(len(pods), 'pod')} ({some(pods, _MOST_NAMED)})"
+    text = f"{names} {'are' if len(pods) > 1 else 'is'} pending for {wanted}{ago}: {about['reason']}"
     return replace(first, text=text, since=since, about=about)

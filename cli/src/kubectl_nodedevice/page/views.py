@@ -4,10 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from nodedevice_kube.api_errors import Forbidden, NotFound
-from nodedevice_kube.fields import list_of, text_of
-from nodedevice_kube.paths import NODES, target
-
 from kubectl_nodedevice.commands import devices, holders
 from kubectl_nodedevice.errors import CliError, UsageProblem
 from kubectl_nodedevice.reading import Reader
@@ -22,8 +18,6 @@ from kubectl_nodedevice.why.facts import Facts
 from kubectl_nodedevice.why.links import chain
 
 Data = dict[str, Any]
-# the API server decodes the selector, and sends names alone
-_NAMES: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 def of_node(session: Session, query: Mapping[str, str]) -> Data:
@@ -86,13 +80,7 @@ def of_pod(session: Session, query: Mapping[str, str]) -> Data:
 
 def of_labels(session: Session, query: Mapping[str, str]) -> Data:
     """Names of the nodes that a label selector selects, as kubectl's --selector. Raises ApiError, CliError."""
-    selector = _asked(query, "selector")
-    path = target(NODES.path(), {"labelSelector": selector})
-    try:
-        found = session.api.get("nodes", path, accept=_NAMES)
-    except Forbidden as exc:
-        raise CliError(f"you may not list nodes: {exc.problem}", "filter by name instead") from exc
-    return {"nodes": [text_of(each, "metadata", "name") for each in list_of(found, "items")]}
+    return {"nodes": sorted(Reader(session.api, session.screen).nodes_with(_asked(query, "selector")))}
 
 
 def of_namespace(session: Session, _: Mapping[str, str]) -> Data:
@@ -119,5 +107,3 @@ def _asked(query: Mapping[str, str], name: str) -> str:
 
 
 VIEWS: Final = {"node": of_node, "device": of_device, "pod": of_pod, "labels": of_labels, "namespace": of_namespace}
-# raised by a view: the object is gone, or its kind
-GONE: Final = (NotFound,)

@@ -75,7 +75,9 @@ def test_needs_are_grouped_by_cause() -> None:
     devices, pods = fleet.needs(NOW)
     assert devices["text"].startswith("15 devices of example.com/gpu on 5 nodes (n0, n1, n2 and 2 more) are unhealthy")
     assert devices["command"] == "kubectl nodedevice why device n0 gpu-0 --resource example.com/gpu"
-    assert pods["text"].startswith("4 pods (default/p0, default/p1, default/p2 and 1 more) pending")
+    assert pods["text"].startswith(
+        "4 pods (default/p0, default/p1, default/p2 and 1 more) are pending for example.com/gpu"
+    )
     fleet.remove_pod("default/p0")
     assert fleet.needs(NOW)[1]["text"].startswith("3 pods")
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -43,11 +44,11 @@ _PENDING: Final = "pending pods"
     "--snapshot",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the page as it is now into one HTML file, and end.",
+    help="Write the current page into one HTML file, and end.",
 )
 @click.pass_context
 def open_page(context: click.Context, port: int, no_browser: bool, snapshot: Path | None) -> int:
-    """Open a page with every device of the cluster: free, in use, unhealthy, and by which pod.
+    """Open a page with every device of the cluster: free, in use or unhealthy, with the pod that uses it.
 
     The page is served on this machine alone, shows what your kubeconfig may see, and changes nothing.
     """
@@ -201,23 +202,13 @@ def _write_snapshot(session: Session, fleet: Fleet, file: Path) -> int:
 
 def snapshot_of(fleet: Fleet, about: Mapping[str, str]) -> str:
     """The page with its style, its program and its data inside."""
-    import json
-
-    sequence, squares = fleet.everything()
-    groups = fleet.needs(datetime.now(UTC))
-    data = {
-        "about": about,
-        "epoch": "",
-        "sequence": sequence,
-        **fleet.sources(),
-        "isRead": True,
-        "needs": {"groups": groups, "more": 0},
-        "squares": [json.loads(each) for each in squares],
-    }
+    data = fleet.everything(about, fleet.groups(datetime.now(UTC), sys.maxsize))
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     page = asset("index.html").decode()
     style = f"<style>\n{asset('page.css').decode()}</style>"
     program = f'<script type="application/json" id="data">{embedded(data)}</script>\n<script>\n{asset("page.js").decode()}</script>'
     page = page.replace("<!-- policy -->", f'<meta http-equiv="Content-Security-Policy" content="{policy}">')
-    page = page.replace('<link rel="stylesheet" href="/page.css">', style)
+    page = page.replace('<link rel="icon" href="/icon.svg">\n', "").replace(
+        '<link rel="stylesheet" href="/page.css">', style
+    )
     return page.replace('<script src="/page.js" defer></script>', "").replace("</body>", f"{program}\n</body>")

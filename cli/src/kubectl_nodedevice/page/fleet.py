@@ -1,7 +1,7 @@
-"""All that the page shows of the cluster, as it changes. Threads that follow the API server write, and those of browsers wait.
+"""Holds the cluster's state for the page. Threads that follow the API server write it, and threads of browsers wait for changes.
 
-A browser asks for everything once, and then for what has changed since a sequence number. What it has missed is sent as it is now,
-however often it changed, so that a slow browser costs no memory.
+A browser requests everything once, and then the changes since a sequence number. It gets the current state of each changed object,
+however often that changed, so that a slow browser costs no memory.
 """
 
 import json
@@ -26,7 +26,7 @@ MOST_NEEDS: Final = 200
 
 @dataclass
 class Source:
-    """What is known of one kind. problem: why it cannot be read now, with the remedy. is_final: it is not read again.
+    """The state of one kind. problem: why it cannot be read now, with the remedy. is_final: it is not read again.
 
     as_of: when the last list or event came (Unix seconds); 0 before the first list. is_stale: the API server is silent.
     """
@@ -117,10 +117,12 @@ class Fleet:
 
     # -- read for browsers -------------------------------------------------------------------------------------------------
 
-    def everything(self) -> tuple[int, list[str]]:
-        """The sequence number, and all NodeDevices as JSON."""
+    def everything(self, about: Mapping[str, str], needs: str) -> str:
+        """All that a browser shows at first, as JSON. about: of the cluster and the person. needs: JSON of groups()."""
         with self.changed:
-            return self.sequence, [square.text for _, square in self._squares.values()]
+            sequence, squares = self.sequence, [square.text for _, square in self._squares.values()]
+        head = {"about": about, "epoch": self.epoch, "sequence": sequence, "isRead": self.is_read(), **self.sources()}
+        return f'{encoded(head)[:-1]},"needs":{needs},"squares":[{",".join(squares)}]}}'
 
     def since(self, sequence: int) -> tuple[int, list[str], list[str]] | None:
         """The new sequence number, changed NodeDevices as JSON, and names of deleted ones; None if they are not known any more."""
@@ -140,8 +142,13 @@ class Fleet:
         with self.changed:
             self.changed.wait_for(lambda: self.sequence > sequence, seconds)
 
+    def groups(self, now: datetime, most: int = MOST_NEEDS) -> str:
+        """What needs attention, grouped by cause, the worst first, as JSON."""
+        found = self.needs(now)
+        return encoded({"groups": found[:most], "more": max(len(found) - most, 0)})
+
     def needs(self, now: datetime) -> list[dict[str, Any]]:
-        """What needs attention, grouped by cause, the worst first."""
+        """The same as objects, without a limit."""
         with self.changed:
             squares = [square for _, square in self._squares.values()]
             pods, others = [*self._pods.values()], self._others

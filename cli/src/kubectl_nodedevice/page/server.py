@@ -12,7 +12,6 @@ is sent by this page alone (SameSite=Strict). Credentials for the cluster stay i
 
 import contextlib
 import hmac
-import json
 import secrets
 import threading
 import time
@@ -28,7 +27,7 @@ from urllib.parse import parse_qsl, urlsplit
 from nodedevice_kube.api_errors import ApiError
 
 from kubectl_nodedevice.errors import CliError
-from kubectl_nodedevice.page.fleet import MOST_NEEDS, Fleet, encoded
+from kubectl_nodedevice.page.fleet import Fleet, encoded
 from kubectl_nodedevice.page.views import VIEWS
 
 FILES: Final = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/icon.svg": "icon.svg"}
@@ -82,16 +81,15 @@ class PageServer(ThreadingHTTPServer):
         return f"nodedevice-{self.server_port}"
 
     def handle_error(self, *_: object) -> None:
-        """A browser that ends a connection is no error."""
+        """Ignore errors of connections: a browser may end one at any time."""
 
     def needs(self, now: float) -> str:
         """The groups of needs as JSON. now: monotonic seconds."""
         with self._needs_lock:
             due, text = self._needs
             if now >= due:
-                found = self.fleet.needs(datetime.now(UTC))
-                text = encoded({"groups": found[:MOST_NEEDS], "more": max(len(found) - MOST_NEEDS, 0)})
-                # where very much needs attention, it is looked up less often
+                text = self.fleet.groups(datetime.now(UTC))
+                # with very many needs, they are made less often
                 took = time.monotonic() - now
                 self._needs = now + max(_NEEDS_SECONDS, 10 * took), text
             return text
@@ -112,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             name = FILES[parts.path]
             self._send(HTTPStatus.OK, asset(name), _TYPES[name.rpartition(".")[2]])
         elif not parts.path.startswith("/api/"):
-            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+            self._refuse(HTTPStatus.NOT_FOUND, "this page has no such address")
         elif not self._is_logged_in():
             self._refuse(
                 HTTPStatus.UNAUTHORIZED, "open the address that `kubectl nodedevice open` printed, with its token"
@@ -162,16 +160,13 @@ class _Handler(BaseHTTPRequestHandler):
     # -- responses ---------------------------------------------------------------------------------------------------------
 
     def _fleet(self) -> None:
-        fleet = self.server.fleet
-        sequence, squares = fleet.everything()
-        head = {"about": self.server.about, "epoch": fleet.epoch, "sequence": sequence, **fleet.sources()}
-        needs = self.server.needs(time.monotonic())
-        text = f'{encoded(head)[:-1]},"isRead":{encoded(fleet.is_read())},"needs":{needs},"squares":[{",".join(squares)}]}}'
+        server = self.server
+        text = server.fleet.everything(server.about, server.needs(time.monotonic()))
         self._send(HTTPStatus.OK, text.encode(), "application/json")
 
     def _view(self, name: str, query: Mapping[str, str]) -> None:
         if name not in VIEWS:
-            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+            self._refuse(HTTPStatus.NOT_FOUND, "this page has no such address")
             return
         try:
             found = self.server.view(name, query)
@@ -253,6 +248,6 @@ def opened_in_browser(address: str) -> bool:
         return False
 
 
-def embedded(content: Any) -> str:
+def embedded(text: str) -> str:
     """JSON inside HTML: nothing in it ends the element."""
-    return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+    return text.replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""What the page shows of one node, device or pod beyond the fleet: read when somebody opens it, with the person's rights."""
+"""Reads one node, device or pod for its view, with the rights of the person who opens it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

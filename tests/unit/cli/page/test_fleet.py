@@ -27,8 +27,9 @@ def test_a_change_is_sent_once_and_no_change_is_not() -> None:
     fleet = Fleet()
     put(fleet, "a")
     put(fleet, "b")
-    sequence, texts = fleet.everything()
-    assert names(texts) == ["a", "b"]
+    everything = json.loads(fleet.everything({"cluster": "c"}, "[]"))
+    assert sorted(each["node"] for each in everything["squares"]) == ["a", "b"]
+    sequence = everything["sequence"]
     put(fleet, "a")
     assert fleet.since(sequence) == (sequence, [], [])
     for health in ("Unhealthy", "Healthy", "Unhealthy"):

@@ -188,7 +188,7 @@ transcripts: setup ##- Regenerate the transcripts in docs/operations.md on a rea
 	@$(BIN)/python -m docs.generate_transcripts
 
 .PHONY: pictures
-pictures: setup ##- Draw README's pictures from a real run, into docs/pictures | A minute.
+pictures: setup ##- Photograph the page for README from a real run, into docs/pictures | A minute; needs Chromium.
 	@$(BIN)/python -m hack.pictures
 
 .PHONY: workflows

@@ -52,7 +52,8 @@ def play(demo: Callable[[Path], str]) -> int:
         return 130
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"\nOK: {verdict} ({time.monotonic() - began:.0f} s)")
+    print("\nTo see every device on a page in your browser: make up, then kubectl nodedevice open")
+    print(f"OK: {verdict} ({time.monotonic() - began:.0f} s)")
     return 0
 
 

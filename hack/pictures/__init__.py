@@ -1,1 +1,1 @@
-"""The pictures that README begins with: what a terminal shows of a real run, as SVG. `make pictures`."""
+"""The pictures that README begins with: the page of a real run. `make pictures`."""

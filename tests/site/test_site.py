@@ -63,7 +63,7 @@ def _broken(pages: dict[Path, _Page], site: Path) -> Iterator[str]:
 
 def test_the_front_page_has_its_picture(site: Path, pages: dict[Path, _Page]) -> None:
     shown = {link for link in pages[site / "index.html"].links if link.endswith(".svg")}
-    assert shown == {"pictures/overview-dark.svg", "pictures/overview-light.svg"}
+    assert shown == {"pictures/page-dark.png", "pictures/page-light.png"}
 
 
 def test_it_has_pages_only(site: Path, pages: dict[Path, _Page]) -> None:

@@ -1,5 +1,6 @@
 """Sends requests to the Kubernetes API one after the other. Each failure is a sentence with its remedy (`api_error_messages`)."""
 
+import contextlib
 import http.client
 import json
 import time
@@ -18,7 +19,7 @@ from nodedevice_kube.retries import Retries
 
 from kubectl_nodedevice import api_error_messages
 from kubectl_nodedevice.errors import CliError
-from kubectl_nodedevice.pages import Bounds, Page
+from kubectl_nodedevice.pages import MOST_OBJECT_BYTES, Bounds, Page
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.transport import MOST_BYTES, USER_AGENT, Connection, Response, TooLong
 
@@ -89,9 +90,9 @@ class Api:
     def close(self) -> None:
         self._connection.close()
 
-    def get(self, what: str, path: str) -> Any:
+    def get(self, what: str, path: str, accept: str = JSON) -> Any:
         """Return one object. what: names the request for people, such as `nodes a`. Raises ApiError, LoginProblem."""
-        return self._decoded("GET", what, self._request("GET", what, path))
+        return self._decoded("GET", what, self._request("GET", what, path, accept=accept))
 
     def post(self, what: str, path: str, body: Any) -> Any:
         """Raises ApiError, LoginProblem."""
@@ -126,6 +127,26 @@ class Api:
     def records(self, form: type[T], what: str, path: str, query: Mapping[str, str] | None = None) -> Iterator[T]:
         """Yield a record of each object of a list. Raises as `objects`."""
         return self.objects(what, path, query, partial(record_of, form))
+
+    def listed(self, what: str, path: str, query: Mapping[str, str], take: Callable[[Json], object]) -> str:
+        """Give each object of a list to `take`. Return the resource version to watch from. Raises ApiError, LoginProblem."""
+        version = ""
+        for _, page in self._pages(what, path, query, JSON, "items", take):
+            version = version or text_of(page, "metadata", "resourceVersion")
+        return version
+
+    def version(self, what: str, path: str, query: Mapping[str, str]) -> str:
+        """Return the version of the API server's store, by a list of one object. Raises ApiError, LoginProblem."""
+        return text_of(self.get(what, target(path, {**query, "limit": 1})), "metadata", "resourceVersion")
+
+    def watch(self, what: str, path: str, query: Mapping[str, str], take: Callable[[Json], object]) -> None:
+        """Give each event of a watch to `take`, until the server ends it. query: with the version and timeoutSeconds.
+
+        The timeout of this Api is that of the whole watch. Raises ApiError, LoginProblem; what `take` raises.
+        """
+        asked = target(path, {**query, "watch": "true", "allowWatchBookmarks": "true"})
+        lines = _Lines(take)
+        self._request("GET", what, asked, take=lines.feed, is_watch=True)
 
     def rows(self, what: str, path: str) -> Iterator[Rows]:
         """Yield each row of a list, without the objects. Raises ApiError, LoginProblem."""
@@ -186,6 +207,7 @@ class Api:
         accept: str = JSON,
         most_bytes: int = MOST_BYTES,
         take: Callable[[bytes], object] | None = None,
+        is_watch: bool = False,
     ) -> bytes:
         """Return the body of a response, unless `take` takes it.
 
@@ -196,6 +218,8 @@ class Api:
             headers.append(("Content-Type", content_type))
         data = None if body is None else json.dumps(body).encode()
         send = partial(self._connection.request, method, asked, headers, data, most_bytes, take)
+        if is_watch:
+            send = partial(send, is_watch=True)
         retries, has_logged_in_again = Retries(_SHORTEST_PAUSE, _SHORTEST_PAUSE), False
         while True:
             status, answered, content = self._answer(method, what, send, most_bytes)
@@ -242,6 +266,25 @@ class Api:
         if not isinstance(found, dict):
             raise api_error_messages.undecodable(method, what, "it is not an object", self.credentials)
         return found
+
+
+class _Lines:
+    """Cuts a watch into events. An event that cannot be decoded is skipped: a later list has its object."""
+
+    def __init__(self, take: Callable[[Json], object]) -> None:
+        self._take = take
+        self._rest = bytearray()
+
+    def feed(self, piece: bytes) -> None:
+        """Raises TooLong for an event that is longer than any object."""
+        self._rest += piece
+        *lines, rest = self._rest.split(b"\n") if b"\n" in piece else [self._rest]
+        self._rest = rest
+        if len(rest) > MOST_OBJECT_BYTES:
+            raise TooLong(f"an event of more than {MOST_OBJECT_BYTES >> 20} MiB")
+        for line in lines:
+            with contextlib.suppress(Undecodable):
+                self._take(map_of(decode_json(bytes(line))))
 
 
 class _Expired(Gone):

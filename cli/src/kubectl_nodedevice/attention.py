@@ -195,8 +195,9 @@ def of_pending(pods: Iterable[Pod], now: datetime) -> Iterator[Need]:
         scheduled = pod.conditions.get("PodScheduled")
         reason = scheduled.reason if scheduled and scheduled.reason else "Pending"
         name = pod_name(pod.meta.namespace, pod.meta.name)
-        text = f"{name} is pending{_ago(pod.meta.created, now)}: it requests {some(sorted(asked))} ({reason})"
-        about = {"pod": name, "reason": reason}
+        wanted = some(sorted(asked))
+        text = f"{name} is pending{_ago(pod.meta.created, now)}: it requests {wanted} ({reason})"
+        about = {"pod": name, "reason": reason, "requests": wanted}
         yield Need(POD_UNSCHEDULABLE, text, _why_pod(pod.meta.namespace, pod.meta.name), pod.meta.created, about)
 
 

@@ -20,6 +20,8 @@ from kubectl_nodedevice.session import current, shared_options
 NAME: Final = "kubectl nodedevice"
 # the place of each command
 COMMANDS: Final[Mapping[str, str]] = {
+    "open": "kubectl_nodedevice.page.command:open_page",
+    "nodes": "kubectl_nodedevice.commands.nodes:nodes",
     "devices": "kubectl_nodedevice.commands.devices:devices",
     "holders": "kubectl_nodedevice.commands.holders:holders",
     "why": "kubectl_nodedevice.why.command:why",

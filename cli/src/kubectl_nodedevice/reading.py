@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound
-from nodedevice_kube.paths import LEASES, PODS, selector
+from nodedevice_kube.fields import list_of, text_of
+from nodedevice_kube.paths import LEASES, METADATA_LIST, NODES, PODS, selector, target
 
 from kubectl_nodedevice.api import GROUP, NODE_DEVICES, POD_DEVICES, Api, Rows, path_of
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod, PodDevice
@@ -68,6 +69,11 @@ class Reader:
     def node_device(self, name: str) -> NodeDevice:
         """Raises ApiError."""
         return self.api.record(NodeDevice, f"{NODE_DEVICES} {name}", path_of(GROUP, NODE_DEVICES, name))
+
+    def nodes_with(self, selector: str) -> set[str]:
+        """Read the names of the nodes with these labels; the API server decodes the selector. Raises ApiError."""
+        names = self.api.get("nodes", target(NODES.path(), {"labelSelector": selector}), accept=METADATA_LIST)
+        return {text_of(each, "metadata", "name") for each in list_of(names, "items")}
 
     def pod_devices(self, namespace: str) -> list[PodDevice]:
         """Read the PodDevices of a namespace; "" for all. Raises ApiError."""

@@ -53,13 +53,14 @@ class Session:
     @cached_property
     def login(self) -> Settings:
         """Raises LoginProblem, UsageProblem."""
-        login = self._settings()
+        login = self.settings()
         if login.account == _OPERATORS_ACCOUNT and self.command not in _OF_OPERATORS_POD:
             problem = "this is the operator's account, which may do no more than check, devices and holders"
             raise UsageProblem(problem, "run it as yourself, where kubectl is", code="OperatorsPod")
         return login
 
-    def _settings(self) -> Settings:
+    def settings(self) -> Settings:
+        """Read them again, as files may have changed. Raises LoginProblem."""
         flags = self.flags
         settings = kubeconfig.load(flags.kubeconfig, flags.context)
         if not (flags.as_user or flags.as_groups or flags.as_uid):
@@ -71,7 +72,7 @@ class Session:
         """Raises LoginProblem and UsageProblem."""
         seconds = seconds_of(self.flags.request_timeout)
         with as_login_problem():
-            credentials = Credentials(self.login, load=self._settings)
+            credentials = Credentials(self.login, load=self.settings)
         return Api(credentials, seconds, self.screen.note)
 
     def close(self) -> None:

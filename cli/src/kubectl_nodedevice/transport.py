@@ -51,10 +51,13 @@ class Connection:
         body: bytes | None,
         most_bytes: int = MOST_BYTES,
         take: Callable[[bytes], object] | None = None,
+        *,
+        is_watch: bool = False,
     ) -> Response:
         """Raises OSError, http.client.HTTPException and LoginProblem.
 
-        most_bytes: of the unpacked body; more raises TooLong. take: takes the body of a 200 piece by piece.
+        most_bytes: of the unpacked body; more raises TooLong. take: takes the body of a 200 piece by piece, of a watch as soon as
+        each arrives.
         """
         give_up_at = None if self._timeout is None else time.monotonic() + self._timeout
         was_open = self._http is not None and self._http.sock is not None
@@ -68,7 +71,7 @@ class Connection:
         names = {name.lower(): value for name, value in response.getheaders()}
         kept: list[bytes] = []
         try:
-            for piece in _pieces(response, names.get("content-encoding"), most_bytes):
+            for piece in _pieces(response, names.get("content-encoding"), most_bytes, is_watch=is_watch):
                 (take if take and response.status == http.HTTPStatus.OK else kept.append)(piece)
             if response.length:
                 raise http.client.HTTPException("the response was cut off")
@@ -186,10 +189,13 @@ class _Received(io.RawIOBase):
         super().close()
 
 
-def _pieces(response: http.client.HTTPResponse, encoding: str | None, most_bytes: int) -> Iterator[bytes]:
+def _pieces(
+    response: http.client.HTTPResponse, encoding: str | None, most_bytes: int, *, is_watch: bool = False
+) -> Iterator[bytes]:
+    read = response.read1 if is_watch else response.read
     unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     size = 0
-    while packed := response.read(_PIECE):
+    while packed := read(_PIECE):
         for piece in _unpacked(unpacking, packed) if unpacking else (packed,):
             size += len(piece)
             if size > most_bytes:

@@ -55,6 +55,7 @@ def lines(
         *(f"# {note}" for note in notes),
         *(f"# metrics of the {name}: http://{address}/metrics" for name, address in addresses.items()),
         f"# device plugins of your own register at {plugins}",
+        "# every device on a page, live: kubectl nodedevice open",
         f"# logs: {_quoted(folder / 'run')}/*/log    end it: make down",
     ]
 

@@ -1,18 +1,26 @@
 """`kubectl nodedevice devices`: prints a line for each device."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
 from sys import intern
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from kubectl_nodedevice.cluster import Device, NodeDevice
 from kubectl_nodedevice.device_state import (
+    BROKEN,
+    CORDONED,
     FREE,
+    HELD_BY_POD,
+    MISSING,
+    NO_PLUGIN,
+    PARTLY_FREE,
+    RELEASING,
+    TAINTED,
     UNKNOWN,
     Holder,
     State,
@@ -32,6 +40,13 @@ from kubectl_nodedevice.text import age
 
 _COLUMNS = ("NODE", "RESOURCE", "DEVICE", "STATE", "USED BY", "SINCE")
 _WIDE = ("MODEL", "NUMA", "SERVED BY")
+# values of --state, and the codes that they stand for
+STATES: Final[Mapping[str, frozenset[str]]] = {
+    "free": frozenset({FREE, PARTLY_FREE}),
+    "in-use": frozenset({HELD_BY_POD, RELEASING}),
+    "unhealthy": frozenset({BROKEN, MISSING, NO_PLUGIN}),
+    "cordoned": frozenset({CORDONED, TAINTED}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +59,49 @@ class Line:
     holders: tuple[Holder, ...] = ()
 
 
+def _held_since(line: Line) -> str:
+    return next((each.allocation.since for each in line.holders if each.allocation.since), "") or line.state.since
+
+
+# values of --sort-by
+_SORTS: Final[Mapping[str, Callable[[Line], Sequence[str]]]] = {
+    "node": lambda line: (),
+    "resource": lambda line: (line.found.resource,),
+    "state": lambda line: line.state.codes,
+    "since": lambda line: (_held_since(line) or "~",),
+    "pod": lambda line: [each.pod for each in line.holders] or ["~"],
+}
+
+
 @click.command(cls=Command)
 @click.option("--node", default="", metavar="NAME", help="Devices of this node alone.")
 @click.option("--resource", default="", metavar="NAME", help="Devices of this resource alone, such as vendor.com/gpu.")
+@click.option("--state", type=click.Choice([*STATES]), default=None, help="Devices in this state alone.")
+@click.option(
+    "-l", "--selector", default="", metavar="LABELS", help="Devices of nodes with these labels, such as zone=a."
+)
+@click.option("--sort-by", type=click.Choice([*_SORTS]), default="node", help="Default: node.")
 @click.pass_context
-def devices(context: click.Context, node: str, resource: str) -> int:
+def devices(context: click.Context, node: str, resource: str, state: str | None, selector: str, sort_by: str) -> int:
     """A line per device: its state, the pod that uses it, since when. States: free, in use, cordoned, unhealthy."""
     session = current(context)
     reader = Reader(session.api, session.screen)
-    rest = reader.each_node_device(node, resource)
+    wanted = reader.nodes_with(selector) if selector else None
+    rest = (each for each in reader.each_node_device(node, resource) if wanted is None or each.node in wanted)
     first = next(rest, None)
     if first is None and (node or resource):
         raise nothing_of(reader, node, resource)
     found = itertools.chain([first] if first else [], rest)
+    codes = STATES[state] if state else frozenset()
+
+    def lines(each: NodeDevice) -> Iterator[Line]:
+        return (line for line in lines_of(each, reader.now) if not codes or not codes.isdisjoint(line.state.codes))
+
     if session.screen.is_for_machines:
-        items = (_data(line) for each in found for line in lines_of(each, reader.now))
+        items = (data_of(line) for each in found for line in lines(each))
         session.screen.data("DeviceList", {"items": items})
     else:
-        _show(session.screen, found, reader)
+        _show(session.screen, found, lines, reader, _SORTS[sort_by])
     return FINE
 
 
@@ -78,19 +118,27 @@ def lines_of(found: NodeDevice, now: datetime) -> Iterator[Line]:
         yield Line(found, Device(f"({found.devices_omitted:,} more)"), state)
 
 
-def _show(screen: Screen, found: Iterable[NodeDevice], reader: Reader) -> None:
-    """Make rows while objects are read, then sort them by node and resource."""
-    rows: list[tuple[str, str, list[Row]]] = []
+def _show(
+    screen: Screen,
+    found: Iterable[NodeDevice],
+    lines: Callable[[NodeDevice], Iterator[Line]],
+    reader: Reader,
+    key: Callable[[Line], Sequence[str]],
+) -> None:
+    """Make rows while objects are read, then sort them by `key`, node and resource."""
+    rows: list[tuple[Sequence[str], str, str, Row]] = []
+    has_devices = False
     silent: dict[str, str] = {}
     for each in found:
-        rows.append((each.node, each.resource, [_row(screen, line, reader.now) for line in lines_of(each, reader.now)]))
+        has_devices = True
+        rows += [(key(line), each.node, each.resource, _row(screen, line, reader.now)) for line in lines(each)]
         agent = each.condition("AgentReady")
         if agent.status not in ("True", ""):
             silent.setdefault(each.node, agent.since)
-    rows.sort(key=lambda each: each[:2])
-    table = Table(_COLUMNS + (_WIDE if screen.is_wide else ()), [row for _, _, of in rows for row in of])
+    rows.sort(key=lambda each: each[:3])
+    table = Table(_COLUMNS + (_WIDE if screen.is_wide else ()), [row for *_, row in rows])
     if not table.rows:
-        screen.line("No devices." if rows else "No devices: no device plugin has registered with an agent yet.")
+        screen.line("No devices." if has_devices else "No devices: no device plugin has registered with an agent yet.")
         return
     screen.table(table)
     _show_stale(screen, silent, reader.now)
@@ -129,7 +177,7 @@ def _show_stale(screen: Screen, silent: Mapping[str, str], now: datetime) -> Non
         screen.line(f"Outdated ({ago or 'since an unknown time'}): {node}, whose agent is silent.", WARN)
 
 
-def _data(line: Line) -> dict[str, Any]:
+def data_of(line: Line) -> dict[str, Any]:
     found, device = line.found, line.device
     return {
         "node": found.node,

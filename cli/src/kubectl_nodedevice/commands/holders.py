@@ -101,6 +101,11 @@ def _held(device: Device, parts: int, held: Allocation) -> Iterator[HeldDevice]:
         yield HeldDevice(device.id, device.health, device.numa_nodes, parts, of, claim.name, share.share_id)
 
 
+def data_of_pod(found: PodDevice) -> list[dict[str, Any]]:
+    """The devices of a pod, for programs."""
+    return [_data(line) for line in _lines(found)]
+
+
 def _lines(found: PodDevice) -> Iterator[Line]:
     for container in found.containers:
         for resource in container.resources:

@@ -5,6 +5,7 @@ from typing import Any, Final
 from kubectl_nodedevice.attention import Need
 from kubectl_nodedevice.cluster import PodDevice
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU
+from kubectl_nodedevice.grouping import grouped
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader, Unseen
 from kubectl_nodedevice.records import camel
@@ -25,11 +26,12 @@ def overview(session: Session) -> int:
     if screen.is_for_machines:
         screen.data("Overview", _data(found, reader.unseen))
     else:
-        _show(screen, found, reader.unseen)
+        _show(screen, found, reader)
     return NEEDS_YOU if found.needs else FINE
 
 
-def _show(screen: Screen, found: Survey, unseen: list[Unseen]) -> None:
+def _show(screen: Screen, found: Survey, reader: Reader) -> None:
+    unseen = reader.unseen
     if found.own is None:
         screen.table(_resources(found.lines))
         if not found.lines and not unseen:
@@ -37,7 +39,7 @@ def _show(screen: Screen, found: Survey, unseen: list[Unseen]) -> None:
     else:
         screen.table(_own(found.own))
     screen.line()
-    _show_needs(screen, found.needs, sees_all=not unseen)
+    _show_needs(screen, found.needs if screen.is_wide else grouped(found.needs, reader.now), sees_all=not unseen)
     for each in unseen:
         screen.line(f"Not shown: {each.what}: {each.why}", FAINT)
 

@@ -1,0 +1,149 @@
+"""`kubectl nodedevice nodes`: prints a line for each node, with a block for each of its devices."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from kubectl_nodedevice.api import NODE_DEVICES
+from kubectl_nodedevice.attention import Summary
+from kubectl_nodedevice.errors import FINE
+from kubectl_nodedevice.output import Cell, Screen, Table
+from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.session import Command, current
+from kubectl_nodedevice.styles import FAINT, GOOD, PLAIN
+from kubectl_nodedevice.suggestions import nothing_of
+from kubectl_nodedevice.survey import summary_of
+
+# blocks of one resource; larger numbers are drawn in proportion
+_MOST_BLOCKS: Final = 16
+_FREE, _HELD, _BROKEN, _OTHER = "□■✗▨"
+_IN_ASCII: Final = str.maketrans("□■✗▨", ".#x/")
+# between two readings of --watch, and at least so many times the duration of one
+_WATCH_SECONDS, _WATCH_RATIO = 2.0, 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A node with its resources, sorted by name."""
+
+    node: str
+    resources: tuple[Summary, ...]
+
+    @property
+    def free(self) -> int:
+        return sum(each.available for each in self.resources)
+
+
+@click.command(cls=Command)
+@click.option("--resource", default="", metavar="NAME", help="Devices of this resource alone, such as vendor.com/gpu.")
+@click.option("-l", "--selector", default="", metavar="LABELS", help="Nodes with these labels, such as zone=a.")
+@click.option("-w", "--watch", is_flag=True, help="Then print each node that changes.")
+@click.pass_context
+def nodes(context: click.Context, resource: str, selector: str, watch: bool) -> int:
+    """A line per node: its free devices, and a block for each device. Nodes with free devices come first."""
+    session = current(context)
+    screen = session.screen
+    reader = Reader(session.api, screen)
+    lines = read(reader, resource, selector)
+    if not lines and resource:
+        raise nothing_of(reader, "", resource)
+    if screen.is_for_machines:
+        screen.data("NodeList", {"items": [_data(each) for each in lines]})
+        return FINE
+    _show(screen, lines)
+    while watch:
+        time.sleep(_WATCH_SECONDS)
+        began, known = time.monotonic(), {each.node: each for each in lines}
+        lines = read(reader, resource, selector)
+        for each in lines:
+            if known.get(each.node) != each:
+                screen.line(f"{each.node}  {each.free:,} free  {_blocks_of(each, screen)}")
+        for node in known.keys() - {each.node for each in lines}:
+            screen.line(f"{node}  has no devices any more")
+        time.sleep(max(0.0, _WATCH_RATIO * (time.monotonic() - began) - _WATCH_SECONDS))
+    return FINE
+
+
+def read(reader: Reader, resource: str, selector: str) -> list[Line]:
+    """Read the rows of NodeDevices; nodes with free devices come first. Raises ApiError."""
+    wanted = reader.nodes_with(selector) if selector else None
+    rows = [summary_of(each) for each in reader.rows(NODE_DEVICES)]
+    by_node: dict[str, list[Summary]] = {}
+    for row in rows:
+        if resource in ("", row.resource) and (wanted is None or row.node in wanted):
+            by_node.setdefault(row.node, []).append(row)
+    found = [Line(node, tuple(sorted(of, key=lambda each: each.resource))) for node, of in by_node.items()]
+    return sorted(found, key=lambda each: (each.free == 0, each.node))
+
+
+def blocks(row: Summary) -> str:
+    """Return one block for each device, or as many in proportion; at least one of each kind that there is.
+
+    A device that is unhealthy and in use is drawn as unhealthy.
+    """
+    broken, free = max(row.total - row.healthy, 0), row.available
+    held = min(row.allocated, max(row.total - broken - free, 0))
+    numbers = {_HELD: held, _FREE: free, _BROKEN: broken, _OTHER: max(row.total - broken - free - held, 0)}
+    total = sum(numbers.values())
+    if total > _MOST_BLOCKS:
+        numbers = {kind: max(1, number * _MOST_BLOCKS // total) for kind, number in numbers.items() if number}
+    return "".join(kind * number for kind, number in numbers.items())
+
+
+def _show(screen: Screen, lines: Sequence[Line]) -> None:
+    if not lines:
+        screen.line("No devices: no device plugin has registered with an agent yet.")
+        return
+    table = Table(("NODE", "FREE", "DEVICES"), numbers=("FREE",))
+    for each in lines:
+        table.add(each.node, Cell(f"{each.free:,}", GOOD if each.free else PLAIN), _blocks_of(each, screen))
+    screen.table(table)
+    screen.line(
+        _in_terminal(screen, f"{_FREE} free  {_HELD} in use  {_BROKEN} unhealthy  {_OTHER} cordoned or reserved"), FAINT
+    )
+
+
+def _blocks_of(line: Line, screen: Screen) -> str:
+    return _in_terminal(screen, "  ".join(_words(line.resources)))
+
+
+def _words(rows: Iterable[Summary]) -> Iterator[str]:
+    for row in rows:
+        notes = [f"not ready: {row.reason}"] if row.is_unready else []
+        notes += [f"{row.waiting} pending"] if row.waiting else []
+        words = f" ({', '.join(notes)})" if notes else ""
+        yield f"{row.resource} {blocks(row)} {row.available:,}/{row.total:,}{words}"
+
+
+def _in_terminal(screen: Screen, text: str) -> str:
+    """Return the text with letters for blocks if the terminal lacks them."""
+    try:
+        text.encode(screen.out.encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(_IN_ASCII)
+    return text
+
+
+def _data(line: Line) -> Mapping[str, Any]:
+    return {
+        "node": line.node,
+        "free": line.free,
+        "resources": [
+            {
+                "name": each.resource,
+                "servedBy": each.served_by,
+                "total": each.total,
+                "free": each.available,
+                "inUse": each.allocated,
+                "unhealthy": each.total - each.healthy,
+                "cordoned": each.cordoned,
+                "pending": each.waiting,
+                "ready": each.ready,
+                "reason": each.reason,
+            }
+            for each in line.resources
+        ],
+    }

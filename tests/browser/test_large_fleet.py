@@ -1,0 +1,61 @@
+"""5,000 nodes with 80,000 devices: the page has few elements at a time, and the command little memory."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import Open
+from tests.robustness.memory.api_server import PlayedApi
+from tests.unit.cli import objects
+from tests.unit.cli.api_server import kubeconfig
+from tests.unit.cli.objects import GPU, Object, allocation, device
+
+NODES = 5_000
+MOST_ELEMENTS, MOST_MIB = 3_000, 250
+
+
+def fleet_of(number: int, resource: str) -> Object:
+    devices = [device(f"{number:05}-{each}-4fe0-9301-9867b12a3899") for each in range(8)]
+    if number % 100 == 0:
+        devices[7] |= {"health": "Unhealthy", "reason": "XidError", "message": "Xid 79: GPU has fallen off the bus"}
+    held = [allocation(f"job-{number}-{each}", (devices[each]["id"],)) for each in range(number % 7)]
+    healthy = sum(each["health"] == "Healthy" for each in devices)
+    return objects.node_device(
+        f"node-{number}", resource, devices, allocations=held, allocated=len(held), available=healthy - len(held)
+    )
+
+
+@pytest.fixture(scope="module")
+def api(browser: Browser) -> Iterator[PlayedApi]:
+    with PlayedApi() as made:
+        for number in range(NODES):
+            for resource in (GPU, "example.com/nic"):
+                found = fleet_of(number, resource)
+                made.put("nodedevices", found["metadata"]["name"], found)
+        yield made
+
+
+def test_a_large_fleet(api: PlayedApi, opened: Open, page_of: Callable[..., Page], tmp_path: Path) -> None:
+    with opened(kubeconfig(tmp_path, api.url)) as (address, process):
+        page = page_of(address)
+        expect(page.locator("#found")).to_contain_text(f"{NODES:,} nodes, {NODES * 16:,} devices", timeout=120_000)
+        elements = "document.querySelectorAll('*').length"
+        assert page.evaluate(elements) <= MOST_ELEMENTS
+        expect(page.locator("#needs li")).to_have_count(2)
+        for _ in range(5):
+            page.mouse.wheel(0, 40_000)
+            expect(page.locator(".row").first).to_be_visible()
+            assert page.evaluate(elements) <= MOST_ELEMENTS
+        page.get_by_label("Node", exact=True).fill("node-4999")
+        expect(page.locator(".row")).to_have_count(2)
+        changed = fleet_of(4999, GPU)
+        changed["status"]["devices"][0]["health"] = "Unhealthy"
+        api.put("nodedevices", changed["metadata"]["name"], changed)
+        expect(page.locator(".row a.sq.b")).to_have_count(1, timeout=60_000)
+        [command] = psutil.Process(process.pid).children() or [psutil.Process(process.pid)]
+        mib = command.memory_info().rss / 2**20
+        print(f"{mib:.0f} MiB, {page.evaluate(elements)} elements")
+        assert mib <= MOST_MIB

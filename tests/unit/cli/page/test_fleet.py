@@ -1,0 +1,95 @@
+"""What a browser gets: everything once, then what has changed, however slow it is."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from kubectl_nodedevice.cluster import NodeDevice, Pod
+from kubectl_nodedevice.page import fleet as module
+from kubectl_nodedevice.page.fleet import Fleet
+from kubectl_nodedevice.records import record_of
+
+from tests.unit.cli.objects import device, node_device, pod
+
+NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
+
+
+def put(fleet: Fleet, node: str, *devices: dict[str, Any]) -> None:
+    fleet.put(record_of(NodeDevice, node_device(node, devices=[*devices] or None)))
+
+
+def names(texts: list[str]) -> list[str]:
+    return sorted(json.loads(each)["node"] for each in texts)
+
+
+def test_a_change_is_sent_once_and_no_change_is_not() -> None:
+    fleet = Fleet()
+    put(fleet, "a")
+    put(fleet, "b")
+    everything = json.loads(fleet.everything({"cluster": "c"}, "[]"))
+    assert sorted(each["node"] for each in everything["squares"]) == ["a", "b"]
+    sequence = everything["sequence"]
+    put(fleet, "a")
+    assert fleet.since(sequence) == (sequence, [], [])
+    for health in ("Unhealthy", "Healthy", "Unhealthy"):
+        put(fleet, "b", device("gpu-0", health))
+    changed = fleet.since(sequence)
+    assert changed is not None
+    assert names(changed[1]) == ["b"]
+    assert fleet.since(changed[0]) == (changed[0], [], [])
+
+
+def test_a_deleted_one_is_named_until_it_is_made_again() -> None:
+    fleet = Fleet()
+    put(fleet, "a")
+    [name] = fleet.names()
+    sequence = fleet.sequence
+    fleet.remove(name)
+    fleet.remove("never there")
+    assert fleet.since(sequence) == (fleet.sequence, [], [name])
+    put(fleet, "a")
+    found = fleet.since(sequence)
+    assert found is not None
+    assert (names(found[1]), found[2]) == (["a"], [])
+
+
+def test_a_browser_that_missed_too_much_loads_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_GONE", 2)
+    fleet = Fleet()
+    for number in range(4):
+        put(fleet, f"n{number}")
+    sequence = fleet.sequence
+    for name in fleet.names():
+        fleet.remove(name)
+    assert fleet.since(sequence) is None
+    assert fleet.since(fleet.sequence + 1) is None, "of an earlier start"
+
+
+def test_needs_are_grouped_by_cause() -> None:
+    fleet = Fleet()
+    for number in range(5):
+        broken = [device(f"gpu-{at}", "Unhealthy", reason="XidError", message="Xid 79") for at in range(3)]
+        put(fleet, f"n{number}", *broken, device("gpu-9"))
+    for number in range(4):
+        fleet.put_pod(record_of(Pod, pod(f"p{number}", node="", phase="Pending")))
+    devices, pods = fleet.needs(NOW)
+    assert devices["text"].startswith("15 devices of example.com/gpu on 5 nodes (n0, n1, n2 and 2 more) are unhealthy")
+    assert devices["command"] == "kubectl nodedevice why device n0 gpu-0 --resource example.com/gpu"
+    assert pods["text"].startswith(
+        "4 pods (default/p0, default/p1, default/p2 and 1 more) are pending for example.com/gpu"
+    )
+    fleet.remove_pod("default/p0")
+    assert fleet.needs(NOW)[1]["text"].startswith("3 pods")
+
+
+def test_it_says_how_current_each_kind_is() -> None:
+    fleet = Fleet()
+    assert not fleet.is_read()
+    fleet.source("nodedevices", as_of=5.0)
+    fleet.source("pending pods", problem="forbidden", is_final=True)
+    assert fleet.is_read()
+    assert fleet.sources()["sources"] == {
+        "nodedevices": {"problem": "", "isFinal": False, "asOf": 5.0, "isStale": False},
+        "pending pods": {"problem": "forbidden", "isFinal": True, "asOf": 0.0, "isStale": False},
+    }

@@ -1,0 +1,117 @@
+"""A kind is listed once and watched from then on; what the API server refuses is a sentence on the page."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from kubectl_nodedevice.errors import LoginProblem
+from kubectl_nodedevice.page.command import kinds
+from kubectl_nodedevice.page.fleet import Fleet
+from kubectl_nodedevice.page.follow import Follower
+from nodedevice_kube.api_errors import ApiError, Forbidden, Unreachable
+
+from tests.unit.cli.objects import GPU, node_device
+
+Json = dict[str, Any]
+Step = Any
+
+
+class PlayedApi:
+    """Answers each request with the next of `steps`: objects of a list, events of a watch, a version, or an error."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = [*steps]
+        self.asked: list[str] = []
+
+    def _next(self, request: str) -> Any:
+        self.asked.append(request)
+        found = self.steps.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def listed(self, what: str, path: str, query: Mapping[str, str], take: Callable[[Json], object]) -> str:
+        for each in self._next("list"):
+            take(each)
+        return "7"
+
+    def version(self, what: str, path: str, query: Mapping[str, str]) -> str:
+        return str(self._next("check"))
+
+    def watch(self, what: str, path: str, query: Mapping[str, str], take: Callable[[Json], object]) -> None:
+        for kind, obj in self._next(f"watch {query['resourceVersion']}"):
+            take({"type": kind, "object": obj})
+
+
+def followed(*steps: Step) -> tuple[Fleet, PlayedApi]:
+    """After a step of the follower for each of the steps."""
+    fleet, api = Fleet(), PlayedApi(*steps)
+    kind = next(iter(kinds(fleet)))
+    stand_in: Any = api
+    follower = Follower(stand_in, kind, fleet)
+    while api.steps:
+        follower.step()
+    return fleet, api
+
+
+def at(node: str, version: int = 8) -> Json:
+    found = node_device(node)
+    found["metadata"]["resourceVersion"] = str(version)
+    return found
+
+
+def nodes(fleet: Fleet) -> set[str]:
+    return {name.removesuffix(f".{GPU.replace('/', '.')}") for name in fleet.names()}
+
+
+def test_a_list_and_then_its_changes() -> None:
+    events = [("ADDED", at("c", 8)), ("DELETED", at("a", 9)), ("BOOKMARK", {"metadata": {"resourceVersion": "12"}})]
+    fleet, api = followed([at("a"), at("b")], events, [("MODIFIED", at("b", 13))])
+    assert nodes(fleet) == {"b", "c"}
+    assert api.asked == ["list", "watch 7", "watch 12"]
+
+
+def test_a_version_that_is_too_old_is_listed_again_and_what_is_gone_goes() -> None:
+    fleet, api = followed([at("a"), at("b")], [("ERROR", {"code": 410})], [at("b")])
+    assert api.asked == ["list", "watch 7", "list"]
+    assert nodes(fleet) == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("error", "problem", "is_final"),
+    [
+        (Forbidden("GET", "nodedevices", "eve may not", 403, remedy="get a role"), "eve may not; get a role", True),
+        (Unreachable("GET", "nodedevices", "refused"), "refused", False),
+        (LoginProblem("the token has expired", "log in again"), "the token has expired; log in again", False),
+    ],
+    ids=["forbidden", "unreachable", "expired"],
+)
+def test_a_failure_is_a_sentence_until_it_is_over(error: Exception, problem: str, is_final: bool) -> None:
+    fleet, _ = followed(error)
+    [source] = fleet.sources()["sources"].values()
+    assert (source["problem"], source["isFinal"], source["asOf"]) == (problem, is_final, 0.0)
+    fleet, api = followed([at("a")], error, [at("a"), at("b")])
+    [source] = fleet.sources()["sources"].values()
+    assert source["problem"] == ""
+    assert source["asOf"] > 0
+    assert nodes(fleet) == {"a", "b"}
+    assert api.asked[-1] == "list"
+
+
+def test_a_watch_that_brings_nothing_in_its_time_is_no_failure_of_the_page() -> None:
+    silent = ApiError("GET", "nodedevices", "no answer within 90 s")
+    silent.__cause__ = TimeoutError()
+    fleet, _ = followed([at("a")], silent)
+    [source] = fleet.sources()["sources"].values()
+    assert source["problem"] == ""
+    assert nodes(fleet) == {"a"}
+
+
+def test_a_watch_is_cut_into_events_wherever_its_pieces_end() -> None:
+    from kubectl_nodedevice.api import _Lines
+
+    found: list[Any] = []
+    lines = _Lines(found.append)
+    for piece in (b'{"a":', b'1}\n{"b"', b":2}\n", b"no JSON\n", b'{"c":3}\n{"d":4}\n{"e"'):
+        lines.feed(piece)
+    assert found == [{"a": 1}, {"b": 2}, {"c": 3}, {"d": 4}]

@@ -1,0 +1,124 @@
+"""A line per node, with a block for each device; and the filters of `devices`."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from kubectl_nodedevice.attention import Summary
+from kubectl_nodedevice.commands import nodes
+from kubectl_nodedevice.commands.nodes import blocks
+
+from tests.unit.cli.api_server import NODES, OURS, FakeApiServer, status
+from tests.unit.cli.conftest import Clock, Run
+from tests.unit.cli.objects import GPU, allocation, device, node, node_device
+
+KIND = f"{OURS}/nodedevices"
+
+
+@pytest.fixture
+def fleet(server: FakeApiServer) -> FakeApiServer:
+    """node-a: one free, one in use; node-b: none free; node-c: another resource, and a label."""
+    held = allocation("p", ("gpu-0",))
+    server.objects[KIND] = [
+        node_device("node-b", devices=[device("gpu-0", "Unhealthy", reason="Xid")], available=0),
+        node_device("node-a", allocations=[held], allocated=1, available=1),
+        node_device("node-c", "example.com/nic", [device("nic-0")]),
+    ]
+    server.objects[NODES] = [node("node-a"), node("node-b"), node("node-c")]
+    server.objects[NODES][2]["metadata"]["labels"] = {"zone": "c"}
+    return server
+
+
+def rows(out: str) -> list[str]:
+    return out.splitlines()[1:-1]
+
+
+def test_nodes_with_free_devices_come_first(fleet: FakeApiServer, run: Run) -> None:
+    ran = run("nodes")
+    assert ran.status == 0
+    assert [" ".join(each.split()) for each in rows(ran.out)] == [
+        "node-a 1 example.com/gpu ■□ 1/2",
+        "node-c 1 example.com/nic □ 1/1",
+        "node-b 0 example.com/gpu ✗ 0/1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--resource", GPU], ["node-a", "node-b"]),
+        (["--selector", "zone=c"], ["node-c"]),
+        (["-l", "zone=d"], []),
+    ],
+)
+def test_filters(fleet: FakeApiServer, run: Run, options: Sequence[str], names: list[str]) -> None:
+    found = json.loads(run("nodes", *options, "-o", "json").out)
+    assert [each["node"] for each in found["items"]] == names
+
+
+def test_a_selector_that_the_server_refuses(fleet: FakeApiServer, run: Run) -> None:
+    fleet.fault = lambda request: status(400, "unable to parse requirement") if request.path == NODES else None
+    ran = run("nodes", "-l", "=")
+    assert ran.status == 2
+    assert "unable to parse requirement" in ran.err
+
+
+def test_a_resource_that_nobody_has(fleet: FakeApiServer, run: Run) -> None:
+    ran = run("nodes", "--resource", "example.com/gpus")
+    assert ran.status == 2
+    assert GPU in ran.err
+
+
+@pytest.mark.parametrize(
+    ("total", "healthy", "held", "free", "drawn"),
+    [
+        (8, 8, 3, 5, "■■■□□□□□"),
+        (8, 7, 3, 4, "■■■□□□□✗"),
+        (8, 8, 0, 6, "□□□□□□▨▨"),
+        (1000, 999, 500, 499, "■■■■■■■■□□□□□□□✗"),
+        (0, 0, 0, 0, ""),
+        (2, 0, 2, 0, "✗✗"),
+    ],
+    ids=["free", "unhealthy", "cordoned", "many", "none", "held and unhealthy"],
+)
+def test_blocks(total: int, healthy: int, held: int, free: int, drawn: str) -> None:
+    assert blocks(Summary("", "", "", total, healthy, held, free, 0, "True", "", "True", "nodedevice")) == drawn
+
+
+def test_watch_prints_a_node_that_changes(fleet: FakeApiServer, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+
+    def change() -> None:
+        if len(clock.slept) == 1:
+            fleet.objects[KIND][1]["status"]["available"] = 0
+        elif len(clock.slept) == 3:
+            del fleet.objects[KIND][2]
+        elif len(clock.slept) == 5:
+            raise KeyboardInterrupt
+
+    clock.meanwhile = change
+    monkeypatch.setattr(nodes, "time", clock)
+    ran = run("nodes", "--watch")
+    assert ran.status == 130
+    assert ran.out.splitlines()[-2:] == ["node-a  0 free  example.com/gpu ■▨ 0/2", "node-c  has no devices any more"]
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        (["--state", "free"], [("node-a", "gpu-1"), ("node-c", "nic-0")]),
+        (["--state", "in-use"], [("node-a", "gpu-0")]),
+        (["--state", "unhealthy"], [("node-b", "gpu-0")]),
+        (["--state", "cordoned"], []),
+        (["--selector", "zone=c"], [("node-c", "nic-0")]),
+        (["--sort-by", "pod", "--resource", GPU], [("node-a", "gpu-0"), ("node-a", "gpu-1"), ("node-b", "gpu-0")]),
+        (["--sort-by", "state", "--resource", GPU], [("node-b", "gpu-0"), ("node-a", "gpu-1"), ("node-a", "gpu-0")]),
+    ],
+    ids=["free", "in use", "unhealthy", "cordoned", "label", "by pod", "by state"],
+)
+def test_devices_by_state_label_and_order(
+    fleet: FakeApiServer, run: Run, options: list[str], ids: list[tuple[str, str]]
+) -> None:
+    ran = run("devices", *options)
+    found = [tuple(line.split()[::2][:2]) for line in ran.out.splitlines()[1:] if line.startswith("node-")]
+    assert found == ids

@@ -31,30 +31,3 @@ def test_all_of_help_lists_every_target_in_a_group() -> None:
     listed = [line.split()[0] for _, *lines in groups for line in lines if re.match(r"  \S", line)]
     assert listed == targets
     assert min(len(lines) for _, *lines in groups) > 2
-
-
-def test_generate_never_runs_beside_what_reads_its_files() -> None:
-    assert re.search(r"^\.NOTPARALLEL:$", _TEXT, re.MULTILINE), "`make -j check` would read half-written stubs"
-
-
-def test_without_a_builder_images_name_the_way_that_needs_none() -> None:
-    done = subprocess.run(["make", "-C", _ROOT, "images", "BUILDER=false"], capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "make release VERSION=0.1.0 needs none" in done.stderr
-
-
-def test_one_command_releases_and_publishes_and_first_checks_what_publishing_needs() -> None:
-    command: list[str | Path] = [
-        "make",
-        "-n",
-        "-C",
-        _ROOT,
-        "release",
-        "publish",
-        "VERSION=0.1.0",
-        "REGISTRY=a/b",
-        "UNSIGNED=1",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    called = re.findall(r"-m hack\.(release|publish) .*?(--check)?$", done.stdout, re.MULTILINE)
-    assert called == [("publish", "--check"), ("release", ""), ("publish", "")]

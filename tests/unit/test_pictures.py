@@ -13,7 +13,7 @@ import click
 import pytest
 from kubectl_nodedevice import program
 
-from hack.pictures.svg import THEMES, drawn, lines_of
+from hack.pictures.svg import THEMES, lines_of
 from tests.unit.sources import ROOT, parsed
 
 FOLDER: Final = ROOT / "docs/pictures"
@@ -72,14 +72,6 @@ def test_each_command_in_a_picture_is_one_of_the_program(name: str) -> None:
         check_command(each)
 
 
-@pytest.mark.parametrize(
-    "gone", ["kubectl nodedevice explain pod a", "kubectl nodedevice why pod a --gone", "kubectl nodedevice why"]
-)
-def test_a_command_that_is_gone_is_noticed(gone: str) -> None:
-    with pytest.raises(click.UsageError):
-        check_command(gone)
-
-
 def test_the_first_screen_has_the_columns_of_the_program() -> None:
     tables = tables_of_the_program()
     found = headers(text_of("overview"))
@@ -96,25 +88,3 @@ def test_they_are_small_and_need_no_network() -> None:
         text = file.read_text(encoding="utf-8")
         ElementTree.fromstring(text)
         assert not re.findall(r"url\(\s*[\"']?http|href|@import|<script|<image", text)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_light_and_dark_show_the_same(name: str) -> None:
-    assert text_of(name, "light") == text_of(name, "dark")
-
-
-def test_text_comes_back_from_a_picture_in_its_columns() -> None:
-    text = "\x1b[1mNAME   \x1b[0mREADY\n\x1b[32mé<&>   \x1b[0mTrue"
-    assert lines_of(drawn(text, "a", "a", "light", 40)) == ["NAME   READY", "é<&>   True"]
-
-
-def readme_pictures() -> list[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"docs/pictures/([a-z-]+\.svg)", text)
-
-
-def test_readme_begins_with_them() -> None:
-    assert {*readme_pictures()} == {file.name for file in FOLDER.iterdir()}
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.partition("docs/pictures/")[0].split()) <= 180
-    assert len(text.split()) <= 700

@@ -13,7 +13,6 @@ import pytest
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.lib import filesystem
-from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegisteredSocket
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService, serving
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import is_served, remove
@@ -117,41 +116,6 @@ async def test_the_registration_socket_likewise(tmp_path: Path, monkeypatch: pyt
         directory.forget(".kept-a.sock")
         await server.stop()
         assert not is_served(directory.registration_socket)
-
-
-@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EMFILE], ids=errno.errorcode.__getitem__)
-async def test_sockets_that_cannot_be_asked_about_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def connect(resource_name: str, socket_name: str) -> None:
-        """Nobody registers."""
-
-    with closing(PluginDirectory.take(tmp_path)) as directory:
-        server = RegistrationServer(directory, connect, Rejections())
-        await server.start()
-        lock = directory._lock
-        refusing(monkeypatch, "lstat", tmp_path, number)
-        assert await server._restore() == ""
-        assert directory._lock == lock
-        monkeypatch.undo()
-        await server.stop()
-    assert not caplog.records
-
-
-async def test_a_plugins_own_socket_that_cannot_be_asked_about_is_there(
-    tmp_path: Path, service: DevicePluginService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with FileWatcher() as watcher:
-        plugin = RegisteredSocket(GPU, "x.sock", tmp_path, watcher, lambda: service)
-        async with serving(service, tmp_path / "x.sock") as own_socket:
-            assert plugin._is_there(own_socket)
-            with monkeypatch.context() as patch:
-                refusing(patch, "stat", tmp_path)
-                assert plugin._is_there(own_socket)
-            (tmp_path / "x.sock").rename(tmp_path / "y.sock")
-            assert not plugin._is_there(own_socket)
-            (tmp_path / "x.sock").touch()
-            assert not plugin._is_there(own_socket)
 
 
 def test_only_that_nothing_is_there_is_an_answer() -> None:

@@ -14,7 +14,6 @@ from nodedevice_agent.cli.run import main
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.plugins.simulated.control import Listing, simulated_dir, write_listing
 from nodedevice_agent.plugins.simulated.control import show as simulated
-from nodedevice_agent.settings import AgentSettings
 
 GPU = "example.com/gpu"
 
@@ -177,17 +176,3 @@ def test_two_different_deliveries_are_refused(args: list[str], environment: dict
 )
 def test_what_no_setting_can_be_is_refused(args: list[str], problem: str) -> None:
     assert problem in flags(*args)["output"]
-
-
-def test_the_help_has_each_setting_with_its_variable_and_its_default() -> None:
-    text = " ".join(flags("--help")["output"].split())
-    for field in ("node_name", "state_dir", "flapping_quiet_seconds", "log_level", "delivery"):
-        assert f"--{field.replace('_', '-')} " in text
-        assert f"NODEDEVICE_{field.upper()}" in text
-    assert "YAML file of settings" in text
-    assert f"Directory for the checkpoint. [default: {AgentSettings().state_dir}]" in text
-    # without a fraction
-    assert f"Length of the window. [default: {AgentSettings().flapping_window_seconds:g}]" in text
-    assert "NODEDEVICE_NODE_NAME; required" not in text
-    assert "Name of the Node this agent runs on. [required]" in text
-    assert text.count("[default: none]") >= 3

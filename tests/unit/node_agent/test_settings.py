@@ -250,17 +250,15 @@ def test_the_node_name_is_asked_for() -> None:
         pytest.param({"--plugin-dir": "{tmp}/file"}, "cannot be used", id="plugin directory is a file"),
         pytest.param({"--kubeconfig": "{tmp}/nothing"}, "kubeconfig", id="no kubeconfig"),
         pytest.param({"--kubeconfig": "{tmp}/no-user"}, "kubeconfig", id="kubeconfig without a user"),
-        pytest.param({"--kubeconfig": "{tmp}/no-authority"}, "kubeconfig", id="kubeconfig whose authority is gone"),
     ],
 )
 def test_the_program_ends_with_one_line_if_it_cannot_run(tmp_path: Path, wrong: dict[str, str], message: str) -> None:
     (tmp_path / "file").touch()
-    cluster = "clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'{more}}}}}]\n"
+    cluster = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
     rest = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
     user = "users: [{name: u, user: {token: t}}]\n"
-    (tmp_path / "no-user").write_text(cluster.format(more="") + rest)
-    (tmp_path / "good").write_text(cluster.format(more="") + user + rest)
-    (tmp_path / "no-authority").write_text(cluster.format(more=", certificate-authority: gone.pem") + user + rest)
+    (tmp_path / "no-user").write_text(cluster + rest)
+    (tmp_path / "good").write_text(cluster + user + rest)
     flags = {
         "--node-name": "n1",
         "--kubeconfig": "{tmp}/good",

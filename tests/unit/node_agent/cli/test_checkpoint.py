@@ -218,47 +218,36 @@ class TestJournal:
         assert command("verify", file).stdout == f"{file}: valid; version 2, allocations: 1, resources: 1\n"
 
 
-class TestContainers:
-    """The responses for all resources of a container, merged."""
+@pytest.mark.kubelet("scenario 27")
+def test_the_responses_for_a_container_are_merged_and_a_conflict_is_shown(file: Path) -> None:
+    other = api_pb2.ContainerAllocateResponse(envs={"GPUS": "z", "NIC": "eth1"}).SerializeToString()
+    nic = Allocation("uid-1", "main", "example.com/nic", {-1: ("eth1",)}, other)
+    gpu = holding(EVERYTHING)
+    file.write_text(encode(Checkpoint((*gpu.allocations, nic), gpu.registered)))
+    (container,) = json.loads(command("show", file, "-o", "json").stdout)["containers"]
+    assert container["podUID"] == "uid-1"
+    assert container["startsWith"]["envs"] == {"GPUS": "a,b", "NIC": "eth1"}
+    assert container["startsWith"]["cdiDevices"] == ["example.com/gpu=a"]
+    assert container["conflicts"] == [
+        {"what": "env", "name": "GPUS", "used": "example.com/gpu", "passedOver": "example.com/nic"}
+    ]
+    assert command("show", file).stdout.splitlines()[-1] == (
+        "CONFLICT in container main of pod uid-1: env GPUS: example.com/gpu's is used, example.com/nic's is ignored"
+    )
 
-    def checkpoint(self) -> Checkpoint:
-        other = api_pb2.ContainerAllocateResponse(envs={"GPUS": "z", "NIC": "eth1"}).SerializeToString()
-        nic = Allocation("uid-1", "main", "example.com/nic", {-1: ("eth1",)}, other)
-        gpu = holding(EVERYTHING)
-        return Checkpoint((*gpu.allocations, nic), gpu.registered)
 
-    @pytest.mark.kubelet("scenario 27")
-    def test_the_edits_of_a_container(self, file: Path) -> None:
-        file.write_text(encode(self.checkpoint()))
-        (container,) = json.loads(command("show", file, "-o", "json").stdout)["containers"]
-        assert container["podUID"] == "uid-1"
-        assert container["startsWith"]["envs"] == {"GPUS": "a,b", "NIC": "eth1"}
-        assert container["startsWith"]["cdiDevices"] == ["example.com/gpu=a"]
-        assert container["conflicts"] == [
-            {"what": "env", "name": "GPUS", "used": "example.com/gpu", "passedOver": "example.com/nic"}
-        ]
-
-    def test_a_conflict_is_shown(self, file: Path) -> None:
-        file.write_text(encode(self.checkpoint()))
-        assert command("show", file).stdout.splitlines()[-1] == (
-            "CONFLICT in container main of pod uid-1: env GPUS: example.com/gpu's is used, example.com/nic's is ignored"
-        )
-
-    @pytest.mark.parametrize(("scope", "conflicts"), [("built-in GPUs", ["A"]), ("domain example.com", ["A", "V"])])
-    def test_what_the_gpus_of_a_container_are_joined_in_is_no_conflict(
-        self, file: Path, scope: str, conflicts: list[str]
-    ) -> None:
-        names = ("example.com/one", "example.com/two")
-        answers = [
-            api_pb2.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": name, "A": name}).SerializeToString()
-            for name in names
-        ]
-        given = [
-            Allocation("uid-1", "main", *each)
-            for each in zip(names, ({-1: ("a",)}, {-1: ("b",)}), answers, strict=True)
-        ]
-        file.write_text(
-            encode(Checkpoint(tuple(given), dict.fromkeys(names, ("a",)), scopes=dict.fromkeys(names, scope)))
-        )
-        (container,) = json.loads(command("show", file, "-o", "json").stdout)["containers"]
-        assert sorted(each["name"].removeprefix("NVIDIA_")[0] for each in container["conflicts"]) == conflicts
+@pytest.mark.parametrize(("scope", "conflicts"), [("built-in GPUs", ["A"]), ("domain example.com", ["A", "V"])])
+def test_what_the_gpus_of_a_container_are_joined_in_is_no_conflict(
+    file: Path, scope: str, conflicts: list[str]
+) -> None:
+    names = ("example.com/one", "example.com/two")
+    answers = [
+        api_pb2.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": name, "A": name}).SerializeToString()
+        for name in names
+    ]
+    given = [
+        Allocation("uid-1", "main", *each) for each in zip(names, ({-1: ("a",)}, {-1: ("b",)}), answers, strict=True)
+    ]
+    file.write_text(encode(Checkpoint(tuple(given), dict.fromkeys(names, ("a",)), scopes=dict.fromkeys(names, scope))))
+    (container,) = json.loads(command("show", file, "-o", "json").stdout)["containers"]
+    assert sorted(each["name"].removeprefix("NVIDIA_")[0] for each in container["conflicts"]) == conflicts

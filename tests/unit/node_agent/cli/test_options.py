@@ -95,14 +95,11 @@ def flags(*args: str, **environment: str) -> dict[str, Any]:
     ("args", "given"),
     [
         pytest.param([], {}, id="none"),
-        pytest.param(["--node-name", "n1"], {"node_name": "n1"}, id="text"),
         pytest.param(["--config", "/a.yaml"], {"config": Path("/a.yaml")}, id="the file"),
         pytest.param(["--flapping-changes", "0"], {"flapping_changes": 0}, id="a number"),
         pytest.param(["--flapping-window-seconds", "1.5"], {"flapping_window_seconds": 1.5}, id="seconds"),
         pytest.param(["--no-observe"], {"observe": False}, id="a switch that is on by default"),
-        pytest.param(["--observe"], {"observe": True}, id="and its opposite"),
         pytest.param(["--advertise-without-injection"], {"advertise_without_injection": True}, id="a switch"),
-        pytest.param(["--log-level", "debug"], {"log_level": "debug"}, id="a choice"),
         pytest.param(
             ["--allocate-retry", "a/b=never", "--allocate-retry", "*=x=y"],
             {"allocate_retry": {"a/b": "never", "*": "x=y"}},
@@ -137,10 +134,8 @@ DIFFERENT = (
         pytest.param(["--runtime", "kubelet"], {}, "kubelet", id="flag"),
         pytest.param([], KUBELET, "kubelet", id="variable"),
         pytest.param(["--runtime", "nri", "--delivery", "nri"], {}, "nri", id="both flags"),
-        pytest.param([], {**NRI, "NODEDEVICE_RUNTIME": "nri"}, "nri", id="both variables"),
         pytest.param(["--runtime", "kubelet"], NRI, "kubelet", id="flag over the present variable"),
         pytest.param(["--delivery", "nri"], KUBELET, "nri", id="flag over the former variable"),
-        pytest.param(["--delivery", "nri", "--delivery", "none"], {}, "none", id="one flag twice"),
     ],
 )
 def test_the_former_name_of_the_delivery(args: list[str], environment: dict[str, str], delivery: str) -> None:
@@ -151,9 +146,7 @@ def test_the_former_name_of_the_delivery(args: list[str], environment: dict[str,
     ("args", "environment"),
     [
         (["--delivery", "nri", "--runtime", "kubelet"], {}),
-        (["--runtime", "kubelet", "--delivery", "nri"], {}),
         ([], {**NRI, **KUBELET}),
-        (["--runtime", "kubelet", "--delivery", "nri"], {**NRI}),
     ],
 )
 def test_two_different_deliveries_are_refused(args: list[str], environment: dict[str, str]) -> None:
@@ -170,7 +163,6 @@ def test_two_different_deliveries_are_refused(args: list[str], environment: dict
         (["--flapping-changes", "-1"], "-1 is not in the range"),
         (["--flapping-window-seconds", "0"], "0.0 is not in the range"),
         (["--allocate-retry", "never"], "'never' is not RESOURCE=VALUE, such as vendor.com/gpu=never"),
-        (["--no-node-name"], "No such option"),
         (["--no-advertise-without-injection"], "No such option"),
     ],
 )

@@ -25,20 +25,6 @@ def test_a_socket_is_one_and_a_link_to_it_where_links_are_followed(tmp_path: Pat
         assert not filesystem.is_socket(tmp_path / "link", follow_symlinks=False)
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ENAMETOOLONG, errno.ESTALE], ids=errno.errorcode.get)
-def test_what_cannot_be_found_out_is_no_socket_no_directory_and_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    def fails(path: object, **_: object) -> os.stat_result:
-        raise OSError(number, os.strerror(number), str(path))
-
-    with bound(tmp_path / "s"):
-        for name in ("stat", "lstat"):
-            monkeypatch.setattr(os, name, fails)
-        seen = [filesystem.is_socket(tmp_path / "s"), filesystem.is_directory(tmp_path)]
-        assert (seen, filesystem.file_identity(tmp_path / "s")) == ([False, False], None)
-
-
 @pytest.mark.parametrize("name", ["n" * 300, "n/" * 3000, "nul\0", "\udcff"], ids=["long", "deep", "NUL", "no UTF-8"])
 def test_names_that_nothing_can_have(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

@@ -1,13 +1,12 @@
 """A file that cannot be removed or asked about ends nothing: no server, no task that is to end, and not the agent."""
 
-import ast
 import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
@@ -20,24 +19,8 @@ from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 from tests.fakes.polling import until
-from tests.unit.sources import ROOT, parsed
 
 GPU = "example.com/gpu"
-SOURCES: Final = ROOT / "node-agent/src/nodedevice_agent"
-
-# Files that remove something otherwise than by filesystem.remove, and who takes the failure.
-REMOVING: Final = {
-    "checkpoint/files.py": "suppressed: the journal does no harm",
-    "checkpoint/writer.py": "suppressed, as above",
-    "deviceplugin/plugin_dir.py": "the start, which says what cannot be removed; and keep, which goes on with the first name",
-    "deviceplugin/registration_server.py": "the start, and the check of the socket, which says it",
-    "lib/filesystem.py": "remove itself; and half a file, whose write has failed",
-    "plugins/generic/serials_file.py": "suppressed: half a file, whose write has failed",
-    "plugins/nvml/boot_memory.py": "its caller, which logs it",
-    "plugins/nvml/container_directories.py": "its caller, which logs it",
-    "plugins/nvml/driver_release.py": "suppressed: it is not confirmed then; and the command, which says it",
-    "podresources/server.py": "the start, which says what cannot be removed",
-}
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, call: str, folder: Path, number: int = errno.EIO) -> list[str]:
@@ -53,16 +36,6 @@ def refusing(monkeypatch: pytest.MonkeyPatch, call: str, folder: Path, number: i
 
     monkeypatch.setattr(os, call, refuse)
     return asked
-
-
-def test_whoever_removes_files_is_known() -> None:
-    found = {
-        path.relative_to(SOURCES).as_posix()
-        for path in SOURCES.rglob("*.py")
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Attribute) and node.attr in ("unlink", "rmdir")
-    }
-    assert found == REMOVING.keys()
 
 
 def test_a_file_that_cannot_be_removed_is_logged(

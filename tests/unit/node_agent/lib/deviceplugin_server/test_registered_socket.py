@@ -72,7 +72,6 @@ class Vanishing:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
         self._seconds = [*seconds]
         self.made: list[float] = []
-        self.states: list[RegistrationState] = []
         self.is_last = asyncio.Event()
         self.watcher = FileWatcher()
         monkeypatch.setattr(registered_socket, "serving", self._serving)
@@ -94,14 +93,7 @@ class Vanishing:
     async def pauses(self, folder: Path) -> list[float]:
         """From each one that is made to the next one."""
         source = SimulatedSource(SimulatedSettings(GPU), folder, self.watcher)
-        plugin = RegisteredSocket(
-            GPU,
-            "x.sock",
-            folder,
-            self.watcher,
-            lambda: DevicePluginService(source),
-            lambda state, detail: self.states.append(state),
-        )
+        plugin = RegisteredSocket(GPU, "x.sock", folder, self.watcher, lambda: DevicePluginService(source))
         running = asyncio.create_task(plugin.run())
         await self.is_last.wait()
         running.cancel()
@@ -116,17 +108,6 @@ async def test_a_socket_that_vanishes_again_and_again_is_made_ever_more_slowly(
     """Until it has stayed for a moment."""
     vanishing = Vanishing(monkeypatch, 0.0, 0.0, 0.0, 5.0, 0.0)
     assert await vanishing.pauses(tmp_path) == pytest.approx([0.05, 0.1, 0.2, 5.0, 0.05])
-
-
-@virtual_time
-async def test_while_a_newer_agent_serves_the_path_none_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = [True, True, False]
-    monkeypatch.setattr(registered_socket, "is_served", lambda _: served.pop(0))
-    vanishing = Vanishing(monkeypatch, 0.0)
-    assert await vanishing.pauses(tmp_path) == pytest.approx([2 * registered_socket.RESCAN_SECONDS])
-    assert vanishing.states == [RegistrationState.TAKEN] * 2
 
 
 async def test_a_source_is_read_before_it_is_served_and_runs_meanwhile(tmp_path: Path) -> None:

@@ -34,17 +34,6 @@ def files_of(files: CdiFiles) -> dict[str, list[str]]:
     }
 
 
-def test_device_files_are_known_by_name(tmp_path: Path) -> None:
-    write(tmp_path, "a.json", ("one", "/dev/one"), ("two", "/dev/two"))
-    write(tmp_path, "b.json", ("one", "/dev/other"), kind="other.com/class")
-    found = devices_of(read(tmp_path))
-    assert {key: device.container_edits.device_nodes[0].path for key, (_, device) in found.items()} == {
-        (KIND, "one"): "/dev/one",
-        (KIND, "two"): "/dev/two",
-        ("other.com/class", "one"): "/dev/other",
-    }
-
-
 def test_one_of_this_boot_goes_before_one_of_etc_and_two_of_one_directory_are_none(tmp_path: Path) -> None:
     write(tmp_path, "a.json", ("one", "/dev/old"), ("two", "/dev/a"), directory="etc/cdi")
     write(tmp_path, "b.json", ("two", "/dev/b"), directory="etc/cdi")

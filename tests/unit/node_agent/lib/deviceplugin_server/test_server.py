@@ -1,6 +1,6 @@
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -88,6 +88,17 @@ class Source(DeviceSource):
         return ()
 
 
+@asynccontextmanager
+async def connected(source: Source, folder: Path) -> AsyncIterator[PluginConnection]:
+    """A device manager's connection to a server of this source."""
+    async with serving(service_of(source), folder / "p.sock"):
+        connection = await PluginConnection.open(source.resource_name, folder / "p.sock")
+        try:
+            yield connection
+        finally:
+            await connection.aclose()
+
+
 class KeepingSource(Source):
     def __init__(self) -> None:
         super().__init__()
@@ -102,14 +113,12 @@ class KeepingSource(Source):
 
 async def test_a_source_learns_whose_container_it_is_unless_a_kubelet_calls(tmp_path: Path) -> None:
     source = Source()
-    async with serving(service_of(source), tmp_path / "p.sock"):
-        connection = await PluginConnection.open(source.resource_name, tmp_path / "p.sock")
+    async with connected(source, tmp_path) as connection:
         assert not connection.options.holdings_required
         details = ContainerAllocateDetails(pod_namespace="ns", pod_name="web", pod_uid="u", container="main")
         details.annotations["nodedevice.io/sm-percent"] = "30"
         await connection.allocate(("a",), details)
         await connection.allocate(("a",))
-        await connection.aclose()
     assert source.containers == [ContainerIdentity("ns", "web", "u", "main", {"nodedevice.io/sm-percent": "30"}), None]
 
 
@@ -124,10 +133,8 @@ async def test_what_a_container_needs_is_sent_whole(tmp_path: Path) -> None:
                 cdi_devices=("c/d=e",),
             )
 
-    async with serving(service_of(Whole()), tmp_path / "p.sock"):
-        connection = await PluginConnection.open(Source.resource_name, tmp_path / "p.sock")
+    async with connected(Whole(), tmp_path) as connection:
         octets = (await connection.allocate(("a",))).octets
-        await connection.aclose()
     assert api_pb2.ContainerAllocateResponse.FromString(octets) == api_pb2.ContainerAllocateResponse(
         envs={"A": "1"},
         annotations={"b": "2"},
@@ -152,14 +159,12 @@ class AliasedSource(Source):
 
 async def test_a_held_device_is_meant_by_any_of_its_ids(tmp_path: Path) -> None:
     source = AliasedSource()
-    async with serving(service_of(source), tmp_path / "p.sock"):
-        connection = await PluginConnection.open(source.resource_name, tmp_path / "p.sock")
+    async with connected(source, tmp_path) as connection:
         for asked, got in ((("old-a",), "a"), (("b",), "b"), (("old-b", "a"), "a,b")):
             assert (await connection.allocate(asked)).edits.envs == {"GOT": got}
         assert await connection.preferred(("old-a", "old-b"), ("old-b",), 2) == ("b", "a")
         with pytest.raises(PluginFailed, match="no such device: 'older'"):
             await connection.allocate(("old-a", "older"))
-        await connection.aclose()
 
 
 def test_parts_have_their_parents_beside_them() -> None:
@@ -187,8 +192,7 @@ def test_equal_devices_are_equal_bytes() -> None:
 
 async def test_a_source_that_keeps_something_gets_the_holdings(tmp_path: Path) -> None:
     source = KeepingSource()
-    async with serving(service_of(source), tmp_path / "p.sock"):
-        connection = await PluginConnection.open(source.resource_name, tmp_path / "p.sock")
+    async with connected(source, tmp_path) as connection:
         assert connection.options.holdings_required
         response = (await connection.allocate(("a",))).octets
         await connection.sync_holdings(
@@ -197,7 +201,6 @@ async def test_a_source_that_keeps_something_gets_the_holdings(tmp_path: Path) -
         source.problem = "disk full"
         with pytest.raises(PluginFailed, match="disk full"):
             await connection.sync_holdings([])
-        await connection.aclose()
     assert source.held == [
         HeldDevices("u", "main", ("a",), {"GOT": "a"}),
         HeldDevices("v", "main", ()),

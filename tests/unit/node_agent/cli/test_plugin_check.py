@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from nodedevice_agent.cli import plugin_probe
 from nodedevice_agent.cli.plugin_findings import Finding, Severity, exit_status
 from nodedevice_agent.cli.plugin_probe import Probe, Registration, check_plugin
 from nodedevice_agent.deviceplugin import connection
+from nodedevice_agent.lib.filesystem import is_served
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -305,27 +307,30 @@ async def test_a_plugin_that_registers_again(tmp_path: Path) -> None:
     assert not (tmp_path / "kubelet.sock").exists()
 
 
-async def test_a_plugin_that_registers_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("resource_name", "check", "words"),
+    [
+        pytest.param("example.com/fake", "registration again", "after a restart of the kubelet", id="accepted"),
+        pytest.param("fake", "registration", "must be domain/name", id="rejected"),
+    ],
+)
+async def test_a_plugin_that_registers_once(
+    resource_name: str, check: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(plugin_probe, "REGISTER_SECONDS", 3.0)
-    plugin = FakePlugin(devices=DEVICE)
+    plugin = FakePlugin(resource_name, DEVICE)
 
     async def join() -> None:
-        await until((tmp_path / "kubelet.sock").exists)
-        await plugin.join(tmp_path)
+        await until(lambda: is_served(tmp_path / "kubelet.sock"))
+        with suppress(grpc.aio.AioRpcError):
+            await plugin.join(tmp_path)
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(join())
         findings = await registered(tmp_path)
     await plugin.stop()
-    assert problems(findings) == [("registration again", ERROR)]
-
-
-async def test_a_registration_that_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin_probe, "REGISTER_SECONDS", 3.0)
-    async with plugin_process(tmp_path, "fake", 2):
-        findings = await registered(tmp_path)
-    assert problems(findings) == [("registration", ERROR)]
-    assert "must be domain/name" in findings[0].text
+    assert problems(findings) == [(check, ERROR)]
+    assert words in text_of(findings, check)
 
 
 async def test_a_directory_that_is_served_is_left_to_its_kubelet(tmp_path: Path) -> None:

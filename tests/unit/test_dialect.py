@@ -4,7 +4,6 @@ The limits go down, never up. The same count of kopf 1.45.2 (package and docs) g
 `python -m tests.unit.dialect FOLDER`.
 """
 
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -37,19 +36,3 @@ def test_texts_read_like_those_of_other_projects(folder: str) -> None:
         f"{folder}: {rate:.0f} per 10,000 words ({most}); kopf {KOPF}, node-feature-discovery {NODE_FEATURE_DISCOVERY}"
     )
     assert rate <= LIMITS[folder], f"{folder}: {most}"
-
-
-def test_marks_are_counted_in_comments_docstrings_and_pages(tmp_path: Path) -> None:
-    source, page = tmp_path / "a.py", tmp_path / "a.md"
-    source.write_text('"""Of a device that nobody has."""\nx = 1  # where there is none\ny = "it is no device"\n')
-    page.write_text("Whoever reads this, too.\n\n```\nnobody\n```\n")
-    words, marks = count(files(tmp_path))
-    assert words == 6 + 4 + 4 + 4
-    assert marks == {
-        "fragment": 1,
-        "nobody, somebody": 1,
-        "where there is": 1,
-        "is no": 2,
-        "whoever, whatever": 1,
-        "too at the end": 1,
-    } | {mark: 0 for mark in marks if not marks[mark]}

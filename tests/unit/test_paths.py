@@ -6,10 +6,7 @@ its paths raise for links in circles and for a home that is not known.
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
-
-import pytest
 
 from tests.unit.sources import ROOT, parsed, shown
 
@@ -48,12 +45,3 @@ def test_nothing_of_the_product_asks_pathlib() -> None:
         for line, name in questions(parsed(path))
     ]
     assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("name", INSTEAD)
-def test_each_question_is_found(name: str) -> None:
-    assert list(questions(ast.parse(f"Path('a').{name}()"))) == [(1, name)]
-
-
-def test_there_are_sources() -> None:
-    assert Path(ROOT, "node-agent/src/nodedevice_agent/agent.py") in SOURCES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.tables import LONGEST, divided, table
+from docs.tables import LONGEST
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("charts/**/*.md")])
@@ -29,20 +29,3 @@ def test_cells(page: Path) -> None:
         assert [row for row in rows if len(row) != len(rows[0])] == []
         too_long = [cell for row in rows for cell in row if len(cell) > LONGEST]
         assert too_long == [], f"at most {LONGEST} characters: move the rest below the table"
-
-
-def test_the_pages_have_tables() -> None:
-    assert sum(len(_tables(page.read_text(encoding="utf-8"))) for page in PAGES) > 50
-
-
-def test_a_long_text_is_divided_at_the_end_of_a_sentence() -> None:
-    first, second, third = ("a" * 99, "b" * 49, "c" * 9)
-    assert divided(f"{first}. {third}.") == (f"{first}. {third}.", "")
-    assert divided(f"{first}. {second}. {third}.") == (f"{first}.", f"{second}. {third}.")
-    with pytest.raises(ValueError, match="make the first sentence"):
-        divided("d" * (LONGEST + 1))
-
-
-def test_what_is_longer_is_listed_below_the_table() -> None:
-    assert table("| a | b |", ["| 1 | 2 |"], []) == "| a | b |\n|---|---|\n| 1 | 2 |\n"
-    assert table("| a | b |", ["| 1 | 2 |"], ["3"]) == "| a | b |\n|---|---|\n| 1 | 2 |\n\n- 3\n"

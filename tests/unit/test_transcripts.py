@@ -1,4 +1,4 @@
-"""Transcripts for the page: made steady and short; and those on the page type what exists and show what can be printed."""
+"""Transcripts on the page type commands that exist, and show reasons that the programs print."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import yaml
 from nodedevice_api.names import Reason
 from nodedevice_operator.observability.events import EventReason
 
-from docs.transcripts import BEGIN, END, PageError, Part, Shown, Story, commands, described, page_with, steady
+from docs.transcripts import BEGIN, END, commands
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "operations.md").read_text()
@@ -67,57 +67,3 @@ def test_reasons_that_are_shown_exist() -> None:
     assert of_events
     assert of_conditions <= reasons(Reason)
     assert of_events <= reasons(Reason, EventReason)
-
-
-def test_ages_times_and_uids_are_steady_and_columns_in_line() -> None:
-    output = (
-        "LAST SEEN          TYPE      MESSAGE\n"
-        "3s (x2 over 118s)  Warning   not for 60 s: 0b9a5b2c-3c2e-4a53-8f9e-0d8e4c1f2a3b\n"
-        "4m1s               Normal    at 2031-02-03T04:05:06.789012Z\n"
-    )
-    assert steady(output) == (
-        "LAST SEEN         TYPE      MESSAGE\n"
-        "1m (x2 over 1m)   Warning   not for 60 s: 00000000-0000-0000-0000-000000000001\n"
-        "1m                Normal    at 2026-01-01T12:00:00Z"
-    )
-
-
-def test_an_empty_cell_stays_one() -> None:
-    output = "NAME   READY   REASON   AGE\na      True             5s\n"
-    assert steady(output) == "NAME   READY   REASON   AGE\na      True             1m"
-
-
-def test_of_a_description_remain_conditions_that_need_attention_and_events() -> None:
-    good = condition("Registered", "True", "EndpointRunning")
-    bad = condition("Healthy", "False", "SomeDevicesUnhealthy")
-    events = "Events:\n  Type     Reason  Age  Message\n  ----     ------  ---  -------\n  Warning  Broken  7s   it is broken\n"
-    output = f"Name:         nd\nSpec:\n  Node Name:  a\nStatus:\n  Conditions:\n{good}{bad}  Total:  4\n{events}"
-    assert described(output) == (
-        f"Name:         nd\n...\n  Conditions:\n{bad}...\n"
-        "Events:\n  Type      Reason   Age   Message\n  ----      ------   ---   -------\n  Warning   Broken   1m    it is broken"
-    )
-
-
-def test_of_a_description_without_trouble_remains_little() -> None:
-    assert described("Name:   nd\nStatus:\n  Total:  4\nEvents:  <none>\n") == "Name:   nd\n...\nEvents:  <none>"
-
-
-def test_only_what_is_between_the_markers_is_replaced() -> None:
-    story = Story("Title", (Part("Words:", (Shown("kubectl get nd -o 'a b'", "NAME\na"),)),))
-    once = page_with(f"before\n{BEGIN}\nold\n{END}\nafter\n", [story])
-    assert once.startswith(f"before\n{BEGIN}\n")
-    assert once.endswith(f"{END}\nafter\n")
-    assert "old" not in once
-    assert page_with(once, [story]) == once
-    assert commands(once) == [["kubectl", "get", "nd", "-o", "a b"]]
-
-
-@pytest.mark.parametrize("page", ["", BEGIN, f"{END}\n{BEGIN}"])
-def test_a_page_without_markers_is_refused(page: str) -> None:
-    with pytest.raises(PageError, match="the page needs the lines"):
-        page_with(page, [])
-
-
-def condition(kind: str, status: str, reason: str) -> str:
-    fields = {"Last Transition Time": "x", "Message": "m", "Reason": reason, "Status": status, "Type": kind}
-    return "".join(f"    {f'{key}:':<22} {value}\n" for key, value in fields.items())

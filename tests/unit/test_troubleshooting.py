@@ -1,6 +1,5 @@
 """A search for the words of other programs ends on the page on troubleshooting. test_reasons has the table of our own."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -25,11 +24,3 @@ WORDS = (
 @pytest.mark.parametrize("words", WORDS)
 def test_has_the_words_of_others(words: str) -> None:
     assert words.lower() in PAGE.read_text(encoding="utf-8").lower()
-
-
-@pytest.mark.parametrize("heading", ["ImagePullBackOff, exec format error", "Permission denied, dialout"])
-def test_a_section_has_causes_and_a_command_that_shows_them(heading: str) -> None:
-    section = (
-        PAGE.read_text(encoding="utf-8").partition(f"\n### {heading}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
-    )
-    assert len(re.findall(r"^(?:kubectl|stat) ", section, re.MULTILINE)) > 1

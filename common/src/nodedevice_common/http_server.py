@@ -35,7 +35,7 @@ HANG_SECONDS = 30.0
 MAX_CONNECTIONS: Final = 64
 # of one connection, from accept to close
 CONNECTION_SECONDS: Final = 30.0
-_REQUEST_BYTES: Final = 16 * 1024
+REQUEST_BYTES: Final = 16 * 1024
 _ACCEPT_PAUSE_SECONDS: Final = 0.5
 # the kernel has no IPv6, or it is disabled
 _NO_IPV6: Final = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
@@ -221,7 +221,7 @@ class _Request:
 
     def __init__(self, file: Any) -> None:
         self._file = file
-        self._left = _REQUEST_BYTES
+        self._left = REQUEST_BYTES
         self.close = file.close
 
     def readline(self, limit: int) -> bytes:

@@ -82,11 +82,8 @@ class Agent:
         self._health = health
         node_name, state_dir = settings.node_name, Path(settings.state_dir)
         topology = read_topology(settings.topology_policy, settings.topology_scope, settings.numa_nodes)
-        checkpoint, note = restore(state_dir)
-        if checkpoint is not None and checkpoint.boot_id != boot_id():
-            plugins = last_known(settings.plugins, settings.allowed_host_paths, state_dir)
-            checkpoint = after_boot(checkpoint, plugins.may_serve)
-        self._manager = _device_manager(settings, topology, checkpoint)
+        checkpoint, note = restored(settings)
+        self._manager = device_manager(settings, topology, checkpoint)
         self._publisher = Publisher(cluster, node_name, note)
         sockets, report = (
             checkpoint.sockets if checkpoint is not None else (),
@@ -280,7 +277,19 @@ class Agent:
         return NriPlugin(handler, Path(self._settings.nri_socket), self._settings.nri_index)
 
 
-def _device_manager(settings: AgentSettings, topology: Topology, checkpoint: Checkpoint | None) -> DeviceManager:
+def restored(settings: AgentSettings) -> tuple[Checkpoint | None, str]:
+    """Returns the checkpoint to start from, if any, and why an existing one is not used. After a boot, responses of built-in
+    plugins are outdated and left out.
+    """
+    state_dir = Path(settings.state_dir)
+    checkpoint, note = restore(state_dir)
+    if checkpoint is not None and checkpoint.boot_id != boot_id():
+        plugins = last_known(settings.plugins, settings.allowed_host_paths, state_dir)
+        checkpoint = after_boot(checkpoint, plugins.may_serve)
+    return checkpoint, note
+
+
+def device_manager(settings: AgentSettings, topology: Topology, checkpoint: Checkpoint | None) -> DeviceManager:
     """The state from the checkpoint; without one, allocations are recovered from the API."""
     by_kubelet = settings.delivery == DELIVERY_KUBELET
     return DeviceManager(

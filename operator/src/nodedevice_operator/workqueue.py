@@ -36,10 +36,10 @@ _DEFERRED_BESIDE_URGENT: Final = 2
 _DEFERRED_TURN: Final = 8
 
 # How long a node rests for each object that it has: several times what a reconcile takes for it.
-_REST_SECONDS_OF_OBJECT: Final = 0.001
+REST_SECONDS_OF_OBJECT: Final = 0.001
 # with fewer objects it never does
 _LIGHT: Final = 32
-_LONGEST_REST_SECONDS: Final = 10.0
+LONGEST_REST_SECONDS: Final = 10.0
 
 # Reconciles one node, and returns in how many seconds to reconcile it again: None when enqueued, 0 deferred.
 Reconcile = Callable[[str], Awaitable[float | None]]
@@ -163,7 +163,7 @@ class WorkQueue:
     def _rest(self, node: str) -> None:
         weight = self._weight(node)
         if weight > _LIGHT:
-            seconds = min(weight * _REST_SECONDS_OF_OBJECT, _LONGEST_REST_SECONDS)
+            seconds = min(weight * REST_SECONDS_OF_OBJECT, LONGEST_REST_SECONDS)
             self._rests_until[node] = asyncio.get_running_loop().time() + seconds
         else:
             self._rests_until.pop(node, None)
@@ -172,7 +172,7 @@ class WorkQueue:
         until = self._rests_until.get(node)
         seconds = 0.0 if until is None else until - asyncio.get_running_loop().time()
         # a timer may fire that much too soon
-        return seconds if seconds > _REST_SECONDS_OF_OBJECT else 0.0
+        return seconds if seconds > REST_SECONDS_OF_OBJECT else 0.0
 
     async def _next(self) -> tuple[str, bool]:
         """The next node, and whether it was deferred."""

@@ -8,17 +8,12 @@ from nodedevice_agent.identity import (
     Sameness,
     base_id,
     compare,
-    hub_token,
-    iommu_token,
     is_lasting,
     is_moved,
     kind_of,
     made_id,
-    path_token,
-    port_tokens,
     same_device,
     uuid_of,
-    with_serial_alone,
 )
 from nodedevice_agent.identity_index import Index, overlapping
 
@@ -118,21 +113,6 @@ def test_what_lasts_over_a_boot() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("token", "alone"),
-    [
-        ("/usb/1:2:S@1-1/x", "/usb/1:2:S/x"),
-        ("/usb/1:2:S@1-1", "/usb/1:2:S"),
-        ("/usb/1:2:S/x", ""),
-        # without a serial only the port says what it is
-        ("/usb/1:2:@1-1/x", ""),
-        ("/port/1-1/x", ""),
-    ],
-)
-def test_a_serial_that_is_repeated_by_now_was_once_its_own(token: str, alone: str) -> None:
-    assert with_serial_alone(token) == alone
-
-
 PCI_A, PCI_B = "pci:0000:1b:00.0", "pci:0000:1c:00.0"
 
 
@@ -218,27 +198,6 @@ def test_what_overlaps_has_candidates_and_what_has_candidates_overlaps(identitie
     without_ports = {n: [token for token in of if "@" not in token] for n, of in all_of_them.items()}
     if without_ports == all_of_them:
         assert candidates == overlapping(all_of_them)
-
-
-@pytest.mark.parametrize(
-    ("token", "kind"),
-    [
-        ("c188:0", Kind.FILE),
-        ("b8:1", Kind.FILE),
-        (path_token("/dev/x"), Kind.FILE),
-        (f"GPU-{HEX}", Kind.UUID),
-        ("c188:x", Kind.UUID),
-        (PCI_A, Kind.PCI),
-        ("serial:0403:a5", Kind.SERIAL),
-        ("/devices/x", Kind.PLACE),
-        (hub_token("/usb/1:2:3"), Kind.PLACE),
-        (port_tokens("1-3")[0], Kind.PLACE),
-        (port_tokens("1-3")[1], Kind.PORT),
-        (iommu_token("7"), Kind.PAIR),
-    ],
-)
-def test_each_token_is_of_one_kind(token: str, kind: Kind) -> None:
-    assert kind_of(token) is kind
 
 
 def test_an_id_that_is_made_is_the_same_for_the_same_device() -> None:

@@ -18,7 +18,7 @@ _NULL: Final = msgspec.Raw(b"null")
 _NO_NODE: Final = {"": ""}
 _PRIORITIES: Final = range(-(2**31), 2**31)
 # of configurations that do not select the node: the number of labels, and their length; a key has at most 317 characters
-_MAX_LABELS: Final = 64
+MAX_LABELS: Final = 64
 _MAX_LABEL: Final = 317
 
 
@@ -59,7 +59,7 @@ class KeptConfigs:
         """Keep one configuration. labels: the Node's."""
         meta, config = found.metadata, config_of(found)
         keys = frozenset(config.node_selector)
-        is_short = len(keys) <= _MAX_LABELS and all(len(key) <= _MAX_LABEL for key in keys)
+        is_short = len(keys) <= MAX_LABELS and all(len(key) <= _MAX_LABEL for key in keys)
         metadata = KubeMetadata(meta.name, uid=meta.uid, resourceVersion=meta.resourceVersion)
         is_selecting = config.selects(labels)
         made = KeptConfig(metadata, config if is_selecting else None, keys if is_short else None)

@@ -34,7 +34,7 @@ Connect = Callable[[str, str], Awaitable[None]]
 CHECK_SECONDS = 1.0
 # A rejected plugin retries, mostly within a minute: without a retry for so long it has stopped.
 _EXPIRY_SECONDS = 600.0
-_MAX_REJECTIONS = 5
+MAX_REJECTIONS = 5
 _MAX_CHARACTERS = 400
 # No longer than the socket's own name. The library removes any socket at its path when it binds and when it ends. So it
 # binds here, and the socket is then renamed to the name that plugins know.
@@ -68,7 +68,7 @@ class Rejections:
         if self._last.pop(key, None) is None:
             self.changed.set()
         self._last[key] = self._clock(), text
-        if len(self._last) > _MAX_REJECTIONS:
+        if len(self._last) > MAX_REJECTIONS:
             del self._last[next(iter(self._last))]
 
     def report(self) -> str:

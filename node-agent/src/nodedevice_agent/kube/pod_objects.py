@@ -59,7 +59,7 @@ _MAX_UNHEALTHY = 256
 MAX_REQUESTS = 256
 MAX_OTHERS = 64
 # The most characters in the name of a variable or the path of a mount.
-_MAX_SETTING = 256
+MAX_SETTING = 256
 # the size of one list of a container; a longer list is not decoded
 _MAX_LIST_BYTES = 256 * 1024
 
@@ -269,7 +269,7 @@ class _Settings:
     def _kept(self, names: Iterable[str]) -> frozenset[str] | None:
         """None if there are too many, or one is too long."""
         found = frozenset(islice(names, self._left + 1))
-        if len(found) > self._left or any(len(name) > _MAX_SETTING for name in found):
+        if len(found) > self._left or any(len(name) > MAX_SETTING for name in found):
             return None
         self._left -= len(found)
         return found

@@ -9,8 +9,8 @@ import msgspec
 from nodedevice_api.names import ConfigCondition, ConfigReason
 from nodedevice_common.decoding import Undecodable, decode
 
-_MOST_REFUSALS: Final = 8
-_LONGEST_REFUSAL: Final = 512
+MOST_REFUSALS: Final = 8
+LONGEST_REFUSAL: Final = 512
 _MOST_TAKEN: Final = 3
 _LONGEST_PLACE: Final = 200
 # how many refusing nodes the message names
@@ -52,10 +52,10 @@ class ConfigStatus:
 def config_status(name: str, generation: int, by_node: Mapping[str, Reports]) -> ConfigStatus:
     own = {node: reports[name] for node, reports in sorted(by_node.items()) if name in reports}
     current = {node: report for node, report in own.items() if report.generation == generation}
-    refusing = {node: report.refusal[:_LONGEST_REFUSAL] for node, report in current.items() if report.refusal}
+    refusing = {node: report.refusal[:LONGEST_REFUSAL] for node, report in current.items() if report.refusal}
     examples = {sentence: node for node, sentence in reversed(refusing.items())}
     counts = Counter(refusing.values())
-    frequent = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_REFUSALS]
+    frequent = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_REFUSALS]
     found = ConfigStatus(
         generation,
         len(own),

@@ -52,7 +52,7 @@ from nodedevice_operator.observability.transitions import transitions
 log = logging.getLogger(__name__)
 
 # In an outage the newest are kept up to this many: they are still true then.
-_MOST_WAITING: Final = 1000
+MOST_WAITING: Final = 1000
 _ATTEMPTS: Final = 4
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -142,7 +142,7 @@ class EventRecorder:
         self._metrics = metrics
         self._fence = fence
         self._clock = clock
-        self._queue: FairQueue[Event] = FairQueue(_MOST_WAITING)
+        self._queue: FairQueue[Event] = FairQueue(MOST_WAITING)
         self._gathering: dict[_Key, _Gathering] = {}
         self._series: OrderedDict[_SeriesKey, tuple[str, int, float]] = OrderedDict()
         self._bucket = TokenBucket(_PER_SECOND, _BURST, clock())

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 
 from tests.fakes.sysfs import FakeSysfs
-from tests.unit.node_agent.plugins.discovery.hosts import GPU, board_serial, pci, stick
+from tests.unit.node_agent.plugins.discovery.hosts import GPU, pci, stick
 from tests.unit.node_agent.plugins.discovery.test_discover import NO_DRIVER, found, run
 from tests.unit.node_agent.plugins.discovery.test_discover import _no_nvidia as _no_nvidia
 from tests.unit.node_agent.plugins.discovery.test_discover import host as host
@@ -39,25 +38,6 @@ def gpus_are(monkeypatch: pytest.MonkeyPatch, *gpus: Gpu, why_none: str = "") ->
         return gpus, why_none
 
     monkeypatch.setattr(nvml, "nvidia_gpus", answer)
-
-
-def test_a_slash_after_the_hosts_root_changes_nothing(host: FakeSysfs) -> None:
-    stick(host)
-    with_slash = {"hostRoot": f"{host.root}/"}
-    assert found(host, with_slash) == found(host)
-    os.rename(host.root / "sys", host.root / "gone")
-    assert notes(host, with_slash) == notes(host)
-
-
-def test_what_the_agent_would_log_is_in_the_list_alone(host: FakeSysfs) -> None:
-    """Of a program without a handler Python prints warnings, such as that a file goes by the kernel's name."""
-    board_serial(host)
-    host.link("/dev/serial/by-path/platform-fe201000.serial", "/dev/ttyAMA0")
-    by_kernel = {"resourceName": "a.com/a", "groups": [{"paths": [{"path": "/dev/ttyAMA0"}]}]}
-    with pytest.MonkeyPatch.context() as patch:
-        for name in (None, "nodedevice_agent"):
-            patch.setattr(logging.getLogger(name), "handlers", [])
-        assert run(host, plugins={"generic": [by_kernel]}).stderr == ""
 
 
 @pytest.mark.parametrize("output", [(), ("-o", "json")])
@@ -163,13 +143,6 @@ def document(host: FakeSysfs, **settings: Any) -> dict[str, Any]:
     printed = CliRunner().invoke(discover, ["--config", str(folder / "agent.yaml"), "-o", "json"]).output
     found: dict[str, Any] = json.loads(printed)
     return found
-
-
-def test_no_state_directory_is_said(host: FakeSysfs) -> None:
-    state = host.root.parent / "none"
-    assert document(host, stateDir=str(state))["notes"] == [
-        f"{state} does not exist: no agent has run here, or it has another --state-dir"
-    ]
 
 
 @pytest.mark.parametrize(("allowed", "names"), [(["/dev"], ["a.com/a"]), (["/opt"], None)])

@@ -14,7 +14,6 @@ from nodedevice_agent.cli.run import main
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.plugins.simulated.control import Listing, simulated_dir, write_listing
 from nodedevice_agent.plugins.simulated.control import show as simulated
-from nodedevice_agent.settings import AgentSettings
 
 GPU = "example.com/gpu"
 
@@ -96,14 +95,11 @@ def flags(*args: str, **environment: str) -> dict[str, Any]:
     ("args", "given"),
     [
         pytest.param([], {}, id="none"),
-        pytest.param(["--node-name", "n1"], {"node_name": "n1"}, id="text"),
         pytest.param(["--config", "/a.yaml"], {"config": Path("/a.yaml")}, id="the file"),
         pytest.param(["--flapping-changes", "0"], {"flapping_changes": 0}, id="a number"),
         pytest.param(["--flapping-window-seconds", "1.5"], {"flapping_window_seconds": 1.5}, id="seconds"),
         pytest.param(["--no-observe"], {"observe": False}, id="a switch that is on by default"),
-        pytest.param(["--observe"], {"observe": True}, id="and its opposite"),
         pytest.param(["--advertise-without-injection"], {"advertise_without_injection": True}, id="a switch"),
-        pytest.param(["--log-level", "debug"], {"log_level": "debug"}, id="a choice"),
         pytest.param(
             ["--allocate-retry", "a/b=never", "--allocate-retry", "*=x=y"],
             {"allocate_retry": {"a/b": "never", "*": "x=y"}},
@@ -138,10 +134,8 @@ DIFFERENT = (
         pytest.param(["--runtime", "kubelet"], {}, "kubelet", id="flag"),
         pytest.param([], KUBELET, "kubelet", id="variable"),
         pytest.param(["--runtime", "nri", "--delivery", "nri"], {}, "nri", id="both flags"),
-        pytest.param([], {**NRI, "NODEDEVICE_RUNTIME": "nri"}, "nri", id="both variables"),
         pytest.param(["--runtime", "kubelet"], NRI, "kubelet", id="flag over the present variable"),
         pytest.param(["--delivery", "nri"], KUBELET, "nri", id="flag over the former variable"),
-        pytest.param(["--delivery", "nri", "--delivery", "none"], {}, "none", id="one flag twice"),
     ],
 )
 def test_the_former_name_of_the_delivery(args: list[str], environment: dict[str, str], delivery: str) -> None:
@@ -152,9 +146,7 @@ def test_the_former_name_of_the_delivery(args: list[str], environment: dict[str,
     ("args", "environment"),
     [
         (["--delivery", "nri", "--runtime", "kubelet"], {}),
-        (["--runtime", "kubelet", "--delivery", "nri"], {}),
         ([], {**NRI, **KUBELET}),
-        (["--runtime", "kubelet", "--delivery", "nri"], {**NRI}),
     ],
 )
 def test_two_different_deliveries_are_refused(args: list[str], environment: dict[str, str]) -> None:
@@ -171,23 +163,8 @@ def test_two_different_deliveries_are_refused(args: list[str], environment: dict
         (["--flapping-changes", "-1"], "-1 is not in the range"),
         (["--flapping-window-seconds", "0"], "0.0 is not in the range"),
         (["--allocate-retry", "never"], "'never' is not RESOURCE=VALUE, such as vendor.com/gpu=never"),
-        (["--no-node-name"], "No such option"),
         (["--no-advertise-without-injection"], "No such option"),
     ],
 )
 def test_what_no_setting_can_be_is_refused(args: list[str], problem: str) -> None:
     assert problem in flags(*args)["output"]
-
-
-def test_the_help_has_each_setting_with_its_variable_and_its_default() -> None:
-    text = " ".join(flags("--help")["output"].split())
-    for field in ("node_name", "state_dir", "flapping_quiet_seconds", "log_level", "delivery"):
-        assert f"--{field.replace('_', '-')} " in text
-        assert f"NODEDEVICE_{field.upper()}" in text
-    assert "YAML file of settings" in text
-    assert f"Directory for the checkpoint. [default: {AgentSettings().state_dir}]" in text
-    # without a fraction
-    assert f"Length of the window. [default: {AgentSettings().flapping_window_seconds:g}]" in text
-    assert "NODEDEVICE_NODE_NAME; required" not in text
-    assert "Name of the Node this agent runs on. [required]" in text
-    assert text.count("[default: none]") >= 3

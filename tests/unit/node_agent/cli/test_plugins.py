@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from msgspec.structs import replace
 from nodedevice_agent.cli.plugins import commands_of
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.nvml import boot_memory as memory
@@ -28,11 +27,6 @@ def test_show_lists_remembered_gpus(tmp_path: Path) -> None:
     shown = run(tmp_path, "show").output.splitlines()
     assert shown[0].split("\t") == ["GPU-a", "0000:1b:00.0", "H100", "no mark"]
     assert "uncorrectable ECC errors" in shown[1]
-
-
-def test_a_gpu_that_is_gone_is_shown_as_that(tmp_path: Path) -> None:
-    Memory(tmp_path).write((replace(WELL, is_away=True),))
-    assert run(tmp_path, "show").output.endswith("\tgone\n")
 
 
 def test_clear_leaves_a_request_for_the_agent(tmp_path: Path) -> None:
@@ -113,10 +107,3 @@ def test_errors_of_the_driver_commands_name_the_file(tmp_path: Path, command: st
     refused = run(tmp_path, command)
     assert (refused.exit_code, "Traceback" in refused.output) == (1, False)
     assert str(tmp_path / "gpus") in refused.output
-
-
-@pytest.mark.parametrize("seconds", ["-1", "soon", "1e9", "inf"])
-def test_release_refuses_odd_waits(tmp_path: Path, seconds: str) -> None:
-    refused = run(tmp_path, "release", "--wait", seconds)
-    assert refused.exit_code == 2
-    assert not driver_release.is_requested(tmp_path)

@@ -1,6 +1,5 @@
 """The unit and the tmpfiles entry, as systemd reads them where it is there, and the command that writes them."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -62,13 +61,6 @@ def test_it_names_the_program_that_it_was_called_as_and_what_comes_next(
         assert done.output.splitlines()[-1].startswith("next: systemd-tmpfiles --create ")
         unit = (tmp_path / "etc/systemd/system" / UNIT).read_text()
         assert f"ExecStart={named} run" in unit
-
-
-def test_what_was_installed_outlives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flushed: list[str] = []
-    monkeypatch.setattr(os, "sync", lambda: flushed.extend(sorted(p.name for p in tmp_path.rglob("*") if p.is_file())))
-    CliRunner().invoke(main, ["systemd", "install", "--root", str(tmp_path)])
-    assert flushed == [UNIT, TMPFILES]
 
 
 def test_a_tree_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -2,32 +2,24 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.patient_reads import ask
-from nodedevice_common import threads
 
 
 async def test_reads_are_made_in_turn_in_threads_that_belong_to_nobody_else() -> None:
-    reads, under_way, most = FileReads(), [], []
+    reads, under_way = FileReads(), list[int]()
 
     def read(number: int) -> int:
         under_way.append(number)
-        most.append(len(under_way))
+        assert under_way == [number]
         assert threading.current_thread() is not threading.main_thread()
-        assert threading.current_thread().daemon
-        assert threading.current_thread().name == "files"
         under_way.remove(number)
         return number
 
-    def reading(number: int) -> Callable[[], int]:
-        return lambda: read(number)
-
-    assert await asyncio.gather(*(reads.run(reading(number)) for number in range(5))) == list(range(5))
-    assert most == [1] * 5
+    assert await asyncio.gather(*(reads.run(partial(read, number)) for number in range(5))) == list(range(5))
 
 
 async def test_one_that_hangs_gives_up_its_turn() -> None:
@@ -64,7 +56,7 @@ async def test_one_that_computes_keeps_its_turn() -> None:
     assert await second
 
 
-async def test_what_it_raises_is_raised_and_the_next_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_it_raises_is_raised_and_the_next_has_its_turn() -> None:
     reads = FileReads()
 
     def fail() -> None:
@@ -72,25 +64,10 @@ async def test_what_it_raises_is_raised_and_the_next_has_its_turn(monkeypatch: p
 
     with pytest.raises(FileNotFoundError, match="no such device"):
         await reads.run(fail)
-
-    def start(run: object, name: str) -> threading.Thread:
-        raise OSError(11, threads.NO_THREAD)
-
-    with monkeypatch.context() as without:
-        without.setattr(threads, "start", start)
-        with pytest.raises(OSError, match="no thread can be started"):
-            await reads.run(fail)
     assert await reads.run(lambda: 1) == 1
 
 
-async def test_nobody_waits_for_one_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    started, start = list[threading.Thread](), threads.start
-
-    def noted(run: Callable[[], object], name: str) -> threading.Thread:
-        started.append(start(run, name))
-        return started[-1]
-
-    monkeypatch.setattr(threads, "start", noted)
+async def test_nobody_waits_for_one_that_was_given_up() -> None:
     reads, ends = FileReads(), threading.Event()
     hanging = asyncio.create_task(reads.run(ends.wait))
     await asyncio.sleep(0)
@@ -99,6 +76,7 @@ async def test_nobody_waits_for_one_that_was_given_up(monkeypatch: pytest.Monkey
         await hanging
     assert await reads.run(lambda: 1) == 1
     ends.set()
-    for thread in started:
-        # it ends without a failure: what is raised in a thread fails the test
-        thread.join()
+    for thread in threading.enumerate():
+        if thread.name == "files":
+            # it ends without a failure: what is raised in a thread fails the test
+            thread.join()

@@ -80,22 +80,6 @@ async def test_garbage_of_what_has_ended_is_collected_first(
     assert left == [not has_ended_much]
 
 
-@virtual_time
-async def test_among_too_many_objects_garbage_waits_until_there_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "in_thread", _at_once)
-    began, at, asked = asyncio.get_running_loop().time(), list[int](), iter([True, *[False] * 9])
-
-    def now() -> int:
-        return round(asyncio.get_running_loop().time() - began)
-
-    monkeypatch.setattr(gc, "get_objects", lambda: range(memory.MOST_SEARCHED + (now() < 100)))
-    monkeypatch.setattr(gc, "collect", lambda: at.append(now()))
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(200):
-            await memory.release(lambda: next(asked))
-    assert at == [120]
-
-
 async def _at_once(run: Callable[[], object]) -> object:
     return run()
 
@@ -145,11 +129,6 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _compile(site: Path, *levels: int) -> None:
-    for level in levels:
-        compileall.compile_dir(site, quiet=1, optimize=level)
-
-
 def _started(site: Path, *arguments: str) -> list[str]:
     names = ("PYTHONMALLOC", "PYTHONOPTIMIZE")
     environment = {name: value for name, value in os.environ.items() if name not in names} | {"PYTHONPATH": str(site)}
@@ -158,17 +137,18 @@ def _started(site: Path, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_where_the_modules_are_compiled_without_docstrings_the_agent_runs_without_them(site: Path) -> None:
-    _compile(site, 0, 2)
-    assert _started(site, "run", "--node-name", "a") == ["malloc", "2", "None"]
-
-
-def test_where_they_are_not_none_is_compiled_for_it(site: Path) -> None:
-    _compile(site, 0)
-    assert _started(site, "run") == ["malloc", "0", "The agent."]
-
-
-@pytest.mark.parametrize("arguments", [("run", "--help"), ("run", "-h"), ("discover",), ("--help",)])
-def test_commands_of_people_have_their_texts(site: Path, arguments: tuple[str, ...]) -> None:
-    _compile(site, 0, 2)
-    assert _started(site, *arguments) == ["None", "0", "The agent."]
+@pytest.mark.parametrize(
+    ("levels", "arguments", "started"),
+    [
+        pytest.param((0, 2), ("run", "--node-name", "a"), ["malloc", "2", "None"], id="agent without docstrings"),
+        pytest.param((0,), ("run",), ["malloc", "0", "The agent."], id="nothing is compiled for it"),
+        pytest.param((0, 2), ("run", "--help"), ["None", "0", "The agent."], id="help"),
+        pytest.param((0, 2), ("discover",), ["None", "0", "The agent."], id="another command"),
+    ],
+)
+def test_the_agent_runs_without_docstrings_if_it_is_compiled_so(
+    site: Path, levels: tuple[int, ...], arguments: tuple[str, ...], started: list[str]
+) -> None:
+    for level in levels:
+        compileall.compile_dir(site, quiet=1, optimize=level)
+    assert _started(site, *arguments) == started

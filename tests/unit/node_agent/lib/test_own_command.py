@@ -29,12 +29,13 @@ def in_pod(monkeypatch: pytest.MonkeyPatch, folder: Path, namespace: bytes = b"d
     monkeypatch.setenv("HOSTNAME", "nodedevice-agent-x7k2p")
 
 
-XID = health.with_xid(GpuHealth(), 79, HealthRules()).trouble
-CLEARED = [XID, health.ECC, health.ECC_BEFORE, health.GONE]
+TROUBLES = [health.with_xid(GpuHealth(), 79, HealthRules()).trouble, health.ECC, health.ECC_BEFORE, health.GONE]
 
 
-@pytest.mark.parametrize("trouble", CLEARED, ids=lambda each: str(each.reason))
-def test_in_a_pod_it_is_typed_by_kubectl(trouble: Trouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda each: str(each.reason))
+def test_a_message_ends_with_the_command_by_kubectl(
+    trouble: Trouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     in_pod(monkeypatch, tmp_path)
     gpu = Gpu(UUID)
     message = device_of(gpu, trouble, on_host(str(tmp_path), [GpuDevice(gpu)], {}, hands_over_files=False)).message
@@ -42,25 +43,20 @@ def test_in_a_pod_it_is_typed_by_kubectl(trouble: Trouble, monkeypatch: pytest.M
     assert len(message) <= 1024
 
 
-@pytest.mark.parametrize("trouble", CLEARED, ids=lambda each: str(each.reason))
-def test_elsewhere_it_is_the_programs_name(trouble: Trouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(own_command, "_NAMESPACE", tmp_path / "none")
-    gpu = Gpu(UUID)
-    message = device_of(gpu, trouble, on_host(str(tmp_path), [GpuDevice(gpu)], {}, hands_over_files=False)).message
-    assert message.endswith(f": nodedevice-agent gpu clear {UUID}")
-
-
-def test_where_the_pod_has_no_host_name_it_is_the_programs_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("namespace", "host_name"),
+    [
+        pytest.param(None, "host", id="no pod"),
+        pytest.param(b"devices", "", id="no host name"),
+        pytest.param(b"", "host", id="empty namespace"),
+        pytest.param(b"\xff\xfe", "host", id="no text"),
+    ],
+)
+def test_elsewhere_it_is_the_programs_name(
+    namespace: bytes | None, host_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    in_pod(monkeypatch, tmp_path)
-    monkeypatch.delenv("HOSTNAME")
-    assert own_command.typed() == "nodedevice-agent"
-
-
-@pytest.mark.parametrize("namespace", [b"", b"\xff\xfe"])
-def test_a_namespace_that_cannot_be_read_is_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, namespace: bytes
-) -> None:
-    in_pod(monkeypatch, tmp_path, namespace)
+    in_pod(monkeypatch, tmp_path, namespace or b"")
+    if namespace is None:
+        (tmp_path / "namespace").unlink()
+    monkeypatch.setenv("HOSTNAME", host_name)
     assert own_command.typed() == "nodedevice-agent"

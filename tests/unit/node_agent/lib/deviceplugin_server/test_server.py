@@ -1,8 +1,6 @@
 import asyncio
-import sys
-import threading
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +10,6 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.deviceplugin.codec import device_list
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.lib.deviceplugin_server import server
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, DeviceSource, list_to_wire, service_of, serving
 from nodedevice_agent.lib.deviceplugin_server.values import (
     ContainerAllocation,
@@ -42,12 +39,6 @@ class Stream:
 ONE, TWO = PluginDevice("a"), PluginDevice("b")
 
 
-async def test_a_watcher_gets_the_list_at_once_even_an_empty_one() -> None:
-    watch: Any = DeviceList().watch()
-    async with aclosing(watch):
-        assert await anext(watch) == ()
-
-
 async def test_a_slow_watcher_gets_the_newest_list_only() -> None:
     devices = DeviceList()
     watch: Any = devices.watch()
@@ -69,25 +60,6 @@ async def test_a_change_that_is_undone_is_not_reported() -> None:
         await asyncio.sleep(0)
         devices.publish([TWO])
         assert await following == (TWO,)
-
-
-async def test_publishing_an_equal_list_changes_nothing() -> None:
-    devices = DeviceList()
-    assert devices.publish([ONE])
-    assert not devices.publish([ONE])
-
-
-def test_what_a_container_needs_is_sent_whole() -> None:
-    allocation = ContainerAllocation(
-        (DeviceNode("/dev/a", "/dev/b", "rw"),), (Mount("/opt/a", "/opt/b", True),), {"A": "1"}, {"b": "2"}, ("c/d=e",)
-    )
-    assert server._allocation_to_wire(allocation) == api_pb2.ContainerAllocateResponse(
-        envs={"A": "1"},
-        annotations={"b": "2"},
-        mounts=[api_pb2.Mount(host_path="/opt/a", container_path="/opt/b", read_only=True)],
-        devices=[api_pb2.DeviceSpec(host_path="/dev/a", container_path="/dev/b", permissions="rw")],
-        cdi_devices=[api_pb2.CDIDevice(name="c/d=e")],
-    )
 
 
 def test_rules_for_parts_and_a_reason_are_sent_whole() -> None:
@@ -116,6 +88,17 @@ class Source(DeviceSource):
         return ()
 
 
+@asynccontextmanager
+async def connected(source: Source, folder: Path) -> AsyncIterator[PluginConnection]:
+    """A device manager's connection to a server of this source."""
+    async with serving(service_of(source), folder / "p.sock"):
+        connection = await PluginConnection.open(source.resource_name, folder / "p.sock")
+        try:
+            yield connection
+        finally:
+            await connection.aclose()
+
+
 class KeepingSource(Source):
     def __init__(self) -> None:
         super().__init__()
@@ -130,15 +113,35 @@ class KeepingSource(Source):
 
 async def test_a_source_learns_whose_container_it_is_unless_a_kubelet_calls(tmp_path: Path) -> None:
     source = Source()
-    async with serving(service_of(source), tmp_path / "p.sock"):
-        connection = await PluginConnection.open(source.resource_name, tmp_path / "p.sock")
+    async with connected(source, tmp_path) as connection:
         assert not connection.options.holdings_required
         details = ContainerAllocateDetails(pod_namespace="ns", pod_name="web", pod_uid="u", container="main")
         details.annotations["nodedevice.io/sm-percent"] = "30"
         await connection.allocate(("a",), details)
         await connection.allocate(("a",))
-        await connection.aclose()
     assert source.containers == [ContainerIdentity("ns", "web", "u", "main", {"nodedevice.io/sm-percent": "30"}), None]
+
+
+async def test_what_a_container_needs_is_sent_whole(tmp_path: Path) -> None:
+    class Whole(Source):
+        def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
+            return ContainerAllocation(
+                device_nodes=(DeviceNode("/dev/a", "/dev/b", "rw"),),
+                mounts=(Mount("/opt/a", "/opt/b", True),),
+                env={"A": "1"},
+                annotations={"b": "2"},
+                cdi_devices=("c/d=e",),
+            )
+
+    async with connected(Whole(), tmp_path) as connection:
+        octets = (await connection.allocate(("a",))).octets
+    assert api_pb2.ContainerAllocateResponse.FromString(octets) == api_pb2.ContainerAllocateResponse(
+        envs={"A": "1"},
+        annotations={"b": "2"},
+        mounts=[api_pb2.Mount(host_path="/opt/a", container_path="/opt/b", read_only=True)],
+        devices=[api_pb2.DeviceSpec(host_path="/dev/a", container_path="/dev/b", permissions="rw")],
+        cdi_devices=[api_pb2.CDIDevice(name="c/d=e")],
+    )
 
 
 class AliasedSource(Source):
@@ -156,14 +159,12 @@ class AliasedSource(Source):
 
 async def test_a_held_device_is_meant_by_any_of_its_ids(tmp_path: Path) -> None:
     source = AliasedSource()
-    async with serving(service_of(source), tmp_path / "p.sock"):
-        connection = await PluginConnection.open(source.resource_name, tmp_path / "p.sock")
+    async with connected(source, tmp_path) as connection:
         for asked, got in ((("old-a",), "a"), (("b",), "b"), (("old-b", "a"), "a,b")):
             assert (await connection.allocate(asked)).edits.envs == {"GOT": got}
         assert await connection.preferred(("old-a", "old-b"), ("old-b",), 2) == ("b", "a")
         with pytest.raises(PluginFailed, match="no such device: 'older'"):
             await connection.allocate(("old-a", "older"))
-        await connection.aclose()
 
 
 def test_parts_have_their_parents_beside_them() -> None:
@@ -191,8 +192,7 @@ def test_equal_devices_are_equal_bytes() -> None:
 
 async def test_a_source_that_keeps_something_gets_the_holdings(tmp_path: Path) -> None:
     source = KeepingSource()
-    async with serving(service_of(source), tmp_path / "p.sock"):
-        connection = await PluginConnection.open(source.resource_name, tmp_path / "p.sock")
+    async with connected(source, tmp_path) as connection:
         assert connection.options.holdings_required
         response = (await connection.allocate(("a",))).octets
         await connection.sync_holdings(
@@ -201,40 +201,11 @@ async def test_a_source_that_keeps_something_gets_the_holdings(tmp_path: Path) -
         source.problem = "disk full"
         with pytest.raises(PluginFailed, match="disk full"):
             await connection.sync_holdings([])
-        await connection.aclose()
     assert source.held == [
         HeldDevices("u", "main", ("a",), {"GOT": "a"}),
         HeldDevices("v", "main", ()),
         HeldDevices("w", "main", ()),
     ]
-
-
-async def test_the_message_of_a_long_list_is_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_loop: list[bool] = []
-    make = server.list_to_wire
-
-    def noted(*given: Any) -> Any:
-        in_loop.append(threading.current_thread() is threading.main_thread())
-        return make(*given)
-
-    monkeypatch.setattr(server, "list_to_wire", noted)
-    source = Source()
-    stream = Stream()
-    async with background(service_of(source).ListAndWatch(cast(Any, None), cast(Any, stream))):
-        assert len((await stream.sent.get()).devices) == 1
-        source.devices.publish(PluginDevice(f"d{index}") for index in range(5000))
-        assert len((await stream.sent.get()).devices) == 5000
-    assert in_loop == [True, False]
-
-
-async def test_no_message_is_kept_once_it_is_sent() -> None:
-    """The next one may never come."""
-    source, stream = Source(), Stream()
-    async with background(service_of(source).ListAndWatch(cast(Any, None), cast(Any, stream))):
-        message = await stream.sent.get()
-        await asyncio.sleep(0)
-        # its name here, and the call's argument
-        assert sys.getrefcount(message) == 2
 
 
 async def test_streams_are_counted() -> None:

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import (
-    _MAX_FILE_SLUG,
     MAX_DEVICE_ID,
     AllocationRefused,
     device_id,
@@ -50,12 +49,9 @@ def test_ids_are_safe_and_never_shared(some_paths: list[str], count: int) -> Non
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+(::[0-9]+)?", name) and len(name) <= MAX_DEVICE_ID + 1 for name in ids)
 
 
-def test_shares_of_one_device() -> None:
+def test_shares_of_one_device_and_their_old_form() -> None:
     assert shared_ids("fuse", 1) == ("fuse",)
     assert shared_ids("fuse", 3) == ("fuse::0", "fuse::1", "fuse::2")
-
-
-def test_the_old_form_of_a_share() -> None:
     assert [old_form(name) for name in ("fuse", "fuse-0", "fuse::12")] == [(), (), ("fuse-12",)]
 
 
@@ -82,10 +78,6 @@ def test_file_slugs_fit_a_file_name_and_are_unique() -> None:
     longest = ".".join(["a" * 60] * 4) + "/" + "n" * 63
     assert file_slug("example.com/my_gpu") == "example.com_my_gpu"
     assert len(file_slug(longest)) <= 220
-    # as it is up to a length
-    for length in (199, 200, 201):
-        name = "e.com/" + "n" * (length - 6)
-        assert (file_slug(name) == name.replace("/", "_")) is (length <= _MAX_FILE_SLUG)
     assert file_slug(longest) != file_slug(longest[:-1])
 
 
@@ -102,20 +94,8 @@ def test_unknown_devices_are_named() -> None:
         known_ids("a.b/c", ["a", "b"], {"a"})
 
 
-def test_ten_unknown_devices_are_shown_each_in_eighty_characters() -> None:
-    ten = [f"d{index}" for index in range(10)]
-    with pytest.raises(AllocationRefused) as refused:
-        known_ids("a.b/c", ten, ())
-    shown = ", ".join(f"'{name}'" for name in ten)
-    assert str(refused.value) == f"a.b/c: no such device: {shown}; ask for devices of the latest list"
-    with pytest.raises(AllocationRefused, match=r"'d9' and 1 more; ask"):
-        known_ids("a.b/c", [*ten, "e"], ())
-    with pytest.raises(AllocationRefused, match=f"'{'x' * 80}'; ask"):
-        known_ids("a.b/c", ["x" * 81], ())
-
-
 def test_a_long_list_of_unknown_devices_is_cut() -> None:
-    with pytest.raises(AllocationRefused, match="and 990 more") as refused:
+    with pytest.raises(AllocationRefused, match=r"'0000x{76}', .* and 990 more; ask for devices") as refused:
         known_ids("a.b/c", [f"{index:04}" + "x" * 1000 for index in range(1000)], ())
     assert len(str(refused.value)) < 1500
 

@@ -191,31 +191,26 @@ async def test_the_newest_gives_way_where_all_others_have_got_a_request_meanwhil
         (ssl.SSLError("peer did not return a certificate"), {"handshake": 1}),
     ],
 )
-async def test_a_handshake_that_fails_leaves_its_place_to_others(
+async def test_a_handshake_that_fails_is_counted_by_its_reason(
     bench: Bench, failure: OSError, counted: dict[str, float]
 ) -> None:
-    connections = bench.connections()
     bench.outcomes.append(failure)
-    async with running(connections.work()):
+    async with running(bench.connections().work()):
         assert await ended(await bench.client())
-        assert connections._handshakes == {}
     assert bench.rejected() == counted
 
 
-async def test_a_certificate_without_an_allowed_name_is_answered_and_closed_and_proves_nothing(bench: Bench) -> None:
+async def test_a_certificate_without_an_allowed_name_is_answered_and_closed(bench: Bench) -> None:
     wrong, idle = Connected(), Connected()
-    wrong.transport = wrong
     bench.connected.append(idle)
     bench.not_allowed.append(wrong)
     bench.outcomes.append(wrong)
-    connections = bench.connections(most=1)
-    async with running(connections.work()):
+    async with running(bench.connections(most=1).work()):
         await bench.client(STRANGER)
         assert not wrong.is_aborted, "there is time for an answer"
         await later(2)
         assert wrong.is_aborted
     assert not idle.is_aborted
-    assert connections._admission._known == {}
     assert bench.rejected() == {"name": 1}
 
 

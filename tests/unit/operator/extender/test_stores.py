@@ -16,27 +16,22 @@ from tests.unit.operator.extender.fleets import finished
 
 
 class Shown(Fleet):
-    """Keeps what it is shown, and since when that is so."""
+    """Keeps what it is shown."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, str]] = []
-        self.times: list[float] = []
 
     def pod_changed(self, pod: BoundPod, now: float) -> None:
         self.changes.append(("changed", pod.uid))
-        self.times.append(now)
 
     def pod_gone(self, uid: str, now: float) -> None:
         self.changes.append(("gone", uid))
-        self.times.append(now)
 
     def node_changed(self, record: NodeParts, now: float) -> None:
         self.changes.append(("changed", record.name))
-        self.times.append(now)
 
     def node_gone(self, key: str, now: float) -> None:
         self.changes.append(("gone", key))
-        self.times.append(now)
 
 
 def pod(uid: str, version: int, **more: Any) -> BoundPod:
@@ -60,7 +55,6 @@ def test_each_change_is_shown_once_whichever_way_it_comes() -> None:
     store.delete(("default", "pod"), "b", "node")
     assert len(fleet.changes) == 4
     assert seen == ["a", "a", "b", "b"]
-    assert fleet.times == sorted(fleet.times)
 
 
 def test_what_is_not_complete_is_named() -> None:
@@ -80,7 +74,8 @@ def test_one_that_loses_its_lists_to_another_is_shown_again() -> None:
     # the newer one comes first
     store.update(replace(made, name="newer", uid="b", created="2026-01-02T00:00:00Z"))
     store.update(replace(made, name="older", uid="a", created="2026-01-01T00:00:00Z"))
-    assert fleet.changes == [("changed", "newer"), ("changed", "newer"), ("changed", "older")]
+    store.delete("older", "a", "n")
+    assert fleet.changes == [("changed", "newer"), ("changed", "newer"), ("changed", "older"), ("gone", "older")]
 
 
 def test_what_one_node_lists_is_bounded_in_all() -> None:
@@ -101,12 +96,3 @@ def test_what_one_node_lists_is_bounded_in_all() -> None:
 
     # the oldest have all, and of the others nothing is known
     assert [fits(number) for number in (0, 10, 90, 99)] == [True, True, False, False]
-
-
-def test_nodes_are_shown_by_name() -> None:
-    fleet = Shown()
-    store = FleetStores(fleet, lambda _: None).stores[NODE_PARTS.name]
-    store.update(NodeParts("n.gpu", "uid", 1, "n", "example.com/gpu"))
-    store.delete("n.gpu", "uid", "n")
-    assert fleet.times == sorted(fleet.times)
-    assert fleet.changes == [("changed", "n.gpu"), ("gone", "n.gpu")]

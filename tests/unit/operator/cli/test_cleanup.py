@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from nodedevice_api import names
-from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unreachable
+from nodedevice_kube.api_errors import ApiError, Denied, Forbidden, NotFound, Unreachable
 from nodedevice_operator.__main__ import main
-from nodedevice_operator.cli import cleanup as cleanup
+from nodedevice_operator.cli import cleanup
 from nodedevice_operator.cli.cleanup import Cleanup
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
 from nodedevice_operator.cli.cleanup_survey import survey as survey_of
@@ -24,46 +24,56 @@ from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.operator.cli.cluster import objects_of
-from tests.unit.operator.kube.api_server import kubeconfig
+from tests.unit.operator.kube.api_server import kubeconfig, kubeconfig_text
 
 URL = "http://127.0.0.1:1"
 SCOPE = CleanupScope("here", "leases", "nodedevice-operator", ("nodedevice-agent",), False, False)
 SURVEY = Survey((), 0, 0, (), (), 0, 2, (), False, ())
 
 
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The namespaces of which it begins to remove anything."""
-    done: list[str] = []
+class Runs:
+    """The namespaces of which it begins to remove anything, what it is allowed in seconds, and how that ends."""
 
+    def __init__(self) -> None:
+        self.namespaces: list[str] = []
+        self.seconds: list[float] = []
+        self.failure: Exception | None = None
+
+    async def run(self, _login: object, scope: CleanupScope, seconds: float, _spent: float) -> None:
+        self.namespaces.append(scope.namespace)
+        self.seconds.append(seconds)
+        if self.failure is not None:
+            raise self.failure
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     async def found(*_: object) -> Survey:
         return SURVEY
 
-    async def run(_login: object, scope: CleanupScope, *_: object) -> None:
-        done.append(scope.namespace)
-
+    made = Runs()
     monkeypatch.setattr(cleanup, "survey", found)
-    monkeypatch.setattr(cleanup, "_run", run)
-    return done
+    monkeypatch.setattr(cleanup, "_run", made.run)
+    return made
+
+
+def invoked(file: str, *flags: str, typed: str = "") -> Result:
+    return CliRunner().invoke(main, ["cleanup", "--kubeconfig", file, *flags], input=typed)
 
 
 @pytest.mark.parametrize(
     ("flags", "is_terminal", "typed", "status", "is_done"),
     [
         pytest.param(["--yes"], False, "", 0, True, id="a Job"),
-        pytest.param(["--yes"], True, "", 0, True, id="yes beforehand"),
         pytest.param([], True, "y\n", 0, True, id="yes"),
-        pytest.param([], True, "n\n", 1, False, id="no"),
         pytest.param([], True, "\n", 1, False, id="Enter"),
         pytest.param([], True, "", 1, False, id="end of input"),
         pytest.param([], False, "y\n", 2, False, id="a script without --yes"),
-        pytest.param(["--dry-run"], False, "", 0, False, id="the plan alone"),
-        pytest.param(["--dry-run"], True, "y\n", 0, False, id="the plan on a terminal"),
-        pytest.param(["--dry-run", "--yes"], False, "", 0, False, id="both"),
+        pytest.param(["--dry-run", "--yes"], True, "", 0, False, id="the plan alone"),
     ],
 )
 def test_nothing_is_removed_that_nobody_confirmed(
-    runs: list[str],
+    runs: Runs,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     flags: list[str],
@@ -74,8 +84,8 @@ def test_nothing_is_removed_that_nobody_confirmed(
 ) -> None:
     monkeypatch.setattr(cleanup, "_is_terminal", lambda: is_terminal)
     file = kubeconfig(tmp_path, URL, token="a")
-    done = CliRunner().invoke(main, ["cleanup", "--kubeconfig", file, *flags], input=typed)
-    assert (done.exit_code, runs) == (status, ["there"] if is_done else []), done.output
+    done = invoked(file, *flags, typed=typed)
+    assert (done.exit_code, runs.namespaces) == (status, ["there"] if is_done else []), done.output
     first, second, third, *_ = done.stdout.splitlines()
     assert first == f"cleanup of {URL} (context here of kubeconfig {file}):"
     assert second == "  no workload of ours is in namespace there (--namespace names another)"
@@ -84,16 +94,33 @@ def test_nothing_is_removed_that_nobody_confirmed(
     assert ("dry run: nothing was changed" in done.stdout) is ("--dry-run" in flags)
 
 
+def test_of_several_failures_the_first_is_reported(runs: Runs, tmp_path: Path) -> None:
+    runs.failure = ExceptionGroup("several", [Denied("PATCH", "nodes", f"node {each}", 403) for each in "ab"])
+    done = invoked(kubeconfig(tmp_path, URL), "--yes")
+    assert (done.exit_code, done.stderr) == (1, "Error: PATCH nodes: node a\n")
+
+
+@pytest.mark.parametrize(("in_kubeconfig", "flags"), [("", ()), ("there", ("--namespace", names.SYSTEM_NAMESPACE))])
+def test_without_a_namespace_it_is_about_that_of_the_chart(
+    in_kubeconfig: str, flags: tuple[str, ...], runs: Runs, tmp_path: Path
+) -> None:
+    context = {"cluster": "here", "user": "me", **({"namespace": in_kubeconfig} if in_kubeconfig else {})}
+    file = tmp_path / "kubeconfig"
+    file.write_text(kubeconfig_text({}, {}, contexts=[{"name": "here", "context": context}]))
+    assert invoked(str(file), "--yes", *flags).exit_code == 0
+    assert (runs.namespaces, runs.seconds) == ([names.SYSTEM_NAMESPACE], [180.0])
+
+
 @pytest.mark.parametrize(
     ("flags", "is_refused"),
     [([], False), (["--namespace", "agents"], False), (["--namespace", "agents", "--delete-leases-namespace"], True)],
 )
 def test_the_operators_own_namespace_is_never_deleted(
-    flags: list[str], is_refused: bool, runs: list[str], tmp_path: Path
+    flags: list[str], is_refused: bool, runs: Runs, tmp_path: Path
 ) -> None:
     file = kubeconfig(tmp_path, URL, token="a")
-    done = CliRunner().invoke(main, ["cleanup", "--kubeconfig", file, "--leases-namespace", "agents", "--yes", *flags])
-    assert (done.exit_code, bool(runs)) == ((2, False) if is_refused else (0, True))
+    done = invoked(file, "--leases-namespace", "agents", "--yes", *flags)
+    assert (done.exit_code, bool(runs.namespaces)) == ((2, False) if is_refused else (0, True))
     assert ("agents is the operator's own; helm uninstall keeps it" in done.stderr) is is_refused
 
 
@@ -126,9 +153,7 @@ async def test_a_survey_is_everything_that_is_left() -> None:
         f"{own}/nodedevices": {"items": node_devices},
         "/api/v1/namespaces/leases": {},
     }
-    progress = Progress()
-    survey = await survey_of(Kinds(found), objects_of(Kinds(found)), SCOPE, progress)
-    assert progress.step == "reading the objects to remove"
+    survey = await survey_of(Kinds(found), objects_of(Kinds(found)), SCOPE, Progress())
     assert survey == Survey(
         workloads=(("deployments", "nodedevice-operator"), ("daemonsets", "nodedevice-agent")),
         pods=1,
@@ -147,9 +172,8 @@ async def test_a_survey_is_everything_that_is_left() -> None:
     found[f"{own}/poddevices"] = {"items": [named("d", spec={"podUID": "u"})]}
     # nobody answers any more what the kind of them is
     del found[f"{own}/nodedevices"]
-    assert await survey_of(
-        Kinds(found), objects_of(Kinds(found)), replace(SCOPE, delete_crds=True), progress
-    ) == replace(
+    scope = replace(SCOPE, delete_crds=True)
+    assert await survey_of(Kinds(found), objects_of(Kinds(found)), scope, Progress()) == replace(
         survey,
         policies=tuple(f"{kind} {NAME}" for kind in (BINDINGS, POLICIES)),
         pod_devices=1,
@@ -157,11 +181,6 @@ async def test_a_survey_is_everything_that_is_left() -> None:
         kept=(),
         crds=NAMES,
     )
-
-
-def test_a_closed_stdin_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", None)
-    assert not cleanup._is_terminal()
 
 
 class Api:

@@ -16,8 +16,8 @@ def losing(winner: str, *resources: str) -> dict[str, Any]:
 
 
 def test_none_without_another_one() -> None:
-    assert conflict("a", n1={"a": TAKEN, "b": TAKEN})[:2] == ("False", ConfigReason.NO_OTHER)
-    assert conflict("a")[:2] == ("False", ConfigReason.NO_OTHER)
+    by_node = {"n1": {"a": TAKEN, "b": losing("a", GPU), "c": TAKEN}}
+    assert conflict("c", **by_node)[:2] == conflict("c")[:2] == ("False", ConfigReason.NO_OTHER)
 
 
 def test_both_are_told_with_the_number_of_nodes() -> None:
@@ -28,10 +28,6 @@ def test_both_are_told_with_the_number_of_nodes() -> None:
     status_, reason, message = conflict("a", **nodes)
     assert (status_, reason) == ("True", ConfigReason.RESOURCE_WON)
     assert message.startswith(f"b names {GPU} on 3 nodes, ")
-
-
-def test_a_third_one_is_not_concerned() -> None:
-    assert conflict("c", n1={"a": TAKEN, "b": losing("a", GPU), "c": TAKEN})[0] == "False"
 
 
 def test_what_was_lost_is_said_before_what_was_won() -> None:

@@ -164,7 +164,7 @@ async def test_the_newer_of_poll_and_watch_counts() -> None:
         bench.polled("node-a", "node-b")
         await asyncio.sleep(10)
         assert bench.api.statuses[-1]["nodes"] == {"selected": 2, "accepted": 1, "refused": 1}
-        bench.accepts("node-a")
+        # by a watch that does
         bench.polled("node-a", "node-b", version=20)
         await bench.api.next()
     assert bench.api.statuses[-1]["nodes"] == {"selected": 2, "accepted": 2, "refused": 0}

@@ -198,7 +198,7 @@ def test_a_name_that_was_set_before_is_not_changed(value: int, maps: tuple[str, 
 def test_a_value_that_nobody_is_named_for_counts_as_somebodys() -> None:
     model = OperatorModel()
     model.node.update("", GPU, 4)
-    model.node._values = {key: replace(value, owners=set()) for key, value in model.node._values.items()}
+    model.node.forget_owners()
     settle(model, [node_device(available=4)])
     assert model.applies == []
     assert model.condition(Condition.CONFLICT).message.startswith("unknown ")

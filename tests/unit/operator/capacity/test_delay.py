@@ -96,8 +96,3 @@ async def test_what_changed_while_another_led_is_none_of_our_delay(delays: Delay
     await delays.reconcile()
     assert delays.cluster.writes
     assert delays.observed == (0, 0)
-
-
-async def test_a_node_that_is_not_there_yet_is_not_waited_for(delays: Delays) -> None:
-    delays.work.on_update("node-later", None, node_device())
-    assert delays.work._changed_at == {}

@@ -1,7 +1,6 @@
 """How often one Node is written, whatever its NodeDevices do."""
 
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -30,9 +29,9 @@ NODE = "node-a"
 class OneNode:
     """Capacity work on one Node, at times that are given."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: ClusterModel | None = None) -> None:
         self.now = 100.0
-        self.cluster, self.cache, self.metrics = ClusterModel(), Cache(), Metrics()
+        self.cluster, self.cache, self.metrics = cluster or ClusterModel(), Cache(), Metrics()
         self.cache.nodes.put(self.cluster.node_record())
         collaborators = RecordingRecorder(), self.metrics, NoRequiredPlugins()
         self.work = CapacityReconciler(self.cache, self.cluster, *collaborators, lambda: self.now)
@@ -98,18 +97,27 @@ async def test_a_loss_does_not_wait_for_the_gains_before_it() -> None:
     assert (outcome.has_written, node.shown) == (True, 0)
 
 
-async def test_a_node_that_changes_with_each_write_is_tried_later() -> None:
-    node = OneNode()
+class ChangesWithEachWrite(ClusterModel):
+    """Until it is not allowed to any more."""
 
-    async def write(*numbers: Any, force: bool) -> NodeRecord:
-        written = await ClusterModel.apply_capacity(node.cluster, *numbers, force=force)
-        node.cache.node_devices.put(node_device(available=node.writes + 1, resource_version=node.writes + 10))
+    bench: OneNode
+    is_changing = True
+
+    async def apply_capacity(self, *numbers: Any, force: bool) -> NodeRecord:
+        written = await super().apply_capacity(*numbers, force=force)
+        if self.is_changing:
+            count = len(self.writes)
+            self.bench.cache.node_devices.put(node_device(available=count + 1, resource_version=count + 10))
         return written
 
-    with patch.object(node.cluster, "apply_capacity", write):
-        with pytest.raises(Conflict, match=r"^patch nodes/status: the Node changes faster than it is written$"):
-            await node.changes(1)
-        assert node.writes == 5
+
+async def test_a_node_that_changes_with_each_write_is_tried_later() -> None:
+    cluster = ChangesWithEachWrite()
+    node = cluster.bench = OneNode(cluster)
+    with pytest.raises(Conflict, match=r"^patch nodes/status: the Node changes faster than it is written$"):
+        await node.changes(1)
+    assert node.writes == 5
+    cluster.is_changing = False
     await node.reconcile()
     assert node.shown == 6
 

@@ -1,7 +1,5 @@
 """The command `cleanup`: it says on which cluster it will do what, asks, and blames for a delay whoever causes it."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from nodedevice_api import names
-from nodedevice_kube.api_errors import ApiError, Denied, Forbidden, NotFound, Unreachable
+from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden, Unreachable
 from nodedevice_operator.__main__ import main
 from nodedevice_operator.cli import cleanup
 from nodedevice_operator.cli.cleanup import Cleanup
@@ -18,12 +16,21 @@ from nodedevice_operator.cli.cleanup_survey import survey as survey_of
 from nodedevice_operator.cli.command_base import Progress, within
 from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.errors import OperatorError, Overdue, StillLed
-from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.operator.cli.cluster import objects_of
+from tests.unit.operator.cli.cluster import (
+    ADMISSION,
+    CRDS,
+    LEASES,
+    NODE_DEVICES,
+    PODS,
+    MemoryClient,
+    Stored,
+    named,
+    objects_of,
+)
 from tests.unit.operator.kube.api_server import kubeconfig, kubeconfig_text
 
 URL = "http://127.0.0.1:1"
@@ -124,127 +131,76 @@ def test_the_operators_own_namespace_is_never_deleted(
     assert ("agents is the operator's own; helm uninstall keeps it" in done.stderr) is is_refused
 
 
-class Kinds(Client):
-    """A cluster that has these, by path or kind; what is an error is raised, and everything else is not there."""
-
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.found = found
-
-    async def request(self, verb: str, what: str, path: str, **_: object) -> bytes:
-        answer = self.found.get(path, self.found.get(what, NotFound(verb, what, "not found", 404)))
-        if isinstance(answer, ApiError):
-            raise answer
-        return json.dumps({"metadata": {"resourceVersion": "1"}, **answer}).encode()
+def clients(stored: Stored) -> tuple[Any, Any]:
+    client = MemoryClient("any", stored)
+    return client, objects_of(client)
 
 
+@virtual_time
 async def test_a_survey_is_everything_that_is_left() -> None:
-    apps, own = "/apis/apps/v1/namespaces/here", f"/apis/{names.API_VERSION}"
-
-    def named(name: str, **more: Any) -> dict[str, Any]:
-        return {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, **more}
-
-    node_devices = [named("a"), named("b", spec={"cordonedDevices": [{"id": "x"}]})]
-    found = {
-        f"{apps}/deployments/nodedevice-operator": {},
-        # who may delete it by its name need not be allowed to read it
-        f"{apps}/daemonsets/nodedevice-agent": Forbidden("GET", "daemonsets", "no role", 403),
-        "/api/v1/nodes": {"items": [named("n", status={})]},
-        "/api/v1/namespaces/here/pods": {"items": [named("p", spec={"nodeName": "n"})]},
-        f"{own}/nodedevices": {"items": node_devices},
-        "/api/v1/namespaces/leases": {},
-    }
-    survey = await survey_of(Kinds(found), objects_of(Kinds(found)), SCOPE, Progress())
+    stored = Stored(f"{ADMISSION}/{POLICIES}/{NAME}", *(f"{CRDS}/{name}" for name in NAMES))
+    stored.objects[f"{PODS}/p"] = named("p", spec={"nodeName": "n"})
+    # who may delete it by its name need not be allowed to read it
+    stored.unread["GET", "daemonsets"] = REFUSED
+    survey = await survey_of(*clients(stored), SCOPE, Progress())
     assert survey == Survey(
         workloads=(("deployments", "nodedevice-operator"), ("daemonsets", "nodedevice-agent")),
         pods=1,
-        nodes=1,
-        marked=(),
-        policies=(),
-        pod_devices=0,
+        nodes=2,
+        marked=("node-a",),
+        policies=(f"{BINDINGS} {NAME}",),
+        pod_devices=1,
         node_devices=1,
-        kept=("b",),
+        kept=("node-a.nic",),
         has_leases_namespace=True,
         crds=(),
     )
-    # what may not be read counts as existing
-    refused = Forbidden("GET", "x", "no role", 403)
-    found |= dict.fromkeys((BINDINGS, POLICIES, "customresourcedefinitions"), refused)
-    found[f"{own}/poddevices"] = {"items": [named("d", spec={"podUID": "u"})]}
-    # nobody answers any more what the kind of them is
-    del found[f"{own}/nodedevices"]
-    scope = replace(SCOPE, delete_crds=True)
-    assert await survey_of(Kinds(found), objects_of(Kinds(found)), scope, Progress()) == replace(
-        survey,
-        policies=tuple(f"{kind} {NAME}" for kind in (BINDINGS, POLICIES)),
-        pod_devices=1,
-        node_devices=0,
-        kept=(),
-        crds=NAMES,
-    )
+    # what may not be read counts as existing; nobody answers any more what kind NodeDevices are
+    stored.unread |= {("GET", what): REFUSED for what in (BINDINGS, POLICIES, "customresourcedefinitions")}
+    stored.kinds.remove(NODE_DEVICES)
+    expected = replace(survey, node_devices=0, kept=(), crds=NAMES)
+    expected = replace(expected, policies=tuple(f"{kind} {NAME}" for kind in (BINDINGS, POLICIES)))
+    assert await survey_of(*clients(stored), replace(SCOPE, delete_crds=True), Progress()) == expected
 
 
-class Api:
-    """A client in whose cluster nothing is left but, perhaps, an operator's Lease and its pod: answered as the test has it."""
-
-    def __init__(
-        self, leases: Callable[[str], bytes], pods: Callable[[], bytes] = lambda: b'{"metadata": {}, "items": []}'
-    ) -> None:
-        self.leases = leases
-        self.pods = pods
-
-    async def request(self, verb: str, what: str, _path: str, **_: object) -> bytes:
-        if what == "leases":
-            return self.leases(verb)
-        if what == "pods" and verb == "GET":
-            return self.pods()
-        raise NotFound(verb, what, "not found", 404)
-
-    async def settle(self, _seconds: float) -> bool:
-        return True
-
-
-def away(what: str) -> Unreachable:
-    return Unreachable("GET", what, "connection refused")
-
-
-def led_by_another(_verb: str) -> bytes:
-    return b'{"metadata": {"resourceVersion": "1"}, "spec": {"holderIdentity": "node-x", "leaseDurationSeconds": 60}}'
-
-
-def unreachable(_verb: str) -> bytes:
-    raise away("leases")
-
-
-def read_only(verb: str) -> bytes:
-    if verb == "GET":
-        raise NotFound(verb, "leases", "not found", 404)
-    raise Forbidden(verb, "leases", "no role", 403)
-
-
-async def stopped_by(api: Api) -> Exception:
+async def stopped_by(stored: Stored) -> Exception:
     """What a run in that cluster ends with."""
-    client: Any = api
-    one = objects_of(client)
+    client, one = clients(stored)
     with pytest.raises((OperatorError, ApiError)) as stopped:
         async with within(180) as progress:
             await Cleanup(client, client, one, one, WriteFence(), SCOPE, progress).run()
     return stopped.value
 
 
+READ, WRITE = ("GET", "leases"), ("PUT", "leases")
+LEASE = f"{LEASES}/here/leases/{names.OPERATOR_LEASE}"
+LED = {"metadata": {"resourceVersion": "1"}, "spec": {"holderIdentity": "node-x", "leaseDurationSeconds": 60}}
+AWAY = Unreachable("GET", "leases", "connection refused")
+REFUSED = Forbidden("PUT", "leases", "no role", 403)
+
+
 @virtual_time
 @pytest.mark.parametrize(
-    ("leases", "error", "sentence"),
+    ("failures", "error", "sentence"),
     [
-        (led_by_another, StillLed, "the operator node-x leads, and has not ended after 65 s: stop it"),
-        (unreachable, Overdue, "while waiting until no operator leads: GET leases: connection refused"),
-        (read_only, Forbidden, "PUT leases: no role"),
+        (
+            {WRITE: Conflict("PUT", "x", "y", 409)},
+            StillLed,
+            "the operator node-x leads, and has not ended after 65 s: stop it",
+        ),
+        ({READ: AWAY, WRITE: AWAY}, Overdue, "while waiting until no operator leads: GET leases: connection refused"),
+        ({WRITE: REFUSED}, Forbidden, "PUT leases: no role"),
     ],
     ids=["an operator elsewhere", "an API server that is away", "a role that is missing"],
 )
 async def test_what_keeps_it_from_leading_is_what_it_names(
-    leases: Callable[[str], bytes], error: type[Exception], sentence: str
+    failures: dict[tuple[str, str], ApiError], error: type[Exception], sentence: str
 ) -> None:
-    stopped = await stopped_by(Api(leases))
+    stored = Stored()
+    stored.unread = failures
+    if error is StillLed:
+        stored.objects[LEASE] = LED
+    stopped = await stopped_by(stored)
     assert type(stopped) is error
     assert sentence in str(stopped)
 
@@ -261,10 +217,10 @@ async def test_what_keeps_it_from_leading_is_what_it_names(
 async def test_what_was_not_waited_for_any_longer_is_named(
     capsys: pytest.CaptureFixture[str], is_away: bool, sentence: str
 ) -> None:
-    def pods() -> bytes:
-        if is_away:
-            raise away("pods")
-        return b'{"metadata": {}, "items": [{"metadata": {"name": "agent-1"}, "spec": {"nodeName": "node-a"}}]}'
-
-    await stopped_by(Api(read_only, pods))
+    stored = Stored()
+    stored.objects[f"{PODS}/agent-1"] = named("agent-1", spec={"nodeName": "node-a"})
+    stored.unread = {WRITE: REFUSED} | (
+        {("GET", "pods"): Unreachable("GET", "pods", "connection refused")} if is_away else {}
+    )
+    await stopped_by(stored)
     assert sentence in capsys.readouterr().out.splitlines()

@@ -187,11 +187,14 @@ async def test_a_result_is_one_event_of_the_leader_and_a_standby_writes_nothing(
         await bench.until_watched()
         bench.put("a", 2, reason=ConfigReason.REFUSED)
         await bench.until_seen(a=2)
+        # its other handler has run by then
+        bench.put("b")
+        await bench.until_seen(a=2, b=1)
         assert bench.writes == []
         bench.fence.open_for_good()
         for generation, reason in ((3, ConfigReason.TAKEN), (4, ConfigReason.TAKEN), (5, ConfigReason.PENDING)):
             bench.put("a", generation, reason=reason)
-            await bench.until_seen(a=generation)
+            await bench.until_seen(a=generation, b=1)
         bench.put("a", 6, reason=ConfigReason.REFUSED)
         await until(lambda: len(bench.events()) == 2)
     assert bench.events() == [("Normal", ConfigReason.TAKEN, "a"), ("Warning", ConfigReason.REFUSED, "a")]

@@ -94,15 +94,6 @@ def test_another_address_waits_for_its_turn_alone(scene: Scene, is_known: bool, 
     assert scene.begun.index(mine) - before <= (1 if is_known else flooding)
 
 
-def test_a_known_address_that_floods_leaves_every_other_turn_to_unknown_ones(scene: Scene) -> None:
-    scene.prove(FLOOD)
-    scene.flood(1.0, 1000, FLOOD)
-    mine = [scene.arrive(OTHER) for _ in range(10)]
-    scene.flood(0.1, 1000, FLOOD)
-    assert set(mine) <= set(scene.begun)
-    assert not set(mine) & set(scene.gone)
-
-
 def test_one_that_shares_the_address_of_a_flood_begins_within_seconds_and_has_a_third_of_one(scene: Scene) -> None:
     scene.flood(1.0, 500, FLOOD)
     mine = scene.arrive(FLOOD)

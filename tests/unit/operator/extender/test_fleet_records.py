@@ -61,7 +61,7 @@ def test_an_assignment_that_does_not_hold_counts_as_none(text: str) -> None:
     assert made({names.ASSIGNED_PARTS_ANNOTATION: text}).assigned == {}
 
 
-@pytest.mark.parametrize("text", ["0", "101", "x", "1.5", ""])
+@pytest.mark.parametrize("text", ["0", "101", "1.5"])
 def test_a_bad_percent_is_a_sentence(text: str) -> None:
     assert "must be a whole number from 1 to 100" in made({names.SM_PERCENT_ANNOTATION: text}).needs.problem
 

@@ -103,19 +103,6 @@ async def test_each_request_gets_a_clear_answer(method: str, path: str, body: by
         assert (await asked(f"http://{address}/bind", json.dumps(BIND).encode()))[0] == 200
 
 
-async def test_whoever_is_connected_sees_its_end() -> None:
-    made = Server(("127.0.0.1", 0), None, {"bind": echo}, ExtenderMetrics())
-    host, port = await made.start()
-    async with running(made.work()):
-        reader, writer = await asyncio.open_connection(host, port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert b"200" in await reader.readline()
-        await made.close()
-        async with asyncio.timeout(60):
-            await reader.read()
-    writer.close()
-
-
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")
 async def test_an_address_of_ipv6_is_shown_as_it_is_used() -> None:
     made = Server(("::1", 0), None, {"bind": echo}, ExtenderMetrics())
@@ -216,20 +203,6 @@ async def test_renewed_certificates_are_taken_and_invalid_ones_are_not(
         Path(files.certificate).write_text("no certificate")
         assert await serial() == renewed
         assert caplog.records[-1].message == "the new TLS certificate cannot be used; serving with the one before"
-        # another authority replaces the one before: who had its certificate is no client any more
-        other = Authority(tmp_path, "other")
-        Path(files.client_ca).write_bytes(Path(other.file).read_bytes())
-        authority.issue(tmp_path, "server")
-        refused = False
-        while not refused:
-            try:
-                await bind(address, client)
-            except (aiohttp.ClientError, ssl.SSLError):
-                refused = True
-        old = ssl.create_default_context(cadata=authority.ca.cert_pem.bytes().decode())
-        old.check_hostname = False
-        old.load_cert_chain(*other.issue(tmp_path, "scheduler"))
-        assert (await bind(address, old))[0] == 200
 
 
 async def test_no_connection_is_lost_while_certificates_are_renewed(tmp_path: Path, authority: Authority) -> None:

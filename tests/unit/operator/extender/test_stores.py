@@ -3,16 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from nodedevice_api.names import node_device_name
-from nodedevice_api.parts import PartRules
-from nodedevice_kube.planner import Need
 from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.stores import BOUND_PODS, NODE_PARTS, FleetStores
 from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE
-from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
-from nodedevice_operator.objects.node_parts import NodeParts, ParentParts
-
-from tests.unit.operator.extender.fleets import finished
+from nodedevice_operator.objects.bound_pod import BoundPod
+from nodedevice_operator.objects.node_parts import NodeParts
 
 
 class Shown(Fleet):
@@ -76,23 +71,3 @@ def test_one_that_loses_its_lists_to_another_is_shown_again() -> None:
     store.update(replace(made, name="older", uid="a", created="2026-01-01T00:00:00Z"))
     store.delete("older", "a", "n")
     assert fleet.changes == [("changed", "newer"), ("changed", "newer"), ("changed", "older"), ("gone", "older")]
-
-
-def test_what_one_node_lists_is_bounded_in_all() -> None:
-    """Each change of a pod there goes through all of it; and 450 NodeDevices of 0.8 MB were all the memory that an extender has."""
-    fleet = Fleet()
-    store = FleetStores(fleet, lambda _: None).stores[NODE_PARTS.name]
-    parents = tuple(ParentParts(f"gpu-{number}", 80, 80) for number in range(1000))
-    for number in range(100):
-        name = node_device_name("n", f"example.com/r{number}")
-        created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
-        made = NodeParts(name, f"uid-{number}", 1, "n", f"example.com/r{number}", "nri", PartRules(), parents=parents)
-        store.update(replace(made, created=created, weight=200_000))
-    assert sum(each.weight for each in store.values()) <= MOST_BYTES_OF_NODE // 4
-    needs = (Need(1, container="main"),)
-
-    def fits(number: int) -> bool:
-        return not finished(fleet.filter("p", PodNeeds(((f"example.com/r{number}", needs),)), ["n"], 0)).unresolvable
-
-    # the oldest have all, and of the others nothing is known
-    assert [fits(number) for number in (0, 10, 90, 99)] == [True, True, False, False]

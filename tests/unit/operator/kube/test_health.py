@@ -60,7 +60,7 @@ def test_a_refusal_that_is_repeated_is_logged_seldom_and_is_a_problem_until_it_i
 REJECTED = Unauthorized("GET", "pods", "Unauthorized", 401)
 
 
-@pytest.mark.parametrize("refusal", [FORBIDDEN, BUSY, REJECTED], ids=["forbidden", "busy", "rejected"])
+@pytest.mark.parametrize("refusal", [FORBIDDEN, REJECTED], ids=["forbidden", "rejected"])
 def test_a_refusal_counts_for_a_minute_and_a_half(health: ApiHealth, clock: Clock, refusal: ApiError) -> None:
     health.failed(refusal)
     clock.now += 90

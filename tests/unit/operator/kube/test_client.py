@@ -109,16 +109,3 @@ async def test_how_long_a_response_is_waited_for(
         with pytest.raises(ApiError, match=r"no response within|nothing has come for"):
             await (_watched(made) if options is None else made.request("PUT", "nodes", "/x", **options))
         assert clock() - began == pytest.approx(seconds, abs=1)
-
-
-async def test_an_error_of_a_watch_names_its_kind(server: Server, client: Client, tmp_path: Path) -> None:
-    server.answers = [(410, {"message": "too old"})]
-    with pytest.raises(ApiError) as refused:
-        await _watched(client)
-    assert (refused.value.verb, refused.value.what, refused.value.problem) == ("watch", "nodes", "too old")
-    health = ApiHealth("http://127.0.0.1:1")
-    async with client_of(tmp_path, "http://127.0.0.1:1", health=health) as lost:
-        with pytest.raises(Unreachable) as failed:
-            await _watched(lost)
-    assert "is unreachable" in health.problems()[0]
-    assert (failed.value.verb, failed.value.what) == ("watch", "nodes")

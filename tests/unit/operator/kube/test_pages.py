@@ -104,13 +104,6 @@ async def test_everything_comes_in_pages_of_a_bounded_length(name: str, weight: 
     assert len(server.limits) <= COUNT + math.ceil(math.log(module.PAGE, 8)) + 1, "few were asked for again"
 
 
-async def test_a_list_from_the_cache_may_be_longer_than_a_page() -> None:
-    server = BigObjects(1_000)
-    await LISTS["leases"](server)
-    assert server.limits == [None]
-    assert server.lengths[0] > MOST_PAGE_BYTES
-
-
 def test_nothing_else_reads_pages() -> None:
     """Whoever follows a token by itself has no bound."""
     package = Path(nodedevice_operator.__file__).parent

@@ -1,7 +1,6 @@
 """What single requests carry, and what odd answers become."""
 
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -28,13 +27,7 @@ from nodedevice_operator.requiredplugins.policy import POLICIES
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 
 from tests.fakes.operator.operator_model import node_device
-from tests.unit.operator.kube.api_server import Server, client_of, page
-
-
-@pytest.fixture
-async def client(server: Server, tmp_path: Path) -> AsyncIterator[Client]:
-    async with client_of(tmp_path, server.url) as made:
-        yield made
+from tests.unit.operator.kube.api_server import Server, page
 
 
 async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, client: Client) -> None:

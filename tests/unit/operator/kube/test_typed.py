@@ -1,6 +1,5 @@
 """Typed clients of the `kubernetes` package: our credentials, and our errors."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,6 @@ from nodedevice_operator.kube.typed import call, typed_client
 
 from tests.conformance.connection.servers import ApiServer, Proxy
 from tests.unit.operator.kube.api_server import Server, kubeconfig
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    made.close()
 
 
 async def _read(path: str) -> object:

@@ -155,13 +155,6 @@ async def test_who_sends_nothing_gets_no_handshake_and_ends_in_time(bench: Bench
         assert not await ended(slow)
 
 
-async def test_what_is_no_tls_gets_no_handshake(bench: Bench) -> None:
-    async with running(bench.connections().work()):
-        assert await ended(await bench.client(sent=b"POST /bind HTTP/1.1\r\n"))
-    assert bench.taken == []
-    assert bench.rejected() == {"handshake": 1}
-
-
 async def test_who_has_gone_gets_no_handshake_and_counts_nothing(bench: Bench) -> None:
     async with running(bench.connections().work()):
         (await bench.client(sent=b"")).close()
@@ -214,14 +207,16 @@ async def test_a_certificate_without_an_allowed_name_is_answered_and_closed(benc
     assert bench.rejected() == {"name": 1}
 
 
-async def test_rejections_are_a_bounded_number_of_lines(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_no_tls_gets_no_handshake_and_a_bounded_number_of_lines(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running(bench.connections().work()):
-        for _ in range(100):
-            await bench.client(STRANGER, b"GET")
-    lines = [record for record in caplog.records if record.message == "connection rejected"]
+        clients = [await bench.client(STRANGER, b"GET") for _ in range(100)]
+        assert all([await ended(each) for each in clients])
+    assert (bench.taken, bench.rejected()) == ([], {"handshake": 100})
+    lines = [vars(record) for record in caplog.records if record.message == "connection rejected"]
     assert 0 < len(lines) < 20
-    assert vars(lines[0])["address"] == STRANGER
-    assert vars(lines[0])["reason"] == "handshake"
+    assert (lines[0]["address"], lines[0]["reason"]) == (STRANGER, "handshake")
 
 
 async def test_without_descriptors_it_tries_again_in_a_moment(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -48,10 +48,8 @@ FULL: Layout = {
 
 ROWS = {
     "one more on the same GPU": (FULL, 80, 9, {"a": ["low"]}, {"a": ["mid", "low"]}),
-    "the fewest": (FULL, 50, 9, {"a": ["other"]}, {"a": ["other", "low"]}),
     "the lowest priority of as many": (FULL, 30, 9, {"a": ["other"]}, {"a": ["other", "low"]}),
     "a pod of higher priority stays": (FULL, 70, 6, {"a": ["small", "tiny"]}, {"a": ["mid", "small", "tiny", "low"]}),
-    "no victim is proposed": (FULL, 30, 9, {"a": []}, {"a": ["low"]}),
     "a node that nobody knows": (FULL, 30, 9, {"b": ["low"]}, {}),
     "each node for itself": (
         FULL | {"b": {"x": (0, 80, 1), "y": (1, 80, 2)}},

@@ -79,4 +79,5 @@ async def test_nodes_are_enqueued_once_all_lists_are_complete_and_then_as_a_list
     assert sorted(enqueued) == ["node-a", "node-c", "node-d"], "gone, gone and new"
     # one that cannot be decoded is not gone
     await devices.refresh()
-    assert (enqueued[3:], cache.node_devices.nodes()) == (["node-d"], {"node-b"})
+    assert enqueued[3:] == ["node-d"]
+    assert cache.node_devices.nodes() == {"node-b"}

@@ -28,9 +28,7 @@ def test_both_are_told_with_the_number_of_nodes() -> None:
     status_, reason, message = conflict("a", **nodes)
     assert (status_, reason) == ("True", ConfigReason.RESOURCE_WON)
     assert message.startswith(f"b names {GPU} on 3 nodes, ")
-
-
-def test_what_was_lost_is_said_before_what_was_won() -> None:
+    # what was lost comes before what was won
     nodes = {"n1": {"a": losing("b", GPU), "b": losing("a", NIC)}}
     assert conflict("a", **nodes)[1] == conflict("b", **nodes)[1] == ConfigReason.RESOURCE_TAKEN
 

@@ -257,16 +257,6 @@ async def test_kopf_is_started_again_and_ends_no_other_task(
     assert "\n" not in failed["error"]
 
 
-async def test_kopf_is_started_again_after_http_410(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    bench.server.refusals = [410]
-    bench.put("a")
-    async with background(bench.run.work()), beside():
-        await bench.until_watched()
-        bench.put("a", 2)
-        await bench.until_seen(a=2)
-    assert len(failures(caplog)) == 1
-
-
 async def test_a_kind_that_goes_and_comes_is_served_again(bench: Bench) -> None:
     bench.put("a")
     async with background(bench.run.work()):

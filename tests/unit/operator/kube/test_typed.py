@@ -27,13 +27,6 @@ async def test_each_status_is_an_error_of_ours(
         await _read(kubeconfig(tmp_path, server.url))
 
 
-async def test_a_server_that_is_gone(server: Server, tmp_path: Path) -> None:
-    file = kubeconfig(tmp_path, server.url)
-    server.close()
-    with pytest.raises(Unreachable, match="Connection refused"):
-        await _read(file)
-
-
 async def test_a_response_that_is_too_deep_is_an_error_of_ours(server: Server, tmp_path: Path) -> None:
     deep: object = {}
     for _ in range(900):

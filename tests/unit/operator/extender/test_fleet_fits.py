@@ -165,7 +165,5 @@ class TestAPodOfManyContainers:
         assert known.assign("p", many, "a", 0) == NotFitting(expected)
         assert not known.fits_without(many, "a", frozenset()), "nor once others are gone"
         assert isinstance(known.assign("p", needs(*[1] * 40), "a", 0), dict)
-
-    def test_as_many_as_may_are_planned(self) -> None:
-        known = fleet(node("a", *[80] * 8))
-        assert isinstance(known.assign("p", needs(*[1] * MOST_CONTAINERS), "a", 0), dict)
+        few = fleet(node("a", *[80] * 8))
+        assert isinstance(few.assign("p", needs(*[1] * MOST_CONTAINERS), "a", 0), dict)

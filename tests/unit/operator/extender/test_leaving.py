@@ -33,6 +33,13 @@ def test_a_pod_that_ends_is_room_soon_for_a_while() -> None:
     assert finished(known.filter("new", needs(40), ["a"], 2 * LEAVING_SECONDS + 1)).soon == ""
 
 
+def test_a_pod_that_ends_and_is_gone_is_room_soon_for_a_while_from_then_on() -> None:
+    known = fleet(node("a", 0, holders=_ALL))
+    known.pod_changed(pod("held", needs(80), is_ending=True), 0)
+    known.pod_gone("held", LEAVING_SECONDS - 10)
+    assert finished(known.filter("new", needs(40), ["a"], LEAVING_SECONDS + 1)).soon == "a"
+
+
 def test_a_pod_that_is_gone_before_a_status_listed_it_leaves_room_soon() -> None:
     known = fleet(node("a", 80))
     bind(known, "bound", needs(60))

@@ -1,11 +1,11 @@
-"""How often one Node is written, whatever its NodeDevices do."""
+"""How often one Node is written, whatever its NodeDevices do; and what of a delay is ours, from a change to the Node."""
 
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_kube.api_errors import Conflict
+from nodedevice_kube.api_errors import Conflict, Unreachable
 from nodedevice_operator.capacity.decide import Apply, is_loss
 from nodedevice_operator.capacity.reconciler import (
     NODE_WRITES_AT_ONCE,
@@ -154,3 +154,58 @@ async def test_never_more_than_the_budget_and_never_left_behind(changes: list[tu
         assert node.writes <= NODE_WRITES_AT_ONCE + (node.now - began) * NODE_WRITES_PER_SECOND + 1e-6
         assert outcome.is_late == (node.shown != available)
         assert outcome.due_at is not None or not outcome.is_late
+
+
+async def test_from_the_first_change_on() -> None:
+    node = OneNode()
+    node.receive(available=3)
+    node.now += 2
+    node.receive(available=4)
+    node.now += 1
+    await node.reconcile()
+    assert node.delays == (1, 3)
+
+
+async def test_a_change_that_changes_nothing_on_the_node() -> None:
+    node = OneNode()
+    node.receive(available=3)
+    await node.reconcile()
+    node.now += 5
+    node.receive(available=2, allocated=1)
+    await node.reconcile()
+    assert node.delays == (1, 0)
+    # and it does not make the next one reconcile late
+    node.now += 5
+    node.receive(available=1)
+    await node.reconcile()
+    assert node.delays == (2, 0)
+
+
+async def test_a_reconcile_that_nobody_asked_for_is_no_change() -> None:
+    node = OneNode()
+    node.cache.node_devices.put(node_device(available=3))
+    await node.reconcile()
+    assert node.cluster.writes
+    assert node.delays == (0, 0)
+
+
+async def test_what_fails_is_as_late_as_it_was() -> None:
+    node = OneNode()
+    node.receive(available=3)
+    node.cluster.failures["apply_capacity"] = [Unreachable("patch", "nodes/status", "gone")]
+    with pytest.raises(Unreachable):
+        await node.reconcile()
+    assert node.delays == (0, 0)
+    node.now += 7
+    await node.reconcile()
+    assert node.delays == (1, 7)
+
+
+async def test_what_changed_while_another_led_is_none_of_our_delay() -> None:
+    node = OneNode()
+    node.receive(available=3)
+    node.now += 600
+    node.work.forget_changes()
+    await node.reconcile()
+    assert node.cluster.writes
+    assert node.delays == (0, 0)

@@ -47,6 +47,8 @@ class KopfRun:
     login: Credentials
     health: ApiHealth
     fence: WriteFence
+    again_seconds: float = _AGAIN_SECONDS
+    relist_seconds: float = _RELIST_SECONDS
     _diffs: kopf_limits.InMemoryDiffs = field(default_factory=kopf_limits.InMemoryDiffs, init=False)
     _problem: str = field(default="", init=False)
     _failure: str = field(default="", init=False)
@@ -65,9 +67,9 @@ class KopfRun:
                 self.controller.all_gone()
                 if failure is not None and getattr(failure, "status", None) not in _MISSING:
                     self._report(failure)
-                    await asyncio.sleep(_RELIST_SECONDS)
+                    await asyncio.sleep(self.relist_seconds)
                     continue
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await asyncio.sleep(self.again_seconds)
 
     async def _can_be_read(self) -> bool:
         problem = ""
@@ -94,7 +96,7 @@ class KopfRun:
             self._failure = text
             log.warning(
                 "watch of NodeDeviceConfigs failed; relisting",
-                extra={"error": text, "retry_in_seconds": _RELIST_SECONDS},
+                extra={"error": text, "retry_in_seconds": self.relist_seconds},
             )
 
     async def _run(self) -> BaseException | None:

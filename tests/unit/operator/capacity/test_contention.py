@@ -45,17 +45,12 @@ class TestContest:
         assert model.node.seen(GPU).capacity == 0
         assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
 
-    def test_changes_by_different_writers_do_not_add_up(self) -> None:
+    @pytest.mark.parametrize(("writers", "pause"), [("abab", 0), ("aaaa", 31)], ids=["by others", "further apart"])
+    def test_changes_do_not_add_up(self, writers: str, pause: int) -> None:
         model = advertising(4)
-        for writer in ("a", "b", "a", "b"):
+        for writer in writers:
             self.provoke(model, 1, writer=writer)
-        assert model.repairs == ["zeroed"] * 4
-
-    def test_changes_further_apart_do_not_add_up(self) -> None:
-        model = advertising(4)
-        for _ in range(4):
-            self.provoke(model, 1)
-            model.now += 31
+            model.now += pause
         assert model.repairs == ["zeroed"] * 4
 
     def test_it_is_tried_again_after_a_minute_and_then_less_often(self) -> None:
@@ -82,24 +77,18 @@ class TestContest:
         assert model.node.seen(GPU).capacity == 4
         assert model.reported()[-1] == "CapacityConflictEnded"
 
-    def test_whoever_keeps_removing_it_is_left_in_peace_too(self) -> None:
-        model = advertising(4)
-        self.provoke(model, number=None)
-        model.reconcile()
-        assert not model.node.seen(GPU).is_present
-        model.now += 60
-        model.reconcile()
-        assert model.node.seen(GPU).capacity == 4
-
-    def test_whoever_keeps_removing_it_is_left_in_peace_after_a_restart_too(self) -> None:
+    @pytest.mark.parametrize("is_restarted", [False, True])
+    def test_whoever_keeps_removing_it_is_left_in_peace_too(self, is_restarted: bool) -> None:
         model = advertising(4)
         self.provoke(model, number=None)
         before = len(model.applies)
-        model.restart()
+        if is_restarted:
+            model.restart()
         for _ in range(2):
             assert model.reconcile().due_at is not None
             assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
         assert len(model.applies) == before
+        assert not model.node.seen(GPU).is_present
         model.now += 60
         model.reconcile()
         assert model.node.seen(GPU).capacity == 4

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from nodedevice_api.extended_resources import count
-from nodedevice_api.names import SERVED_BY_DRA, Condition, Reason, node_device_name
+from nodedevice_api.names import SERVED_BY_DRA, Condition, Reason
 from nodedevice_operator.capacity.decide import decide
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import ExtendedResource, NodeRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import (
@@ -64,22 +65,30 @@ def test_a_second_object_for_the_same_resource_is_ignored() -> None:
     assert model.node.seen(GPU).capacity == 2
 
 
+GONE = node_device(endpoint="Gone")
+
+
 @pytest.mark.kubelet("behaviour 24")
-def test_a_gone_resource_leaves_and_comes_back() -> None:
+@pytest.mark.parametrize(
+    ("ended", "held", "reason"),
+    [
+        (GONE, replace(GONE, allocated=2), Reason.ENDPOINT_GONE),
+        (not_configured(), not_configured(allocated=2), Reason.NOT_CONFIGURED),
+        (
+            not_configured(reason=Reason.PLACE_TAKEN),
+            not_configured(reason=Reason.PLACE_TAKEN, allocated=2),
+            Reason.PLACE_TAKEN,
+        ),
+    ],
+    ids=["its plugin is gone", "not configured", "another plugin has its place"],
+)
+def test_a_resource_that_ends_leaves_once_no_pod_holds_it_and_comes_back(
+    ended: NodeDeviceRecord, held: NodeDeviceRecord, reason: str
+) -> None:
     model = advertising(4)
-    settle(model, [node_device(endpoint="Gone")])
-    assert not model.node.seen(GPU).is_present
-    assert model.condition(Condition.ADVERTISED).reason == Reason.ENDPOINT_GONE
-    settle(model, [node_device(available=4)])
-    assert model.node.seen(GPU).capacity == 4
-    assert model.reported() == []
-    assert model.repairs == []
-
-
-@pytest.mark.parametrize("reason", [Reason.NOT_CONFIGURED, Reason.PLACE_TAKEN])
-def test_what_its_agent_has_ended_leaves_at_once_and_comes_back(reason: str) -> None:
-    model = advertising(4)
-    settle(model, [not_configured(reason=reason)])
+    settle(model, [held])
+    assert model.shown() == (2, 2)
+    settle(model, [ended])
     assert not model.node.seen(GPU).is_present
     assert model.condition(Condition.ADVERTISED).reason == reason
     settle(model, [node_device(available=4)])
@@ -87,17 +96,9 @@ def test_what_its_agent_has_ended_leaves_at_once_and_comes_back(reason: str) -> 
     assert (model.reported(), model.repairs) == ([], [])
 
 
-def test_what_pods_hold_of_it_stays_until_they_end() -> None:
-    model = advertising(4)
-    settle(model, [not_configured(allocated=2)])
-    assert model.shown() == (2, 2)
-    settle(model, [not_configured()])
-    assert not model.node.seen(GPU).is_present
-
-
 def test_a_copy_that_a_kubelet_keeps_of_a_gone_resource_is_no_conflict() -> None:
     model = advertising(4)
-    settle(model, [node_device(endpoint="Gone")])
+    settle(model, [GONE])
     model.node.update("kubelet", GPU, 4, (ALLOCATABLE,))
     settle(model, [node_device(available=2)])
     assert model.shown() == (2, 2)
@@ -198,7 +199,7 @@ def test_a_name_that_was_set_before_is_not_changed(value: int, maps: tuple[str, 
 def test_a_value_that_nobody_is_named_for_counts_as_somebodys() -> None:
     model = OperatorModel()
     model.node.update("", GPU, 4)
-    model.node._values = {key: replace(value, owners=set()) for key, value in model.node._values.items()}
+    model.node.forget_owners()
     settle(model, [node_device(available=4)])
     assert model.applies == []
     assert model.condition(Condition.CONFLICT).message.startswith("unknown ")
@@ -237,15 +238,6 @@ def test_a_foreign_number_of_any_size_is_restored() -> None:
     model.reconcile()
     assert model.node.seen(GPU).capacity == 4
     assert f"evil set it to {found}, restored to 4" in model.events[-1].message
-
-
-def test_history_is_only_of_what_succeeded() -> None:
-    node = OperatorModel().node.record()
-    record = node_device(available=1)
-    first = decide(node, [record], None, 0.0)
-    again = decide(node, [record], None, 1.0)
-    assert first.apply == again.apply
-    assert record.name == node_device_name("node-a", GPU)
 
 
 def ours(number: int) -> ExtendedResource:

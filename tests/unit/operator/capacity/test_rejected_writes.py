@@ -46,29 +46,46 @@ def reasons(statuses: dict[str, ResourceStatus | None]) -> dict[str, str | None]
     return {resource: verdict.reason if verdict else None for resource, verdict in statuses.items()}
 
 
-def test_a_number_that_is_not_shown(model: OperatorModel) -> None:
-    assert reasons(refused(model, node_device(available=3))) == {GPU: Reason.UPDATE_REFUSED}
-
-
-def test_a_new_name_beside_one_that_is_right(model: OperatorModel) -> None:
-    found = reasons(refused(model, node_device(NIC, available=3)))
-    assert found == {GPU: Reason.ADVERTISED, NIC: Reason.WRITE_REFUSED}
-
-
-def test_a_name_that_should_have_left_the_node(model: OperatorModel) -> None:
-    assert reasons(refused(model, node_device(endpoint="Gone"))) == {GPU: Reason.UPDATE_REFUSED}
-
-
-def test_a_new_name_that_waits_for_a_forced_write_of_another(model: OperatorModel) -> None:
-    model.node.update("kubelet", GPU, 0)
-    found = reasons(refused(model, node_device(NIC, available=3)))
-    assert found == {GPU: Reason.UPDATE_REFUSED, NIC: Reason.WRITE_REFUSED}
-
-
-def test_a_conflict_is_reported_all_the_same(model: OperatorModel) -> None:
-    model.node.update("kubelet", NIC, 9)
-    found = refused(model, node_device(available=3), node_device(NIC, available=3))
-    assert reasons(found) == {GPU: Reason.UPDATE_REFUSED, NIC: Reason.FOREIGN_OWNER}
+@pytest.mark.parametrize(
+    ("foreign", "changed", "expected"),
+    [
+        pytest.param(None, [], {GPU: Reason.ADVERTISED}, id="nothing is to be written"),
+        pytest.param(None, [node_device(available=3)], {GPU: Reason.UPDATE_REFUSED}, id="a number that is not shown"),
+        pytest.param(
+            None,
+            [node_device(NIC, available=3)],
+            {GPU: Reason.ADVERTISED, NIC: Reason.WRITE_REFUSED},
+            id="a new name beside one that is right",
+        ),
+        pytest.param(
+            None,
+            [node_device(endpoint="Gone")],
+            {GPU: Reason.UPDATE_REFUSED},
+            id="a name that should have left the node",
+        ),
+        pytest.param(
+            (GPU, 0),
+            [node_device(NIC, available=3)],
+            {GPU: Reason.UPDATE_REFUSED, NIC: Reason.WRITE_REFUSED},
+            id="a new name that waits for a forced write of another",
+        ),
+        pytest.param(
+            (NIC, 9),
+            [node_device(available=3), node_device(NIC, available=3)],
+            {GPU: Reason.UPDATE_REFUSED, NIC: Reason.FOREIGN_OWNER},
+            id="a conflict all the same",
+        ),
+    ],
+)
+def test_the_reason_of_each_name(
+    model: OperatorModel,
+    foreign: tuple[str, int] | None,
+    changed: list[NodeDeviceRecord],
+    expected: dict[str, str],
+) -> None:
+    if foreign is not None:
+        model.node.update("kubelet", *foreign)
+    assert reasons(refused(model, *changed)) == expected
 
 
 @pytest.mark.parametrize(
@@ -95,10 +112,6 @@ def test_of_what_was_decided_in_vain_only_conflicts_stand() -> None:
     assert with_conflicts(before, decided) == NodeHistory(
         "uid-1", applied=frozenset({"example.com/old"}), conflicts={NIC: foreign, GPU: contested}, backoffs={GPU: pause}
     )
-
-
-def test_where_nothing_is_to_be_written_nothing_is_refused(model: OperatorModel) -> None:
-    assert reasons(refused(model)) == {GPU: Reason.ADVERTISED}
 
 
 def test_that_devices_were_withdrawn_is_not_forgotten(model: OperatorModel) -> None:

@@ -1,12 +1,11 @@
-"""How often one Node is written, whatever its NodeDevices do."""
+"""How often one Node is written, whatever its NodeDevices do; and what of a delay is ours, from a change to the Node."""
 
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_kube.api_errors import Conflict
+from nodedevice_kube.api_errors import Conflict, Unreachable
 from nodedevice_operator.capacity.decide import Apply, is_loss
 from nodedevice_operator.capacity.reconciler import (
     NODE_WRITES_AT_ONCE,
@@ -30,22 +29,26 @@ NODE = "node-a"
 class OneNode:
     """Capacity work on one Node, at times that are given."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: ClusterModel | None = None) -> None:
         self.now = 100.0
-        self.cluster, self.cache, self.metrics = ClusterModel(), Cache(), Metrics()
+        self.cluster, self.cache, self.metrics = cluster or ClusterModel(), Cache(), Metrics()
         self.cache.nodes.put(self.cluster.node_record())
         collaborators = RecordingRecorder(), self.metrics, NoRequiredPlugins()
         self.work = CapacityReconciler(self.cache, self.cluster, *collaborators, lambda: self.now)
         self.memory = CapacityMemory()
         self._version = 1
 
-    async def changes(self, available: int) -> CapacityOutcome:
-        """Its NodeDevice has so many devices; the Node is reconciled."""
+    def receive(self, available: int, allocated: int = 0) -> None:
+        """Its NodeDevice has so many devices."""
         self._version += 1
-        record = node_device(available=available, resource_version=self._version)
+        record = node_device(available=available, allocated=allocated, resource_version=self._version)
         self.cache.node_devices.put(record)
         self.work.on_update(NODE, None, record)
-        return await self.work.reconcile(NODE, self.memory, ALIVE)
+
+    async def changes(self, available: int) -> CapacityOutcome:
+        """The same, and the Node is reconciled."""
+        self.receive(available)
+        return await self.reconcile()
 
     async def reconcile(self) -> CapacityOutcome:
         return await self.work.reconcile(NODE, self.memory, ALIVE)
@@ -58,6 +61,12 @@ class OneNode:
     @property
     def writes(self) -> int:
         return len(self.cluster.writes)
+
+    @property
+    def delays(self) -> tuple[float | None, float | None]:
+        """From a change to the Node: how many, and their sum in seconds."""
+        name, value = "nodedevice_operator_change_to_node_seconds", self.metrics.registry.get_sample_value
+        return value(f"{name}_count"), value(f"{name}_sum")
 
 
 async def test_twenty_at_once_and_five_a_second() -> None:
@@ -84,9 +93,8 @@ async def test_the_last_state_arrives_when_the_budget_allows_it() -> None:
     node.now = outcome.due_at + 1e-6
     outcome = await node.reconcile()
     assert (outcome.is_late, outcome.has_written, node.shown) == (False, True, 49)
-    count = node.metrics.registry.get_sample_value("nodedevice_operator_change_to_node_seconds_sum")
     # the delay is part of what the metric counts
-    assert count == pytest.approx(node.now - 100.0)
+    assert node.delays[1] == pytest.approx(node.now - 100.0)
 
 
 async def test_a_loss_does_not_wait_for_the_gains_before_it() -> None:
@@ -98,18 +106,27 @@ async def test_a_loss_does_not_wait_for_the_gains_before_it() -> None:
     assert (outcome.has_written, node.shown) == (True, 0)
 
 
-async def test_a_node_that_changes_with_each_write_is_tried_later() -> None:
-    node = OneNode()
+class ChangesWithEachWrite(ClusterModel):
+    """Until it is not allowed to any more."""
 
-    async def write(*numbers: Any, force: bool) -> NodeRecord:
-        written = await ClusterModel.apply_capacity(node.cluster, *numbers, force=force)
-        node.cache.node_devices.put(node_device(available=node.writes + 1, resource_version=node.writes + 10))
+    bench: OneNode
+    is_changing = True
+
+    async def apply_capacity(self, *numbers: Any, force: bool) -> NodeRecord:
+        written = await super().apply_capacity(*numbers, force=force)
+        if self.is_changing:
+            count = len(self.writes)
+            self.bench.cache.node_devices.put(node_device(available=count + 1, resource_version=count + 10))
         return written
 
-    with patch.object(node.cluster, "apply_capacity", write):
-        with pytest.raises(Conflict, match=r"^patch nodes/status: the Node changes faster than it is written$"):
-            await node.changes(1)
-        assert node.writes == 5
+
+async def test_a_node_that_changes_with_each_write_is_tried_later() -> None:
+    cluster = ChangesWithEachWrite()
+    node = cluster.bench = OneNode(cluster)
+    with pytest.raises(Conflict, match=r"^patch nodes/status: the Node changes faster than it is written$"):
+        await node.changes(1)
+    assert node.writes == 5
+    cluster.is_changing = False
     await node.reconcile()
     assert node.shown == 6
 
@@ -137,3 +154,58 @@ async def test_never_more_than_the_budget_and_never_left_behind(changes: list[tu
         assert node.writes <= NODE_WRITES_AT_ONCE + (node.now - began) * NODE_WRITES_PER_SECOND + 1e-6
         assert outcome.is_late == (node.shown != available)
         assert outcome.due_at is not None or not outcome.is_late
+
+
+async def test_from_the_first_change_on() -> None:
+    node = OneNode()
+    node.receive(available=3)
+    node.now += 2
+    node.receive(available=4)
+    node.now += 1
+    await node.reconcile()
+    assert node.delays == (1, 3)
+
+
+async def test_a_change_that_changes_nothing_on_the_node() -> None:
+    node = OneNode()
+    node.receive(available=3)
+    await node.reconcile()
+    node.now += 5
+    node.receive(available=2, allocated=1)
+    await node.reconcile()
+    assert node.delays == (1, 0)
+    # and it does not make the next one reconcile late
+    node.now += 5
+    node.receive(available=1)
+    await node.reconcile()
+    assert node.delays == (2, 0)
+
+
+async def test_a_reconcile_that_nobody_asked_for_is_no_change() -> None:
+    node = OneNode()
+    node.cache.node_devices.put(node_device(available=3))
+    await node.reconcile()
+    assert node.cluster.writes
+    assert node.delays == (0, 0)
+
+
+async def test_what_fails_is_as_late_as_it_was() -> None:
+    node = OneNode()
+    node.receive(available=3)
+    node.cluster.failures["apply_capacity"] = [Unreachable("patch", "nodes/status", "gone")]
+    with pytest.raises(Unreachable):
+        await node.reconcile()
+    assert node.delays == (0, 0)
+    node.now += 7
+    await node.reconcile()
+    assert node.delays == (1, 7)
+
+
+async def test_what_changed_while_another_led_is_none_of_our_delay() -> None:
+    node = OneNode()
+    node.receive(available=3)
+    node.now += 600
+    node.work.forget_changes()
+    await node.reconcile()
+    assert node.cluster.writes
+    assert node.delays == (0, 0)

@@ -69,8 +69,9 @@ class Stored:
     """What there is, by path, and of which kinds there are lists.
 
     writes: in order, with the client that sent each, done or refused. answers: of the next patches of a path: what is stored then,
-    or the refusal. refused: deletions, by path. ending: for how many seconds what was deleted is still there. holders: of the
-    Lease, one after the other. settled: who waited for pending writes, for how long.
+    or the refusal. refused: deletions, by path. unread: by verb and kind, reads and writes of the Lease that fail. ending: for how
+    many seconds what was deleted is still there. holders: of the Lease, one after the other. settled: who waited for pending
+    writes, for how long.
     """
 
     def __init__(self, *absent: str) -> None:
@@ -98,6 +99,7 @@ class Stored:
             f"{NODE_DEVICES}/node-a.nic/status": [named("node-a.nic")],
         }
         self.refused: dict[str, ApiError] = {}
+        self.unread: dict[tuple[str, str], ApiError] = {}
         self.ending: dict[str, float] = {}
         self.writes: list[tuple[str, str, str]] = []
         self.bodies: dict[str, Any] = {}
@@ -106,6 +108,8 @@ class Stored:
         self._loop = asyncio.get_running_loop()
 
     def read(self, what: str, path: str) -> Any:
+        if ("GET", what) in self.unread:
+            raise self.unread["GET", what]
         if path in self.kinds:
             items = [
                 each for at, each in self.objects.items() if path in (_folder(at), _folder(_of_all_namespaces(at)))
@@ -116,6 +120,8 @@ class Stored:
         return self.objects[path]
 
     def write(self, client: str, verb: str, what: str, path: str, body: Any) -> Any:
+        if (verb, what) in self.unread:
+            raise self.unread[verb, what]
         if verb == "PUT":
             # what opens the fence, again and again
             self.holders.append(body["spec"]["holderIdentity"] or "")

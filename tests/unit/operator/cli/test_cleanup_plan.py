@@ -24,7 +24,7 @@ def node(marks: TaintAndLabels | None = None, **resources: ExtendedResource) -> 
     )
 
 
-def test_only_what_is_ours() -> None:
+def test_of_a_node_only_what_is_ours_is_removed() -> None:
     seen = node(
         TaintAndLabels(is_tainted=True, labels={"nodedevice.io/example.com.a.total": "1"}),
         ours=ExtendedResource(1, 1, US, US),
@@ -36,10 +36,10 @@ def test_only_what_is_ours() -> None:
     assert withdrawal(seen) == Withdrawal("node-a", capacity, True, ("nodedevice.io/example.com.a.total",))
 
 
-def test_a_node_without_anything_of_ours_is_not_changed() -> None:
-    assert withdrawal(node(theirs=ExtendedResource(1, 1, KUBELET, KUBELET))).is_nothing
-    assert not withdrawal(node(TaintAndLabels(is_tainted=True))).is_nothing
-    assert not withdrawal(node(TaintAndLabels(labels={"nodedevice.io/a.total": "1"}))).is_nothing
+def test_only_nodes_with_anything_of_ours_are_changed() -> None:
+    theirs = node(theirs=ExtendedResource(1, 1, KUBELET, KUBELET))
+    ours = [node(TaintAndLabels(is_tainted=True)), node(TaintAndLabels(labels={"nodedevice.io/a.total": "1"}))]
+    assert [found for found, _ in withdrawals([theirs, *ours])] == ours
 
 
 def test_reports_what_stays_because_another_has_it_too() -> None:
@@ -64,11 +64,6 @@ EVERYTHING = Survey(
 )
 
 
-def test_only_nodes_with_anything_of_ours_are_changed() -> None:
-    ours, theirs = node(TaintAndLabels(is_tainted=True)), node()
-    assert [found for found, _ in withdrawals([theirs, ours])] == [ours]
-
-
 def test_the_plan_has_each_step_with_its_numbers() -> None:
     assert plan(SCOPE, EVERYTHING) == [
         "in namespace of-ours delete deployments nodedevice-operator, daemonsets nodedevice-agent, with 5 pods",
@@ -82,17 +77,11 @@ def test_the_plan_has_each_step_with_its_numbers() -> None:
     ]
 
 
-def test_without_the_chart_the_agents_namespace_stays() -> None:
+def test_what_stays_and_what_goes_depends_on_the_scope() -> None:
     lines = plan(replace(SCOPE, delete_leases_namespace=False), EVERYTHING)
     assert "delete the agents' Leases in namespace of-agents" in lines
-
-
-def test_with_the_crds_goes_what_administrators_wrote() -> None:
     lines = plan(replace(SCOPE, delete_crds=True), replace(EVERYTHING, crds=("nodedevices.nodedevice.io",)))
     assert lines[-1] == "delete nodedevices.nodedevice.io, with every cordon and every NodeDeviceConfig"
-
-
-def test_in_a_namespace_without_a_release_the_plan_says_what_may_be_wrong() -> None:
     assert plan(replace(SCOPE, delete_crds=True), NOTHING) == [
         "no workload of ours is in namespace of-ours (--namespace names another)"
     ]

@@ -1,25 +1,19 @@
 """What a cleanup does on a cluster that has everything: each write in its order, what it prints, and what may stay."""
 
 import asyncio
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from click.testing import CliRunner
 from nodedevice_api import names
-from nodedevice_kube.api_errors import ApiError, Conflict, Denied, NotFound, Unreachable
-from nodedevice_operator.__main__ import main
-from nodedevice_operator.cli import cleanup
+from nodedevice_kube.api_errors import ApiError, Conflict, Denied, NotFound
 from nodedevice_operator.cli.api import SCHEDULERS
 from nodedevice_operator.cli.cleanup import Cleanup
-from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
+from nodedevice_operator.cli.cleanup_plan import CleanupScope
 from nodedevice_operator.cli.command_base import within
 from nodedevice_operator.cli.crds import NAMES
-from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
-from tests.fakes.parts import misfits
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.operator.cli.cluster import (
     ADMISSION,
@@ -41,7 +35,6 @@ from tests.unit.operator.cli.cluster import (
     named,
     objects_of,
 )
-from tests.unit.operator.kube.api_server import kubeconfig, kubeconfig_text
 
 SCOPE: Final = CleanupScope("here", "leases", "nodedevice-operator", ("nodedevice-agent",), False, False)
 ALL: Final = CleanupScope("here", "leases", "nodedevice-operator", ("nodedevice-agent",), True, True)
@@ -172,103 +165,34 @@ async def test_what_is_gone_meanwhile_is_gone(failure: ApiError, capsys: pytest.
     assert capsys.readouterr().out.splitlines()[-1] == "deleted the Leases in leases"
 
 
-@virtual_time
-async def test_a_node_that_others_write_too_is_read_again(capsys: pytest.CaptureFixture[str]) -> None:
-    stored = Stored()
-    changed = Conflict("PATCH", "nodes/status", "the object has been modified", 409)
-    stored.answers[f"{NODES}/node-a/status"] = [changed] * 19 + [WITHOUT_CAPACITY]
-    await cleaned(stored)
-    assert OF_THE_NODE[1] in capsys.readouterr().out.splitlines()
-    assert stored.writes.count(("fenced", "PATCH", f"{NODES}/node-a/status")) == 20
+CHANGED: Final = Conflict("PATCH", "nodes/status", "the object has been modified", 409)
+DELETED: Final = NotFound("PATCH", "nodes/status", "not found", 404)
 
 
 @virtual_time
-async def test_a_node_that_is_deleted_meanwhile_has_nothing_removed(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("answers", "is_removed"),
+    [([CHANGED] * 19 + [WITHOUT_CAPACITY], True), ([DELETED], False)],
+    ids=["changed", "deleted"],
+)
+async def test_a_node_that_others_write_too_is_read_again(
+    answers: list[Any], is_removed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     stored = Stored()
-    stored.answers[f"{NODES}/node-a/status"] = [NotFound("PATCH", "nodes/status", "not found", 404)]
+    stored.answers[f"{NODES}/node-a/status"] = [*answers]
     await cleaned(stored)
-    assert "Node node-a" not in capsys.readouterr().out
+    assert (OF_THE_NODE[1] in capsys.readouterr().out.splitlines()) is is_removed
+    assert stored.writes.count(("fenced", "PATCH", f"{NODES}/node-a/status")) == len(answers)
 
 
 @virtual_time
 @pytest.mark.parametrize("answer", ["denied", "written again and again"])
 async def test_what_is_refused_ends_it_and_the_lease_is_free_again(answer: str) -> None:
     denied: ApiError = Denied("PATCH", "nodes/status", "this Node is not to be touched", 403)
-    changed: ApiError = Conflict("PATCH", "nodes/status", "the object has been modified", 409)
     stored = Stored()
-    stored.answers[f"{NODES}/node-a/status"] = [denied] if answer == "denied" else [changed] * 20
+    stored.answers[f"{NODES}/node-a/status"] = [denied] if answer == "denied" else [CHANGED] * 20
     with pytest.raises(ExceptionGroup) as failed:
         await cleaned(stored)
-    assert failed.value.exceptions == (denied if answer == "denied" else changed,)
+    assert failed.value.exceptions == (denied if answer == "denied" else CHANGED,)
     assert stored.writes[-1] == ("fenced", "PATCH", f"{NODES}/node-a/status")
     assert stored.holders[-1] == ""
-
-
-SURVEY: Final = Survey((), 0, 0, (), (), 0, 0, (), False, ())
-
-
-class AwayAtFirst:
-    """An API server that answers from the second request on."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    async def __call__(self) -> None:
-        self.asked += 1
-        if self.asked == 1:
-            raise Unreachable("GET", "nodes", "connection refused")
-
-
-@virtual_time
-async def test_only_one_of_its_clients_writes_without_the_lead(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made: list[Cleanup] = []
-
-    class Run(Cleanup):
-        async def run(self) -> None:
-            made.append(self)
-            await self.progress.retrying(AwayAtFirst())
-
-    monkeypatch.setattr(cleanup, "Cleanup", Run)
-    login = credentials.load(kubeconfig(tmp_path, "http://127.0.0.1:1"))
-    await cleanup._run(login, SCOPE, 10, 3)
-    [run] = made
-    assert misfits(run) == []
-    assert run.scope is SCOPE
-    assert (run.free._transport._credentials, run.fenced._transport._credentials) == (login, login)
-    assert (run.free._fence, run.fenced._fence) == (None, run.fence)
-    fences = [each._dynamic.client.rest_client.pool_manager._fence for each in (run.free_objects, run.fenced_objects)]
-    assert fences == [None, run.fence]
-    printed = capsys.readouterr()
-    assert printed.out == "nodedevice is removed, except for the objects reported above\n"
-    assert printed.err == "waiting for the API server: GET nodes: connection refused\n"
-
-
-def test_of_several_failures_the_first_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def surveyed(*_: object) -> tuple[Survey, float]:
-        return SURVEY, 0.0
-
-    async def fails(*_: object) -> None:
-        raise ExceptionGroup("several", [Denied("PATCH", "nodes", f"node {each}", 403) for each in "ab"])
-
-    monkeypatch.setattr(cleanup, "_survey", surveyed)
-    monkeypatch.setattr(cleanup, "_run", fails)
-    done = CliRunner().invoke(main, ["cleanup", "--kubeconfig", kubeconfig(tmp_path, "http://127.0.0.1:1"), "--yes"])
-    assert (done.exit_code, done.stderr) == (1, "Error: PATCH nodes: node a\n")
-
-
-@pytest.mark.parametrize(("in_kubeconfig", "flags"), [("", ()), ("there", ("--namespace", names.SYSTEM_NAMESPACE))])
-def test_without_a_namespace_it_is_about_that_of_the_chart(
-    in_kubeconfig: str, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async def surveyed(_: object, scope: CleanupScope, seconds: float) -> tuple[Survey, float]:
-        assert (scope.namespace, seconds) == (names.SYSTEM_NAMESPACE, 180.0)
-        return SURVEY, 0.0
-
-    monkeypatch.setattr(cleanup, "_survey", surveyed)
-    context = {"cluster": "here", "user": "me", **({"namespace": in_kubeconfig} if in_kubeconfig else {})}
-    file = tmp_path / "kubeconfig"
-    file.write_text(kubeconfig_text({}, {}, contexts=[{"name": "here", "context": context}]))
-    done = CliRunner().invoke(main, ["cleanup", "--kubeconfig", str(file), "--dry-run", *flags])
-    assert done.exit_code == 0, done.output

@@ -12,14 +12,10 @@ import aiohttp.web
 import pytest
 from nodedevice_api import names
 from nodedevice_api.names import ConfigReason
-from nodedevice_common import threads
 from nodedevice_common.tasks import problems
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
-from nodedevice_kube.credentials import Access
-from nodedevice_operator.configs import kopf_run
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi
 from nodedevice_operator.configs.kopf_run import KopfRun
-from nodedevice_operator.errors import CredentialsError
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.health import ApiHealth
@@ -47,6 +43,24 @@ class Api(ConfigsApi):
             raise refusal
 
 
+class Seen(ConfigController):
+    """Keeps the generations that kopf's handlers pass."""
+
+    def __init__(self, fence: WriteFence) -> None:
+        super().__init__(Api(), fence, Store())
+        self.generations: dict[str, int] = {}
+
+    def seen(self, name: str, uid: str, generation: int, status: dict[str, Any]) -> None:
+        self.generations[name] = generation
+
+    def gone(self, name: str, uid: str) -> None:
+        if uid == f"uid of {name}":
+            del self.generations[name]
+
+    def all_gone(self) -> None:
+        self.generations.clear()
+
+
 class Server(ApiServer):
     """refusals: the next watches are refused with these statuses. opened: how many watches were opened."""
 
@@ -56,21 +70,34 @@ class Server(ApiServer):
 
     async def _watch(self, *given: Any) -> aiohttp.web.StreamResponse:
         if self.refusals:
-            return api_server._status(self.refusals.pop(0))
+            code = self.refusals.pop(0)
+            return aiohttp.web.json_response({"kind": "Status", "status": "Failure", "code": code}, status=code)
         self.opened += 1
         return await super()._watch(*given)
+
+    def send(self, line: bytes) -> None:
+        """In each watch."""
+        for _, _, queue in self._watchers:
+            queue.put_nowait(line)
+
+    def remove(self, name: str) -> None:
+        kind = (f"/apis/{names.API_VERSION}", names.NODE_DEVICE_CONFIGS)
+        self._publish(kind, "DELETED", self.objects[kind].pop(("", name)))
 
 
 class Bench:
     """An operator's part about configurations, which does not lead at first, and the API server."""
 
-    def __init__(self, server: Server, folder: Path, *refusals: ApiError | None) -> None:
-        self.server, self.fence, self.writes = server, WriteFence(), list[str]()
+    def __init__(
+        self, server: Server, folder: Path, *refusals: ApiError | None, fence: WriteFence | None = None
+    ) -> None:
+        self.server, self.fence, self.writes = server, fence or WriteFence(), list[str]()
         server.on_write = lambda verb, path: self.writes.append(f"{verb} {path}")
-        self.controller = ConfigController(Api(), self.fence, Store())
+        self.controller = Seen(self.fence)
         login = credentials.load(str(server.kubeconfig(folder / "kubeconfig")))
-        self.health = ApiHealth(server.url)
-        self.run = KopfRun(Api(*refusals), self.controller, login, self.health, self.fence)
+        health = ApiHealth(server.url)
+        pauses = {"again_seconds": 0.05, "relist_seconds": 0.05}
+        self.run = KopfRun(Api(*refusals), self.controller, login, health, self.fence, **pauses)
 
     def put(self, name: str, generation: int = 1, reason: str = "") -> None:
         """Write a configuration as others would. reason: of its condition Accepted."""
@@ -85,20 +112,12 @@ class Bench:
             body["status"] = {"observedGeneration": generation, "conditions": [condition]}
         self.server.put(CONFIGS, body)
 
-    def generations(self) -> dict[str, int]:
-        return {name: known.generation for name, known in self.controller._known.items()}
-
     async def until_seen(self, **generations: int) -> None:
-        await until(lambda: self.generations() == generations)
+        await until(lambda: self.controller.generations == generations)
 
     def events(self) -> list[tuple[str, str, str]]:
         found = self.server.objects.get(EVENTS, {}).values()
         return [(each["type"], each["reason"], each["involvedObject"]["name"]) for each in found]
-
-    def send(self, line: bytes) -> None:
-        """In each watch."""
-        for _, _, queue in self.server._watchers:
-            queue.put_nowait(line)
 
     async def until_watched(self, times: int = 1) -> None:
         """times: so many watches were opened."""
@@ -106,10 +125,8 @@ class Bench:
 
 
 @pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def served_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(api_server._KINDS["nodedevice.io"][1], names.NODE_DEVICE_CONFIGS, names.NODE_DEVICE_CONFIG)
-    monkeypatch.setattr(kopf_run, "_AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr(kopf_run, "_RELIST_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -146,16 +163,10 @@ async def test_the_controller_gets_each_change_and_nothing_is_written(bench: Ben
         bench.put("a", 2)
         bench.put("b")
         await bench.until_seen(a=2, b=1)
-        bench.send(b'{"type":"DELETED","object":{"metadata":{"name":"a","uid":"an earlier one"}}}\n')
-        bench.server._publish(
-            ("/apis/nodedevice.io/v1alpha1", names.NODE_DEVICE_CONFIGS), "DELETED", _stored(bench, "a")
-        )
+        bench.server.send(b'{"type":"DELETED","object":{"metadata":{"name":"a","uid":"an earlier one"}}}\n')
+        bench.server.remove("a")
         await bench.until_seen(b=1)
     assert bench.writes == []
-
-
-def _stored(bench: Bench, name: str) -> dict[str, Any]:
-    return bench.server.objects["/apis/nodedevice.io/v1alpha1", names.NODE_DEVICE_CONFIGS].pop(("", name))
 
 
 async def test_an_object_that_no_api_server_sends_is_left_out(bench: Bench) -> None:
@@ -163,7 +174,7 @@ async def test_an_object_that_no_api_server_sends_is_left_out(bench: Bench) -> N
     async with background(bench.run.work()):
         await bench.until_watched()
         for metadata in (b'{"name":"x","uid":"1"}', b'{"name":"x","uid":"1","generation":"one"}'):
-            bench.send(b'{"type":"ADDED","object":{"metadata":%b}}\n' % metadata)
+            bench.server.send(b'{"type":"ADDED","object":{"metadata":%b}}\n' % metadata)
         bench.put("b")
         await bench.until_seen(a=1, b=1)
     assert problems() == ()
@@ -176,39 +187,48 @@ async def test_a_result_is_one_event_of_the_leader_and_a_standby_writes_nothing(
         await bench.until_watched()
         bench.put("a", 2, reason=ConfigReason.REFUSED)
         await bench.until_seen(a=2)
+        # its other handler has run by then
+        bench.put("b")
+        await bench.until_seen(a=2, b=1)
         assert bench.writes == []
         bench.fence.open_for_good()
         for generation, reason in ((3, ConfigReason.TAKEN), (4, ConfigReason.TAKEN), (5, ConfigReason.PENDING)):
             bench.put("a", generation, reason=reason)
-            await bench.until_seen(a=generation)
+            await bench.until_seen(a=generation, b=1)
         bench.put("a", 6, reason=ConfigReason.REFUSED)
         await until(lambda: len(bench.events()) == 2)
     assert bench.events() == [("Normal", ConfigReason.TAKEN, "a"), ("Warning", ConfigReason.REFUSED, "a")]
     assert set(bench.writes) == {"POST /api/v1/namespaces/default/events"}
 
 
-async def test_an_event_passes_the_fence_at_the_moment_at_which_it_is_sent(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The lead may be lost between the handler and the request."""
-    is_open, asked = iter((True,)), list[str]()
-    monkeypatch.setattr(WriteFence, "is_open", property(lambda _: next(is_open, False)))
-    check = WriteFence.check
+class LostBetween(WriteFence):
+    """The lead is lost between the handler and the request."""
 
-    def checked(fence: WriteFence, verb: str, what: str) -> None:
-        asked.append(verb)
-        check(fence, verb, what)
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers, self.checked = [True], list[str]()
 
-    monkeypatch.setattr(WriteFence, "check", checked)
+    @property
+    def is_open(self) -> bool:
+        return bool(self.answers and self.answers.pop())
+
+    def check(self, verb: str, what: str) -> None:
+        self.checked.append(verb)
+        super().check(verb, what)
+
+
+async def test_an_event_passes_the_fence_at_the_moment_at_which_it_is_sent(server: Server, tmp_path: Path) -> None:
+    fence = LostBetween()
+    bench = Bench(server, tmp_path, fence=fence)
     bench.put("a")
     async with background(bench.run.work()):
         await bench.until_watched()
         bench.put("a", 2, reason=ConfigReason.REFUSED)
-        await until(lambda: asked == ["POST"])
+        await until(lambda: fence.checked == ["POST"])
         # kopf goes on
         bench.put("b")
         await bench.until_seen(a=2, b=1)
-    assert asked == ["POST"]
+    assert fence.checked == ["POST"]
     assert bench.writes == []
 
 
@@ -217,7 +237,6 @@ async def test_an_event_passes_the_fence_at_the_moment_at_which_it_is_sent(
     [
         pytest.param(b'{"type":"ERROR","object":{"code":500,"message":"etcd is away"}}\n', id="ERROR"),
         pytest.param(b"<html>\n", id="no JSON"),
-        pytest.param(b'{"type":"ADDED"}\n', id="no object"),
     ],
 )
 async def test_kopf_is_started_again_and_ends_no_other_task(
@@ -229,7 +248,7 @@ async def test_kopf_is_started_again_and_ends_no_other_task(
         await bench.until_watched()
         async with beside():
             for times in (2, 3):
-                bench.send(line)
+                bench.server.send(line)
                 await bench.until_watched(times)
                 bench.put("a", times)
                 await bench.until_seen(a=times)
@@ -238,88 +257,43 @@ async def test_kopf_is_started_again_and_ends_no_other_task(
     assert "\n" not in failed["error"]
 
 
-async def test_kopf_is_started_again_after_http_410(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    bench.server.refusals = [410]
-    bench.put("a")
-    async with background(bench.run.work()), beside():
-        await bench.until_watched()
-        bench.put("a", 2)
-        await bench.until_seen(a=2)
-    assert len(failures(caplog)) == 1
-
-
 async def test_a_kind_that_goes_and_comes_is_served_again(bench: Bench) -> None:
     bench.put("a")
     async with background(bench.run.work()):
         await bench.until_watched()
         bench.run.api = Api(*[_refusal(NotFound)] * 3)
         bench.server.refusals = [404]
-        bench.send(b"<html>\n")
+        bench.server.send(b"<html>\n")
         await bench.until_seen()
         await bench.until_seen(a=1)
 
 
-@pytest.mark.parametrize("has_begun", [True, False])
-async def test_it_ends_with_the_program_and_leaves_no_thread(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, has_begun: bool
-) -> None:
+async def test_it_ends_with_the_program_and_leaves_no_thread(bench: Bench) -> None:
     def are_running() -> bool:
         return "kopf" in {thread.name for thread in threading.enumerate()}
 
-    start, begin = threads.start, threading.Event()
-    monkeypatch.setattr(threads, "start", lambda run, name: start(lambda: (begin.wait(), run()), name))
-    monkeypatch.setattr(kopf_run, "_END_SECONDS", 0.0)
     async with background(bench.run.work()):
-        if has_begun:
-            begin.set()
-            await bench.until_watched()
-        await until(are_running)
-    begin.set()
+        await bench.until_watched()
+        assert are_running()
     await until(lambda: not are_running())
-
-
-async def test_without_a_thread_it_is_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(*_: Any) -> None:
-        raise OSError(threads.NO_THREAD)
-
-    monkeypatch.setattr(threads, "start", start)
-    with pytest.raises(OSError, match="no thread can be started"):
-        await bench.run.work()
-
-
-async def test_credentials_that_cannot_be_had_are_asked_for_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failures = iter((CredentialsError("the log-in program has ended with 1"),))
-    access = credentials.Credentials.access
-
-    async def failing(login: credentials.Credentials) -> Access:
-        for failure in failures:
-            raise failure
-        return await access(login)
-
-    monkeypatch.setattr(credentials.Credentials, "access", failing)
-    monkeypatch.setattr("nodedevice_operator.configs.handlers._LOGIN_RETRY_SECONDS", 0.01)
-    bench.put("a")
-    async with background(bench.run.work()):
-        await bench.until_seen(a=1)
 
 
 async def test_why_configurations_are_not_served_is_logged_when_it_changes(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    kinds = [None, NotFound, NotFound, Unreachable, Unauthorized, NotFound, Forbidden, None, Unreachable, None]
-    bench = Bench(server, tmp_path, *(_refusal(kind) if kind is not None else None for kind in kinds))
-    found = [await bench.run._can_be_read() for _ in kinds]
     # one that is away is not asked about its kinds
-    assert found == [True, False, False, False, False, False, False, True, True, True]
+    kinds = (NotFound, NotFound, Unreachable, Unauthorized, NotFound, Forbidden)
+    bench = Bench(server, tmp_path, *map(_refusal, kinds))
+    bench.put("a")
+    async with background(bench.run.work()):
+        await bench.until_seen(a=1)
     without = "NodeDeviceConfigs cannot be read; retrying"
     missing = (
         "CRD NodeDeviceConfig is not installed. "
         "Run: helm upgrade, or as an administrator nodedevice-operator crds apply"
     )
-    assert log_lines(caplog.records) == [
+    assert [line for line in log_lines(caplog.records) if "NodeDeviceConfigs" in line[1]] == [
         ("WARNING", without, {"error": missing}),
         ("WARNING", without, {"error": "the roles of this release are missing. Run: helm upgrade"}),
         ("INFO", "NodeDeviceConfigs can be read", {}),

@@ -16,21 +16,18 @@ from nodedevice_kube.api_errors import (
     Unavailable,
     Unreachable,
 )
-from nodedevice_kube.planner import Need
 from nodedevice_operator.extender.binder import UNSEEN_SECONDS, Binder
 from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi
-from nodedevice_operator.extender.promises import GONE_SECONDS
-from nodedevice_operator.extender.terminating_pods import LEAVING_SECONDS
 from nodedevice_operator.extender.wire import BindRequest
-from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 
 from tests.fakes.operator.collaborators import Clock, running
 from tests.fakes.virtual_time import later, virtual_time
 
 POD = BindRequest("pod", "default", "uid", "node")
+OTHER = BindRequest("other", "default", "uid-2", "node")
 ASSIGNED = {"example.com/gpu": {"main": {"GPU-1": 4}}}
 # what a pod needs is the fleet's matter
 NEEDS: Any = "needs"
@@ -42,6 +39,7 @@ class FleetModel(Fleet):
     def __init__(self) -> None:
         self.answer: Any = ASSIGNED
         self.states: dict[str, str] = {}
+        self.expired_at = 0.0
 
     def assign(self, uid: str, needs: Any, node: str, now: float) -> Any:
         return self.answer
@@ -59,15 +57,20 @@ class FleetModel(Fleet):
         self.states[uid] = "gone"
 
     def expire(self, now: float) -> None:
-        pass
+        self.expired_at = now
 
 
 class Api(PodsApi):
-    """Answers `results` to binds, in that order, and shows `pod` (uid and node) to reads; None: no pod has that name."""
+    """Answers `results` to binds, in that order, and shows `pod` (uid and node) to reads; None: no pod has that name.
+
+    odd: names of pods whose reads fail in an unexpected way. seconds: what each read takes of the loop's time.
+    """
 
     def __init__(self) -> None:
         self.results: list[ApiError | None] = []
         self.pod: tuple[str, str] | ApiError | None = ("uid", "")
+        self.odd: set[str] = set()
+        self.seconds = 0
         self.bound: list[Any] = []
         self.let = asyncio.Event()
         self.let.set()
@@ -80,6 +83,10 @@ class Api(PodsApi):
         self.bound.append((pod.name, assigned))
 
     async def read(self, pod: BindRequest) -> tuple[str, str]:
+        if self.seconds:
+            await later(self.seconds)
+        if pod.name in self.odd:
+            raise ValueError("odd")
         if self.pod is None:
             raise NotFound("GET", "pods", "not found", 404)
         if isinstance(self.pod, ApiError):
@@ -120,100 +127,44 @@ def bench() -> Bench:
 
 
 @virtual_time
-async def test_its_work_resolves_what_is_due(bench: Bench) -> None:
+async def test_its_work_resolves_what_is_due_and_lets_the_fleet_forget(bench: Bench) -> None:
+    """A standby gets no requests, and sees every pod of the cluster."""
     bench.api.pod = None
     assert await bench.binder.bind(POD) == ""
     bench.clock.now += UNSEEN_SECONDS
     async with running(bench.binder.work()):
         await asyncio.sleep(2)
     assert (bench.state, bench.unseen) == ("gone", 0)
+    assert bench.fleet.expired_at == bench.clock.now
 
 
-@virtual_time
-async def test_what_is_over_is_forgotten_though_nobody_asks() -> None:
-    """A standby is never asked, and sees every pod of the cluster."""
-    fleet, clock = Fleet(), Clock()
-    needs = PodNeeds((("example.com/gpu", (Need(1, container="main"),)),))
-    for number in range(100):
-        fleet.pod_changed(BoundPod("ns", "p", f"uid-{number}", 1, "node", needs=needs, is_ending=True), clock())
-        fleet.pod_gone(f"uid-{number}", clock())
-    async with running(Binder(fleet, Api(), ExtenderMetrics(), clock).work()):
-        clock.now += max(GONE_SECONDS, LEAVING_SECONDS) + 1
-        await asyncio.sleep(2)
-    assert (list(fleet._leaving.nodes()), len(fleet._leaving._due)) == ([], 0)
-    assert (fleet._promises.by_uid, fleet._promises._open, len(fleet._promises._gone)) == ({}, {}, 0)
-
-
-async def test_one_that_is_being_bound_again_keeps_no_other_waiting(bench: Bench) -> None:
-    other = BindRequest("other", "default", "other", "node")
-    bench.binder.remember("other", NEEDS)
-    for pod in (POD, other):
+async def test_one_that_cannot_be_decided_keeps_no_other_waiting_and_is_named(bench: Bench) -> None:
+    bench.binder.remember(OTHER.uid, NEEDS)
+    for pod in (POD, OTHER):
         assert await bench.binder.bind(pod) == ""
-    bench.api.pod = None
-    bench.clock.now += UNSEEN_SECONDS
-    bench.binder._under_way.add("uid")
-    await bench.resolve()
-    assert bench.fleet.states == {"uid": "confirmed", "other": "gone"}
-
-
-async def test_one_that_cannot_be_decided_keeps_no_other_waiting_and_is_named(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = BindRequest("other", "default", "other", "node")
-    bench.binder.remember("other", NEEDS)
-    for pod in (POD, other):
-        assert await bench.binder.bind(pod) == ""
-
-    async def read(pod: BindRequest) -> tuple[str, str]:
-        if pod is POD:
-            raise ValueError("odd")
-        raise NotFound("GET", "pods", "not found", 404)
-
-    monkeypatch.setattr(bench.api, "read", read)
+    bench.api.pod, bench.api.odd = None, {POD.name}
     bench.clock.now += UNSEEN_SECONDS
     await bench.resolve()
-    assert bench.fleet.states == {"uid": "confirmed", "other": "gone"}
+    assert bench.fleet.states == {"uid": "confirmed", "uid-2": "gone"}
     assert problems() == (f"binds of unknown outcome {POD.key} fails and is tried again: odd",)
 
 
-class SlowReads(Api):
-    """Each read takes a second of the loop's."""
-
-    async def read(self, pod: BindRequest) -> tuple[str, str]:
-        await later(1)
-        return await super().read(pod)
-
-
 @virtual_time
-async def test_a_bind_that_is_made_again_while_another_is_read_is_not_decided() -> None:
-    bench = Bench(api=SlowReads())
-    other = BindRequest("other", "default", "uid-2", "node")
-    bench.binder.remember("uid-2", NEEDS)
-    for pod in (POD, other):
+async def test_a_bind_that_is_made_again_while_another_is_read_is_not_decided(bench: Bench) -> None:
+    bench.api.seconds = 1
+    for pod in (POD, OTHER):
+        bench.binder.remember(pod.uid, NEEDS)
         bench.api.results = [unreachable()]
         await bench.binder.bind(pod)
     bench.clock.now += UNSEEN_SECONDS
     resolving = asyncio.create_task(bench.resolve())
     await asyncio.sleep(0.5)
+    assert await bench.binder.bind(POD) == "an earlier bind of this pod is still under way", "its read is"
     # kube-scheduler repeats the bind of the second: its request is on its way now
-    bench.binder.remember("uid-2", NEEDS)
     bench.api.results = [unreachable()]
-    assert "until the outcome is known" in await bench.binder.bind(other)
+    assert "until the outcome is known" in await bench.binder.bind(OTHER)
     await resolving
     assert bench.fleet.states == {"uid-2": "promised"}, "the first was not bound, the second may be"
-
-
-@virtual_time
-async def test_a_bind_that_is_being_decided_is_not_sent_again() -> None:
-    bench = Bench(api=SlowReads())
-    bench.api.results = [unreachable()]
-    await bench.binder.bind(POD)
-    bench.clock.now += UNSEEN_SECONDS
-    resolving = asyncio.create_task(bench.resolve())
-    await asyncio.sleep(0.5)
-    assert await bench.binder.bind(POD) == "an earlier bind of this pod is still under way"
-    await resolving
-    assert bench.fleet.states == {}
     assert await bench.binder.bind(POD) == ""
 
 

@@ -155,13 +155,6 @@ async def test_who_sends_nothing_gets_no_handshake_and_ends_in_time(bench: Bench
         assert not await ended(slow)
 
 
-async def test_what_is_no_tls_gets_no_handshake(bench: Bench) -> None:
-    async with running(bench.connections().work()):
-        assert await ended(await bench.client(sent=b"POST /bind HTTP/1.1\r\n"))
-    assert bench.taken == []
-    assert bench.rejected() == {"handshake": 1}
-
-
 async def test_who_has_gone_gets_no_handshake_and_counts_nothing(bench: Bench) -> None:
     async with running(bench.connections().work()):
         (await bench.client(sent=b"")).close()
@@ -191,42 +184,39 @@ async def test_the_newest_gives_way_where_all_others_have_got_a_request_meanwhil
         (ssl.SSLError("peer did not return a certificate"), {"handshake": 1}),
     ],
 )
-async def test_a_handshake_that_fails_leaves_its_place_to_others(
+async def test_a_handshake_that_fails_is_counted_by_its_reason(
     bench: Bench, failure: OSError, counted: dict[str, float]
 ) -> None:
-    connections = bench.connections()
     bench.outcomes.append(failure)
-    async with running(connections.work()):
+    async with running(bench.connections().work()):
         assert await ended(await bench.client())
-        assert connections._handshakes == {}
     assert bench.rejected() == counted
 
 
-async def test_a_certificate_without_an_allowed_name_is_answered_and_closed_and_proves_nothing(bench: Bench) -> None:
+async def test_a_certificate_without_an_allowed_name_is_answered_and_closed(bench: Bench) -> None:
     wrong, idle = Connected(), Connected()
-    wrong.transport = wrong
     bench.connected.append(idle)
     bench.not_allowed.append(wrong)
     bench.outcomes.append(wrong)
-    connections = bench.connections(most=1)
-    async with running(connections.work()):
+    async with running(bench.connections(most=1).work()):
         await bench.client(STRANGER)
         assert not wrong.is_aborted, "there is time for an answer"
         await later(2)
         assert wrong.is_aborted
     assert not idle.is_aborted
-    assert connections._admission._known == {}
     assert bench.rejected() == {"name": 1}
 
 
-async def test_rejections_are_a_bounded_number_of_lines(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_no_tls_gets_no_handshake_and_a_bounded_number_of_lines(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running(bench.connections().work()):
-        for _ in range(100):
-            await bench.client(STRANGER, b"GET")
-    lines = [record for record in caplog.records if record.message == "connection rejected"]
+        clients = [await bench.client(STRANGER, b"GET") for _ in range(100)]
+        assert all([await ended(each) for each in clients])
+    assert (bench.taken, bench.rejected()) == ([], {"handshake": 100})
+    lines = [vars(record) for record in caplog.records if record.message == "connection rejected"]
     assert 0 < len(lines) < 20
-    assert vars(lines[0])["address"] == STRANGER
-    assert vars(lines[0])["reason"] == "handshake"
+    assert (lines[0]["address"], lines[0]["reason"]) == (STRANGER, "handshake")
 
 
 async def test_without_descriptors_it_tries_again_in_a_moment(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
-from nodedevice_api.parts import PartRules, Placement
 from nodedevice_kube.planner import Misfit, Need, Planner, obeys
 from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.extender.filter_score import Fleet
@@ -24,13 +23,11 @@ from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 
 from tests.examples import examples
-from tests.unit.operator.extender.fleets import finished
+from tests.unit.operator.extender.fleets import MEM, SAME, finished
 
-MEM = "aliyun.com/gpu-mem"
 UNITS = 8
 GPUS = ("g0", "g1")
 NODES = ("a", "b")
-RULES = PartRules(Placement.SAME_PARENT)
 
 
 def needs_of(counts: tuple[int, ...], inits: int, sm_percent: int | None = None) -> PodNeeds:
@@ -110,8 +107,8 @@ class Agent:
     def _allocate(self, pod: BoundPod) -> None:
         containers = pod.needs.containers(MEM)
         assigned = pod.assigned.get(MEM)
-        needs = planned(containers, RULES, pod.needs.sm_percent, self.sm_percent)
-        planner = Planner(RULES, self.free(), percent_left=self.percent_left())
+        needs = planned(containers, SAME, pod.needs.sm_percent, self.sm_percent)
+        planner = Planner(SAME, self.free(), percent_left=self.percent_left())
         if assigned is not None and planner.can_take(needs, [dict(assigned[each.container]) for each in containers]):
             self._take(pod, assigned)
             return
@@ -137,7 +134,7 @@ class Agent:
             for uid, parts in self.held.items()
         }
         key = names.node_device_name(self.name, MEM)
-        return NodeParts(key, "u", 1, self.name, MEM, "nri", RULES, self.sm_percent, parents, holders)
+        return NodeParts(key, "u", 1, self.name, MEM, "nri", SAME, self.sm_percent, parents, holders)
 
     def _shared(self, uid: str, parent: str) -> tuple[int, ...]:
         return tuple(count for one, count, _ in self.chosen[uid] if one == parent)
@@ -193,10 +190,10 @@ class FleetMoves(RuleBasedStateMachine):
     @precondition(lambda self: self.pending.keys() - self.sent.keys())
     @rule(data=st.data())
     def filter(self, data: Any) -> None:
+        """The scheduler looks for a node, and takes the best, or the one that other scores make it take."""
         self._filter(data.draw(st.sampled_from(sorted(self.pending.keys() - self.sent.keys()))), data)
 
     def _filter(self, uid: str, data: Any) -> None:
-        """The scheduler looks for a node, and takes the best, or the one that other scores make it take."""
         found = finished(self.fleet.filter(uid, self.pending[uid], NODES, self.now))
         assert not found.unresolvable
         assert set(found.fitting) | found.failed.keys() == set(NODES)
@@ -221,7 +218,7 @@ class FleetMoves(RuleBasedStateMachine):
         if isinstance(assigned, NotFitting):
             assert assigned.reason
             return
-        assert all(obeys(RULES, each, assigned[MEM][each.container]) for each in needs.containers(MEM))
+        assert all(obeys(SAME, each, assigned[MEM][each.container]) for each in needs.containers(MEM))
         self.fleet.promise(uid, needs, node, assigned, self.now)
         assert self.fleet.assign(uid, needs, node, self.now) == assigned
         pod = self._record(uid, node, needs, assigned)

@@ -13,9 +13,8 @@ from nodedevice_operator.extender.preemption import choose
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 
-from tests.unit.operator.extender.fleets import finished
+from tests.unit.operator.extender.fleets import MEM, finished
 
-MEM = "aliyun.com/gpu-mem"
 TOTAL = 80
 # node -> by pod its GPU, units and priority
 Layout = dict[str, dict[str, tuple[int, int, int]]]
@@ -48,15 +47,9 @@ FULL: Layout = {
 }
 
 ROWS = {
-    "the proposed ones do": (FULL, 40, 9, {"a": ["low"]}, {"a": ["low"]}),
     "one more on the same GPU": (FULL, 80, 9, {"a": ["low"]}, {"a": ["mid", "low"]}),
-    "the fewest": (FULL, 50, 9, {"a": ["other"]}, {"a": ["other", "low"]}),
     "the lowest priority of as many": (FULL, 30, 9, {"a": ["other"]}, {"a": ["other", "low"]}),
-    "none of equal priority": (FULL, 80, 5, {"a": ["low"]}, {}),
     "a pod of higher priority stays": (FULL, 70, 6, {"a": ["small", "tiny"]}, {"a": ["mid", "small", "tiny", "low"]}),
-    "more than a GPU has": (FULL, 90, 10, {"a": ["low"]}, {}),
-    "no victim is proposed": (FULL, 30, 9, {"a": []}, {"a": ["low"]}),
-    "no victim is needed": ({"a": {"low": (0, 10, 1)}}, 30, 9, {"a": []}, {}),
     "a node that nobody knows": (FULL, 30, 9, {"b": ["low"]}, {}),
     "each node for itself": (
         FULL | {"b": {"x": (0, 80, 1), "y": (1, 80, 2)}},

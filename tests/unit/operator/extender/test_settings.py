@@ -14,18 +14,13 @@ _TLS = {"tls_certificate": "a", "tls_key": "b", "client_ca": "c"}
     ("given", "problem"),
     [
         ({"address": "8888"}, "address: '8888' is not host:port"),
-        ({"http_address": "x"}, "httpAddress: 'x' is not host:port"),
         ({"address": ":8888"}, "any client there can bind pods"),
         ({"tls_certificate": "a", "tls_key": "b"}, "tlsKey and clientCa belong together"),
         ({"client_names": ["a"]}, "clientNames: needs clientCa"),
         ({"namespace": "../x"}, "namespace: '../x' is not a namespace"),
-        ({"follow_lease": "x"}, "'x' is not NAMESPACE/NAME"),
         ({"follow_lease": "a/b/c"}, "'a/b/c' is not NAMESPACE/NAME"),
         ({"follow_lease": "a/b", "leader_elect": False}, "followLease: means nothing without leaderElect"),
-        ({"policy": "first"}, "--policy"),
-        ({"leader_lease_seconds": 1}, "--leader-lease-seconds"),
         ({"leader_lease_seconds": 3}, "Expected `int` >= 4; a bind has the last quarter of it to arrive"),
-        ({"metrics_authentication": "x"}, "choose one of none, token$"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_name(given: dict[str, Any], problem: str) -> None:

@@ -3,40 +3,30 @@
 from dataclasses import replace
 from typing import Any
 
-from nodedevice_api.names import node_device_name
-from nodedevice_api.parts import PartRules
-from nodedevice_kube.planner import Need
 from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.stores import BOUND_PODS, NODE_PARTS, FleetStores
 from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE
-from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
-from nodedevice_operator.objects.node_parts import NodeParts, ParentParts
-
-from tests.unit.operator.extender.fleets import finished
+from nodedevice_operator.objects.bound_pod import BoundPod
+from nodedevice_operator.objects.node_parts import NodeParts
 
 
 class Shown(Fleet):
-    """Keeps what it is shown, and since when that is so."""
+    """Keeps what it is shown."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, str]] = []
-        self.times: list[float] = []
 
     def pod_changed(self, pod: BoundPod, now: float) -> None:
         self.changes.append(("changed", pod.uid))
-        self.times.append(now)
 
     def pod_gone(self, uid: str, now: float) -> None:
         self.changes.append(("gone", uid))
-        self.times.append(now)
 
     def node_changed(self, record: NodeParts, now: float) -> None:
         self.changes.append(("changed", record.name))
-        self.times.append(now)
 
     def node_gone(self, key: str, now: float) -> None:
         self.changes.append(("gone", key))
-        self.times.append(now)
 
 
 def pod(uid: str, version: int, **more: Any) -> BoundPod:
@@ -60,7 +50,6 @@ def test_each_change_is_shown_once_whichever_way_it_comes() -> None:
     store.delete(("default", "pod"), "b", "node")
     assert len(fleet.changes) == 4
     assert seen == ["a", "a", "b", "b"]
-    assert fleet.times == sorted(fleet.times)
 
 
 def test_what_is_not_complete_is_named() -> None:
@@ -80,33 +69,5 @@ def test_one_that_loses_its_lists_to_another_is_shown_again() -> None:
     # the newer one comes first
     store.update(replace(made, name="newer", uid="b", created="2026-01-02T00:00:00Z"))
     store.update(replace(made, name="older", uid="a", created="2026-01-01T00:00:00Z"))
-    assert fleet.changes == [("changed", "newer"), ("changed", "newer"), ("changed", "older")]
-
-
-def test_what_one_node_lists_is_bounded_in_all() -> None:
-    """Each change of a pod there goes through all of it; and 450 NodeDevices of 0.8 MB were all the memory that an extender has."""
-    fleet = Fleet()
-    store = FleetStores(fleet, lambda _: None).stores[NODE_PARTS.name]
-    parents = tuple(ParentParts(f"gpu-{number}", 80, 80) for number in range(1000))
-    for number in range(100):
-        name = node_device_name("n", f"example.com/r{number}")
-        created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
-        made = NodeParts(name, f"uid-{number}", 1, "n", f"example.com/r{number}", "nri", PartRules(), parents=parents)
-        store.update(replace(made, created=created, weight=200_000))
-    assert sum(each.weight for each in store.values()) <= MOST_BYTES_OF_NODE // 4
-    needs = (Need(1, container="main"),)
-
-    def fits(number: int) -> bool:
-        return not finished(fleet.filter("p", PodNeeds(((f"example.com/r{number}", needs),)), ["n"], 0)).unresolvable
-
-    # the oldest have all, and of the others nothing is known
-    assert [fits(number) for number in (0, 10, 90, 99)] == [True, True, False, False]
-
-
-def test_nodes_are_shown_by_name() -> None:
-    fleet = Shown()
-    store = FleetStores(fleet, lambda _: None).stores[NODE_PARTS.name]
-    store.update(NodeParts("n.gpu", "uid", 1, "n", "example.com/gpu"))
-    store.delete("n.gpu", "uid", "n")
-    assert fleet.times == sorted(fleet.times)
-    assert fleet.changes == [("changed", "n.gpu"), ("gone", "n.gpu")]
+    store.delete("older", "a", "n")
+    assert fleet.changes == [("changed", "newer"), ("changed", "newer"), ("changed", "older"), ("gone", "older")]

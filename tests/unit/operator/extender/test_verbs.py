@@ -1,5 +1,6 @@
 """Requests of kube-scheduler, as bytes, answered from a small fleet: the forms of Go's types, and what is no request."""
 
+import asyncio
 import json
 import time
 from typing import Any
@@ -21,7 +22,7 @@ from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.bound_pod import BoundPodSchema, pod_needs
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts
 
-from tests.fakes.operator.collaborators import open_fence
+from tests.fakes.operator.collaborators import open_fence, running
 
 MEMORY = "example.com/gpu-mem"
 
@@ -38,26 +39,24 @@ def pod(units: int = 4, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": "p", "namespace": "d", "uid": "u", **metadata}, "spec": {"containers": [container]}}
 
 
-def verbs(fence: WriteFence | None = None, nodes: int = 2) -> Verbs:
-    """Of nodes n0, n1 … with one GPU of 8 parts each, of which n0 has 2 left."""
-    fleet = Fleet()
+async def verbs(fence: WriteFence | None = None, nodes: int = 2, fleet: Fleet | None = None) -> Verbs:
+    """Of nodes n0, n1 … with one GPU of 8 parts each, of which n0 has 2 left. Active if the fence is open."""
+    fleet = fleet or Fleet()
     stores = FleetStores(fleet, lambda _: None).stores["nodedevices"]
     for i in range(nodes):
         gpu = ParentParts("GPU", 8, 8 if i else 2)
         name = node_device_name(f"n{i}", MEMORY)
         stores.put(NodeParts(name, f"uid-{i}", 1, f"n{i}", MEMORY, "nri", PartRules(), parents=(gpu,)))
-    binder = Binder(fleet, NoApi(), ExtenderMetrics())
-    return Verbs(fleet, binder, Activity(fence or open_fence(), ()), "binpack")
-
-
-def activated(made: Verbs) -> Verbs:
-    made._activity._read_term = made._activity._term
-    return made
+    activity = Activity(fence or open_fence(), ())
+    activity.begin_term(True)
+    async with running(activity.work()):
+        await asyncio.sleep(0)
+    return Verbs(fleet, Binder(fleet, NoApi(), ExtenderMetrics()), activity, "binpack")
 
 
 async def test_nodes_by_name_are_answered_by_name_and_one_that_is_unknown_with_its_reason() -> None:
     names = [f"n{i}" for i in range(4999)]
-    made = activated(verbs(nodes=4999))
+    made = await verbs(nodes=4999)
     body, outcome = await made.filter(json.dumps({"Pod": pod(), "NodeNames": [*names, "unknown"]}).encode())
     answer = json.loads(body)
     assert outcome == OK
@@ -69,7 +68,7 @@ async def test_nodes_by_name_are_answered_by_name_and_one_that_is_unknown_with_i
 
 async def test_whole_nodes_are_answered_whole() -> None:
     nodes = [{"metadata": {"name": name, "labels": {"a": "b"}}, "status": {}} for name in ("n0", "n1")]
-    made = activated(verbs())
+    made = await verbs()
     body, _ = await made.filter(json.dumps({"Pod": pod(), "Nodes": {"items": nodes}}).encode())
     assert json.loads(body)["Nodes"] == {"items": [nodes[1]]}
     body, outcome = await made.filter(json.dumps({"Pod": pod(9), "Nodes": {"items": nodes}}).encode())
@@ -77,18 +76,19 @@ async def test_whole_nodes_are_answered_whole() -> None:
 
 
 async def test_room_that_comes_soon_is_an_error_which_the_scheduler_tries_again() -> None:
-    made = activated(verbs(nodes=2))
+    fleet = Fleet()
+    made = await verbs(fleet=fleet)
     # its parts stay taken for longer than any test runs
     later, eight = time.monotonic() + 3600, pod_needs(msgspec.convert(pod(8), BoundPodSchema))
-    made._fleet.promise("other", eight, "n1", {}, later)
-    made._fleet.pod_gone("other", later)
+    fleet.promise("other", eight, "n1", {}, later)
+    fleet.pod_gone("other", later)
     body, outcome = await made.filter(json.dumps({"Pod": pod(), "NodeNames": ["n0", "n1"]}).encode())
     reason = f"4 of {MEMORY} needed, and 0 are free; retrying, as pods that leave node n1 make room"
     assert (json.loads(body), outcome) == ({"Error": reason}, LATER)
 
 
 async def test_priorities_have_go_names() -> None:
-    body, outcome = await activated(verbs(nodes=3)).prioritize(
+    body, outcome = await (await verbs(nodes=3)).prioritize(
         json.dumps({"Pod": pod(), "NodeNames": ["n1", "n2"]}).encode()
     )
     found = {entry["Host"]: entry["Score"] for entry in json.loads(body)}
@@ -101,14 +101,12 @@ async def test_priorities_have_go_names() -> None:
         ({"NodeNames": []}, "missing required field `Pod`"),
         ({"Pod": pod()}, "neither NodeNames nor Nodes"),
         ({"Pod": pod(uid=""), "NodeNames": []}, "no metadata.uid"),
-        ({"Pod": pod(uid=7), "NodeNames": []}, "Expected `str`, got `int`"),
-        ({"Pod": {"spec": {}}, "NodeNames": []}, "metadata"),
         ({"Pod": pod(), "NodeNames": [1]}, "Expected `str`, got `int`"),
         ({"Pod": pod(), "Nodes": {"items": [{"metadata": {}}]}}, "missing required field `name`"),
     ],
 )
 async def test_what_is_no_request_is_explained(request_: Any, problem: str) -> None:
-    made = activated(verbs())
+    made = await verbs()
     for verb in (made.filter, made.prioritize):
         with pytest.raises(BadRequest, match=problem.replace(".", r"\.")):
             await verb(json.dumps(request_).encode())
@@ -123,24 +121,22 @@ async def test_what_is_no_request_is_explained(request_: Any, problem: str) -> N
     ids=["by uid", "whole pods"],
 )
 async def test_a_preemption_is_answered_by_uid_for_the_nodes_where_it_helps(victims: Any) -> None:
-    body, outcome = await activated(verbs()).preempt(json.dumps({"Pod": pod(), **victims}).encode())
+    body, outcome = await (await verbs()).preempt(json.dumps({"Pod": pod(), **victims}).encode())
     expected = {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1}}
     assert (json.loads(body), outcome) == ({"NodeNameToMetaVictims": expected}, OK)
 
 
-async def test_a_preemption_without_victims_is_no_request() -> None:
+async def test_a_preemption_has_victims_and_a_bind_names_everything() -> None:
+    made = await verbs()
     with pytest.raises(BadRequest, match="neither NodeNameToMetaVictims nor NodeNameToVictims"):
-        await activated(verbs()).preempt(json.dumps({"Pod": pod()}).encode())
-
-
-async def test_a_bind_names_everything() -> None:
+        await made.preempt(json.dumps({"Pod": pod()}).encode())
     bind = {"PodName": "p", "PodNamespace": "d", "PodUID": "", "Node": "n"}
     with pytest.raises(BadRequest, match="must not be empty"):
-        await activated(verbs()).bind(json.dumps(bind).encode())
+        await made.bind(json.dumps(bind).encode())
 
 
 async def test_a_standby_answers_no_verb() -> None:
-    made = verbs(WriteFence())
+    made = await verbs(WriteFence())
     for verb in made.by_name().values():
         with pytest.raises(NotActive, match="stands by"):
             await verb(b"{}")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from nodedevice_api import names
 
 from tests.unit.operator.informers.watched import Server, Watched
 from tests.unit.operator.kube.api_server import kubeconfig
@@ -15,7 +14,7 @@ from tests.unit.operator.kube.api_server import kubeconfig
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
     server = Server()
     app = web.Application()
-    app.router.add_get(f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}", server.handle)
+    app.router.add_get("/{path:.*}", server.handle)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

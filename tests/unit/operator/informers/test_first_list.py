@@ -1,12 +1,11 @@
-"""The first list of a kind, which may end early: nothing that is gone stays, and nodes are notified of once it is complete."""
+"""Lists: a first one may end early, no node is enqueued before all kinds are complete, and a later one finds what is gone."""
 
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from nodedevice_kube.api_errors import Unavailable
 from nodedevice_operator.informers.informer import Informer
-from nodedevice_operator.kube.lists import NODE_DEVICES, Kind, Listed
+from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, Kind, Listed
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
@@ -45,12 +44,8 @@ async def first_list(watched: Watched, *lists: list[Listed[NodeDeviceRecord] | N
     watched.cache.nodes.replace([], 1)
     watched.cache.pod_devices.replace([], 1)
     informer = Informer(NODE_DEVICES, watched.cache, cluster, watched.client)
-    for _ in lists[:-1]:
-        with pytest.raises(Unavailable):
-            await informer._list()
-        assert not watched.cache.is_complete
-    await informer._list()
-    assert watched.cache.is_complete
+    await informer.refresh()
+    assert (watched.cache.is_complete, cluster.lists) == (True, [])
 
 
 async def test_a_first_list_that_ends_early_leaves_nothing_that_is_gone_at_the_next_attempt(watched: Watched) -> None:
@@ -66,8 +61,23 @@ async def test_a_restored_server_replaces_what_a_first_list_that_ended_early_has
     assert watched.cache.restores == 1
 
 
-async def test_the_first_list_tells_of_all_nodes_once_it_is_complete(watched: Watched) -> None:
-    listed: list[tuple[bool, str]] = []
-    watched.cache.on_list = lambda node: listed.append((watched.cache.is_complete, node))
-    await first_list(watched, [page(100, a=1, b=2), page(100, c=3)])
-    assert sorted(listed) == [(True, f"node-{name}") for name in "abc"]
+async def test_nodes_are_enqueued_once_all_lists_are_complete_and_then_as_a_list_changes_them(watched: Watched) -> None:
+    cache, enqueued = watched.cache, list[str]()
+    cache.on_list = enqueued.append
+    cache.pod_devices.replace([], 1)
+    later = page(120, b=2, d=4)
+    odd: Listed[NodeDeviceRecord] = Listed([], 130, frozenset({node_device(node="node-b").name}))
+    devices = Informer(
+        NODE_DEVICES, cache, _Pages([page(100, a=1, b=2), page(100, c=3)], [later], [odd]), watched.client
+    )
+    await devices.refresh()
+    assert enqueued == []
+    await Informer(NODES, cache, ClusterModel(), watched.client).refresh()
+    assert sorted(enqueued) == ["node-a", "node-b", "node-c"]
+    enqueued.clear()
+    await devices.refresh()
+    assert sorted(enqueued) == ["node-a", "node-c", "node-d"], "gone, gone and new"
+    # one that cannot be decoded is not gone
+    await devices.refresh()
+    assert enqueued[3:] == ["node-d"]
+    assert cache.node_devices.nodes() == {"node-b"}

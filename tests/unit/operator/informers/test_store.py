@@ -4,18 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 from nodedevice_operator.capacity.decide import contradictions
-from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE, without_lists
+from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE
 from nodedevice_operator.informers.store import Cache, Store
 from nodedevice_operator.objects.nodedevice import (
-    LONGEST_TEXT,
     AllocationRecord,
-    DeviceRecord,
     NodeDeviceRecord,
-    StoredCondition,
 )
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
-from tests.fakes.operator.operator_model import NIC, node_device, waits
+from tests.fakes.operator.operator_model import NIC, node_device
 
 
 def at(version: int, **fields: Any) -> NodeDeviceRecord:
@@ -27,27 +24,6 @@ def store_with(*records: NodeDeviceRecord) -> Store[str, NodeDeviceRecord]:
     for record in records:
         store.put(record)
     return store
-
-
-def test_without_its_lists_a_record_has_its_numbers() -> None:
-    condition = StoredCondition("True", "R", "m" * 900, "then", 1)
-    numbers = node_device(total=9, cordons=3, weight=7, conditions={"Registered": condition, "Ready": condition})
-    full = replace(
-        numbers,
-        devices={"a": DeviceRecord("Unhealthy", "R", False, ())},
-        listed=("a",),
-        devices_omitted=1,
-        allocations=(AllocationRecord("ns", "a", "uid", "main", ("a",), 0, False),),
-        allocations_omitted=2,
-        waiting=(waits("uid", "main", "R"),),
-        lost_cordons=frozenset("a"),
-        cordoned_ids=frozenset("abc"),
-        cordoned_by={"a": "alice"},
-    )
-    kept = {"Registered": replace(condition, message="m" * LONGEST_TEXT), "Ready": condition}
-    found = without_lists(full)
-    assert found == replace(numbers, devices_omitted=9, allocations_omitted=3, conditions=kept)
-    assert found.weight == 0
 
 
 def test_only_what_is_newer_and_different_is_a_change() -> None:
@@ -84,19 +60,6 @@ def test_a_list_takes_away_what_it_lacks_unless_that_is_newer() -> None:
     assert {record.node for record in store.values()} == {"node-b", "node-c"}
     assert store.nodes() == {"node-b", "node-c"}
     assert store.of_node("node-a") == []
-
-
-def test_a_list_that_brings_nothing_new_changes_no_node() -> None:
-    store = store_with(at(5))
-    assert store.replace([at(5)], 20) == frozenset()
-
-
-def test_what_a_list_repeats_is_the_record_that_is_held() -> None:
-    held = at(5)
-    store = store_with(held)
-    assert store.same(at(5)) is held
-    for other in (at(6), at(5, uid="its-successor"), at(5, available=3)):
-        assert store.same(other) is None
 
 
 def test_what_a_list_repeats_stays_and_what_it_lacks_goes() -> None:
@@ -192,10 +155,6 @@ class TestNotUnderstood:
         store.mark_invalid("odd")
         assert store.remove("odd", "uid-odd")
         assert not store.is_invalid("odd")
-        assert not store.remove("odd", "uid-odd")
-
-    def test_a_list_without_it_ends_that(self) -> None:
-        store = store_with()
         store.mark_invalid("odd")
         store.replace([], 9)
         assert not store.is_invalid("odd")
@@ -210,6 +169,7 @@ class TestBounds:
         resource = f"example.com/r{number}"
         held = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0",), 0, False)
         more = {"listed": ("gpu-0", "gpu-1"), "total": 2, "allocated": 1, "allocations": (held,), **fields}
+        more |= {"cordoned_ids": frozenset("a"), "cordoned_by": {"a": "alice"}}
         return node_device(
             resource,
             node=node,
@@ -230,13 +190,6 @@ class TestBounds:
         assert self.with_lists(store) == {"node-a/r0", "node-a/r1", "node-a/r2", "node-a/r3", "node-b/r9"}
         assert len(store.values()) == 7
 
-    def test_nor_with_their_cordons(self) -> None:
-        store = Cache().node_devices
-        for number in range(6):
-            store.put(replace(self.heavy(number), cordoned_ids=frozenset("a"), cordoned_by={"a": "alice"}))
-        assert [len(r.cordoned_by) for r in store.values()] == [len(r.cordoned_ids) for r in store.values()]
-        assert sum(len(r.cordoned_by) for r in store.values()) == 4
-
     def test_what_is_kept_of_the_others_is_as_if_their_agent_had_omitted_the_rest(self) -> None:
         store = Cache().node_devices
         for number in range(5):
@@ -244,19 +197,11 @@ class TestBounds:
         left = store.get(self.heavy(4).key)
         assert left is not None
         assert (left.allocated, left.devices_omitted, left.allocations_omitted) == (1, 2, 1)
-        assert (left.allocations, left.devices, left.waiting) == ((), {}, ())
+        assert (left.allocations, left.devices, left.waiting, left.cordoned_by) == ((), {}, (), {})
         assert contradictions(left) == ()
         # the same again is no change
         assert not store.put(replace(self.heavy(4), resource_version=2))
         assert store.put(replace(self.heavy(4, available=1), resource_version=3))
-
-    def test_a_list_keeps_the_same(self) -> None:
-        store = Cache().node_devices
-        listed = store.empty()
-        for number in range(6):
-            listed.put(self.heavy(number))
-        store.replace(listed.values(), 9)
-        assert self.with_lists(store) == {f"node-a/r{number}" for number in range(4)}
 
     def test_handlers_get_what_is_kept(self) -> None:
         store = Cache().node_devices

@@ -5,12 +5,11 @@ import threading
 from typing import Any
 
 import pytest
-from nodedevice_kube.api_errors import InvalidResponse
 from nodedevice_operator.kube.client import CORE
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Kind
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 
-from tests.unit.operator.informers.watched import LAST, Watched, a_line, event, informer_of
+from tests.unit.operator.informers.watched import LAST, Watched, a_line, event
 
 
 async def test_an_invalid_object_holds_up_nobody(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
@@ -32,78 +31,53 @@ async def test_an_end_is_handled_once(watched: Watched) -> None:
 
 
 async def test_poddevices_notify_of_the_node_they_are_on_and_were_on(watched: Watched) -> None:
-    informer = informer_of(watched, POD_DEVICES)
-    for node, uid, version in (("node-a", "p1", "1"), ("node-b", "p2", "2")):
-        body = {
-            "metadata": {"name": "pod-a", "namespace": "default", "uid": uid, "resourceVersion": version},
-            "spec": {"nodeName": node, "podUID": uid},
-        }
-        await informer._take(a_line("MODIFIED", body))
+    lines = []
+    for node, uid, version in (("node-a", "p1", "201"), ("node-b", "p2", "202")):
+        metadata = {"name": "pod-a", "namespace": "default", "uid": uid, "resourceVersion": version}
+        lines.append(a_line("MODIFIED", {"metadata": metadata, "spec": {"nodeName": node, "podUID": uid}}))
+    await watched.follow(POD_DEVICES, *lines)
     assert watched.touched == ["node-a", "node-b", "node-a"]
 
 
+def a_node(version: int, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "node-x", "uid": "u", "resourceVersion": str(version)}, **more}
+
+
 async def test_a_node_is_notified_of_when_what_matters_of_it_changed(watched: Watched) -> None:
-    informer = informer_of(watched, NODES)
-    metadata = {"name": "node-a", "uid": "u", "resourceVersion": "1"}
-    await informer._take(a_line("ADDED", {"metadata": metadata}))
-    beat = {"metadata": {**metadata, "resourceVersion": "2"}, "status": {"capacity": {"cpu": "3"}}}
-    assert await informer._take(a_line("MODIFIED", beat)) == 2
-    assert watched.touched == ["node-a"]
-    await informer._take(a_line("DELETED", beat))
-    assert watched.touched == ["node-a", "node-a"]
-    assert watched.cache.nodes.values() == []
+    beat = a_node(202, status={"capacity": {"cpu": "3"}})
+    await watched.follow(NODES, a_line("ADDED", a_node(201)), a_line("MODIFIED", beat))
+    assert watched.touched == ["node-x"]
+    assert watched.server.asked[-1]["resourceVersion"] == "202"
+    await watched.follow(NODES, a_line("DELETED", beat))
+    assert watched.touched == ["node-x", "node-x"]
+    assert watched.cache.nodes.get("node-x") is None
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(
-            {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "2"}, "status": []}, id="no status"
-        ),
-        pytest.param(
-            {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "2"}, "status": {"capacity": {"a.b/c": 1}}},
-            id="a number",
-        ),
-        pytest.param(
-            {
-                "metadata": {"name": "node-a", "uid": "u", "resourceVersion": "2"},
-                "status": {"capacity": {"a.b/c": "TEXT"}},
-            },
-            id="no UTF-8",
-        ),
-    ],
+    "status",
+    [[], {"capacity": {"a.b/c": 1}}, {"capacity": {"a.b/c": "TEXT"}}],
+    ids=["no status", "a number", "no UTF-8"],
 )
 async def test_a_node_that_cannot_be_decoded_is_logged_once_until_it_can(
-    watched: Watched, body: dict[str, Any], caplog: pytest.LogCaptureFixture
+    watched: Watched, status: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    informer = informer_of(watched, NODES)
-    await informer._take(a_line("ADDED", {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}}))
-    for _ in range(3):
-        await informer._take(a_line("MODIFIED", body).replace(b"TEXT", b"\xff"))
-    assert watched.cache.nodes.get("node-a") is not None
-    assert watched.cache.nodes.is_invalid("node-a")
-    assert watched.touched == ["node-a"]
+    odd = a_line("MODIFIED", a_node(202, status=status)).replace(b"TEXT", b"\xff")
+    await watched.follow(NODES, a_line("ADDED", a_node(201)), *[odd] * 3)
+    assert watched.cache.nodes.get("node-x") is not None
+    assert watched.cache.nodes.is_invalid("node-x")
+    assert watched.touched == ["node-x"]
     assert [record.message for record in caplog.records] == ["cannot decode object; skipping it"]
-    await informer._take(a_line("MODIFIED", {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "3"}}))
-    assert not watched.cache.nodes.is_invalid("node-a")
-    assert watched.touched == ["node-a", "node-a"]
+    await watched.follow(NODES, a_line("MODIFIED", a_node(203)))
+    assert not watched.cache.nodes.is_invalid("node-x")
+    assert watched.touched == ["node-x", "node-x"]
 
 
 @pytest.mark.parametrize("is_known", [False, True])
 async def test_a_node_that_is_deleted_needs_no_more_than_its_name(watched: Watched, is_known: bool) -> None:
-    informer = informer_of(watched, NODES)
-    body: dict[str, Any] = {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}}
-    await informer._take(a_line("ADDED", body if is_known else {**body, "status": []}))
-    watched.touched.clear()
-    await informer._take(a_line("DELETED", {**body, "status": []}))
-    assert watched.cache.nodes.values() == []
-    assert watched.touched == ["node-a"]
-
-
-@pytest.mark.parametrize("metadata", [{"name": 3}, []])
-async def test_a_node_without_a_name_is_an_invalid_event(watched: Watched, metadata: Any) -> None:
-    with pytest.raises(InvalidResponse):
-        await informer_of(watched, NODES)._take(a_line("ADDED", {"metadata": metadata}))
+    odd = a_node(201, status=[])
+    await watched.follow(NODES, a_line("ADDED", a_node(201) if is_known else odd), a_line("DELETED", odd))
+    assert watched.cache.nodes.get("node-x") is None
+    assert watched.touched == ["node-x"] * (2 if is_known else 1)
 
 
 async def test_a_long_object_is_decoded_in_a_thread(watched: Watched) -> None:
@@ -114,11 +88,9 @@ async def test_a_long_object_is_decoded_in_a_thread(watched: Watched) -> None:
         made.append(threading.current_thread() is threading.main_thread())
         return node_record(obj)
 
-    informer = informer_of(watched, Kind("nodes", CORE, NodeSchema, noted, needs_status=True))
+    kind = Kind("nodes", CORE, NodeSchema, noted, needs_status=True)
     capacity = {f"example.com/r{number}": "1" for number in range(4000)}
-    metadata = {"name": "node-a", "uid": "u", "resourceVersion": "1"}
-    await informer._take(a_line("ADDED", {"metadata": metadata, "status": {"capacity": capacity}}))
-    assert made == [False]
-    assert watched.cache.nodes.by_key["node-a"].resource_version == 1
-    await informer._take(a_line("MODIFIED", {"metadata": {**metadata, "resourceVersion": "2"}, "status": {}}))
+    long, short = a_line("ADDED", a_node(201, status={"capacity": capacity})), a_line("MODIFIED", a_node(202))
+    await watched.follow(kind, long, short)
     assert made == [False, True], "a short one takes less than the start of a thread"
+    assert watched.cache.nodes.by_key["node-x"].resource_version == 202

@@ -73,8 +73,20 @@ class Watched:
         self.news.append((now.node, before.available if before else None, now.available))
         self.changed.set()
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self.informer.work())
+    def start(self, kind: Kind[Any] | None = None) -> None:
+        """kind: another one than NodeDevices."""
+        informer = self.informer if kind is None else Informer(kind, self.cache, self.cluster, self.client)
+        self._task = asyncio.create_task(informer.work())
+
+    async def follow(self, kind: Kind[Any], *lines: bytes) -> None:
+        """A watch of that kind brings these lines, and is taken up again after the last."""
+        opened = len(self.server.asked)
+        self.server.answers = [[*lines], []]
+        if self._task is None:
+            self.start(kind)
+        async with asyncio.timeout(60):
+            while len(self.server.asked) < opened + 2:
+                await asyncio.sleep(0)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -110,9 +122,5 @@ ERROR = json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": 410, "
 LAST = event(999, 9, node="node-z")
 
 
-def informer_of(watched: Watched, kind: Kind[Any]) -> Informer:
-    return Informer(kind, watched.cache, watched.cluster, watched.client)
-
-
 def a_line(kind: str, body: dict[str, Any]) -> bytes:
-    return json.dumps({"type": kind, "object": body}).encode()
+    return json.dumps({"type": kind, "object": body}).encode() + b"\n"

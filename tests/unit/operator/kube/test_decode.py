@@ -1,13 +1,12 @@
 """Answers that no API server gives, and lists in which one object is not understood."""
 
 import json
-from decimal import InvalidOperation
 from typing import Any
 
 import msgspec
 import pytest
 from nodedevice_kube.api_errors import InvalidResponse
-from nodedevice_operator.kube.decode import decode, decode_list, decode_object, decode_page, decode_record
+from nodedevice_operator.kube.decode import decode, decode_list, decode_object, decode_page
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Kind
 from nodedevice_operator.objects.node import NodeSchema
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
@@ -68,27 +67,18 @@ def test_an_object_with_a_text_that_is_not_utf_8_keeps_no_other_out() -> None:
     assert undecoded == {None}
 
 
-def test_a_node_without_a_status_is_none() -> None:
-    odd = {"metadata": {"name": "odd"}, "status": {"capacity": []}}
-    page, undecoded = page_of(NODES, a_list(odd, {"metadata": {"name": "a"}}))
-    assert [one.metadata.name for one in page.items] == ["a"]
-    assert undecoded == {"odd"}
-
-
-def test_one_in_a_namespace_is_undecoded_by_both_its_names() -> None:
-    odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": []}
-    page, undecoded = page_of(POD_DEVICES, a_list(odd))
+@pytest.mark.parametrize(
+    ("kind", "odd", "key"),
+    [
+        (NODES, {"metadata": {"name": "odd"}, "status": {"capacity": []}}, "odd"),
+        (POD_DEVICES, {"metadata": {"name": "odd", "namespace": "default"}, "spec": []}, ("default", "odd")),
+    ],
+    ids=["a Node without a status is none", "in a namespace by both its names"],
+)
+def test_one_that_is_not_understood_is_undecoded_by_its_key(kind: Kind[Any], odd: dict[str, Any], key: Any) -> None:
+    page, undecoded = page_of(kind, a_list(odd))
     assert page.items == []
-    assert undecoded == {("default", "odd")}
-
-
-@pytest.mark.parametrize("problem", [ValueError("no number"), InvalidOperation("too great")])
-def test_an_answer_of_which_no_record_can_be_made_is_the_same_error(problem: Exception) -> None:
-    def make(_: NodeSchema) -> None:
-        raise problem
-
-    with pytest.raises(InvalidResponse, match="GET nodes: the response has an invalid value"):
-        decode_record("GET", "nodes", b'{"metadata":{}}', NodeSchema, make)
+    assert undecoded == {key}
 
 
 def test_what_is_skipped_is_logged_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
@@ -101,12 +91,6 @@ def test_what_is_skipped_is_logged_once_with_what_to_do(caplog: pytest.LogCaptur
     assert (line["kind"], line["namespace"], line["object"]) == ("pods", "default", "odd")
     assert "kubectl edit pods odd -n default" in line["remedy"]
     assert "kubectl delete pods odd -n default" in line["remedy"]
-
-
-def test_a_list_leaves_out_an_object_whose_status_cannot_be_decoded() -> None:
-    odd = {"metadata": {"name": "odd"}, "status": {"capacity": 1}}
-    found = decode_list("nodes", a_list({"metadata": {"name": "a"}}, odd), NodeSchema)
-    assert [node.metadata.name for node in found.items] == ["a"]
 
 
 @pytest.mark.parametrize("kind", [NODES, NODE_DEVICES, POD_DEVICES], ids=lambda kind: kind.name)

@@ -131,20 +131,6 @@ class TestAnUnrelatedFile:
         scan(source, host.root, UNRELATED)
         assert {*serials(source).values()} == {"B"}
 
-    def test_its_minute_began_when_it_was_missing_first(self, host: FakeSysfs, clock: Clock) -> None:
-        source = source_of(host.root, TTYS)
-        host.unplug("1-1")
-        scan(source, host.root, UNRELATED)
-        clock.now += KEPT_SECONDS - 1
-        host.unplug("1-2")
-        host.dongle("1-2", 0, "B")
-        (host.root / "sys/dev/char/10:78").symlink_to("x")
-        scan(source, host.root, "sys/dev/char/10:78")
-        assert sorted(serials(source).values()) == ["A", "B"]
-        clock.now += 1
-        scan(source, host.root, "sys/dev/char/10:78")
-        assert serials(source) == {"ttyUSB0": "B"}
-
     def test_a_missing_device_whose_port_another_one_has_is_counted(self, host: FakeSysfs, clock: Clock) -> None:
         """It may be in another port, which cannot be read."""
         source = source_of(host.root, FTDI)
@@ -270,14 +256,6 @@ class TestAFileOfOneDevice:
         scan(source, host.root, "sys/bus/usb/devices/1-4.1")
         assert source.devices.latest == before
         assert serials(source)[next(iter(source.devices.unconfirmed))] == "H"
-
-
-def test_other_settings_count_at_once(host: FakeSysfs, clock: Clock) -> None:
-    source = source_of(host.root, TTYS)
-    host.unplug("1-1")
-    source.reconfigure(GenericSettings("example.com/serial", [GroupSettings([PathSettings("/dev/ttyUSB?")])]))
-    scan(source, host.root, UNRELATED)
-    assert serials(source) == {"ttyUSB1": "B"}
 
 
 def test_a_device_without_a_place_in_sysfs_is_as_ever(host: FakeSysfs, clock: Clock) -> None:

@@ -50,10 +50,6 @@ def test_that_of_the_controller(root: Path, below: str, text: str | None, nodes:
     assert numa_nodes(root) == nodes
 
 
-def test_what_is_not_there_leads_nowhere_however_deep(root: Path) -> None:
-    assert kernel_path(str(root), "/dev" + 50 * "/a") == "/dev" + 50 * "/a"
-
-
 def test_a_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number is one of block devices, which char devices have as well."""
     for kind, node in (("block", 1), ("char", 0)):

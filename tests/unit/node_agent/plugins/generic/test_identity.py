@@ -1,17 +1,14 @@
 """Which device a device file is of: by its subsystem, its place in sysfs and its USB device, from fake sysfs trees on disk."""
 
 import os
-from pathlib import Path
 
 import pytest
 from nodedevice_agent.identity_index import Index
 from nodedevice_agent.plugins.generic.files import found_file, kernel_path
 from nodedevice_agent.plugins.generic.found import FoundFile
-from nodedevice_agent.plugins.generic.functions import Node
 from nodedevice_agent.plugins.generic.inventory import Inventory
-from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
-from nodedevice_agent.plugins.shared_files import NVIDIA_CONTROL_FILES, SHARED_FILES, is_shared_file
+from nodedevice_agent.plugins.shared_files import NVIDIA_CONTROL_FILES
 
 from tests.fakes.sysfs import FakeSysfs
 
@@ -173,11 +170,6 @@ TWO: dict[str, tuple[Where, Where]] = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
-
-
 def made(host: FakeSysfs, where: Where, minor: int) -> str:
     """Its path in /dev."""
     subsystem, sysfs, parent = where
@@ -291,19 +283,6 @@ def test_a_usb_device_without_a_serial_is_what_is_in_its_port(host: FakeSysfs) -
     assert "/usb/0403:6001:@1-1/1.0/ttyUSB#0/tty/ttyUSB#0" in tokens(host, "/dev/ttyUSB0")
 
 
-def test_the_number_is_the_same_by_all_names(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0, serial="A")
-    host.link("/dev/serial/by-id/usb-A", "/dev/ttyUSB0")
-    host.link("/dev/mine", "/dev/serial/by-id/usb-A")
-    (host.root / "dev/absolute").symlink_to("/dev/mine")
-    (host.root / "dev/folder").symlink_to("serial/by-id")
-    names = ("ttyUSB0", "serial/by-id/usb-A", "mine", "absolute", "folder/usb-A")
-    found = [identified(host, f"/dev/{name}") for name in names]
-    assert {file.kernel_path for file in found} == {"/dev/ttyUSB0"}
-    assert {file.number for file in found} == {"c188:0"}
-    assert len({file.tokens for file in found}) == 1
-
-
 def number_of(host: FakeSysfs, path: str, number: str) -> str:
     return inventory(host).identified(FoundFile(path, kernel_path=path, number=number)).number
 
@@ -343,51 +322,3 @@ def test_files_that_come_with_devices_are_none(host: FakeSysfs, path: str) -> No
     for name in (path, "/dev/mine"):
         file = identified(host, name)
         assert (file.tokens, file.is_shared_file) == ((), True)
-
-
-def test_each_has_a_reason_and_is_the_kernels_path() -> None:
-    for path, reason in SHARED_FILES.items():
-        assert path.startswith("/dev/")
-        assert reason
-    assert not is_shared_file("/dev/vfio/7")
-    assert not is_shared_file("/dev/snd/controlC0")
-    assert not is_shared_file("/dev/nvidia0")
-
-
-def test_only_new_files_are_read(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.dongle("1-1", 0, serial="A")
-    sysfs = Sysfs(str(host.root))
-    sysfs.nodes()
-    read: list[str] = []
-    monkeypatch.setattr(sysfs, "_node", lambda number, _: read.append(number))
-    host.dongle("1-2", 1, serial="B")
-    sysfs.nodes()
-    assert sorted(read) == ["c188:1", "c240:1"]
-
-
-def test_files_by_path_read_no_more_than_they_need(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.dongle("1-1", 0, serial="A")
-    for number in (1, 2):
-        host.node(f"/devices/platform/gpio/gpiochip{number}", "gpio", f"254:{number}")
-    scan = SelectScan("example.com/x", str(host.root))
-    read: list[str] = []
-    real = Sysfs._node
-
-    def node(sysfs: Sysfs, number: str, place: str) -> Node | None:
-        read.append(number)
-        return real(sysfs, number, place)
-
-    monkeypatch.setattr(Sysfs, "_node", node)
-
-    def after(number: str) -> set[str]:
-        read.clear()
-        scan.scan([], 0.0, [FoundFile("/dev/x", number=number, kernel_path="/dev/x")])
-        return set(read)
-
-    assert after("c254:1") == {"c254:1"}
-    assert after("c254:1") == set()
-    assert after("c195:0") == set(), "a driver that sysfs does not show"
-    # its serial is compared with those of others
-    assert after("c188:0") == {"c188:0", "c240:0", "c254:2"}
-    assert after("c188:0") == set()
-    assert after("c254:2") == set()

@@ -98,13 +98,6 @@ def lasting(place: str, others: Iterable[str] = ()) -> tuple[str, ...]:
     return LastingPlaces(sysfs([place, *others])).of(place, None, has_own_serial=False)
 
 
-def test_what_is_gone_when_it_is_looked_for_was_the_first() -> None:
-    place = "/devices/platform/gpio/gpiochip3"
-    assert LastingPlaces(lambda _: ()).of(place, None, has_own_serial=False) == (
-        "/lasting/devices/platform/gpio/gpiochip#0",
-    )
-
-
 def test_what_is_no_usb_device() -> None:
     gpu = "/devices/pci0000:00/0000:00:02.0/drm"
     assert lasting(f"{gpu}/card1") == lasting(f"{gpu}/card0") == (f"/lasting{gpu}/card#0",)

@@ -162,12 +162,6 @@ def test_a_camera_with_two_links(host: FakeSysfs) -> None:
     assert are_same(whole, other)
 
 
-def test_the_ports_of_an_adapter_are_two_devices(host: FakeSysfs) -> None:
-    adapter(host, "/devices/pci0000:00/0000:00:14.0/usb1/1-1", 1)
-    one, other = listed(host, paths("/dev/ttyUSB*"))
-    assert not are_same(one, other)
-
-
 def test_a_plain_path_beside_a_wildcard_makes_none_of_them_the_same(host: FakeSysfs) -> None:
     adapter(host, "/devices/pci0000:00/0000:00:14.0/usb1/1-1", 1)
     host.node("/devices/virtual/misc/codec", "misc", "10:5")
@@ -221,12 +215,6 @@ def test_a_file_that_is_mounted_is_a_device_as_well(host: FakeSysfs) -> None:
     assert (device.identity, device.files, device.aliases) == (("path:/dev/plain",), (), ("other",))
 
 
-def test_a_tests_file_is_known_by_its_path(host: FakeSysfs) -> None:
-    (host.root / "dev/odd").symlink_to("/dev/null")
-    [device] = listed(host, paths("/dev/odd"))
-    assert (device.identity, device.files) == (("path:/dev/odd",), (("/dev/odd", "path:/dev/odd"),))
-
-
 def test_a_disk_is_not_given_for_its_partition(host: FakeSysfs) -> None:
     disk = "/devices/pci0000:00/ata1/host0/target0:0:0/0:0:0:0/block/sda"
     host.node(disk, "block", "8:0", kind="block")
@@ -269,14 +257,6 @@ def test_an_id_that_two_devices_could_have_is_no_alias(host: FakeSysfs) -> None:
     one, other = listed(host, *groups)
     assert (one.id, other.id) == ("0403-6001-D", "usb-port-1-4")
     assert (one.aliases, other.aliases) == ((), ())
-
-
-def test_the_id_that_sorts_first_is_listed(host: FakeSysfs) -> None:
-    for name in ("b.2", "b:1"):
-        host.link(f"/dev/x/{name}", "/dev/ttyUSB0")
-    [device] = listed(host, paths("/dev/x/*"))
-    [alias] = device.aliases
-    assert device.id < alias
 
 
 SHARED: dict[str, dict[str, Any]] = {
@@ -328,15 +308,6 @@ def test_a_shared_file_with_each_of_two_devices(host: FakeSysfs) -> None:
     assert ids(host, *({**group, "shared": True} for group in groups)) == ["ttyUSB0", "ttyUSB1"]
 
 
-def test_aliases_of_parts(host: FakeSysfs) -> None:
-    two = {"count": 2}
-    devices = listed(host, {**WAYS["path"], **two}, {**WAYS["a link of one's own"], **two}, parts={})
-    assert [(device.id, device.parent, device.aliases) for device in devices] == [
-        ("ttyUSB0::0", "ttyUSB0", ("ttyUSB0-0", "mine::0", "mine-0")),
-        ("ttyUSB0::1", "ttyUSB0", ("ttyUSB0-1", "mine::1", "mine-1")),
-    ]
-
-
 def test_an_alias_is_no_other_devices_id_or_alias(host: FakeSysfs) -> None:
     # a file that is called as the adapter would be by its serial
     host.node("/devices/virtual/misc/odd", "misc", "10:5", name="0403-6001-S")
@@ -350,11 +321,3 @@ def test_an_id_of_other_files_is_no_alias(host: FakeSysfs) -> None:
     assert "usb-port-1-1" in listed(host, WAYS["vendor"])[0].aliases
     [device] = listed(host, WAYS["vendor"], raw)
     assert (device.id, device.aliases) == ("0403-6001-S", ("0403-6001-port-1-1",))
-
-
-def test_a_device_that_is_named_twice_gives_its_files_by_any_id(host: FakeSysfs) -> None:
-    source = source_of(host, WAYS["path"], WAYS["serial"])
-    [device] = source.devices.latest
-    assert "0403-6001-S" in device.aliases
-    [node] = source.allocate([device.id], None).device_nodes
-    assert node.host_path == "/dev/ttyUSB0"

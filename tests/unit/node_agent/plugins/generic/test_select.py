@@ -1,7 +1,5 @@
 """Devices that groups select, from fake sysfs trees on disk."""
 
-import logging
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,11 +14,6 @@ from tests.fakes.sysfs import CONTROLLER, FakeSysfs
 
 DONGLES = {"usb": {"vendor": "0403", "product": "6001"}}
 CSI = "/devices/platform/soc/fe801000.csi"
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
 
 
 class Selecting:
@@ -150,20 +143,6 @@ def test_two_without_a_serial_are_told_apart_by_port(host: FakeSysfs) -> None:
     }
 
 
-def test_a_repeated_serial_is_no_name(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
-    host.dongle("1-1", 0, serial="0001")
-    host.dongle("1-2", 1, serial="0001")
-    selecting = Selecting(host, DONGLES)
-    with caplog.at_level(logging.WARNING):
-        assert list(selecting.files()) == ["0403-6001-port-1-1", "0403-6001-port-1-2"]
-        host.unplug("1-1")
-        # the other one, which may be held, keeps its ID
-        assert list(selecting.files()) == ["0403-6001-port-1-2"]
-    assert [record.message for record in caplog.records] == [
-        "USB devices with one and the same serial; their IDs have the port instead"
-    ]
-
-
 @pytest.mark.parametrize("serial", ["a b", "A-1", "port-1-2", "é\t", "x" * 300, "../../etc", "-"])
 def test_an_odd_serial_becomes_a_good_id(host: FakeSysfs, serial: str) -> None:
     host.dongle("1-1", 0, serial=serial)
@@ -206,9 +185,3 @@ def test_numa_node_and_attributes(host: FakeSysfs) -> None:
         "usbPort": "1-2.3",
         "usbSerial": "S",
     }
-
-
-def test_a_device_of_two_groups_belongs_to_the_first(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0, serial="S")
-    both = Selecting(host, {**DONGLES, "subsystems": ["tty"]}, DONGLES)
-    assert both.files() == {"0403-6001-S": ["/dev/ttyUSB0"]}

@@ -1,7 +1,6 @@
 """Devices that udev's link by-id does not lead to, as another one that says the same of itself has it."""
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,11 +12,6 @@ from nodedevice_agent.plugins.generic.source import GenericSource
 from tests.fakes.sysfs import FakeSysfs
 
 BY_ID = "/dev/v4l/by-id/usb-046d_C270-video-index0"
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
 
 
 def made(host: FakeSysfs, *groups: dict[str, Any]) -> GenericSource:

@@ -77,11 +77,6 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return kernel
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
-
-
 def paths(*patterns: str) -> GenericSettings:
     return GenericSettings("example.com/x", [GroupSettings([PathSettings(each) for each in patterns])])
 

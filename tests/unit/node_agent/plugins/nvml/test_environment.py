@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerIdentity
-from nodedevice_agent.plugins.nvml import environment
 from nodedevice_agent.plugins.nvml.environment import (
     TABLE,
     Answer,
@@ -19,17 +18,12 @@ from nodedevice_agent.plugins.nvml.environment import (
     for_other,
     joined,
     unset_value,
-    variables,
 )
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_of
 from nodedevice_agent.plugins.nvml.mig import MigInstance
-from nodedevice_agent.plugins.nvml.node_gpus import Fleet
-from nodedevice_agent.plugins.nvml.parts import uses_of
-from nodedevice_agent.plugins.nvml.reader.messages import Found
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.nvml.source import HostOfGpus
 from nodedevice_api.parts import part_id
+
+from tests.unit.node_agent.plugins.nvml.sources import Served
 
 GIB = 1 << 30
 GPUS = [Gpu(f"GPU-{n}", "T4", 16 * GIB, f"0000:{n}a:00.0", minor=n, index=n) for n in range(2)]
@@ -68,7 +62,6 @@ NAMES = list(names())
 
 async def answered(folder: Path, use: Mapping[str, Any], way: str) -> dict[str, str]:
     """All that the plugin answers for one GPU, and for two."""
-    settings = msgspec.convert({**use, "handOver": [way]}, NvmlSettings)
     for path in (
         "vgpu/libvgpu.so",
         "usr/local/vgpu/ld.so.preload",
@@ -82,13 +75,7 @@ async def answered(folder: Path, use: Mapping[str, Any], way: str) -> dict[str, 
         (folder / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "dev" / name).symlink_to("/dev/tty")
     gpus = [MIG] if "mig" in use else GPUS
-    fleet = Fleet(settings.health_rules())
-    fleet.found(Found("580", gpus))
-    name = settings.resource_names()[-1]
-    source = source_of(name, settings, HostOfGpus.seen_at(str(folder), settings), fleet, folder / "state")
-    source.publish([(gpu, each) for gpu in gpus for each in uses_of(gpu, settings)])
-    if isinstance(source, LimitedSource):
-        await source.holdings([])
+    source = await Served(folder, *gpus, **{**use, "handOver": [way]}).connected()
     ids = [gpu.uuid for gpu in gpus] if "sharing" not in use else [part_id(gpu.uuid, 0) for gpu in gpus]
     if "mig" in use:
         ids = ["MIG-0"]
@@ -104,17 +91,6 @@ async def test_all_that_the_plugin_can_answer_is_in_the_table(tmp_path: Path, us
     found = await answered(tmp_path, USES[use], way)
     assert [name for name in found if unset_value(name) is None] == []
     assert ("NVIDIA_VISIBLE_DEVICES" in found) is (way in ("env", "auto"))
-
-
-async def test_each_variable_that_a_setting_can_cause_is_answered_by_one_of_these(tmp_path: Path) -> None:
-    """So that the uses above are all there are."""
-    found: dict[str, str] = {}
-    for number, use in enumerate(USES.values()):
-        found |= await answered(tmp_path / str(number), use, "env")
-    constants = {value for key, value in vars(environment).items() if key.isupper() and isinstance(value, str)}
-    expected = {name for name in constants if unset_value(name) is not None} - {"CUDA_DEVICE_MEMORY_LIMIT"}
-    assert expected <= found.keys()
-    assert {f"CUDA_DEVICE_MEMORY_LIMIT_{number}" for number in (0, 1)} <= found.keys()
 
 
 class TestAContainerWithGpus:
@@ -178,13 +154,6 @@ class TestAContainerWithoutGpus:
         given = for_other([ALL, ALL])
         assert given is not None
         assert given.stays == "NVIDIA_VISIBLE_DEVICES"
-
-
-def test_only_what_matters_is_kept_of_an_environment() -> None:
-    assert variables(["PATH=/bin", "NVIDIA_VISIBLE_DEVICES=a=b", "NVIDIA_X", "CUDA_X=1", "HOME=/"]) == [
-        ("NVIDIA_VISIBLE_DEVICES", "a=b"),
-        ("NVIDIA_X", ""),
-    ]
 
 
 def limits(*memory: str, sm: str = "0", **more: str) -> dict[str, str]:
@@ -284,17 +253,6 @@ class TestSeveralResources:
         with pytest.raises(CannotJoin, match="a and b") as refused:
             joined([Answer("a", one, (0,)), Answer("b", other, (1,))])
         assert named in str(refused.value)
-
-    @pytest.mark.parametrize(
-        "envs",
-        [
-            [mps("0=1M", "25", pipe) for pipe in ("/one", "/two", "/three")],
-            [{"CUDA_OVERSUBSCRIBE": value} for value in ("true", "false", "unset")],
-        ],
-    )
-    def test_or_refused_with_two_of_them_by_name(self, envs: list[dict[str, str]]) -> None:
-        with pytest.raises(CannotJoin, match=r"^a and b "):
-            joined([Answer(name, env, (place,)) for place, (name, env) in enumerate(zip("abc", envs, strict=True))])
 
     @pytest.mark.parametrize(("one", "other"), list(combinations_with_replacement(USES, 2)))
     async def test_no_variable_is_forgotten(self, tmp_path: Path, one: str, other: str) -> None:

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, NEEDED_NODES
+from nodedevice_agent.plugins.nvml.devices import NEEDED_NODES
 from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
-from nodedevice_agent.plugins.nvml.host_files import control_nodes, have_files, missing_files
+from nodedevice_agent.plugins.nvml.host_files import have_files, missing_files
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 
 from tests.unit.node_agent.plugins.nvml.test_identity import device_file
@@ -61,12 +61,3 @@ def test_what_is_missing_is_named_in_order(tmp_path: Path) -> None:
     for path in (*of_driver, "/dev/nvidia1"):
         device_file(tmp_path, path[1:])
     assert missing_files(str(tmp_path), [WHOLE], {}) == []
-
-
-def test_the_control_files_that_are_there(tmp_path: Path) -> None:
-    assert control_nodes(str(tmp_path)) == []
-    first, *_, last = CONTROL_NODES
-    for path in (last, first):
-        device_file(tmp_path, path[1:])
-    (tmp_path / CONTROL_NODES[1][1:]).touch()
-    assert control_nodes(str(tmp_path)) == [first, last]

@@ -124,14 +124,3 @@ def test_a_gpu_without_instances_is_a_trouble_of_the_list(mig: str) -> None:
 def test_the_instances_of_a_broken_gpu_have_its_reason(mig: str) -> None:
     (found,) = listed([divided("a", "1g.10gb", "1g.10gb")], {"GPU-a": LOST}, mig=mig).values()
     assert [device.reason for device in found.devices] == ["GpuLost", "GpuLost"]
-
-
-def test_without_instances_the_first_resource_shows_it() -> None:
-    found = listed([divided("a"), WHOLE], mig="mixed", sharing=[{"memory": {}}])
-    assert set(found) == {"aliyun.com/gpu-mem"}
-    assert [trouble.reason for trouble in found["aliyun.com/gpu-mem"].troubles] == ["NoMigInstances"]
-
-
-def test_in_mig_mode_no_other_rule_counts() -> None:
-    found = listed([divided("a", "1g.10gb"), WHOLE], mig="mixed", sharing=[{"memory": {}}])
-    assert set(found) == {"nvidia.com/mig-1g.10gb", "aliyun.com/gpu-mem"}

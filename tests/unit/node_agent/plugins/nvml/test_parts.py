@@ -37,13 +37,6 @@ def listed(settings: NvmlSettings, gpus: Sequence[Gpu] = GPUS, **troubles: Troub
     }
 
 
-def test_without_a_rule_a_gpu_is_whole_and_its_own_parent() -> None:
-    (found,) = listed(nvml()).values()
-    assert [(device.id, device.parent) for device in found.devices] == [("GPU-a", "GPU-a"), ("GPU-b", "GPU-b")]
-    assert not found.parents
-    assert not found.troubles
-
-
 def test_shares_have_the_gpus_uuid_and_a_number() -> None:
     settings = nvml({"shares": {"replicas": 3, "renameByDefault": True}})
     found = listed(settings)["nvidia.com/gpu.shared"]
@@ -102,11 +95,6 @@ def test_the_parts_of_a_broken_gpu_are_unhealthy_and_their_gpu_has_the_reason() 
     assert [parent.reason for parent in found.parents] == ["GpuLost", ""]
 
 
-def test_a_gpu_says_what_is_wrong_with_it_alone() -> None:
-    (found,) = listed(nvml(), a=LOST).values()
-    assert [(gpu.reason, gpu.message) for gpu in found.devices] == [(LOST.reason, LOST.message), ("", "")]
-
-
 def test_rules_select_by_model_and_index_and_one_is_for_all_others() -> None:
     settings = nvml(
         {"models": ["*T4*"], "shares": {"replicas": 2, "resourceName": "a.b/t4"}},
@@ -133,11 +121,6 @@ def test_a_gpu_that_two_rules_match_is_listed_but_not_offered() -> None:
     assert gpu.reason == "TwoSharingRules"
     words = ["GPU-a", "Tesla T4", "sharing[0] (models Tesla*)", "sharing[1] (indexes 0)"]
     assert all(word in gpu.message for word in words)
-
-
-def test_a_share_has_the_name_of_its_model() -> None:
-    settings = nvml({"shares": {"replicas": 2, "renameByDefault": True}}, modelResourceNames={"*T4*": "nvidia.com/t4"})
-    assert set(listed(settings)) == {"nvidia.com/t4.shared", "nvidia.com/gpu.shared"}
 
 
 # -- requests --------------------------------------------------------------------------------------------------------------

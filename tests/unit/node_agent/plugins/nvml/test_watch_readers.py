@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.plugins.nvml import watch
 from nodedevice_agent.plugins.nvml.reader.messages import Alive, Changed, Found, Xid
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed
 
 from tests.fakes.background import background
-from tests.fakes.gpu_watch import ABSENT, BOTH, BROKEN, END, FINE, LOST, ONE, Node, Play, Readers
+from tests.fakes.gpu_watch import ABSENT, BOTH, BROKEN, END, FINE, LOST, ONE, Node, Play
 from tests.fakes.virtual_time import virtual_time
 
 
@@ -48,10 +47,9 @@ class TestReaders:
         assert [reader.ends for reader in node.readers[:-1]] == [1] * (len(started) - 1)
 
     @virtual_time
-    async def test_one_that_cannot_be_started_ends_the_watch(self, tmp_path: Path, monkeypatch: Any) -> None:
+    async def test_one_that_cannot_be_started_ends_the_watch(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
         node.scripts = [[OSError("no more processes")]]
-        monkeypatch.setattr(watch, "Succession", lambda options: Readers(node, options))
         with pytest.raises(ExceptionGroup) as failed:
             await node.make().run()
         assert [str(each) for each in failed.value.exceptions] == ["no more processes"]
@@ -75,27 +73,6 @@ class TestReaders:
         assert node.trouble == "ReaderFailed"
 
     @virtual_time
-    async def test_nothing_is_left_of_a_watch_that_has_ended(self, tmp_path: Path, monkeypatch: Any) -> None:
-        node = Node(tmp_path, handOver=["auto"])
-        node.scripts = [[BOTH, FINE, END]]
-        monkeypatch.setattr(watch, "Succession", lambda options: Readers(node, options))
-        async with background(node.make().run()):
-            while not node.served:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.01)
-        assert [each.is_closed for each in node.files] == [True, True]
-        await asyncio.sleep(100)
-        assert node.trouble == ""
-
-    @virtual_time
-    async def test_the_first_failure_counts(self, play: Play) -> None:
-        node = await play([BOTH, FINE, END], *[[1, END]] * 20, rescanSeconds=1.0)
-        await asyncio.sleep(4.9)
-        assert node.trouble == ""
-        await asyncio.sleep(0.2)
-        assert node.trouble == "ReaderFailed"
-
-    @virtual_time
     async def test_a_problem_of_the_driver_counts_at_once(self, play: Play) -> None:
         node = await play([BOTH, FINE, END], [BROKEN, 100], [])
         await asyncio.sleep(1)
@@ -103,14 +80,6 @@ class TestReaders:
         # and no failure of the reader replaces it
         await asyncio.sleep(20)
         assert node.trouble == "DriverFailed"
-
-    @virtual_time
-    async def test_a_driver_that_is_read_again(self, play: Play) -> None:
-        node = await play([BROKEN, 1, BOTH, FINE])
-        assert node.trouble == "DriverFailed"
-        await asyncio.sleep(2)
-        assert node.trouble == ""
-        assert node.unhealthy == set()
 
     @virtual_time
     async def test_one_that_hangs_for_good_is_waited_for(self, play: Play) -> None:
@@ -122,6 +91,26 @@ class TestReaders:
         node.readers[0].gone.set()
         await asyncio.sleep(10)
         assert len(node.readers) == 2
+        assert node.trouble == ""
+
+    @virtual_time
+    async def test_the_first_failure_counts(self, play: Play) -> None:
+        node = await play([BOTH, FINE, END], *[[1, END]] * 20, rescanSeconds=1.0)
+        await asyncio.sleep(4.9)
+        assert node.trouble == ""
+        await asyncio.sleep(0.2)
+        assert node.trouble == "ReaderFailed"
+
+    @virtual_time
+    async def test_nothing_is_left_of_a_watch_that_has_ended(self, tmp_path: Path) -> None:
+        node = Node(tmp_path, handOver=["auto"])
+        node.scripts = [[BOTH, FINE, END]]
+        async with background(node.make().run()):
+            while not node.served:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
+        assert [each.is_closed for each in node.files] == [True, True]
+        await asyncio.sleep(100)
         assert node.trouble == ""
 
 
@@ -143,10 +132,3 @@ class TestRescans:
         node = await play(script)
         await asyncio.sleep(1000)
         assert [round(at, 1) for at in node.reader.rescans] == rescans
-
-    @virtual_time
-    async def test_one_at_a_time(self, play: Play) -> None:
-        node = await play([BOTH, LOST, *[5, LOST] * 13])
-        node.reader.may_rescan = False
-        await asyncio.sleep(100)
-        assert node.reader.rescans == []

@@ -1,12 +1,6 @@
 """What NVIDIA's catalog says of Xids."""
 
-from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS, CRITICAL_XIDS, meaning, named
-
-
-def test_every_xid_is_on_one_side() -> None:
-    assert not set(APPLICATION_XIDS) & set(CRITICAL_XIDS)
-    assert meaning(79) == "GPU has fallen off the bus"
-    assert meaning(9999) == ""
+from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS, CRITICAL_XIDS, named
 
 
 def test_by_the_catalog_a_contained_error_ends_a_program_and_a_context_switch_timeout_needs_a_reset() -> None:

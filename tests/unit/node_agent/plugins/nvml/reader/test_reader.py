@@ -54,18 +54,12 @@ class TestInventory:
             {"GPU-b": Ports({"GPU-a": 1}, 1), "GPU-a": Ports({"GPU-b": 2}), "GPU-c": Ports()},
             [("GPU-a", "GPU-b", Ancestor.BOARD), ("GPU-b", "GPU-c", Ancestor.SYSTEM)],
         )
-        assert reader._events.is_open
-        assert reader._events.registrations == ["GPU-b", "GPU-a", "GPU-c"]
+        assert machine.events.is_open
+        assert machine.events.registrations == ["GPU-b", "GPU-a", "GPU-c"]
         # so that no Xid is missed of a GPU that is known
-        assert reader._events.reported_before == [0, 0, 0]
-        assert reader._events.starts > 0
+        assert machine.events.reported_before == [0, 0, 0]
+        assert machine.events.starts > 0
         assert [handle.is_on_switches for handle in machine.handles] == [True, False, False]
-
-    def test_where_the_bus_has_switches_all_gpus_are_on_them(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b"))
-        machine.has_switches = True
-        run(play(machine), machine, 0)
-        assert [handle.is_on_switches for handle in machine.handles] == [True, True]
 
     @pytest.mark.parametrize(
         ("gpus", "unnamed", "lost"),
@@ -102,12 +96,6 @@ class TestInventory:
             "580.1", [gpu("a")], {"GPU-a": Ports()}, unnamed=["GPU 1 does not respond: describe hangs"]
         )
 
-    def test_what_nvml_leaves_out_is_named(self, play: Play) -> None:
-        machine = Machine(gpu("a", "0000:1b:00.0"), gpu("b"))
-        machine.not_listed = {("0000:1b:00.0",): ["the driver has another"]}
-        found: Any = run(play(machine), machine, 0)[0]
-        assert found.unnamed == ["the driver has another"]
-
     @pytest.mark.parametrize(
         ("gpus", "reason"),
         [
@@ -123,10 +111,6 @@ class TestInventory:
             play(machine).run()
         assert problem.value.problem.reason == reason
         assert problem.value.problem.message.count("; ") == 1
-
-    def test_lost_gpus_alone_are_no_problem_of_the_driver(self, play: Play) -> None:
-        machine = Machine(GpuLost())
-        assert run(play(machine), machine, 0)[0] == Found("580.1", [], lost=1)
 
     def test_no_gpu_at_all(self, play: Play) -> None:
         machine = Machine()
@@ -168,20 +152,6 @@ class TestInventory:
 
 
 class TestPolls:
-    def test_each_few_seconds(self, play: Play) -> None:
-        machine = Machine(gpu("a"))
-        machine.readings["GPU-a"] = Reading(ecc_uncorrected=3)
-        assert run(play(machine), machine, 12) == [
-            Found("580.1", [gpu("a")], {"GPU-a": Ports()}),
-            Described([gpu("a")]),
-            # nothing is known of Xids from before
-            Readings({"GPU-a": Reading(ecc_uncorrected=3, unsettled=None)}),
-            Readings({"GPU-a": Reading(ecc_uncorrected=3)}),
-            Readings({"GPU-a": Reading(ecc_uncorrected=3)}),
-        ]
-        assert times(machine, Readings) == [0, 5, 10]
-        assert machine.slept == []
-
     @pytest.mark.parametrize(
         ("at", "polls"),
         [
@@ -194,7 +164,7 @@ class TestPolls:
     def test_sooner_where_an_event_means_so(self, play: Play, at: list[float], polls: list[float]) -> None:
         machine = Machine(gpu("a"))
         reader: Any = play(machine)
-        run(reader, machine, 9.5, *((when, lambda: reader._events._count(READ_GPUS)) for when in at))
+        run(reader, machine, 9.5, *((when, lambda: machine.events.came(READ_GPUS)) for when in at))
         assert times(machine, Readings) == polls
 
     @pytest.mark.parametrize(
@@ -210,7 +180,7 @@ class TestPolls:
     def test_energy_as_ordered(self, play: Play, orders: dict[str, float], energy: list[bool]) -> None:
         machine = Machine(gpu("a"))
         reader: Any = play(machine)
-        reader._inbox.orders = Orders(orders)
+        machine.inbox.orders = Orders(orders)
         run(reader, machine, 12)
         assert machine.asked == [(at, "GPU-a", is_due, at == 0) for at, is_due in zip((0, 5, 10), energy, strict=True)]
 
@@ -274,7 +244,7 @@ class TestPolls:
         machine = Machine(gpu("a"), gpu("b"))
         machine.lacks["GPU-a"] = ["minor", "ecc"]
         reader: Any = play(machine)
-        reader._events.quiet = {"GPU-a"}
+        machine.events.quiet = {"GPU-a"}
         lacking = gpu("a", not_supported=("ecc", "events", "minor"))
         run(reader, machine, 17, (7.0, lambda: machine.lacks.update({"GPU-b": ["ecc"]})))
         assert [(at, message) for at, message in machine.reported if isinstance(message, Described)] == [
@@ -293,7 +263,7 @@ class TestPolls:
             machine.hanging.clear()
 
         run(reader, machine, 12, (3.0, returns))
-        assert reader._events.registrations == ["GPU-a", "GPU-b", "GPU-a"]
+        assert machine.events.registrations == ["GPU-a", "GPU-b", "GPU-a"]
         # a GPU that was never registered lacks nothing yet
         assert only(machine, Described) == [Described([gpu("a"), gpu("b")])]
 
@@ -305,7 +275,7 @@ class TestEvents:
         machine = Machine(gpu("a"), gpu("b"))
         reader: Any = play(machine)
         event = GpuEvent("GPU-a", XID, 31, self.PLACE)
-        came = [(2.0, lambda: [reader._events._count(event) for _ in range(3)])]
+        came = [(2.0, lambda: [machine.events.came(event) for _ in range(3)])]
         run(reader, machine, 4, *came)
         assert [each for each in machine.reported if each[0] > 0] == [
             (2, Xid("GPU-a", 31, 3, self.PLACE)),
@@ -319,7 +289,7 @@ class TestEvents:
         machine = Machine(gpu("a"))
         reader: Any = play(machine)
         event = GpuEvent("GPU-a", XID, 31)
-        storm = [(2.0 + n / 5, lambda: reader._events._count(event)) for n in range(4)]
+        storm = [(2.0 + n / 5, lambda: machine.events.came(event)) for n in range(4)]
         run(reader, machine, 4, *storm)
         assert times(machine, Xid) == [2, 2.2, 2.4, 2.6]
         assert times(machine, Readings) == [0, 2, 3]
@@ -327,22 +297,10 @@ class TestEvents:
     def test_a_double_bit_error_has_all_read(self, play: Play) -> None:
         machine = Machine(gpu("a"), gpu("b"))
         reader: Any = play(machine)
-        run(reader, machine, 4, (2.0, lambda: reader._events._count(GpuEvent("GPU-b", DOUBLE_BIT_ECC, 0))))
+        run(reader, machine, 4, (2.0, lambda: machine.events.came(GpuEvent("GPU-b", DOUBLE_BIT_ECC, 0))))
         assert [(round(at, 3), type(message)) for at, message in machine.reported if at > 0] == [
             (2, EccError),
             (2.1, Readings),
         ]
         assert machine.reported[-2][1] == EccError("GPU-b")
         assert list(only(machine, Readings)[-1].readings) == ["GPU-a", "GPU-b"]
-
-    def test_an_xid_of_no_gpu_is_reported(self, play: Play) -> None:
-        machine = Machine(gpu("a"))
-        reader: Any = play(machine)
-        run(reader, machine, 4, (2.0, lambda: reader._events._count(GpuEvent("", XID, 79))))
-        assert [each for each in machine.reported if each[0] > 0] == [(2, Xid("", 79, 1))]
-
-    def test_an_event_of_no_kind_is_nothing(self, play: Play) -> None:
-        machine = Machine(gpu("a"))
-        reader: Any = play(machine)
-        run(reader, machine, 4, (2.0, lambda: reader._events._count(GpuEvent("GPU-a", 1, 79))))
-        assert [each for each in machine.reported if each[0] > 0] == []

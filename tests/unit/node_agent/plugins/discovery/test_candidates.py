@@ -76,11 +76,6 @@ def test_all_drivers_of_what_is_taken_from_the_node_are_named() -> None:
     assert found.notes == ["the kernel's r8152, cdc_ncm serves it: a program with raw access takes it from the node"]
 
 
-def test_a_disk_of_the_machine_is_none_whatever_else_it_has() -> None:
-    disk = [file("sda", "block", "b"), file("sg0", "scsi_generic")]
-    assert candidates(facts((PLACE, None, disk))) == []
-
-
 def test_what_is_of_the_machine_itself_is_left_out() -> None:
     [found] = candidates(facts((PLACE, None, [file("watchdog0", "watchdog"), file("ttyS0", "tty")])))
     assert [each.path for each in found.files] == ["/dev/ttyS0"]

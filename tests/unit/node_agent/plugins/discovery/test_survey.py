@@ -1,18 +1,10 @@
 """What is read of a node: drivers, names and places in sysfs, what cannot be seen, and what is offered already."""
 
-import errno
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation
 from nodedevice_agent.plugins.discovery.candidates import Facts
 from nodedevice_agent.plugins.discovery.survey import hardware
-from nodedevice_agent.plugins.generic.discover import offered
-from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.fakes.sysfs import FakeSysfs
 from tests.unit.node_agent.plugins.discovery.hosts import GPU, drive, pci
@@ -82,51 +74,3 @@ def test_a_host_that_is_not_mounted_says_what_to_mount(tmp_path: Path) -> None:
     ]
     FakeSysfs(tmp_path)
     assert [*hardware(str(tmp_path)).notes] == []
-
-
-def resource(name: str, *paths: str, **more: Any) -> dict[str, Any]:
-    return {"resourceName": name, "groups": [{"paths": [{"path": path} for path in paths], **more}]}
-
-
-def of(host: FakeSysfs, *resources: dict[str, Any]) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, str]]:
-    """Who offers each file, and which resources have no device."""
-    found = offered(msgspec.convert({"generic": [*resources]}, PluginSettings).generic, str(host.root))
-    return found.offered_as, found.missing
-
-
-def test_each_file_of_each_device_of_each_resource(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0)
-    host.dongle("1-2", 1)
-    both = resource("b.com/ports", "/dev/ttyUSB*", count=2)
-    by_file, _ = of(host, both, resource("a.com/one", "/dev/ttyUSB1", "/dev/hidraw1"))
-    assert by_file == {
-        "/dev/ttyUSB0": ("b.com/ports",),
-        "/dev/ttyUSB1": ("b.com/ports", "a.com/one"),
-        "/dev/hidraw1": ("a.com/one",),
-    }
-
-
-def test_what_has_devices_lacks_none_whatever_else_is_known_of_it(host: FakeSysfs) -> None:
-    """A file by its kernel's name is offered, with a remark."""
-    host.dongle("1-1", 0)
-    host.link("/dev/serial/by-id/usb-FTDI-if00-port0", "/dev/ttyUSB0")
-    assert of(host, resource("a.com/one", "/dev/ttyUSB0"))[1] == {}
-    _, missing = of(host, resource("a.com/one", "/dev/ttyUSB7"), resource("b.com/two", "/dev/ttyUSB0"))
-    assert [*missing] == ["a.com/one"]
-
-
-@pytest.mark.parametrize("failure", [AllocationRefused("a.com/one", "gone"), OSError(errno.ELOOP, "in circles")])
-def test_a_device_that_goes_meanwhile_costs_no_other(
-    host: FakeSysfs, monkeypatch: pytest.MonkeyPatch, failure: Exception
-) -> None:
-    for number in range(3):
-        host.node(f"/devices/virtual/misc/x{number}", "misc", f"10:{number}")
-    allocate = GenericSource.allocate
-
-    def failing_once(self: GenericSource, device_ids: list[str], container: None) -> ContainerAllocation:
-        if device_ids == ["x1"]:
-            raise failure
-        return allocate(self, device_ids, container)
-
-    monkeypatch.setattr(GenericSource, "allocate", failing_once)
-    assert of(host, resource("a.com/one", "/dev/x*"))[0] == {"/dev/x0": ("a.com/one",), "/dev/x2": ("a.com/one",)}

@@ -4,7 +4,7 @@ from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate
 from nodedevice_agent.plugins.generic.devices import generic_devices as devices_of
 from nodedevice_agent.plugins.generic.found import Found, FoundFile
 from nodedevice_agent.plugins.generic.offers import choose
-from nodedevice_agent.plugins.generic.settings import GroupSettings, MountSettings, PathSettings
+from nodedevice_agent.plugins.generic.settings import GroupSettings, PathSettings
 
 NAME = "example.com/camera"
 
@@ -55,12 +55,6 @@ def test_plain_files_count_only_where_allowed_and_are_mounted() -> None:
     assert device.allocation.mounts == (Mount("/dev/x", "/dev/x", True),)
 
 
-def test_mounts_of_a_group_go_with_each_device() -> None:
-    mounts = [MountSettings("/run/a"), MountSettings("/run/b", "/c", True)]
-    devices = generic_devices([GroupSettings([PathSettings("/dev/x")], mounts=mounts)], {"/dev/x": plain("/dev/x")})
-    assert devices["x"].allocation.mounts == (Mount("/run/a", "/run/a"), Mount("/run/b", "/c", True))
-
-
 def test_numa_nodes_of_all_files() -> None:
     found = {
         "/dev/a*": matches("/dev/a*", "0", numa_nodes=(1,)),
@@ -73,19 +67,6 @@ def test_shares_of_one_device_give_its_files_once() -> None:
     devices = generic_devices([group("/dev/fuse", count=3)], {"/dev/fuse": plain("/dev/fuse")})
     allocation = allocate(NAME, devices, ["fuse::2", "fuse::0"])
     assert allocation.device_nodes == (DeviceNode("/dev/fuse", "/dev/fuse", "rw"),)
-
-
-@pytest.mark.parametrize(
-    ("container_path", "places"),
-    [
-        pytest.param("", ["/dev/video0", "/dev/video1"], id="same path"),
-        pytest.param("/cameras/", ["/cameras/video0", "/cameras/video1"], id="in a directory"),
-    ],
-)
-def test_paths_in_the_container(container_path: str, places: list[str]) -> None:
-    groups = [GroupSettings([PathSettings("/dev/video*", container_path)])]
-    devices = generic_devices(groups, {"/dev/video*": matches("/dev/video*", "0", "1")})
-    assert [node.container_path for node in allocate(NAME, devices, devices).device_nodes] == places
 
 
 @pytest.mark.parametrize(

@@ -105,14 +105,6 @@ class TestAnUnrelatedFile:
         assert (kept.files, "c188:0" in kept.identity) == ((), False)
         assert "/usb/0403:6001:A/1.0/ttyUSB#0/tty/ttyUSB#0" in kept.identity
 
-    def test_a_device_with_another_name_is_not_kept_by_its_old_one(self, host: FakeSysfs, clock: Clock) -> None:
-        source = source_of(host.root, TTYS)
-        host.unplug("1-1")
-        host.dongle("1-1", 5, "A")
-        scan(source, host.root, UNRELATED)
-        assert serials(source) == {"ttyUSB1": "B", "ttyUSB5": "A"}
-        assert source.devices.unconfirmed == {}
-
     @pytest.mark.parametrize("count", [1, 2])
     def test_a_missing_device_whose_id_another_one_has_is_counted(
         self, host: FakeSysfs, clock: Clock, count: int
@@ -130,14 +122,6 @@ class TestAnUnrelatedFile:
         clock.now += KEPT_SECONDS
         scan(source, host.root, UNRELATED)
         assert {*serials(source).values()} == {"B"}
-
-    def test_a_missing_device_whose_port_another_one_has_is_counted(self, host: FakeSysfs, clock: Clock) -> None:
-        """It may be in another port, which cannot be read."""
-        source = source_of(host.root, FTDI)
-        host.unplug("1-1")
-        host.dongle("1-1", 5, "C")
-        scan(source, host.root, UNRELATED)
-        assert sorted(serials(source).values()) == ["A", "B", "C"]
 
     def test_after_a_minute_it_is_gone(self, host: FakeSysfs, clock: Clock) -> None:
         """Also where it is another file every time that cannot be read."""
@@ -244,18 +228,6 @@ class TestAFileOfOneDevice:
             assert (sick.id, sick.reason) == ("ttyUSB0", "Unread")
         source.refresh()
         assert all(device.is_healthy for device in source.devices.latest)
-
-    def test_a_dongle_in_a_hub_is_never_taken_for_the_hub(self, host: FakeSysfs, clock: Clock) -> None:
-        hub = host.usb("1-4", "05e3", "0610")
-        (host.sys(hub) / "bDeviceClass").write_text("09\n")
-        host.dongle("1-4.1", 4, "H")
-        source = source_of(host.root, GroupSettings(select=SelectSettings(subsystems=["tty"])))
-        before = source.devices.latest
-        scan(source, host.root, f"sys{hub}/1-4.1/serial", "open")
-        assert (source.devices.latest, source.devices.unconfirmed) == (before, {})
-        scan(source, host.root, "sys/bus/usb/devices/1-4.1")
-        assert source.devices.latest == before
-        assert serials(source)[next(iter(source.devices.unconfirmed))] == "H"
 
 
 def test_a_device_without_a_place_in_sysfs_is_as_ever(host: FakeSysfs, clock: Clock) -> None:

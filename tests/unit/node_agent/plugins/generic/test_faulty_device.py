@@ -16,7 +16,6 @@ from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_common import threads
 
 from tests.fakes.polling import until
@@ -146,22 +145,6 @@ async def test_a_faulty_device_affects_only_itself(host: FakeSysfs, group: str, 
     assert "cannot read" not in source.devices.trouble[1]
 
 
-async def test_a_resource_without_usb_devices_has_no_note_of_one(host: FakeSysfs) -> None:
-    (host.root / "dev/thing").write_text("")
-    shared = Sysfs(str(host.root))
-    groups = [GROUPS["by serial"], {"paths": [{"path": "/dev/thing"}], "allowFiles": True}]
-    settings = [
-        msgspec.convert({"resourceName": "example.com/x", "groups": [each]}, GenericSettings) for each in groups
-    ]
-    usb, other = (GenericSource(each, str(host.root), FileWatcher(), sysfs=shared) for each in settings)
-    await usb.read()
-    with Faults(host.root).of("open", errno.EIO):
-        await usb.read()
-        await other.read()
-    assert "1-2" in usb.devices.trouble[1]
-    assert other.devices.trouble == ("", "")
-
-
 @pytest.mark.usefixtures("short_patience")
 @pytest.mark.parametrize("group", ["by serial", "by subsystem", "by link"])
 async def test_an_unplugged_device_goes_while_another_one_hangs(host: FakeSysfs, group: str) -> None:
@@ -180,37 +163,6 @@ async def test_an_unplugged_device_goes_while_another_one_hangs(host: FakeSysfs,
         await until(lambda: threads_that_read() == 1)
     finally:
         os.close(os.open(serial, os.O_WRONLY))
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\0\0", b"x" * 100_000, None])
-@pytest.mark.parametrize("field", ["idVendor", "idProduct"])
-async def test_a_broken_entry_of_a_known_device(host: FakeSysfs, field: str, content: bytes | None) -> None:
-    source = made(host, GROUPS["by serial"])
-    await source.read()
-    before = source.devices.latest
-    path = host.sys(f"/bus/usb/devices/1-2/{field}")
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-    await source.read()
-    assert source.devices.latest == before
-    assert "1-2" in source.devices.trouble[1]
-
-
-@pytest.mark.parametrize("name", ["device", "subsystem"])
-@pytest.mark.parametrize("group", GROUPS)
-async def test_links_in_circles(host: FakeSysfs, group: str, name: str) -> None:
-    """Of a device that was never read."""
-    port = host.sys("/bus/usb/devices/1-2/1-2:1.0/ttyUSB1/tty/ttyUSB1")
-    (port / name).unlink(missing_ok=True)
-    (port / name).symlink_to(name)
-    source = made(host, GROUPS[group])
-    await source.read()
-    assert {"ttyUSB0", "ttyUSB2"} <= {word for device in source.devices.latest for word in words(device.files)}
-
-
-def words(files: tuple[tuple[str, str], ...]) -> set[str]:
-    return {f"ttyUSB{number.rpartition(':')[2]}" for _, number in files}
 
 
 @pytest.mark.usefixtures("short_patience")

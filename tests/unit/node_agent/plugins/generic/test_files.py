@@ -99,12 +99,6 @@ def test_a_link_leads_where_the_kernel_follows_it(root: Path, target: str) -> No
     assert kernel_path(str(root), "/dev/link") == "/dev/thing"
 
 
-def test_none_where_sysfs_does_not_know_it(root: Path) -> None:
-    assert numa_nodes(root) == ()
-    (root / "sys/dev/char/1:3").symlink_to("1:3")
-    assert numa_nodes(root) == ()
-
-
 def test_what_no_container_runtime_can_be_given_the_name_of_is_no_device(tmp_path: Path) -> None:
     """Names are octets; a runtime, the API and the plugin's own list take UTF-8."""
     (tmp_path / "dev").mkdir()

@@ -75,11 +75,6 @@ def test_siblings_have_places_of_their_own_in_their_order(siblings: list[str]) -
     assert found == [of(place, *reversed(siblings)) for place in siblings]
 
 
-def test_disks_of_two_letters_come_last() -> None:
-    disks = [f"/1-1:1.0/block/{name}" for name in ("sdb", "sdaa")]
-    assert [sorted(of(disk, *disks))[0][-1] for disk in disks] == ["0", "1"]
-
-
 def test_a_serial_that_others_have_says_nothing_in_another_port() -> None:
     place, other = "/1-1:1.0/ttyUSB0/tty/ttyUSB0", "/1-2:1.0/ttyUSB0/tty/ttyUSB0"
     assert of(place, own=False).isdisjoint(of(other, port="1-2", own=False))

@@ -137,14 +137,6 @@ def test_one_that_moves_alone_keeps_its_serial(host: FakeSysfs) -> None:
     assert named(selecting) == {B: (SERIAL, "usb-port-1-2"), A: ("usb-port-1-1",)}
 
 
-def test_a_repeated_serial_by_port(host: FakeSysfs) -> None:
-    selecting = Selecting(host, {"usb": {"port": "1-*"}})
-    host.dongle("1-1", 0, serial="0001")
-    named(selecting)
-    host.dongle("1-2", 1, serial="0001")
-    assert named(selecting) == {"usb-port-1-1": (A, SERIAL), "usb-port-1-2": (B,)}
-
-
 def test_a_hub_in_a_port_is_not_what_is_plugged_into_it(host: FakeSysfs) -> None:
     raw(host, "1-1", "05e3", "0610")
     host.dongle("1-1.1", 0)

@@ -120,14 +120,6 @@ def test_its_identity_is_the_same_by_all_names(host: FakeSysfs, way: str) -> Non
     assert not device.is_shared
 
 
-def test_what_is_selected_by_port_is_what_is_in_the_port(host: FakeSysfs) -> None:
-    [device] = listed(host, WAYS["port"])
-    port = "/devices/pci0000:00/0000:00:14.0/usb1/1-1"
-    assert {port, "/port/1-1", "by port 1-1", "c188:0"} < {*device.identity}
-    # which is that stick as long as it is in there
-    assert any(token.startswith("/usb/0403:6001:S/") for token in device.identity)
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_raw_access_is_the_same_device(host: FakeSysfs, way: str) -> None:
     raw = paths("/dev/bus/usb/001/004")
@@ -140,26 +132,6 @@ def test_raw_access_is_the_same_device(host: FakeSysfs, way: str) -> None:
     reason, message = source.devices.trouble
     assert f"{other.id}, the same device as {one.id}" in message
     assert (reason, "name its files in one group" in message) == ("SameDevice", True)
-
-
-def test_a_camera_with_two_links(host: FakeSysfs) -> None:
-    camera = host.usb("1-2", "046d", "0825", "CAFE")
-    for number in (0, 1):
-        place = f"{camera}/1-2:1.0"
-        host.node(f"{place}/video4linux/video{number}", "video4linux", f"81:{number}", parent=place)
-        for name in ("usb", "usbv2"):
-            link = f"/dev/v4l/by-path/pci-0000:00:14.0-{name}-0:2:1.0-video-index{number}"
-            host.link(link, f"/dev/video{number}")
-    [device] = listed(host, paths("/dev/v4l/by-path/*-video-index0"))
-    [alias] = device.aliases
-    assert device.id < alias
-    assert device.files == (("/dev/v4l/by-path/pci-0000:00:14.0-usb-0:2:1.0-video-index0", "c81:0"),)
-    # each of its video files
-    one, other = listed(host, paths("/dev/v4l/by-path/*-video-index*"))
-    assert not are_same(one, other)
-    [whole] = listed(host, {"select": {"usb": {"vendor": "046d"}}})
-    assert are_same(whole, one)
-    assert are_same(whole, other)
 
 
 def test_a_plain_path_beside_a_wildcard_makes_none_of_them_the_same(host: FakeSysfs) -> None:
@@ -230,13 +202,6 @@ def test_a_disk_is_not_given_for_its_partition(host: FakeSysfs) -> None:
     assert [(device.id, device.aliases) for device in source.devices.latest] == [("sda1", ()), ("sda2", ())]
 
 
-def test_two_groups_have_one_file_each_of_a_device_of_the_third(host: FakeSysfs) -> None:
-    host.dongle("1-4", 4, serial="D")
-    tty, hid = paths("/dev/ttyUSB4"), paths("/dev/hidraw4")
-    one, other = listed(host, tty, hid, {"select": {"usb": {"serial": "D"}}})
-    assert (one.aliases, other.aliases) == ((), ()), "held by its ID, it would be either"
-
-
 def test_other_files_of_a_device_with_one_id(host: FakeSysfs) -> None:
     host.dongle("1-4", 4, serial="D")
     groups = [{"select": {"usb": {"serial": "D"}, "subsystems": [name]}} for name in ("hidraw", "tty")]
@@ -246,17 +211,6 @@ def test_other_files_of_a_device_with_one_id(host: FakeSysfs) -> None:
     reason, message = source.devices.trouble
     assert "0403-6001-D of groups[1], as groups[0] has other files of it: name its files in one group" in message
     assert reason == "SameDevice"
-
-
-def test_an_id_that_two_devices_could_have_is_no_alias(host: FakeSysfs) -> None:
-    host.dongle("1-4", 4, serial="D")
-    groups = [
-        {"select": {"usb": usb, "subsystems": [name]}, "shared": True}
-        for usb, name in (({"serial": "D"}, "tty"), ({"port": "1-4"}, "hidraw"))
-    ]
-    one, other = listed(host, *groups)
-    assert (one.id, other.id) == ("0403-6001-D", "usb-port-1-4")
-    assert (one.aliases, other.aliases) == ((), ())
 
 
 SHARED: dict[str, dict[str, Any]] = {
@@ -306,14 +260,6 @@ def test_a_shared_file_with_each_of_two_devices(host: FakeSysfs) -> None:
     groups = [paths(f"/dev/ttyUSB{number}", "/dev/lamp") for number in (0, 1)]
     assert ids(host, *groups) == ["ttyUSB0"]
     assert ids(host, *({**group, "shared": True} for group in groups)) == ["ttyUSB0", "ttyUSB1"]
-
-
-def test_an_alias_is_no_other_devices_id_or_alias(host: FakeSysfs) -> None:
-    # a file that is called as the adapter would be by its serial
-    host.node("/devices/virtual/misc/odd", "misc", "10:5", name="0403-6001-S")
-    one, other = listed(host, WAYS["port"], paths("/dev/0403-6001-S"))
-    assert (one.id, other.id) == ("0403-6001-S", "usb-port-1-1")
-    assert other.aliases == ("0403-6001-port-1-1",)
 
 
 def test_an_id_of_other_files_is_no_alias(host: FakeSysfs) -> None:

@@ -131,21 +131,3 @@ def test_disks_that_udevd_knows_to_claim_one_link(host: FakeSysfs) -> None:
     text = message(made(host, {"paths": [{"path": link}]}))
     assert f"{link} leads to {files[0]}, and {files[1]} would" in text
     assert files[2] not in text
-
-
-def test_what_is_made_of_several_disks_has_their_links(host: FakeSysfs) -> None:
-    link = "/dev/disk/by-id/wwn-0x5000"
-    paths = [disk(host, number) for number in range(2)]
-    assert paths
-    host.link(link, host.node("/devices/virtual/block/dm-0", "block", "253:0", kind="block"))
-    claims(host, link, "b253:0", "b8:0", "b8:1")
-    assert message(made(host, {"paths": [{"path": link}]})) == ""
-
-
-def test_a_message_names_a_few(host: FakeSysfs) -> None:
-    for number in range(30):
-        camera(host, f"1-{number + 1}", number)
-    host.link(BY_ID, "/dev/video3")
-    text = message(made(host, {"paths": [{"path": BY_ID}]}))
-    assert text.count("046d:0825") == 3
-    assert len(text) < 1024

@@ -18,15 +18,12 @@ _LINKS = {
     _FTDI_B: "/dev/ttyUSB1",
     _FTDI_A: "/dev/ttyUSB0",
     "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0": "/dev/ttyUSB0",
-    f"{_SERIAL}/usb-Arduino_Uno-if00": "/dev/ttyACM0",
     f"{_DISK}/nvme-Samsung_S1": "/dev/nvme0n1",
     f"{_DISK}/nvme-Samsung_S1-part1": "/dev/nvme0n1p1",
     f"{_DISK}/nvme-eui.0025": "/dev/nvme0n1",
     f"{_DISK}/nvme-Samsung_S2": "/dev/nvme1n1",
     "/dev/v4l/by-path/[odd]-index0": "/dev/video0",
     "/dev/v4l/by-path/[odd]-index1": "/dev/video1",
-    "/dev/input/by-id/usb-Pedal-event-kbd": "/dev/input/event3",
-    "/dev/input/by-path/pci-usb-0:2-event": "/dev/input/event4",
 }
 
 
@@ -43,16 +40,6 @@ def _found(pattern: str, *paths: str, is_device: bool = True) -> dict[str, list[
         pytest.param(_found("/dev/ttyUSB0", "/dev/ttyUSB0"), [_FTDI_A], id="a path, by-id before by-path"),
         pytest.param(_found("/dev/ttyUSB*", "/dev/ttyUSB0"), [_FTDI_A], id="a pattern with one match"),
         pytest.param(
-            _found("/dev/tty*", "/dev/ttyACM0", "/dev/ttyUSB0", "/dev/ttyUSB1"),
-            [f"{_SERIAL}/usb-*"],
-            id="different makes",
-        ),
-        pytest.param(
-            _found("/dev/tty*", "/dev/ttyACM0", "/dev/ttyUSB0"),
-            [f"{_SERIAL}/usb-Arduino_Uno-if00", _FTDI_A],
-            id="a pattern would match another device",
-        ),
-        pytest.param(
             _found("/dev/nvme?n1", "/dev/nvme0n1", "/dev/nvme1n1"),
             [f"{_DISK}/nvme-Samsung_S1", f"{_DISK}/nvme-Samsung_S2"],
             id="a pattern would match a partition",
@@ -61,11 +48,6 @@ def _found(pattern: str, *paths: str, is_device: bool = True) -> dict[str, list[
             _found("/dev/video*", "/dev/video0", "/dev/video1"),
             ["/dev/v4l/by-path/[odd]-index0", "/dev/v4l/by-path/[odd]-index1"],
             id="wildcards in names",
-        ),
-        pytest.param(
-            _found("/dev/input/event*", "/dev/input/event3", "/dev/input/event4"),
-            ["/dev/input/by-id/usb-Pedal-event-kbd", "/dev/input/by-path/pci-usb-0:2-event"],
-            id="two directories",
         ),
         pytest.param(_found(f"{_SERIAL}/*", _FTDI_A, _FTDI_B), [], id="lasting already"),
         pytest.param(_found("/dev/gps", "/dev/gps"), [], id="a link of the administrator's"),

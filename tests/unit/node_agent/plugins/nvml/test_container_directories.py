@@ -101,17 +101,6 @@ async def test_a_record_that_names_another_path_is_ignored(
     assert (tmp_path / "host" / "vgpu" / "other").is_dir()
 
 
-def test_a_directory_for_all_containers(directories: ContainerDirectories, host: Path, tmp_path: Path) -> None:
-    lock = host.parent / "lock"
-    directories.make_shared("/vgpu/lock")
-    lock.chmod(0o755)
-    directories.make_shared("/vgpu/lock")
-    assert stat.S_IMODE(lock.stat().st_mode) == 0o777
-    (tmp_path / "host" / "vgpu" / "lock-file").touch(0o600)
-    directories.make_shared("/vgpu/lock-file")
-    assert (tmp_path / "host" / "vgpu" / "lock-file").is_file()
-
-
 def test_a_link_that_another_user_left_in_its_place(
     directories: ContainerDirectories, host: Path, tmp_path: Path
 ) -> None:
@@ -127,17 +116,6 @@ def test_a_link_that_another_user_left_in_its_place(
 async def test_a_removal_that_was_cut_off_is_finished(directories: ContainerDirectories, host: Path) -> None:
     directories.make(DIRECTORY, UID, "main")
     (host / NAME).rename(host / f"{NAME}.ended")
-    await directories.keep(())
-    assert list(host.iterdir()) == []
-
-
-async def test_with_an_earlier_one_not_removed_yet_it_takes_two_turns(
-    directories: ContainerDirectories, host: Path
-) -> None:
-    directories.make(DIRECTORY, UID, "main")
-    (host / f"{NAME}.ended").mkdir()
-    with pytest.raises(OSError, match="not removed yet"):
-        await directories.keep(())
     await directories.keep(())
     assert list(host.iterdir()) == []
 

@@ -130,12 +130,10 @@ class TestAContainerWithoutGpus:
         [
             pytest.param([], None, id="no variable"),
             pytest.param([VOID], None, id="void"),
-            pytest.param([("NVIDIA_VISIBLE_DEVICES", "")], None, id="empty"),
             pytest.param([NONE], None, id="the libraries alone"),
             pytest.param([ALL, NONE], None, id="a pod that wants none of its image's"),
             pytest.param([("CUDA_VERSION", "12"), ("NVIDIA_REQUIRE_CUDA", "x")], None, id="a new image without one"),
             pytest.param([ALL], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="all"),
-            pytest.param([("NVIDIA_VISIBLE_DEVICES", "GPU-0")], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="a UUID"),
             pytest.param([("NVIDIA_VISIBLE_DEVICES", "0,void")], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="a list"),
             pytest.param([VOID, ALL], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="a pod that wants more than its image"),
             pytest.param([("CUDA_VERSION", "9")], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="an old image without one"),
@@ -174,11 +172,6 @@ class TestSeveralResources:
         ("answers", "expected"),
         [
             pytest.param(
-                [({"NVIDIA_VISIBLE_DEVICES": "GPU-b"}, (0,)), ({"NVIDIA_VISIBLE_DEVICES": "GPU-a"}, (1,))],
-                {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"},
-                id="lists are joined",
-            ),
-            pytest.param(
                 [({"NVIDIA_VISIBLE_DEVICES": "GPU-c,GPU-a"}, (0, 2)), ({"NVIDIA_VISIBLE_DEVICES": "GPU-b"}, (1,))],
                 {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b,GPU-c"},
                 id="lists of several",
@@ -192,11 +185,6 @@ class TestSeveralResources:
                 [(limits("1m", "3m"), (0, 2)), (limits("2m"), (1,))],
                 limits("1m", "2m", "3m"),
                 id="numbers are those of the container",
-            ),
-            pytest.param(
-                [(limits("1m", sm="30"), (1,)), (limits("2m", sm="30"), (0,))],
-                limits("2m", "1m", sm="30"),
-                id="one limit of multiprocessors for all",
             ),
             pytest.param(
                 [(limits("1m", sm="30"), (1,)), (limits("2m"), (0,))],
@@ -221,11 +209,6 @@ class TestSeveralResources:
                 [(mps("0=1M,1=3M", "50"), (0, 2)), (mps("0=2M", "25"), (1,))],
                 mps("0=1M,1=2M,2=3M", "25"),
                 id="shares of one daemon",
-            ),
-            pytest.param(
-                [(mps("0=1M", "100"), (0,)), (mps("0=2M", "25"), (1,))],
-                mps("0=1M,1=2M", "25"),
-                id="the fewest threads",
             ),
             pytest.param(
                 [({"CUDA_MPS_PIPE_DIRECTORY": "/mps"}, (0,)), ({"CUDA_MPS_PIPE_DIRECTORY": "/mps"}, (1,))],

@@ -83,14 +83,6 @@ def test_no_gpu_is_healthy_while_the_driver_is_not_read() -> None:
     assert reasons(known) == {"b": "Xid48"}
 
 
-def test_events_of_unknown_gpus_change_nothing() -> None:
-    known = fleet(A)
-    assert not known.xid("", 79)
-    assert not known.ecc("GPU-x")
-    assert not known.read({"GPU-x": Reading(is_lost=True)})
-    assert not known.cleared("GPU-x")
-
-
 def test_remembers_marks_and_missing_gpus() -> None:
     known = fleet(A, B, C)
     known.xid(A.uuid, 48)
@@ -101,23 +93,6 @@ def test_remembers_marks_and_missing_gpus() -> None:
     # what was away and is there after the restart was reset as well
     again.found(inventory(A, B, C))
     again.read({C.uuid: Reading()})
-    assert reasons(again) == {"a": "Xid48"}
-
-
-def test_counters_show_a_reset_while_no_agent_ran() -> None:
-    known = fleet(A, B)
-    for energy in (100, 200):
-        known.read({gpu.uuid: Reading(energy_mj=energy) for gpu in (A, B)})
-    known.xid(A.uuid, 48)
-    known.xid(B.uuid, 48)
-    known.read({gpu.uuid: Reading() for gpu in (A, B)})
-    written = known.remembered()
-    known.read({A.uuid: Reading(energy_mj=300)})
-    # a reading without changes is not written
-    assert known.remembered() == written
-    again = Fleet(HealthRules(), written)
-    again.found(inventory(A, B))
-    again.read({A.uuid: Reading(energy_mj=400), B.uuid: Reading(energy_mj=50)})
     assert reasons(again) == {"a": "Xid48"}
 
 

@@ -58,32 +58,6 @@ devices:
 
 class TestSpecifications:
     @pytest.mark.parametrize(
-        ("files", "names"),
-        [
-            pytest.param({}, set(), id="none"),
-            pytest.param({"etc/cdi/a.json": spec("GPU-1", "GPU-2")}, {"GPU-1", "GPU-2"}, id="JSON"),
-            pytest.param({"var/run/cdi/a.yaml": YAML}, {"GPU-1", "0", "all"}, id="YAML"),
-            pytest.param({"etc/cdi/a.json": spec("GPU-1", kind="nvidia.com/mig")}, set(), id="another kind"),
-            pytest.param({"etc/cdi/a.txt": spec("GPU-1"), "etc/cdi/b.yml": YAML}, set(), id="another ending"),
-            pytest.param(
-                {"etc/cdi/a.json": spec("GPU-1"), "etc/cdi/b.json": spec("GPU-1", "GPU-2")},
-                {"GPU-2"},
-                id="twice in one directory",
-            ),
-            pytest.param(
-                {"etc/cdi/a.json": spec("GPU-1"), "var/run/cdi/a.json": spec("GPU-1")}, {"GPU-1"}, id="in both"
-            ),
-        ],
-    )
-    async def test_the_names_of_one_kind(self, tmp_path: Path, files: dict[str, str], names: set[str]) -> None:
-        for path, content in files.items():
-            write(tmp_path, Path(path).name, content, str(Path(path).parent))
-        specs = CdiSpecs(f"{tmp_path}/", KIND)
-        assert await specs.refresh() is bool(names)
-        assert specs.specs.names.keys() == names
-        assert await specs.refresh() is False
-
-    @pytest.mark.parametrize(
         "make",
         [
             pytest.param(lambda path: path.write_text("{"), id="not JSON"),
@@ -129,16 +103,6 @@ class TestSpecifications:
         assert given.cdi_devices == ("nvidia.com/gpu=GPU-1",)
         assert given.env == ({"NVIDIA_VISIBLE_DEVICES": "void"} if is_void else {})
         assert made.allocate(["GPU-1"], None).env == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
-
-    async def test_what_changes_is_read_again(self, tmp_path: Path) -> None:
-        path, specs = write(tmp_path, "a.json", spec("GPU-1")), CdiSpecs(str(tmp_path), KIND)
-        await specs.refresh()
-        write(tmp_path, "a.json", spec("GPU-2"))
-        assert await specs.refresh() is True
-        assert specs.specs.names.keys() == {"GPU-2"}
-        path.unlink()
-        assert await specs.refresh() is True
-        assert specs.specs.names == {}
 
 
 def test_what_is_wrong_with_the_driver_is_the_reason_of_all(tmp_path: Path) -> None:

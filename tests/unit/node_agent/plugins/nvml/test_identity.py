@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice
 from nodedevice_agent.plugins.nvml.devices import NEEDED_NODES
 from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
@@ -22,8 +21,6 @@ from tests.unit.node_agent.plugins.nvml.sources import Served
 
 GIB = 1 << 30
 A, B = (Gpu(f"GPU-{name}", "H100", 80 * GIB, f"0000:{name}1:00.0", minor=minor) for minor, name in enumerate("ab"))
-# octets; a longer list is decoded outside of the device manager's event loop
-SHORT_LIST = 256 * 1024
 
 
 def settings(**its: Any) -> NvmlSettings:
@@ -75,16 +72,6 @@ def test_the_parts_of_a_gpu_are_that_gpu_and_shared(rule: dict[str, Any]) -> Non
     assert {(parent.identity, parent.files) for parent in found.parents} == {((), ())}
 
 
-def test_many_parts_have_one_identity_and_a_short_list() -> None:
-    gpus = [Gpu(f"GPU-{index:08}-0000-0000-0000-000000000000", "H100", minor=index) for index in range(8)]
-    host = OnHost({f"/dev/nvidia{index}": f"c195:{index}" for index in range(8)}, hands_over_files=True)
-    found = listed(gpus, host, sharing=[{"shares": {"replicas": 128}}])
-    assert len(found.devices) == 8 * 128
-    assert len({id(device.identity) for device in found.devices}) == 8
-    assert len({id(device.files) for device in found.devices}) == 8
-    assert len(list_to_wire(found.devices, parents=found.parents).SerializeToString()) < SHORT_LIST
-
-
 def divided(minor: int | None) -> Gpu:
     instances = tuple(MigInstance(f"MIG-{ci}", "1c.2g.20gb", 1, ci, 20000) for ci in range(2))
     return Gpu("GPU-m", "A100", 80 * GIB, minor=minor, instances=instances)
@@ -105,14 +92,6 @@ def test_an_instance_is_of_its_gpu_and_has_its_own_files() -> None:
     assert other.identity == ("GPU-m", "c500:3", "MIG-1")
     # the driver has no capability for it
     assert other.files == (("/dev/nvidia3", "c500:3"),)
-
-
-def test_an_instance_of_a_gpu_without_a_number_has_no_files_of_another() -> None:
-    host = OnHost({"/dev/nvidia0": "c195:0"}, {"gpu0/gi1/access": 2, "gpu0/gi1/ci0/access": 3}, hands_over_files=True)
-    assert [(d.identity, d.files) for d in listed([divided(None)], host, mig="single").devices] == [
-        (("GPU-m", "MIG-0"), ()),
-        (("GPU-m", "MIG-1"), ()),
-    ]
 
 
 # -- the host's files ------------------------------------------------------------------------------------------------------

@@ -125,26 +125,6 @@ async def test_shares_of_several_gpus_have_a_limit_each_in_the_drivers_order(tmp
     assert limits == ("7680m", "16384m")
 
 
-@pytest.mark.parametrize(
-    ("limits", "env"),
-    [
-        ({"memory": False}, {"CUDA_DEVICE_SM_LIMIT": "0", "CUDA_OVERSUBSCRIBE": "true"}),
-        (
-            {"oversubscribe": False, "smPercent": 10},
-            {"CUDA_DEVICE_MEMORY_LIMIT_0": "4096m", "CUDA_DEVICE_SM_LIMIT": "40", "CUDA_OVERSUBSCRIBE": "false"},
-        ),
-        (None, {}),
-    ],
-)
-async def test_each_is_a_setting_and_without_a_library_nothing_is_mounted(
-    tmp_path: Path, limits: dict[str, Any] | None, env: dict[str, str]
-) -> None:
-    source = await limited(tmp_path, {"memory": {"limits": limits}})
-    given = source.allocate(parts(V100, 4), who())
-    assert of_hami(given.env) == {"NVIDIA_VISIBLE_DEVICES": V100.uuid, **env}
-    assert given.mounts == ()
-
-
 @pytest.mark.parametrize("who_asks", [None, ContainerIdentity("default", "p", UUID, "main")])
 @pytest.mark.parametrize(
     ("rule", "gpu", "values"),
@@ -153,18 +133,11 @@ async def test_each_is_a_setting_and_without_a_library_nothing_is_mounted(
             {"memory": {}}, V100, {"IDX": "0", "CONTAINER": "4", "POD": "4", "DEV": "32"}, id="units of a GiB"
         ),
         pytest.param(
-            {"memory": {"unit": "512Mi", "limits": None}},
-            T4,
-            {"IDX": "1", "CONTAINER": "4", "POD": "4", "DEV": "30"},
-            id="others",
-        ),
-        pytest.param(
             {"memory": {}},
             replace(T4, index=None),
             {"CONTAINER": "4", "POD": "4", "DEV": "15"},
             id="a GPU without a number",
         ),
-        pytest.param({"memory": {"resourceName": "example.com/memory"}}, V100, {}, id="another name"),
         pytest.param({"shares": {"replicas": 8, "resourceName": UNITS}}, V100, {}, id="shares of that name"),
     ],
 )
@@ -249,6 +222,11 @@ class TestMultiprocessors:
         await source.holdings([HeldDevices(UUID, "main", tuple(parts(V100, 1)), given)])
         with pytest.raises(AllocationRefused, match="60 are left"):
             source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="61"))
+
+    async def test_a_second_call_for_a_container_replaces_the_first(self, tmp_path: Path) -> None:
+        source = await limited(tmp_path, FULL)
+        for _ in range(2):
+            source.allocate(parts(V100, 1), who(sm_percent="70"))
 
 
 async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

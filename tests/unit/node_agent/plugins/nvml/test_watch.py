@@ -118,15 +118,6 @@ class TestFiles:
         assert [round(at) for at in node.reader.rescans] == ([5] if is_wanted else [])
 
     @virtual_time
-    async def test_a_device_file_ends_the_pause_of_an_idle_plugin(self, play: Play) -> None:
-        node = await play([ABSENT, END], [BOTH, FINE], is_plugged=False)
-        await asyncio.sleep(10)
-        assert node.served == {}
-        node.files[0].see(node.host / "dev/nvidia0")
-        await asyncio.sleep(0.1)
-        assert node.served == {"nvidia.com/gpu": {"GPU-1": True, "GPU-2": True}}
-
-    @virtual_time
     async def test_requests_to_clear_a_gpu(self, play: Play) -> None:
         node = await play([BOTH, OLD, Xid("GPU-1", 79, 1), Xid("GPU-2", 79, 1)])
         assert node.unhealthy == {"GPU-1", "GPU-2"}

@@ -57,13 +57,6 @@ class TestReaders:
         assert all(each.is_closed for each in node.files)
 
     @virtual_time
-    async def test_gpus_stay_healthy_while_one_is_restarted(self, play: Play) -> None:
-        node = await play([BOTH, FINE, END], [4, BOTH, FINE])
-        for _ in range(20):
-            await asyncio.sleep(1)
-            assert node.unhealthy == set()
-
-    @virtual_time
     async def test_gpus_that_no_reader_reports_are_unhealthy_after_a_few_seconds(self, play: Play) -> None:
         node = await play([BOTH, FINE, END], [], rescanSeconds=1.0)
         await asyncio.sleep(4.9)

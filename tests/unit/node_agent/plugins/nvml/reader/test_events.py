@@ -6,7 +6,6 @@ from typing import Any
 
 import pynvml
 import pytest
-from nodedevice_agent.plugins.nvml.driver_troubles import Fabric
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Place
 from nodedevice_agent.plugins.nvml.reader import events
@@ -152,32 +151,6 @@ class TestEvents:
 
 
 class TestFabric:
-    @pytest.mark.parametrize(
-        ("place", "function", "structure", "version"),
-        [
-            (0, "nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.nvmlGpuFabricInfo_v3),
-            (1, "nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v2_t, pynvml.nvmlGpuFabricInfo_v2),
-            (2, "nvmlDeviceGetGpuFabricInfo", pynvml.c_nvmlGpuFabricInfo_t, None),
-        ],
-    )
-    def test_each_version_of_the_call(
-        self, nvml: NvmlAnswers, place: int, function: str, structure: Any, version: int | None
-    ) -> None:
-        def fill(device: str, reference: Any) -> None:
-            info = reference._obj
-            assert device == "h0"
-            assert type(info) is structure
-            assert getattr(info, "version", None) == version
-            info.state, info.status = 3, 5
-            if version == pynvml.nvmlGpuFabricInfo_v3:
-                info.healthSummary = 2
-
-        nvml.answers[function] = fill
-        ask = ASK_FABRIC[place]
-        # reported when it hangs
-        assert ask.__name__ == function
-        assert ask("h0") == Fabric(3, 5, 2 if version == pynvml.nvmlGpuFabricInfo_v3 else 0)
-
     @pytest.mark.parametrize(
         ("error", "becomes"),
         [

@@ -134,16 +134,6 @@ class TestSuccession:
         return Play(children)
 
     @virtual_time
-    async def test_messages_until_it_exits(self, play: Play) -> None:
-        await play.begin(OLD, NOTHING)
-        assert play.seen == [OLD, NOTHING]
-        play.children[0].say(Changed())
-        play.children[0].exit(0)
-        await play.task
-        assert play.seen == [OLD, NOTHING, Changed()]
-        assert await play.readers.end()
-
-    @virtual_time
     async def test_a_successor_takes_over_without_a_gap(self, play: Play) -> None:
         await play.begin(OLD)
         assert play.readers.may_rescan

@@ -150,6 +150,12 @@ class TestInventory:
         }
         assert [uuid for _, uuid, *_ in machine.asked] == ["GPU-b"]
 
+    def test_where_the_bus_has_switches_all_gpus_are_on_them(self, play: Play) -> None:
+        machine = Machine(gpu("a"), gpu("b"))
+        machine.has_switches = True
+        run(play(machine), machine, 0)
+        assert [handle.is_on_switches for handle in machine.handles] == [True, True]
+
 
 class TestPolls:
     @pytest.mark.parametrize(
@@ -183,30 +189,6 @@ class TestPolls:
         machine.inbox.orders = Orders(orders)
         run(reader, machine, 12)
         assert machine.asked == [(at, "GPU-a", is_due, at == 0) for at, is_due in zip((0, 5, 10), energy, strict=True)]
-
-    def test_the_first_reading_is_the_first_that_came(self, play: Play) -> None:
-        machine = Machine(gpu("a"))
-        hang = Hangs(Returned(machine, None))
-        machine.hanging["read", "GPU-a"] = hang
-        reader: Any = play(machine)
-        machine.handles[0].calling = "nvmlDeviceGetName"
-
-        def returns() -> None:
-            hang.call.waits = 0
-            machine.hanging.clear()
-
-        run(reader, machine, 17, (7.0, returns))
-        assert [each.readings["GPU-a"].hung_call for each in only(machine, Readings)] == [
-            *("nvmlDeviceGetName", "nvmlDeviceGetName"),
-            *("", ""),
-        ]
-        # not asked while a call hangs
-        assert machine.asked == [
-            (0, "GPU-a", False, True),
-            (10, "GPU-a", False, True),
-            (15, "GPU-a", False, False),
-        ]
-        assert times(machine, Alive) == [0]
 
     @pytest.mark.parametrize("how", ["another number", "stale", "hangs"])
     def test_other_gpus_are_reported_alone(self, play: Play, how: str) -> None:
@@ -266,6 +248,30 @@ class TestPolls:
         assert machine.events.registrations == ["GPU-a", "GPU-b", "GPU-a"]
         # a GPU that was never registered lacks nothing yet
         assert only(machine, Described) == [Described([gpu("a"), gpu("b")])]
+
+    def test_the_first_reading_is_the_first_that_came(self, play: Play) -> None:
+        machine = Machine(gpu("a"))
+        hang = Hangs(Returned(machine, None))
+        machine.hanging["read", "GPU-a"] = hang
+        reader: Any = play(machine)
+        machine.handles[0].calling = "nvmlDeviceGetName"
+
+        def returns() -> None:
+            hang.call.waits = 0
+            machine.hanging.clear()
+
+        run(reader, machine, 17, (7.0, returns))
+        assert [each.readings["GPU-a"].hung_call for each in only(machine, Readings)] == [
+            *("nvmlDeviceGetName", "nvmlDeviceGetName"),
+            *("", ""),
+        ]
+        # not asked while a call hangs
+        assert machine.asked == [
+            (0, "GPU-a", False, True),
+            (10, "GPU-a", False, True),
+            (15, "GPU-a", False, False),
+        ]
+        assert times(machine, Alive) == [0]
 
 
 class TestEvents:

@@ -197,9 +197,10 @@ class Events(EventWatch):
     def start(self) -> None:
         self.starts += 1
 
-    def came(self, event: GpuEvent) -> None:
-        """The driver reports it."""
-        self._count(event)
+    def came(self, event: GpuEvent, count: int = 1) -> None:
+        """The driver reports it so many times."""
+        for _ in range(count):
+            self._count(event)
 
 
 def reader_of(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Reader:

@@ -214,11 +214,3 @@ def test_a_device_that_hangs_ends_in_a_sentence(tmp_path: Path, monkeypatch: pyt
         over.set()
     assert result.exit_code == 1
     assert "a device hangs; the kernel log (dmesg) names it" in result.output
-
-
-def test_ten_thousand_device_files(host: FakeSysfs) -> None:
-    for number in range(400):
-        host.dongle(f"1-{number % 30 + 1}.{number // 30 + 1}", number, f"S{number}")
-    output = run(host).output
-    assert "and 336 more; -o json has all" in output
-    assert len(found(host)) == 400

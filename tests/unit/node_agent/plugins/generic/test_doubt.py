@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, PluginDevice
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.devices import GenericDevice
 from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS, confirmed
 from nodedevice_agent.plugins.generic.settings import (
-    GenericSettings,
     GroupSettings,
     PathSettings,
     SelectSettings,
@@ -20,18 +18,13 @@ from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_api.names import Reason
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import source_of
 from tests.unit.node_agent.plugins.generic.test_unread import Clock, failing
 from tests.unit.node_agent.plugins.generic.test_unread import clock as clock
 
 TTYS = GroupSettings([PathSettings("/dev/ttyUSB*")])
 FTDI = GroupSettings(select=SelectSettings(usb=UsbSettings(vendor="0403"), subsystems=["tty"]))
 UNRELATED = "sys/dev/char/10:77"
-
-
-def source_of(root: Path, *groups: GroupSettings) -> GenericSource:
-    found = GenericSource(GenericSettings("example.com/serial", [*groups]), str(root), FileWatcher())
-    found.refresh()
-    return found
 
 
 @pytest.fixture

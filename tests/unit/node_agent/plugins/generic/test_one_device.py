@@ -4,15 +4,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from nodedevice_agent.identity_index import Index
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
-from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.settings import GenericSettings
-from nodedevice_agent.plugins.generic.source import GenericSource
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import source_of
 
 BY_ID = "/dev/serial/by-id/usb-FTDI_S-if00-port0"
 BY_PATH = "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0"
@@ -67,15 +64,8 @@ def adapter(host: FakeSysfs, usb: str, number: int) -> None:
     host.node(f"{place}/tty/ttyUSB{number}", "tty", f"188:{number}", parent=place)
 
 
-def source_of(host: FakeSysfs, *groups: dict[str, Any], **more: Any) -> GenericSource:
-    settings = msgspec.convert({"resourceName": "example.com/x", "groups": groups, **more}, GenericSettings)
-    source = GenericSource(settings, str(host.root), FileWatcher())
-    source.refresh()
-    return source
-
-
-def listed(host: FakeSysfs, *groups: dict[str, Any], **more: Any) -> tuple[PluginDevice, ...]:
-    return source_of(host, *groups, **more).devices.latest
+def listed(host: FakeSysfs, *groups: dict[str, Any]) -> tuple[PluginDevice, ...]:
+    return source_of(host.root, *groups).devices.latest
 
 
 def ids(host: FakeSysfs, *groups: dict[str, Any]) -> list[str]:
@@ -126,7 +116,7 @@ def test_raw_access_is_the_same_device(host: FakeSysfs, way: str) -> None:
     [one], [other] = listed(host, WAYS[way]), listed(host, raw)
     assert are_same(one, other)
     # one in a resource, and none of it is the other's alias: its files are others
-    source = source_of(host, WAYS[way], raw)
+    source = source_of(host.root, WAYS[way], raw)
     [device] = source.devices.latest
     assert other.id not in device.aliases
     reason, message = source.devices.trouble
@@ -192,20 +182,20 @@ def test_a_disk_is_not_given_for_its_partition(host: FakeSysfs) -> None:
     host.node(disk, "block", "8:0", kind="block")
     for number in (1, 2):
         host.node(f"{disk}/sda{number}", "block", f"8:{number}", kind="block")
-    source = source_of(host, paths("/dev/sd*"))
+    source = source_of(host.root, paths("/dev/sd*"))
     [device] = source.devices.latest
     assert (device.id, device.aliases) == ("sda", ())
     assert "sda1, the same device as sda; sda2, the same device as sda: name its files" in source.devices.trouble[1]
     assert ids(host, paths("/dev/sda?")) == ["sda1", "sda2"]
     # beside both partitions the disk is neither of them
-    source = source_of(host, paths("/dev/sda?"), paths("/dev/sda"))
+    source = source_of(host.root, paths("/dev/sda?"), paths("/dev/sda"))
     assert [(device.id, device.aliases) for device in source.devices.latest] == [("sda1", ()), ("sda2", ())]
 
 
 def test_other_files_of_a_device_with_one_id(host: FakeSysfs) -> None:
     host.dongle("1-4", 4, serial="D")
     groups = [{"select": {"usb": {"serial": "D"}, "subsystems": [name]}} for name in ("hidraw", "tty")]
-    source = source_of(host, *groups)
+    source = source_of(host.root, *groups)
     [device] = source.devices.latest
     assert [path for path, _ in device.files] == ["/dev/hidraw4"]
     reason, message = source.devices.trouble
@@ -228,7 +218,7 @@ def test_a_shared_device_beside_an_exclusive_one(
 ) -> None:
     shared, exclusive = {**WAYS[first], **SHARED[how]}, WAYS[second]
     groups = [shared, exclusive] if is_shared_first else [exclusive, shared]
-    source = source_of(host, *groups)
+    source = source_of(host.root, *groups)
     [device] = source.devices.latest
     [alone] = listed(host, exclusive)
     assert (device.id, device.is_shared) == (alone.id, False)

@@ -1,29 +1,19 @@
 """Paths that match no file, not all files of a device, or something else than a device file; and optional ones."""
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.built_in import UnmatchedGroups
-from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
-from nodedevice_agent.plugins.generic.source import GenericSource
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import settings_of, source_of
 
 
-def source_of(root: Path, *paths: str) -> GenericSource:
-    groups = [GroupSettings([PathSettings(path)]) for path in paths]
-    source = GenericSource(GenericSettings("example.com/serial", groups), str(root), FileWatcher())
-    source.refresh()
-    return source
-
-
-def settings(*groups: dict[str, Any]) -> GenericSettings:
-    return msgspec.convert({"resourceName": "example.com/card", "groups": groups}, GenericSettings)
+def paths_of(*paths: str) -> list[dict[str, Any]]:
+    """A group for each."""
+    return [{"paths": [{"path": path}]} for path in paths]
 
 
 def files(root: Path, *paths: str) -> None:
@@ -35,7 +25,7 @@ def files(root: Path, *paths: str) -> None:
 
 
 def test_a_path_that_is_not_there_is_named_until_it_is(tmp_path: Path) -> None:
-    source = source_of(tmp_path, "/dev/ttyUSB0", "/dev/ttyACM*")
+    source = source_of(tmp_path, *paths_of("/dev/ttyUSB0", "/dev/ttyACM*"))
     reason, message = source.devices.trouble
     assert reason == "NoMatch"
     assert "/dev/ttyUSB0, /dev/ttyACM*: connect the device, or correct the path" in message
@@ -49,14 +39,14 @@ def test_groups_without_a_device_are_noted_and_unknown_once_settings_change(tmp_
     found = UnmatchedGroups()
     changes: list[dict[str, Sequence[int]]] = []
     found.changed = lambda: changes.append(dict(found.by_resource))
-    source = source_of(tmp_path, "/dev/ttyUSB0", "/dev/ttyACM*")
+    source = source_of(tmp_path, *paths_of("/dev/ttyUSB0", "/dev/ttyACM*"))
     source.note_unmatched = found.note
     source.refresh()
     source.refresh()
     FakeSysfs(tmp_path).dongle("1-1", 0)
     source.refresh()
-    source.reconfigure(settings({"paths": [{"path": "/dev/other"}]}))
-    assert [each.get("example.com/serial") for each in changes] == [(0, 1), (1,), None]
+    source.reconfigure(settings_of({"paths": [{"path": "/dev/other"}]}))
+    assert [each.get("example.com/x") for each in changes] == [(0, 1), (1,), None]
 
 
 SOUND = ("/dev/snd/controlC0", "/dev/snd/pcmC0D0p", "/dev/snd/pcmC0D7p", "/dev/snd/timer")
@@ -104,10 +94,8 @@ def test_an_incomplete_device_names_what_it_lacks(
     lacking: str,
 ) -> None:
     files(tmp_path, *present)
-    source = GenericSource(settings({"paths": [{"path": path} for path in paths]}), str(tmp_path), FileWatcher())
-    with caplog.at_level(logging.WARNING):
-        source.refresh()
-        source.refresh()
+    source = source_of(tmp_path, {"paths": [{"path": path} for path in paths]})
+    source.refresh()
     reason, message = source.devices.trouble
     assert [device.id for device in source.devices.latest] == listed
     assert (reason == "IncompleteDevice", lacking in message) == (bool(lacking), True)
@@ -118,8 +106,7 @@ def test_an_incomplete_device_names_what_it_lacks(
 def test_only_what_is_missing_is_no_match(tmp_path: Path) -> None:
     files(tmp_path, "/dev/codec")
     group = {"paths": [{"path": "/dev/codec"}, {"path": "/dev/video*"}, {"path": "/dev/led*", "optional": True}]}
-    source = GenericSource(settings(group), str(tmp_path), FileWatcher())
-    source.refresh()
+    source = source_of(tmp_path, group)
     message = "no file of the host matches /dev/video*: connect the device, or correct the path"
     assert source.devices.trouble == ("NoMatch", message)
 
@@ -143,9 +130,7 @@ def test_a_path_of_another_kind_is_explained(
     for directory in ("snd", "bus/001"):
         (tmp_path / "dev" / directory).mkdir(parents=True)
     (tmp_path / "dev/stray").touch()
-    source = GenericSource(settings(group), str(tmp_path), FileWatcher())
-    with caplog.at_level(logging.WARNING):
-        source.refresh()
+    source = source_of(tmp_path, group)
     found = source.devices.trouble
     assert (found[0] == "WrongPath", found[1].startswith(message)) == (bool(message), True)
     assert "no file of the host matches" not in found[1]
@@ -178,8 +163,7 @@ def test_an_optional_file(tmp_path: Path, paths: list[str], present: list[str], 
     wanted = [
         {"path": f"/dev/{p.lstrip('?')}", "optional": p[0] == "?", "mountPath": f"/{p.strip('?*')}/"} for p in paths
     ]
-    source = GenericSource(settings({"paths": wanted}), str(tmp_path), FileWatcher())
-    source.refresh()
+    source = source_of(tmp_path, {"paths": wanted})
     assert {
         device.id: [node.host_path.removeprefix("/dev/") for node in source.allocate([device.id], None).device_nodes]
         for device in source.devices.latest
@@ -194,7 +178,6 @@ def test_an_optional_file_of_two_devices_is_in_both(tmp_path: Path) -> None:
     """What comes takes no device away."""
     timer = {"path": "/dev/snd/timer", "optional": True}
     groups = [{"paths": [{"path": f"/dev/snd/controlC{number}"}, timer]} for number in (0, 1)]
-    source = GenericSource(settings(*groups), str(tmp_path), FileWatcher())
     files(tmp_path, "/dev/snd/controlC0", "/dev/snd/controlC1", "/dev/snd/timer")
-    source.refresh()
+    source = source_of(tmp_path, *groups)
     assert [len(source.allocate([device.id], None).device_nodes) for device in source.devices.latest] == [2, 2]

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic import source as source_module
-from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
+from nodedevice_agent.plugins.generic.settings import GroupSettings, PathSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import source_of
 from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting
 
 FTDI = {"udev": {"ID_SERIAL": "FTDI_*"}}
@@ -123,14 +123,9 @@ def test_an_entry_that_says_nothing(host: FakeSysfs, content: bytes) -> None:
 
 
 def listed(source: GenericSource) -> set[str]:
-    """The IDs after two more scans."""
-    source.refresh()
+    """The IDs after one more scan."""
     source.refresh()
     return {device.id for device in source.devices.latest}
-
-
-def source_of(host: FakeSysfs, *groups: GroupSettings) -> GenericSource:
-    return GenericSource(GenericSettings("example.com/many", [*groups]), str(host.root), FileWatcher())
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -141,7 +136,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_no_udevd_is_said_once_with_the_remedy(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
     host.dongle("1-1", 0, serial="A")
     (host.root / "run/udev/data").rmdir()
-    source = source_of(host, *Selecting(host, {**FTDI, "subsystems": ["tty"]}, DONGLES).groups)
+    source = source_of(host.root, *Selecting(host, {**FTDI, "subsystems": ["tty"]}, DONGLES).groups)
     # what needs no udevd is there
     assert listed(source) == {"0403-6001-A"}
     assert errors(caplog) == ["NoUdevDatabase"]
@@ -162,7 +157,7 @@ def test_a_pattern_of_more_files_than_fit(
     monkeypatch.setattr(source_module, "MAX_DEVICES", 100)
     for number in range(101):
         (host.root / f"dev/many{number:05}").touch()
-    source = source_of(host, GroupSettings([PathSettings("/dev/many*")], allow_files=True))
+    source = source_of(host.root, GroupSettings([PathSettings("/dev/many*")], allow_files=True))
     assert listed(source) == {f"many{number:05}" for number in range(100)}
     assert errors(caplog) == ["TooManyDevices"]
 

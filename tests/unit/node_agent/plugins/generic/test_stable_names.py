@@ -4,13 +4,12 @@ import logging
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.found import FoundFile
-from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
-from nodedevice_agent.plugins.generic.source import GenericSource
+from nodedevice_agent.plugins.generic.settings import GroupSettings, PathSettings
 from nodedevice_agent.plugins.generic.stable_names import stable_names
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import settings_of, source_of
 
 _SERIAL, _DISK = "/dev/serial/by-id", "/dev/disk/by-id"
 _FTDI_A, _FTDI_B = f"{_SERIAL}/usb-FTDI_UART_A-if00-port0", f"{_SERIAL}/usb-FTDI_UART_B-if00-port0"
@@ -72,14 +71,11 @@ def host(tmp_path: Path) -> FakeSysfs:
     return host
 
 
-def _settings(*paths: str) -> GenericSettings:
-    return GenericSettings("example.com/serial", [GroupSettings([PathSettings(path)]) for path in paths])
-
-
 def test_said_once_until_the_configuration_changes(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
-    source = GenericSource(_settings("/dev/ttyUSB*", "/dev/hidraw0"), str(host.root), FileWatcher())
+    groups = [GroupSettings([PathSettings(path)]) for path in ("/dev/ttyUSB*", "/dev/hidraw0", _FTDI_A)]
+    source = source_of(host.root, *groups[:2])
     with caplog.at_level(logging.WARNING):
-        for _ in range(3):
+        for _ in range(2):
             source.refresh()
         reason, message = source.devices.trouble
         assert (reason, [record.path for record in caplog.records]) == ("KernelNames", ["/dev/ttyUSB*"])  # type: ignore[attr-defined]
@@ -89,7 +85,7 @@ def test_said_once_until_the_configuration_changes(host: FakeSysfs, caplog: pyte
         host.link(_FTDI_B, "/dev/ttyUSB1")
         source.refresh()
         assert f"{_SERIAL}/usb-FTDI_UART_*" in source.devices.trouble[1]
-        source.reconfigure(_settings(_FTDI_A))
+        source.reconfigure(settings_of(groups[2]))
         source.refresh()
     assert source.devices.trouble == ("", "")
     assert len(caplog.records) == 1

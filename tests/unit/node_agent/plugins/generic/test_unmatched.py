@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import msgspec
 import pytest
-from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import source_of
 from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting
 
 PCI = "/devices/pci0000:00/0000:00:1f.3"
@@ -110,11 +108,8 @@ def test_a_serial_port_of_a_machine_without_firmware(host: FakeSysfs) -> None:
     assert given(Selecting(host, {"subsystems": ["tty", "sound"]})) == {"/dev/ttyS0", "/dev/card0"}
 
 
-def source_of(host: FakeSysfs, *selects: dict[str, Any]) -> GenericSource:
-    raw = {"resourceName": "example.com/serial", "groups": [{"select": select} for select in selects]}
-    source = GenericSource(msgspec.convert(raw, GenericSettings), str(host.root), FileWatcher())
-    source.refresh()
-    return source
+def selecting(host: FakeSysfs, *selects: dict[str, Any]) -> GenericSource:
+    return source_of(host.root, *({"select": select} for select in selects))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +150,7 @@ def test_a_selection_of_nothing_names_what_is_present(host: FakeSysfs, select: d
     host.udev("c188:0", ID_SERIAL="FTDI_A")
     for number in ("c240:0", "c116:33"):
         host.udev(number)
-    source = source_of(host, select)
+    source = selecting(host, select)
     reason, message = source.devices.trouble
     assert (reason, source.devices.latest) == ("NoMatch", ())
     assert message.startswith(f"select matches nothing: {said}"), message
@@ -164,10 +159,10 @@ def test_a_selection_of_nothing_names_what_is_present(host: FakeSysfs, select: d
 
 def test_while_something_is_listed_or_expected_nothing_is_said(host: FakeSysfs) -> None:
     host.dongle("1-1", 0, serial="A")
-    assert source_of(host, {"usb": {"vendor": "ffff"}}, DONGLES).devices.trouble == ("", "")
+    assert selecting(host, {"usb": {"vendor": "ffff"}}, DONGLES).devices.trouble == ("", "")
     # udevd has yet to write what it is
     host.unplug("1-1")
-    source = source_of(host, {"udev": {"ID_SERIAL": "X"}})
+    source = selecting(host, {"udev": {"ID_SERIAL": "X"}})
     host.dongle("1-2", 1, serial="B")
     source.refresh()
     assert source.devices.trouble == ("", "")
@@ -176,20 +171,20 @@ def test_while_something_is_listed_or_expected_nothing_is_said(host: FakeSysfs) 
 def test_what_is_present_is_bounded(host: FakeSysfs) -> None:
     for number in range(1, 40):
         host.dongle(f"1-{number}", number, serial="S" * 300)
-    message = source_of(host, {"usb": {"vendor": "ffff"}}).devices.trouble[1]
+    message = selecting(host, {"usb": {"vendor": "ffff"}}).devices.trouble[1]
     assert message.count("0403:6001") == 5
-    many = source_of(host, *({"usb": {"port": f"9-{number}"}} for number in range(9))).devices.trouble[1]
+    many = selecting(host, *({"usb": {"port": f"9-{number}"}} for number in range(9))).devices.trouble[1]
     assert many.count("select matches nothing") == 3
     assert ", …;" in message
     assert len(message) < 700
-    assert len(source_of(host, {"usb": {"serial": "x" * 4000}}).devices.trouble[1]) < 1000
+    assert len(selecting(host, {"usb": {"serial": "x" * 4000}}).devices.trouble[1]) < 1000
 
 
 def test_a_selected_device_names_the_files_that_dev_lacks(host: FakeSysfs) -> None:
     host.dongle("1-1", 0, serial="A")
     host.dongle("1-2", 1, serial="B")
     (host.root / "dev/ttyUSB1").unlink()
-    source = source_of(host, DONGLES)
+    source = selecting(host, DONGLES)
     assert [device.id for device in source.devices.latest] == ["0403-6001-A"]
     assert source.devices.trouble[0] == "IncompleteDevice"
     assert "0403-6001-B lacks /dev/ttyUSB1:" in source.devices.trouble[1]

@@ -281,7 +281,7 @@ class TestEvents:
         machine = Machine(gpu("a"), gpu("b"))
         reader: Any = play(machine)
         event = GpuEvent("GPU-a", XID, 31, self.PLACE)
-        came = [(2.0, lambda: [machine.events.came(event) for _ in range(3)])]
+        came = [(2.0, lambda: machine.events.came(event, 3))]
         run(reader, machine, 4, *came)
         assert [each for each in machine.reported if each[0] > 0] == [
             (2, Xid("GPU-a", 31, 3, self.PLACE)),

@@ -214,3 +214,14 @@ def test_a_device_that_hangs_ends_in_a_sentence(tmp_path: Path, monkeypatch: pyt
         over.set()
     assert result.exit_code == 1
     assert "a device hangs; the kernel log (dmesg) names it" in result.output
+
+
+def test_a_device_without_a_file_says_why(host: FakeSysfs) -> None:
+    host.usb("1-3", "10c4", "ea60", "x")
+    pci(host, GPU, "8086", "4905")
+    gpu, usb = found(host)
+    for each in (gpu, usb):
+        assert "plugins" not in each
+        assert each["notes"] == [
+            "it has no device file: no driver of the kernel serves it, or /dev of the host is not mounted here"
+        ]

@@ -74,3 +74,11 @@ def test_a_host_that_is_not_mounted_says_what_to_mount(tmp_path: Path) -> None:
     ]
     FakeSysfs(tmp_path)
     assert [*hardware(str(tmp_path)).notes] == []
+
+
+def test_that_it_is_on_usb_is_no_driver(host: FakeSysfs) -> None:
+    sysfs = host.usb("1-1", "1050", "0407")
+    host.node(sysfs, "usb", "189:1", name="bus/usb/001/002")
+    drive(host, sysfs, "usb")
+    assert drivers(host) == {"/dev/bus/usb/001/002": ""}
+    assert read(host).usb_drivers == {}

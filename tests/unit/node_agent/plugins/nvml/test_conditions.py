@@ -1,7 +1,9 @@
 """What the driver reports at each reading, and what it means for the GPU."""
 
 import pytest
+from msgspec import structs
 from nodedevice_agent.plugins.nvml.driver_troubles import EFFECTS, Fabric, Reading, found
+from nodedevice_agent.plugins.nvml.settings import GpuHealthSettings
 
 # by setting: what is reported, the reason, and words of the message
 ALL = [
@@ -56,3 +58,8 @@ def test_what_takes_it_out_of_service_comes_first() -> None:
     )
     reasons = [trouble.reason for trouble, _ in found(everything, EFFECTS)]
     assert reasons == ["ResetRequired", "RowRemapFailed", "FabricNotReady", "RowRemapPending", "PageRetirementPending"]
+
+
+def test_the_settings_are_these_with_these_defaults() -> None:
+    assert structs.asdict(GpuHealthSettings()) == dict(EFFECTS)
+    assert {key for key, *_ in ALL} == set(EFFECTS)

@@ -46,8 +46,7 @@ class TestInventory:
             ("GPU-b", 3): SWITCH,
         }
         machine.ancestors = {("GPU-a", "GPU-b"): Ancestor.BOARD, ("GPU-b", "GPU-c"): Ancestor.SYSTEM}
-        reader: Any = play(machine)
-        found = run(reader, machine, 0)[0]
+        found = run(play(machine), machine, 0)[0]
         assert found == Found(
             "580.1",
             [handle.gpu for handle in machine.handles],
@@ -169,8 +168,7 @@ class TestPolls:
     )
     def test_sooner_where_an_event_means_so(self, play: Play, at: list[float], polls: list[float]) -> None:
         machine = Machine(gpu("a"))
-        reader: Any = play(machine)
-        run(reader, machine, 9.5, *((when, lambda: machine.events.came(READ_GPUS)) for when in at))
+        run(play(machine), machine, 9.5, *((when, lambda: machine.events.came(READ_GPUS)) for when in at))
         assert times(machine, Readings) == polls
 
     @pytest.mark.parametrize(
@@ -185,15 +183,13 @@ class TestPolls:
     )
     def test_energy_as_ordered(self, play: Play, orders: dict[str, float], energy: list[bool]) -> None:
         machine = Machine(gpu("a"))
-        reader: Any = play(machine)
         machine.inbox.orders = Orders(orders)
-        run(reader, machine, 12)
+        run(play(machine), machine, 12)
         assert machine.asked == [(at, "GPU-a", is_due, at == 0) for at, is_due in zip((0, 5, 10), energy, strict=True)]
 
     @pytest.mark.parametrize("how", ["another number", "stale", "hangs"])
     def test_other_gpus_are_reported_alone(self, play: Play, how: str) -> None:
         machine = Machine(gpu("a"))
-        reader: Any = play(machine)
 
         def changes() -> None:
             if how == "another number":
@@ -203,7 +199,7 @@ class TestPolls:
             else:
                 machine.counted = Hangs(Returned(machine, 2), 1)
 
-        run(reader, machine, 9, (3.0, changes))
+        run(play(machine), machine, 9, (3.0, changes))
         ends = 5 + (2 * POLL if how == "hangs" else 0)
         assert times(machine, Changed) == [ends]
         assert times(machine, Problem) == ([5] if how == "hangs" else [])
@@ -211,12 +207,11 @@ class TestPolls:
 
     def test_instances_come_before_the_readings_that_know_them(self, play: Play) -> None:
         machine = Machine(gpu("a"), gpu("b", instances=()))
-        reader: Any = play(machine)
 
         def divides() -> None:
             machine.handles[0].gpu = gpu("a", instances=MIG)
 
-        reported = run(reader, machine, 12, (3.0, divides))
+        reported = run(play(machine), machine, 12, (3.0, divides))
         assert times(machine, Described) == [0, 5]
         _, place = [place for place, message in enumerate(reported) if isinstance(message, Described)]
         assert reported[place] == Described([gpu("a", instances=MIG), gpu("b", instances=())])
@@ -225,10 +220,9 @@ class TestPolls:
     def test_what_is_lacking_is_reported_once(self, play: Play) -> None:
         machine = Machine(gpu("a"), gpu("b"))
         machine.lacks["GPU-a"] = ["minor", "ecc"]
-        reader: Any = play(machine)
         machine.events.quiet = {"GPU-a"}
         lacking = gpu("a", not_supported=("ecc", "events", "minor"))
-        run(reader, machine, 17, (7.0, lambda: machine.lacks.update({"GPU-b": ["ecc"]})))
+        run(play(machine), machine, 17, (7.0, lambda: machine.lacks.update({"GPU-b": ["ecc"]})))
         assert [(at, message) for at, message in machine.reported if isinstance(message, Described)] == [
             (0, Described([lacking, gpu("b")])),
             (10, Described([lacking, gpu("b", not_supported=("ecc",))])),
@@ -238,13 +232,12 @@ class TestPolls:
         machine = Machine(gpu("a"), gpu("b"))
         hang = Hangs(Returned(machine, None))
         machine.hanging["register", "GPU-a"] = hang
-        reader: Any = play(machine)
 
         def returns() -> None:
             hang.call.waits = 0
             machine.hanging.clear()
 
-        run(reader, machine, 12, (3.0, returns))
+        run(play(machine), machine, 12, (3.0, returns))
         assert machine.events.registrations == ["GPU-a", "GPU-b", "GPU-a"]
         # a GPU that was never registered lacks nothing yet
         assert only(machine, Described) == [Described([gpu("a"), gpu("b")])]
@@ -253,14 +246,13 @@ class TestPolls:
         machine = Machine(gpu("a"))
         hang = Hangs(Returned(machine, None))
         machine.hanging["read", "GPU-a"] = hang
-        reader: Any = play(machine)
         machine.handles[0].calling = "nvmlDeviceGetName"
 
         def returns() -> None:
             hang.call.waits = 0
             machine.hanging.clear()
 
-        run(reader, machine, 17, (7.0, returns))
+        run(play(machine), machine, 17, (7.0, returns))
         assert [each.readings["GPU-a"].hung_call for each in only(machine, Readings)] == [
             *("nvmlDeviceGetName", "nvmlDeviceGetName"),
             *("", ""),
@@ -279,10 +271,9 @@ class TestEvents:
 
     def test_a_gpu_with_an_xid_is_read_at_once_and_a_second_later(self, play: Play) -> None:
         machine = Machine(gpu("a"), gpu("b"))
-        reader: Any = play(machine)
         event = GpuEvent("GPU-a", XID, 31, self.PLACE)
         came = [(2.0, lambda: machine.events.came(event, 3))]
-        run(reader, machine, 4, *came)
+        run(play(machine), machine, 4, *came)
         assert [each for each in machine.reported if each[0] > 0] == [
             (2, Xid("GPU-a", 31, 3, self.PLACE)),
             (2, Readings({"GPU-a": Reading(unsettled=(31,))})),
@@ -293,17 +284,15 @@ class TestEvents:
 
     def test_a_storm_is_read_once_a_second(self, play: Play) -> None:
         machine = Machine(gpu("a"))
-        reader: Any = play(machine)
         event = GpuEvent("GPU-a", XID, 31)
         storm = [(2.0 + n / 5, lambda: machine.events.came(event)) for n in range(4)]
-        run(reader, machine, 4, *storm)
+        run(play(machine), machine, 4, *storm)
         assert times(machine, Xid) == [2, 2.2, 2.4, 2.6]
         assert times(machine, Readings) == [0, 2, 3]
 
     def test_a_double_bit_error_has_all_read(self, play: Play) -> None:
         machine = Machine(gpu("a"), gpu("b"))
-        reader: Any = play(machine)
-        run(reader, machine, 4, (2.0, lambda: machine.events.came(GpuEvent("GPU-b", DOUBLE_BIT_ECC, 0))))
+        run(play(machine), machine, 4, (2.0, lambda: machine.events.came(GpuEvent("GPU-b", DOUBLE_BIT_ECC, 0))))
         assert [(round(at, 3), type(message)) for at, message in machine.reported if at > 0] == [
             (2, EccError),
             (2.1, Readings),

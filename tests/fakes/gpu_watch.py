@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
 from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.mig import MigInstance
@@ -43,11 +44,13 @@ class Node:
         self.readers: list[Readers] = []
         self.files: list[Subscription] = []
         self.started: list[float] = []
+        self.labels = NodeLabels()
         self.watch: Any = None
 
     def make(self, delivery: Delivery | None = None) -> GpuWatch:
         watcher: Any = self
-        made = GpuWatch(self.settings, f"{self.host}/", self.state, watcher, delivery)
+        make_readers: Any = partial(Readers, self)
+        made = GpuWatch(self.settings, f"{self.host}/", self.state, watcher, delivery, self.labels, make_readers)
         self.watch = made
         return made
 
@@ -68,11 +71,17 @@ class Node:
         (folder / uuid).touch()
 
     @property
+    def sources(self) -> dict[str, Any]:
+        """By resource name."""
+        found: dict[str, Any] = self.watch._sources
+        return found
+
+    @property
     def served(self) -> dict[str, dict[str, bool]]:
         """By resource name: each device, and whether it is healthy."""
         return {
             name: {device.id: device.is_healthy for device in source.devices.latest}
-            for name, source in self.watch._sources.items()
+            for name, source in self.sources.items()
         }
 
     @property
@@ -82,7 +91,7 @@ class Node:
     @property
     def trouble(self) -> str:
         """The reason of the first resource."""
-        reason: str = next(iter(self.watch._sources.values())).devices.trouble[0]
+        reason: str = next(iter(self.sources.values())).devices.trouble[0]
         return reason
 
     @property

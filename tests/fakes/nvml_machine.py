@@ -9,9 +9,9 @@ from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader import __main__ as program
-from nodedevice_agent.plugins.nvml.reader.__main__ import CallHangs, Reader
+from nodedevice_agent.plugins.nvml.reader.__main__ import CallHangs, Inbox, Reader
 from nodedevice_agent.plugins.nvml.reader.driver import MAX_LINKS, Handle
-from nodedevice_agent.plugins.nvml.reader.events import EventWatch
+from nodedevice_agent.plugins.nvml.reader.events import EventWatch, GpuEvent
 from nodedevice_agent.plugins.nvml.reader.messages import (
     Message,
     ReaderOptions,
@@ -89,6 +89,8 @@ class Machine:
         self.slept: list[float] = []
         self.reported: list[tuple[float, Message]] = []
         self.until = BEGIN
+        self.events = Events(self)
+        self.inbox = Inbox()
 
     def may_hang(self, function: str, uuid: str) -> None:
         self.calling = function
@@ -195,14 +197,19 @@ class Events(EventWatch):
     def start(self) -> None:
         self.starts += 1
 
+    def came(self, event: GpuEvent, count: int = 1) -> None:
+        """The driver reports it so many times."""
+        for _ in range(count):
+            self._count(event)
+
 
 def reader_of(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Reader:
     monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=machine.monotonic, sleep=machine.sleep))
     monkeypatch.setattr(program, "wait", lambda calls, seconds: SimpleNamespace(done=calls[0].wait(seconds)))
     monkeypatch.setattr(program, "report", lambda message: machine.reported.append((machine.now - BEGIN, message)))
-    made = Reader(ReaderOptions(poll_seconds=POLL, call_seconds=1, host_root="/host"))
+    made = Reader(ReaderOptions(poll_seconds=POLL, call_seconds=1, host_root="/host"), machine.inbox)
     reader: Any = made
-    reader._calls, reader._driver, reader._events = Calls(), machine, Events(machine)
+    reader._calls, reader._driver, reader._events = Calls(), machine, machine.events
     return made
 
 

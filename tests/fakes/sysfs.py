@@ -40,7 +40,7 @@ class FakeSysfs:
         for name, value in (("idVendor", vendor), ("idProduct", product), ("serial", serial)):
             if value:
                 (self.sys(sysfs) / name).write_text(f"{value}\n")
-        self._link(f"/bus/usb/devices/{port}", sysfs)
+        self.sys_link(f"/bus/usb/devices/{port}", sysfs)
         return sysfs
 
     def unplug(self, port: str) -> None:
@@ -66,15 +66,15 @@ class FakeSysfs:
         self.sys(sysfs).mkdir(parents=True, exist_ok=True)
         (self.sys(sysfs) / "uevent").write_text(f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}\n")
         self.sys(f"/class/{subsystem}").mkdir(parents=True, exist_ok=True)
-        self._link(f"{sysfs}/subsystem", f"/class/{subsystem}")
+        self.sys_link(f"{sysfs}/subsystem", f"/class/{subsystem}")
         if parent:
             self.sys(parent).mkdir(parents=True, exist_ok=True)
-            self._link(f"{sysfs}/device", parent)
+            self.sys_link(f"{sysfs}/device", parent)
         file = self.root / "dev" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.symlink_to("/dev/null")
         # the kernel makes this last
-        self._link(f"/dev/{kind}/{number}", sysfs)
+        self.sys_link(f"/dev/{kind}/{number}", sysfs)
         return f"/dev/{name}"
 
     def dongle(self, port: str, number: int, serial: str | None = None) -> str:
@@ -102,6 +102,6 @@ class FakeSysfs:
     def sys(self, path: str) -> Path:
         return self.root / f"sys{path}"
 
-    def _link(self, path: str, target: str) -> None:
+    def sys_link(self, path: str, target: str) -> None:
         relative = os.path.relpath(target, os.path.dirname(path))
         self.sys(path).symlink_to(relative)

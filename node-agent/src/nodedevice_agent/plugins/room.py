@@ -11,17 +11,18 @@ LEAST_DEVICES: Final = 64
 
 
 class Room:
-    """The room of one node."""
+    """The room of one node. most: devices of all resources. least: of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_DEVICES_OF_ALL, least: int = LEAST_DEVICES) -> None:
+        self._most, self._least = most, least
         self._listed: dict[str, int] = {}
 
     def left(self, resource_name: str) -> int:
         """How many devices this resource may list."""
         others = (count for name, count in [*self._listed.items()] if name != resource_name)
         # without the least of each: what a small one lists takes nothing from one that has its devices
-        taken = sum(max(0, count - LEAST_DEVICES) for count in others)
-        return max(LEAST_DEVICES, MAX_DEVICES_OF_ALL - taken)
+        taken = sum(max(0, count - self._least) for count in others)
+        return max(self._least, self._most - taken)
 
     def note(self, resource_name: str, devices: int) -> None:
         """Record the number of listed devices."""
@@ -38,5 +39,5 @@ class Room:
         others = f", or of {largest}, which lists {listed[largest]}" if largest else ""
         return (
             f"{resource_name} has more devices than the {most} that are listed, as the built-in plugins of a node list "
-            f"{MAX_DEVICES_OF_ALL} in all: {key} of {resource_name}{others}"
+            f"{self._most} in all: {key} of {resource_name}{others}"
         )

@@ -61,7 +61,11 @@ class PluginRunner:
     sockets: the served ones, for a device manager in this process.
     """
 
-    def __init__(self, plugin_dir: Path, state_dir: Path) -> None:
+    def __init__(
+        self, plugin_dir: Path, state_dir: Path, serve_source: Callable[..., Awaitable[None]] | None = None
+    ) -> None:
+        """serve_source: in place of serve()."""
+        self.serve = serve_source or serve
         self.plugin_dir = plugin_dir
         self.state_dir = state_dir
         self.sockets = BuiltInSockets()
@@ -136,7 +140,7 @@ class Node:
         self.host_root, self.state_dir, self.watcher = plugin.host_root, runner.state_dir, watcher
         self.room, self.sockets, self.common = runner.room, runner.sockets, runner.common
         self.task: asyncio.Task[None]
-        self._plugin_dir = runner.plugin_dir
+        self._serve, self._plugin_dir = runner.serve, runner.plugin_dir
         # for settings that continue the source's
         self._reconfigure: Callable[[Any], None] | None = None
 
@@ -152,7 +156,7 @@ class Node:
         """
         self._reconfigure = reconfigure
         made = partial(self.sockets.made, resource_name=source.resource_name, scope=self.plugin.settings.scope)
-        await serve(source, self._plugin_dir, self.watcher, while_served=made)
+        await self._serve(source, self._plugin_dir, self.watcher, while_served=made)
 
     def take(self, plugin: _Plugin) -> bool:
         """Go on with these settings, without a moment in which no device is listed; whether that is possible."""

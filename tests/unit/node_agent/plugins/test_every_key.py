@@ -278,7 +278,6 @@ async def test_of_gpus(tmp_path: Path, key: str, lacking: str) -> None:
 # -- generic and simulated ---------------------------------------------------------------------------------------------------
 
 TTY = {"path": "/dev/ttyUSB0"}
-BY_TTY = {"select": {"subsystems": ["tty"]}}
 
 
 def group(*more: Json, **keys: Any) -> Json:

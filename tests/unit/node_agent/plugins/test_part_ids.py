@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,29 +15,19 @@ from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import HealthRules
-from nodedevice_agent.plugins.nvml.node_gpus import Fleet
-from nodedevice_agent.plugins.nvml.parts import uses_of
-from nodedevice_agent.plugins.nvml.reader.messages import Found
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
+from nodedevice_agent.plugins.nvml.source import NvmlSource
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
+
+from tests.unit.node_agent.plugins.nvml.sources import Served
 
 GPU = Gpu("GPU-a", "Tesla T4", 15 << 30, index=0)
 OTHER = Gpu("GPU-b", "Tesla T4", 15 << 30, index=1)
 PARTS = {"placement": "same-parent"}
 
 
-def shared_gpus(folder: Path, use: str) -> NvmlSource:
-    rule = {"shares": {"replicas": 3}} if use == "shares" else {"memory": {"unit": "4Gi"}}
-    settings = msgspec.convert({"sharing": [rule], "handOver": ["env"]}, NvmlSettings)
-    fleet = Fleet(HealthRules())
-    fleet.found(Found("580", [GPU, OTHER]))
-    (name,) = settings.resource_names()
-    source = NvmlSource(name, settings, HostOfGpus.seen_at(str(folder), settings), fleet)
-    source.publish([(gpu, use) for gpu in fleet.gpus.values() for use in uses_of(gpu, settings)])
-    return source
+def shared_gpus(folder: Path, rule: dict[str, Any]) -> NvmlSource:
+    return Served(folder, GPU, OTHER, sharing=[rule], handOver=["env"]).source
 
 
 def device_files(folder: Path, parts: dict[str, str] | None) -> GenericSource:
@@ -57,8 +48,8 @@ def simulated(folder: Path) -> SimulatedSource:
 
 
 SOURCES: dict[str, Callable[[Path], DeviceSource]] = {
-    "shares of GPUs": lambda folder: shared_gpus(folder, "shares"),
-    "units of GPUs": lambda folder: shared_gpus(folder, "units"),
+    "shares of GPUs": lambda folder: shared_gpus(folder, {"shares": {"replicas": 3}}),
+    "units of GPUs": lambda folder: shared_gpus(folder, {"memory": {"unit": "4Gi"}}),
     "shares of device files": lambda folder: device_files(folder, None),
     "parts of device files": lambda folder: device_files(folder, PARTS),
     "parts of simulated devices": simulated,

@@ -2,18 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceSource
-from nodedevice_agent.lib.deviceplugin_server.values import socket_name
-from nodedevice_agent.lib.filesystem import FileIdentity
-from nodedevice_agent.plugins import run
+from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
+from nodedevice_agent.lib.filesystem import file_identity
 from nodedevice_agent.plugins.contract import SCOPE
 from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
-from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.nvml import serve as nvml_serve
 from nodedevice_agent.plugins.nvml.settings import GPUS, NvmlSettings
 from nodedevice_agent.plugins.parts import PartsSettings
@@ -39,7 +35,7 @@ class Plugins:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.runner = PluginRunner(folder / "plugins", folder / "state")
+        self.runner = PluginRunner(folder / "plugins", folder / "state", self.serve)
         self.events: list[str] = []
         self.now: dict[str, Any] = {}
         self.scopes: dict[str, str] = {}
@@ -53,10 +49,13 @@ class Plugins:
         if failure := self.failures.pop(name, None):
             raise failure
         self.now[name] = source
-        socket = FileIdentity(1, len(self.events), 3)
-        with more["while_served"](socket):
-            found = self.runner.sockets._plugins[socket]
-            assert found.resource_name == name
+        socket = self.folder / name.replace("/", "_")
+        socket.touch()
+        identity = file_identity(socket)
+        assert identity is not None
+        with more["while_served"](identity):
+            found = self.runner.sockets.find(socket, name)
+            assert found is not None
             self.scopes[name] = found.scope
             try:
                 self.changed.set()
@@ -75,21 +74,17 @@ class Plugins:
                 self.changed.clear()
                 await self.changed.wait()
 
-    async def settle(self) -> None:
-        """Until the runner has done all that apply() asked for."""
-        async with asyncio.timeout(60):
-            while self.runner._changed.is_set():
-                await asyncio.sleep(0)
-        for _ in range(10):
-            await asyncio.sleep(0)
+    async def counts(self, *names: str) -> list[int]:
+        """How many devices each of these lists."""
+        for name in names:
+            await self.now[name].read()
+        return [len(self.now[name].devices.latest) for name in names]
 
 
 @pytest.fixture
 async def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Plugins]:
-    monkeypatch.setattr(tasks, "_failing", {})
     monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.0)
     made = Plugins(tmp_path)
-    monkeypatch.setattr(run, "serve", made.serve)
     task = asyncio.create_task(made.runner.run())
     yield made
     task.cancel()
@@ -97,19 +92,8 @@ async def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     assert made.now == {}
 
 
-async def test_each_kind_has_a_source_of_its_settings(plugins: Plugins) -> None:
-    plugins.runner.apply(PluginSettings(generic=[generic(A)], simulated=[simulated(B)], host_root="/host"))
-    await plugins.become(A, B)
-    first, second = plugins.now[A], plugins.now[B]
-    assert (type(first), type(second)) == (GenericSource, SimulatedSource)
-    assert (first._groups, first._root) == (generic(A).groups, "/host")
-    assert second._settings == simulated(B)
-    assert plugins.scopes == {A: f"{SCOPE} {A}", B: f"{SCOPE} {B}"}
-
-
-async def test_what_is_applied_before_it_runs_begins_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_applied_before_it_runs_begins_with_it(tmp_path: Path) -> None:
     made = Plugins(tmp_path)
-    monkeypatch.setattr(run, "serve", made.serve)
     made.runner.apply(PluginSettings(simulated=[simulated(A)]))
     for _ in range(2):  # and again when the runner is run again, after a failure
         task = asyncio.create_task(made.runner.run())
@@ -117,6 +101,7 @@ async def test_what_is_applied_before_it_runs_begins_with_it(tmp_path: Path, mon
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert made.events == [f"+{A}", f"-{A}"] * 2
+    assert made.scopes == {A: f"{SCOPE} {A}"}
 
 
 async def test_one_whose_settings_are_as_before_runs_on(plugins: Plugins) -> None:
@@ -132,16 +117,21 @@ async def test_one_whose_settings_are_as_before_runs_on(plugins: Plugins) -> Non
 
 
 async def test_new_settings_of_the_same_kind_are_taken_without_an_end(plugins: Plugins) -> None:
-    plugins.runner.apply(PluginSettings(generic=[generic(A)], simulated=[simulated(B, 2)]))
+    for name in "xyz":
+        (plugins.folder / "dev").mkdir(exist_ok=True)
+        (plugins.folder / "dev" / name).symlink_to("/dev/null")
+    host = str(plugins.folder)
+    plugins.runner.apply(PluginSettings(generic=[generic(A)], simulated=[simulated(B, 2)], host_root=host))
     await plugins.become(A, B)
     sources = dict(plugins.now)
-    plugins.runner.apply(PluginSettings(generic=[generic(A, "/dev/y")], simulated=[simulated(B, 5)]))
-    await plugins.settle()
-    assert plugins.now == sources
-    assert sources[A]._groups == generic(A, "/dev/y").groups
-    assert sources[B]._settings == simulated(B, 5)
-    # and is not taken twice
-    assert len(plugins.events) == 2
+    assert await plugins.counts(A, B) == [1, 2]
+    more = [simulated(B, 5), simulated(C)]
+    plugins.runner.apply(PluginSettings(generic=[generic(A, "/dev/?")], simulated=more, host_root=host))
+    # it is taken before another one begins
+    await plugins.become(A, B, C)
+    assert await plugins.counts(A, B) == [3, 5]
+    assert {**plugins.now, **sources} == plugins.now
+    assert plugins.events == [f"+{A}", f"+{B}", f"+{C}"]
 
 
 async def test_one_that_fails_with_new_settings_is_started_again(
@@ -155,11 +145,10 @@ async def test_one_that_fails_with_new_settings_is_started_again(
     plugins.runner.apply(PluginSettings(simulated=[simulated(A), simulated(B)]))
     await plugins.become(A, B)
     first, other = plugins.now[A], plugins.now[B]
-    plugins.runner.apply(PluginSettings(simulated=[simulated(A, 2), simulated(B, 2)]))
-    await plugins.settle()
-    await plugins.become(A, B)
+    plugins.runner.apply(PluginSettings(simulated=[simulated(A, 2), simulated(B, 2), simulated(C)]))
+    await plugins.become(A, B, C)
     assert plugins.now[A] is not first
-    assert plugins.now[A]._settings == simulated(A, 2)
+    assert await plugins.counts(A) == [2]
     assert plugins.now[B] is other
     fields: Any = next(found for found in caplog.records if found.levelname == "ERROR")
     assert (fields.task, fields.resource_name) == ("plugin settings", A)
@@ -168,35 +157,38 @@ async def test_one_that_fails_with_new_settings_is_started_again(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param([simulated(A)], [generic(A)], id="another kind"),
-        pytest.param([simulated(A)], [simulated(A, numa_nodes=2)], id="whether it has a preference"),
-        pytest.param([generic(A, count=2)], [generic(A, count=2, parts=PartsSettings())], id="rules of what is shared"),
+        pytest.param(
+            PluginSettings(simulated=[simulated(A)]),
+            PluginSettings(generic=[generic(A)], simulated=[simulated(C)]),
+            id="another kind",
+        ),
+        pytest.param(
+            PluginSettings(simulated=[simulated(A)]),
+            PluginSettings(simulated=[simulated(A, numa_nodes=2), simulated(C)]),
+            id="whether it has a preference",
+        ),
+        pytest.param(
+            PluginSettings(generic=[generic(A, count=2)]),
+            PluginSettings(generic=[generic(A, count=2, parts=PartsSettings())], simulated=[simulated(C)]),
+            id="rules of what is shared",
+        ),
+        pytest.param(
+            PluginSettings(generic=[generic(A)]),
+            PluginSettings(generic=[generic(A)], simulated=[simulated(C)], host_root="/host"),
+            id="another place of the host's files",
+        ),
     ],
 )
 async def test_what_a_plugin_says_when_it_registers_needs_another_one(
-    before: list[Any], after: list[Any], plugins: Plugins
+    before: PluginSettings, after: PluginSettings, plugins: Plugins
 ) -> None:
-    def of(each: list[Any]) -> PluginSettings:
-        is_generic = isinstance(each[0], GenericSettings)
-        return PluginSettings(generic=each) if is_generic else PluginSettings(simulated=each)
-
-    plugins.runner.apply(of(before))
+    plugins.runner.apply(before)
     await plugins.become(A)
     first = plugins.now[A]
-    plugins.runner.apply(of(after))
-    await plugins.settle()
-    await plugins.become(A)
+    plugins.runner.apply(after)
+    await plugins.become(A, C)
     assert plugins.now[A] is not first
-    assert plugins.events == [f"+{A}", f"-{A}", f"+{A}"]
-
-
-async def test_another_place_of_the_hosts_files_needs_another_one(plugins: Plugins) -> None:
-    plugins.runner.apply(PluginSettings(generic=[generic(A)]))
-    await plugins.become(A)
-    plugins.runner.apply(PluginSettings(generic=[generic(A)], host_root="/host"))
-    await plugins.settle()
-    await plugins.become(A)
-    assert plugins.events == [f"+{A}", f"-{A}", f"+{A}"]
+    assert [event for event in plugins.events if event.endswith(A)] == [f"+{A}", f"-{A}", f"+{A}"]
 
 
 async def test_a_failure_is_the_plugins_own(plugins: Plugins, caplog: pytest.LogCaptureFixture) -> None:
@@ -228,46 +220,12 @@ class Watch:
 
 async def test_gpus_are_one_watch_and_a_plugin_for_each_name(plugins: Plugins, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml_serve, "GpuWatch", Watch)
-    settings = NvmlSettings(poll_seconds=9)
-    plugins.runner.apply(PluginSettings(nvml=settings, host_root="/host"))
+    plugins.runner.apply(PluginSettings(nvml=NvmlSettings(poll_seconds=9)))
     await plugins.become("nvidia.com/gpu", "nvidia.com/gpu.shared")
-    assert Watch.made[:3] == (settings, "/host", plugins.folder / "state")
-    assert Watch.made[4] is plugins.runner.sockets.delivery
     assert set(plugins.scopes.values()) == {f"{SCOPE} {GPUS}"}
     # other settings need another watch
-    plugins.runner.apply(PluginSettings(nvml=NvmlSettings(poll_seconds=8), host_root="/host"))
-    await plugins.settle()
-    await plugins.become("nvidia.com/gpu", "nvidia.com/gpu.shared")
+    plugins.runner.apply(PluginSettings(nvml=NvmlSettings(poll_seconds=8), simulated=[simulated(C)]))
+    await plugins.become("nvidia.com/gpu", "nvidia.com/gpu.shared", C)
     assert Watch.made[0].poll_seconds == 8
     plugins.runner.apply(PluginSettings())
     await plugins.become()
-
-
-async def test_a_source_is_read_before_it_is_served_as_was_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events: list[Any] = []
-
-    class Source(DeviceSource):
-        resource_name = A
-
-        async def read(self) -> None:
-            events.append("read")
-
-        async def run(self) -> None:
-            events.append("run")
-
-    class Socket:
-        def __init__(self, *given: Any, make_service: Any, **more: Any) -> None:
-            events.append((given, more))
-            assert make_service.args == (source,)
-
-        async def run(self) -> None:
-            events.append("socket")
-
-    source: Any = Source()
-    watcher: Any = object()
-    monkeypatch.setattr(run, "RegisteredSocket", Socket)
-    await run.serve(source, tmp_path, watcher, rescan_seconds=7.0, while_served=nullcontext)
-    more = {"rescan_seconds": 7.0, "while_served": nullcontext}
-    assert events == [((A, socket_name(A), tmp_path, watcher), more), "read", "run", "socket"]

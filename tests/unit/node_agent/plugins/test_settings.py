@@ -3,7 +3,6 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.lib.config_rules import plugins_problems, settings_problems
-from nodedevice_agent.plugins.generic.settings import GroupSettings, MountSettings, PathSettings
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 
@@ -22,45 +21,6 @@ def simulated(**values: Any) -> dict[str, Any]:
     return {"simulated": [{"resourceName": "example.com/gpu", **values}]}
 
 
-def test_no_plugin_is_configured_by_default() -> None:
-    assert msgspec.convert({}, PluginSettings) == PluginSettings()
-    assert PluginSettings().generic == []
-    assert PluginSettings().simulated == []
-
-
-def test_all_of_a_group() -> None:
-    raw = generic(
-        paths=[{"path": "/dev/video*", "mountPath": "/dev/camera", "permissions": "r"}],
-        count=3,
-        mounts=[{"hostPath": "/run/a"}, {"hostPath": "/run/b", "containerPath": "/c", "readOnly": True}],
-        env={"KEY": "value"},
-        allowFiles=True,
-    )
-    (group,) = msgspec.convert(raw, PluginSettings).generic[0].groups
-    assert group == GroupSettings(
-        [PathSettings("/dev/video*", "/dev/camera", "r")],
-        3,
-        [MountSettings("/run/a"), MountSettings("/run/b", "/c", True)],
-        {"KEY": "value"},
-        True,
-    )
-
-
-def test_defaults() -> None:
-    (group,) = msgspec.convert(generic(), PluginSettings).generic[0].groups
-    assert group == GroupSettings([PathSettings("/dev/ttyUSB*", "", "rw")])
-    assert msgspec.convert(simulated(), PluginSettings).simulated[0].prefix() == "gpu"
-
-
-@pytest.mark.parametrize(
-    ("group", "is_shared"),
-    [({}, False), ({"shared": True}, True), ({"count": 2}, True), ({"count": 2, "shared": True}, True)],
-)
-def test_a_group_is_shared_if_it_says_so_or_several_may_hold_a_device(group: dict[str, Any], is_shared: bool) -> None:
-    (found,) = msgspec.convert(generic(**group), PluginSettings).generic[0].groups
-    assert found.is_shared == is_shared
-
-
 def test_rules_for_parts() -> None:
     parts = {"placement": "same-parent", "choice": "spread", "containers": "apart", "advertise": "largest"}
     rules = PartRules(Placement.SAME_PARENT, Choice.SPREAD, PodPlacement.APART, Advertise.LARGEST)
@@ -76,14 +36,6 @@ def test_rules_for_parts() -> None:
     assert found.simulated[0].part_rules == rules
     assert msgspec.convert(simulated(partsPerDevice=2), PluginSettings).simulated[0].part_rules == PartRules()
     assert msgspec.convert(simulated(parts=parts), PluginSettings).simulated[0].part_rules is None
-
-
-def test_all_settings_of_nvml_have_defaults() -> None:
-    nvml = msgspec.convert({"nvml": {}}, PluginSettings).nvml
-    assert nvml is not None
-    assert nvml.resource_names() == ("nvidia.com/gpu",)
-    assert nvml.hand_over == ["auto"]
-    assert msgspec.convert({}, PluginSettings).nvml is None
 
 
 def test_gpus_have_names_by_model() -> None:

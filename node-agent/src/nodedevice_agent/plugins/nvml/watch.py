@@ -6,7 +6,7 @@ when no reader has reported for a few seconds, and a mark (why a GPU needs a res
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -66,7 +66,9 @@ class GpuWatch:
         watcher: FileWatcher,
         delivery: Delivery | None = None,
         labels: NodeLabels | None = None,
+        make_readers: Callable[[messages.ReaderOptions], Succession] = Succession,
     ) -> None:
+        """labels: the node's. make_readers: starts the processes that read the driver."""
         self._settings = settings
         self._host_root = host_root
         self._host = HostOfGpus.seen_at(host_root, settings, delivery)
@@ -78,6 +80,7 @@ class GpuWatch:
         # the readers; one of them may hang in the kernel, with NVML open
         self._hanging: Succession | None = None
         self._fleet = Fleet(settings.health_rules(), self._memory.read())
+        self._make_readers = make_readers
         self._dev = Path(host_root) / "dev"
         self._watcher = watcher
         self._xid_log = PacedLog(log)
@@ -176,7 +179,7 @@ class GpuWatch:
         options = messages.ReaderOptions(
             settings.poll_seconds, settings.call_seconds, self._host_root, settings.library_dir
         )
-        readers = Succession(options)
+        readers = self._make_readers(options)
         self._note_scan()
         problem = None
         try:

@@ -13,14 +13,14 @@ def pci(host: FakeSysfs, place: str, vendor: str, device: str, driver: str = "",
     for name, value in (("vendor", f"0x{vendor}"), ("device", f"0x{device}"), ("class", its_class)):
         (host.sys(place) / name).write_text(f"{value}\n")
     host.sys("/bus/pci/devices").mkdir(parents=True, exist_ok=True)
-    host._link(f"/bus/pci/devices/{place.rpartition('/')[2]}", place)
+    host.sys_link(f"/bus/pci/devices/{place.rpartition('/')[2]}", place)
     if driver:
         drive(host, place, driver)
 
 
 def drive(host: FakeSysfs, place: str, driver: str) -> None:
     host.sys(f"/bus/any/drivers/{driver}").mkdir(parents=True, exist_ok=True)
-    host._link(f"{place}/driver", f"/bus/any/drivers/{driver}")
+    host.sys_link(f"{place}/driver", f"/bus/any/drivers/{driver}")
 
 
 def stick(host: FakeSysfs) -> None:

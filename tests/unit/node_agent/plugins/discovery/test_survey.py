@@ -1,23 +1,13 @@
 """What is read of a node: drivers, names and places in sysfs, what cannot be seen, and what is offered already."""
 
-import errno
-import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation
 from nodedevice_agent.plugins.discovery.candidates import Facts
 from nodedevice_agent.plugins.discovery.survey import hardware
-from nodedevice_agent.plugins.generic.discover import offered
-from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.fakes.sysfs import FakeSysfs
 from tests.unit.node_agent.plugins.discovery.hosts import GPU, drive, pci
-from tests.unit.node_agent.plugins.generic.test_unread import failing
 
 
 @pytest.fixture
@@ -43,14 +33,6 @@ def test_a_file_has_the_driver_that_is_nearest_to_it(host: FakeSysfs) -> None:
     assert drivers(host) == {"/dev/ttyS0": "port"}
 
 
-def test_that_it_is_on_usb_is_no_driver(host: FakeSysfs) -> None:
-    sysfs = host.usb("1-1", "1050", "0407")
-    host.node(sysfs, "usb", "189:1", name="bus/usb/001/002")
-    drive(host, sysfs, "usb")
-    assert drivers(host) == {"/dev/bus/usb/001/002": ""}
-    assert read(host).usb_drivers == {}
-
-
 def test_the_drivers_of_a_usb_device_are_those_of_its_interfaces(host: FakeSysfs) -> None:
     sysfs = host.usb("1-1", "0bda", "8153")
     for number, driver in enumerate(("r8152", "", "cdc_ncm", "r8152")):
@@ -59,13 +41,6 @@ def test_the_drivers_of_a_usb_device_are_those_of_its_interfaces(host: FakeSysfs
             drive(host, f"{sysfs}/1-1:1.{number}", driver)
     drive(host, f"{host.usb('1-1.1', '0403', '6001')}", "usb")
     assert read(host).usb_drivers == {sysfs: ("r8152", "cdc_ncm")}
-
-
-def test_a_usb_device_calls_itself_what_it_has(host: FakeSysfs) -> None:
-    places = [host.usb(f"1-{number}", "0403", "6001") for number in range(1, 4)]
-    for place, name in ((places[0], "manufacturer"), (places[0], "product"), (places[1], "product")):
-        (host.sys(place) / name).write_text(f"{name}\n")
-    assert read(host).labels == {places[0]: "manufacturer product", places[1]: "product", places[2]: ""}
 
 
 def test_the_name_that_lasts_longest_is_the_first(host: FakeSysfs) -> None:
@@ -77,16 +52,6 @@ def test_the_name_that_lasts_longest_is_the_first(host: FakeSysfs) -> None:
         "/dev/ttyUSB0": links,
         "/dev/hidraw0": (),
     }
-
-
-def test_who_may_open_a_file_is_read_from_the_file(host: FakeSysfs) -> None:
-    path = host.node("/devices/virtual/misc/x", "misc", "10:1")
-    file = host.root / path[1:]
-    file.unlink()
-    file.touch()
-    file.chmod(0o640)
-    facts = read(host).files[path]
-    assert (facts.mode & 0o7777, facts.group) == (0o640, file.stat().st_gid)
 
 
 def test_only_displays_and_accelerators_are_looked_for_on_the_bus(host: FakeSysfs) -> None:
@@ -111,62 +76,9 @@ def test_a_host_that_is_not_mounted_says_what_to_mount(tmp_path: Path) -> None:
     assert [*hardware(str(tmp_path)).notes] == []
 
 
-def test_three_paths_that_cannot_be_read_are_named(host: FakeSysfs) -> None:
-    with failing(host.root, "listdir", errno.EIO) as asked:
-        notes = [*read(host).notes]
-    assert len(set(asked)) > 3
-    assert notes == [f"{path} cannot be read: {os.strerror(errno.EIO)}" for path in [*dict.fromkeys(asked)][:3]]
-
-
-def resource(name: str, *paths: str, **more: Any) -> dict[str, Any]:
-    return {"resourceName": name, "groups": [{"paths": [{"path": path} for path in paths], **more}]}
-
-
-def of(host: FakeSysfs, *resources: dict[str, Any]) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, str]]:
-    """Who offers each file, and which resources have no device."""
-    found = offered(msgspec.convert({"generic": [*resources]}, PluginSettings).generic, str(host.root))
-    return found.offered_as, found.missing
-
-
-def test_each_file_of_each_device_of_each_resource(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0)
-    host.dongle("1-2", 1)
-    both = resource("b.com/ports", "/dev/ttyUSB*", count=2)
-    by_file, _ = of(host, both, resource("a.com/one", "/dev/ttyUSB1", "/dev/hidraw1"))
-    assert by_file == {
-        "/dev/ttyUSB0": ("b.com/ports",),
-        "/dev/ttyUSB1": ("b.com/ports", "a.com/one"),
-        "/dev/hidraw1": ("a.com/one",),
-    }
-
-
-def test_a_file_goes_by_the_kernels_name(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0)
-    host.link("/dev/serial/by-id/usb-FTDI-if00-port0", "/dev/ttyUSB0")
-    assert of(host, resource("a.com/one", "/dev/serial/by-id/*"))[0] == {"/dev/ttyUSB0": ("a.com/one",)}
-
-
-def test_what_has_devices_lacks_none_whatever_else_is_known_of_it(host: FakeSysfs) -> None:
-    """A file by its kernel's name is offered, with a remark."""
-    host.dongle("1-1", 0)
-    host.link("/dev/serial/by-id/usb-FTDI-if00-port0", "/dev/ttyUSB0")
-    assert of(host, resource("a.com/one", "/dev/ttyUSB0"))[1] == {}
-    _, missing = of(host, resource("a.com/one", "/dev/ttyUSB7"), resource("b.com/two", "/dev/ttyUSB0"))
-    assert [*missing] == ["a.com/one"]
-
-
-@pytest.mark.parametrize("failure", [AllocationRefused("a.com/one", "gone"), OSError(errno.ELOOP, "in circles")])
-def test_a_device_that_goes_meanwhile_costs_no_other(
-    host: FakeSysfs, monkeypatch: pytest.MonkeyPatch, failure: Exception
-) -> None:
-    for number in range(3):
-        host.node(f"/devices/virtual/misc/x{number}", "misc", f"10:{number}")
-    allocate = GenericSource.allocate
-
-    def failing_once(self: GenericSource, device_ids: list[str], container: None) -> ContainerAllocation:
-        if device_ids == ["x1"]:
-            raise failure
-        return allocate(self, device_ids, container)
-
-    monkeypatch.setattr(GenericSource, "allocate", failing_once)
-    assert of(host, resource("a.com/one", "/dev/x*"))[0] == {"/dev/x0": ("a.com/one",), "/dev/x2": ("a.com/one",)}
+def test_that_it_is_on_usb_is_no_driver(host: FakeSysfs) -> None:
+    sysfs = host.usb("1-1", "1050", "0407")
+    host.node(sysfs, "usb", "189:1", name="bus/usb/001/002")
+    drive(host, sysfs, "usb")
+    assert drivers(host) == {"/dev/bus/usb/001/002": ""}
+    assert read(host).usb_drivers == {}

@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodedevice_agent.identity_index import Index
 from nodedevice_agent.lib.config_rules import plugins_problems
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.settings import GenericSettings
-from nodedevice_agent.plugins.generic.source import GenericSource
 
 from tests.examples import examples
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import source_of
 
 DISK = "/devices/pci0000:00/ata1/host0/target0:0:0/0:0:0:0"
 GPU = "/devices/pci0000:00/0000:01:00.0"
@@ -94,8 +93,7 @@ def test_each_device_once(host: FakeSysfs, raw: list[dict[str, Any]]) -> None:
     wanted = converted(raw)
     if wanted is None:
         return
-    source = GenericSource(wanted, str(host.root), FileWatcher())
-    source.refresh()
+    source = source_of(host.root, *wanted.groups)
     devices = source.devices.latest
     ids = Counter(name for device in devices for name in (device.id, *device.aliases))
     assert not [name for name, count in ids.items() if count > 1]
@@ -113,7 +111,7 @@ def test_each_device_once(host: FakeSysfs, raw: list[dict[str, Any]]) -> None:
     alone = {
         device.id: {number for _, number in device.files}
         for index in range(len(raw))
-        for device in _listed(host, wanted.groups[index])
+        for device in source_of(host.root, wanted.groups[index]).devices.latest
     }
     by_alias = {alias: device for device in devices for alias in device.aliases}
     for name, numbers in alone.items():
@@ -121,12 +119,4 @@ def test_each_device_once(host: FakeSysfs, raw: list[dict[str, Any]]) -> None:
         if name in by_alias and numbers:
             assert numbers & {number for _, number in by_alias[name].files}
     # and the same whatever was listed before
-    again = GenericSource(wanted, str(host.root), FileWatcher())
-    again.refresh()
-    assert again.devices.latest == devices
-
-
-def _listed(host: FakeSysfs, group: Any) -> Any:
-    source = GenericSource(GenericSettings("example.com/x", [group]), str(host.root), FileWatcher())
-    source.refresh()
-    return source.devices.latest
+    assert source_of(host.root, *wanted.groups).devices.latest == devices

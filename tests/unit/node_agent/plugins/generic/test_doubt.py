@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, PluginDevice
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.devices import GenericDevice
 from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS, confirmed
 from nodedevice_agent.plugins.generic.settings import (
-    GenericSettings,
     GroupSettings,
     PathSettings,
     SelectSettings,
@@ -20,18 +18,13 @@ from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_api.names import Reason
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import source_of
 from tests.unit.node_agent.plugins.generic.test_unread import Clock, failing
 from tests.unit.node_agent.plugins.generic.test_unread import clock as clock
 
 TTYS = GroupSettings([PathSettings("/dev/ttyUSB*")])
 FTDI = GroupSettings(select=SelectSettings(usb=UsbSettings(vendor="0403"), subsystems=["tty"]))
 UNRELATED = "sys/dev/char/10:77"
-
-
-def source_of(root: Path, *groups: GroupSettings) -> GenericSource:
-    found = GenericSource(GenericSettings("example.com/serial", [*groups]), str(root), FileWatcher())
-    found.refresh()
-    return found
 
 
 @pytest.fixture
@@ -105,14 +98,6 @@ class TestAnUnrelatedFile:
         assert (kept.files, "c188:0" in kept.identity) == ((), False)
         assert "/usb/0403:6001:A/1.0/ttyUSB#0/tty/ttyUSB#0" in kept.identity
 
-    def test_a_device_with_another_name_is_not_kept_by_its_old_one(self, host: FakeSysfs, clock: Clock) -> None:
-        source = source_of(host.root, TTYS)
-        host.unplug("1-1")
-        host.dongle("1-1", 5, "A")
-        scan(source, host.root, UNRELATED)
-        assert serials(source) == {"ttyUSB1": "B", "ttyUSB5": "A"}
-        assert source.devices.unconfirmed == {}
-
     @pytest.mark.parametrize("count", [1, 2])
     def test_a_missing_device_whose_id_another_one_has_is_counted(
         self, host: FakeSysfs, clock: Clock, count: int
@@ -130,28 +115,6 @@ class TestAnUnrelatedFile:
         clock.now += KEPT_SECONDS
         scan(source, host.root, UNRELATED)
         assert {*serials(source).values()} == {"B"}
-
-    def test_its_minute_began_when_it_was_missing_first(self, host: FakeSysfs, clock: Clock) -> None:
-        source = source_of(host.root, TTYS)
-        host.unplug("1-1")
-        scan(source, host.root, UNRELATED)
-        clock.now += KEPT_SECONDS - 1
-        host.unplug("1-2")
-        host.dongle("1-2", 0, "B")
-        (host.root / "sys/dev/char/10:78").symlink_to("x")
-        scan(source, host.root, "sys/dev/char/10:78")
-        assert sorted(serials(source).values()) == ["A", "B"]
-        clock.now += 1
-        scan(source, host.root, "sys/dev/char/10:78")
-        assert serials(source) == {"ttyUSB0": "B"}
-
-    def test_a_missing_device_whose_port_another_one_has_is_counted(self, host: FakeSysfs, clock: Clock) -> None:
-        """It may be in another port, which cannot be read."""
-        source = source_of(host.root, FTDI)
-        host.unplug("1-1")
-        host.dongle("1-1", 5, "C")
-        scan(source, host.root, UNRELATED)
-        assert sorted(serials(source).values()) == ["A", "B", "C"]
 
     def test_after_a_minute_it_is_gone(self, host: FakeSysfs, clock: Clock) -> None:
         """Also where it is another file every time that cannot be read."""
@@ -258,26 +221,6 @@ class TestAFileOfOneDevice:
             assert (sick.id, sick.reason) == ("ttyUSB0", "Unread")
         source.refresh()
         assert all(device.is_healthy for device in source.devices.latest)
-
-    def test_a_dongle_in_a_hub_is_never_taken_for_the_hub(self, host: FakeSysfs, clock: Clock) -> None:
-        hub = host.usb("1-4", "05e3", "0610")
-        (host.sys(hub) / "bDeviceClass").write_text("09\n")
-        host.dongle("1-4.1", 4, "H")
-        source = source_of(host.root, GroupSettings(select=SelectSettings(subsystems=["tty"])))
-        before = source.devices.latest
-        scan(source, host.root, f"sys{hub}/1-4.1/serial", "open")
-        assert (source.devices.latest, source.devices.unconfirmed) == (before, {})
-        scan(source, host.root, "sys/bus/usb/devices/1-4.1")
-        assert source.devices.latest == before
-        assert serials(source)[next(iter(source.devices.unconfirmed))] == "H"
-
-
-def test_other_settings_count_at_once(host: FakeSysfs, clock: Clock) -> None:
-    source = source_of(host.root, TTYS)
-    host.unplug("1-1")
-    source.reconfigure(GenericSettings("example.com/serial", [GroupSettings([PathSettings("/dev/ttyUSB?")])]))
-    scan(source, host.root, UNRELATED)
-    assert serials(source) == {"ttyUSB1": "B"}
 
 
 def test_a_device_without_a_place_in_sysfs_is_as_ever(host: FakeSysfs, clock: Clock) -> None:

@@ -50,10 +50,6 @@ def test_that_of_the_controller(root: Path, below: str, text: str | None, nodes:
     assert numa_nodes(root) == nodes
 
 
-def test_what_is_not_there_leads_nowhere_however_deep(root: Path) -> None:
-    assert kernel_path(str(root), "/dev" + 50 * "/a") == "/dev" + 50 * "/a"
-
-
 def test_a_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number is one of block devices, which char devices have as well."""
     for kind, node in (("block", 1), ("char", 0)):
@@ -101,12 +97,6 @@ def test_a_link_leads_where_the_kernel_follows_it(root: Path, target: str) -> No
     (root / "dev/thing").touch()
     (root / "dev/link").symlink_to(target)
     assert kernel_path(str(root), "/dev/link") == "/dev/thing"
-
-
-def test_none_where_sysfs_does_not_know_it(root: Path) -> None:
-    assert numa_nodes(root) == ()
-    (root / "sys/dev/char/1:3").symlink_to("1:3")
-    assert numa_nodes(root) == ()
 
 
 def test_what_no_container_runtime_can_be_given_the_name_of_is_no_device(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from pathlib import Path
 
 import pytest
 from nodedevice_agent.lib.file_reads import FileReads
@@ -55,11 +54,6 @@ def device_files(host: FakeSysfs, *names: str) -> None:
     host.root.joinpath("dev").mkdir(exist_ok=True)
     for name in names:
         host.root.joinpath("dev", name).symlink_to("/dev/null")
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
 
 
 @pytest.fixture

@@ -1,17 +1,14 @@
 """Which device a device file is of: by its subsystem, its place in sysfs and its USB device, from fake sysfs trees on disk."""
 
 import os
-from pathlib import Path
 
 import pytest
 from nodedevice_agent.identity_index import Index
-from nodedevice_agent.plugins.generic.files import found_file, kernel_path
+from nodedevice_agent.plugins.generic.files import found_file
 from nodedevice_agent.plugins.generic.found import FoundFile
-from nodedevice_agent.plugins.generic.functions import Node
 from nodedevice_agent.plugins.generic.inventory import Inventory
-from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
-from nodedevice_agent.plugins.shared_files import NVIDIA_CONTROL_FILES, SHARED_FILES, is_shared_file
+from nodedevice_agent.plugins.shared_files import NVIDIA_CONTROL_FILES
 
 from tests.fakes.sysfs import FakeSysfs
 
@@ -47,11 +44,7 @@ ONE: dict[str, tuple[Where, Where]] = {
     "disk and sg": (DISK, SG),
     "partition and sg": (PARTITION, SG),
     "disk and bsg": (DISK, BSG),
-    "sg and bsg": (SG, BSG),
-    "tape that rewinds and one that does not": (TAPE, ("scsi_tape", f"{SCSI}/scsi_tape/nst0", SCSI)),
     "tape and sg": (TAPE, SG),
-    "media changer and sg": (("scsi_changer", f"{SCSI}/scsi_changer/sch0", SCSI), SG),
-    "cd-rom and sg": (("block", f"{SCSI}/block/sr0", SCSI), SG),
     "nvme drive and namespace": (("nvme", NVME, PCI), NS1),
     "nvme namespace and its generic file": (NS1, GENERIC1),
     "nvme partition and the generic file": (("block", f"{NVME}/nvme0n1/nvme0n1p1", ""), GENERIC1),
@@ -71,12 +64,7 @@ ONE: dict[str, tuple[Where, Where]] = {
         ("drm", f"{PCI}/drm/renderD128", PCI),
         ("drm_dp_aux_dev", f"{PCI}/drm/card0/card0-DP-1/drm_dp_aux0", ""),
     ),
-    "accelerator and its control": (
-        ("accel", f"{PCI}/accel/accel0", PCI),
-        ("accel", f"{PCI}/accel/accel_controlD0", PCI),
-    ),
     "hidraw and event": (HIDRAW, EVENT),
-    "hidraw and the second input": (HIDRAW, OTHER_EVENT),
     "event and joystick": (EVENT, JOYSTICK),
     "hiddev and hidraw": (("usbmisc", f"{USB}/1-1:1.1/usbmisc/hiddev0", f"{USB}/1-1:1.1"), HIDRAW),
     "a receiver and the mouse behind it": (
@@ -84,7 +72,6 @@ ONE: dict[str, tuple[Where, Where]] = {
         ("hidraw", f"{HID}/0003:046D:4055.0006/hidraw/hidraw1", f"{HID}/0003:046D:4055.0006"),
     ),
     "raw usb and tty": (("usb", USB, ""), ("tty", f"{USB}/1-1:1.0/ttyUSB0/tty/ttyUSB0", f"{USB}/1-1:1.0/ttyUSB0")),
-    "raw usb and hidraw": (("usb", USB, ""), HIDRAW),
     "a modem's old and new control file": (
         ("usbmisc", f"{USB}/1-1:1.4/usbmisc/cdc-wdm0", f"{USB}/1-1:1.4"),
         ("wwan", f"{USB}/1-1:1.4/wwan/wwan0/wwan0qmi0", f"{USB}/1-1:1.4/wwan/wwan0"),
@@ -118,10 +105,6 @@ ONE: dict[str, tuple[Where, Where]] = {
     "verbs and mad": (
         ("infiniband_verbs", f"{PCI}/infiniband_verbs/uverbs0", PCI),
         ("infiniband_mad", f"{PCI}/infiniband_mad/umad1", PCI),
-    ),
-    "mad and issm": (
-        ("infiniband_mad", f"{PCI}/infiniband_mad/umad0", PCI),
-        ("infiniband_mad", f"{PCI}/infiniband_mad/issm0", PCI),
     ),
     "vfio group and device": (GROUP7, ("vfio-dev", f"{PCI}/vfio-dev/vfio0", PCI)),
     "vfio group without iommu": (
@@ -171,11 +154,6 @@ TWO: dict[str, tuple[Where, Where]] = {
         ("hidraw", "/devices/virtual/misc/uhid/0005:046D:B35B.0001/hidraw/hidraw3", ""),
     ),
 }  # fmt: skip
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
 
 
 def made(host: FakeSysfs, where: Where, minor: int) -> str:
@@ -291,19 +269,6 @@ def test_a_usb_device_without_a_serial_is_what_is_in_its_port(host: FakeSysfs) -
     assert "/usb/0403:6001:@1-1/1.0/ttyUSB#0/tty/ttyUSB#0" in tokens(host, "/dev/ttyUSB0")
 
 
-def test_the_number_is_the_same_by_all_names(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0, serial="A")
-    host.link("/dev/serial/by-id/usb-A", "/dev/ttyUSB0")
-    host.link("/dev/mine", "/dev/serial/by-id/usb-A")
-    (host.root / "dev/absolute").symlink_to("/dev/mine")
-    (host.root / "dev/folder").symlink_to("serial/by-id")
-    names = ("ttyUSB0", "serial/by-id/usb-A", "mine", "absolute", "folder/usb-A")
-    found = [identified(host, f"/dev/{name}") for name in names]
-    assert {file.kernel_path for file in found} == {"/dev/ttyUSB0"}
-    assert {file.number for file in found} == {"c188:0"}
-    assert len({file.tokens for file in found}) == 1
-
-
 def number_of(host: FakeSysfs, path: str, number: str) -> str:
     return inventory(host).identified(FoundFile(path, kernel_path=path, number=number)).number
 
@@ -325,15 +290,6 @@ def test_a_file_has_its_own_number_whatever_sysfs_names(host: FakeSysfs) -> None
     assert number_of(host, "/dev/made-by-hand", "c188:0") == "c188:0"
 
 
-def test_links_in_circles_are_no_file(host: FakeSysfs) -> None:
-    for one, other in (("a", "b"), ("b", "a")):
-        (host.root / "dev" / one).symlink_to(other)
-    assert found_file(str(host.root), "/dev/a") is None
-    (host.root / "dev/c").symlink_to("../../../../dev/nothing")
-    assert found_file(str(host.root), "/dev/c") is None
-    assert kernel_path(str(host.root), "/dev//./x") == "/dev/x"
-
-
 @pytest.mark.parametrize(
     "path", ["/dev/fuse", "/dev/vfio/vfio", "/dev/dma_heap/system", "/dev/null", *NVIDIA_CONTROL_FILES]
 )
@@ -343,51 +299,3 @@ def test_files_that_come_with_devices_are_none(host: FakeSysfs, path: str) -> No
     for name in (path, "/dev/mine"):
         file = identified(host, name)
         assert (file.tokens, file.is_shared_file) == ((), True)
-
-
-def test_each_has_a_reason_and_is_the_kernels_path() -> None:
-    for path, reason in SHARED_FILES.items():
-        assert path.startswith("/dev/")
-        assert reason
-    assert not is_shared_file("/dev/vfio/7")
-    assert not is_shared_file("/dev/snd/controlC0")
-    assert not is_shared_file("/dev/nvidia0")
-
-
-def test_only_new_files_are_read(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.dongle("1-1", 0, serial="A")
-    sysfs = Sysfs(str(host.root))
-    sysfs.nodes()
-    read: list[str] = []
-    monkeypatch.setattr(sysfs, "_node", lambda number, _: read.append(number))
-    host.dongle("1-2", 1, serial="B")
-    sysfs.nodes()
-    assert sorted(read) == ["c188:1", "c240:1"]
-
-
-def test_files_by_path_read_no_more_than_they_need(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.dongle("1-1", 0, serial="A")
-    for number in (1, 2):
-        host.node(f"/devices/platform/gpio/gpiochip{number}", "gpio", f"254:{number}")
-    scan = SelectScan("example.com/x", str(host.root))
-    read: list[str] = []
-    real = Sysfs._node
-
-    def node(sysfs: Sysfs, number: str, place: str) -> Node | None:
-        read.append(number)
-        return real(sysfs, number, place)
-
-    monkeypatch.setattr(Sysfs, "_node", node)
-
-    def after(number: str) -> set[str]:
-        read.clear()
-        scan.scan([], 0.0, [FoundFile("/dev/x", number=number, kernel_path="/dev/x")])
-        return set(read)
-
-    assert after("c254:1") == {"c254:1"}
-    assert after("c254:1") == set()
-    assert after("c195:0") == set(), "a driver that sysfs does not show"
-    # its serial is compared with those of others
-    assert after("c188:0") == {"c188:0", "c240:0", "c254:2"}
-    assert after("c188:0") == set()
-    assert after("c254:2") == set()

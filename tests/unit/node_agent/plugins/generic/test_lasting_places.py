@@ -75,11 +75,6 @@ def test_siblings_have_places_of_their_own_in_their_order(siblings: list[str]) -
     assert found == [of(place, *reversed(siblings)) for place in siblings]
 
 
-def test_disks_of_two_letters_come_last() -> None:
-    disks = [f"/1-1:1.0/block/{name}" for name in ("sdb", "sdaa")]
-    assert [sorted(of(disk, *disks))[0][-1] for disk in disks] == ["0", "1"]
-
-
 def test_a_serial_that_others_have_says_nothing_in_another_port() -> None:
     place, other = "/1-1:1.0/ttyUSB0/tty/ttyUSB0", "/1-2:1.0/ttyUSB0/tty/ttyUSB0"
     assert of(place, own=False).isdisjoint(of(other, port="1-2", own=False))
@@ -96,13 +91,6 @@ def test_any_serial_is_one_word(serial: str) -> None:
 
 def lasting(place: str, others: Iterable[str] = ()) -> tuple[str, ...]:
     return LastingPlaces(sysfs([place, *others])).of(place, None, has_own_serial=False)
-
-
-def test_what_is_gone_when_it_is_looked_for_was_the_first() -> None:
-    place = "/devices/platform/gpio/gpiochip3"
-    assert LastingPlaces(lambda _: ()).of(place, None, has_own_serial=False) == (
-        "/lasting/devices/platform/gpio/gpiochip#0",
-    )
 
 
 def test_what_is_no_usb_device() -> None:

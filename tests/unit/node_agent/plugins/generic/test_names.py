@@ -1,17 +1,13 @@
 """IDs of USB devices that are selected: by serial or by port, the same while they are held, and never another one's."""
 
 import logging
-import string
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.functions import UsbDevice
-from nodedevice_agent.plugins.generic.names import maker_port_name
 from nodedevice_agent.plugins.generic.serials import Known, Serials
-from nodedevice_agent.plugins.generic.serials_file import SerialsFile
 from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 
@@ -19,11 +15,6 @@ from tests.fakes.sysfs import FakeSysfs
 from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting
 
 RAW = {"subsystems": ["usb"]}
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
 
 
 def raw(host: FakeSysfs, port: str, vendor: str, product: str, serial: str | None = None) -> None:
@@ -34,16 +25,6 @@ def raw(host: FakeSysfs, port: str, vendor: str, product: str, serial: str | Non
 def named(selecting: Selecting) -> dict[str, tuple[str, ...]]:
     """Aliases by ID."""
     return {device.listed.id: device.listed.aliases for device in selecting.devices().values()}
-
-
-@pytest.mark.parametrize("port", ["1-1.2.3.4.5.6.7.8", "1-1/../x", "usb1", "1234-1"])
-def test_a_port_that_the_kernel_has_not_is_a_good_id_all_the_same(port: str) -> None:
-    usb = UsbDevice("/devices/usb1/1-1", port, "0403", "6001")
-    name, other = maker_port_name(usb), maker_port_name(msgspec.structs.replace(usb, port=f"{port}x"))
-    assert name.startswith("0403-6001-port-")
-    assert not name.endswith(f"-{port}")
-    assert name != other
-    assert set(name) <= {*string.ascii_letters, *string.digits, *"-._"}
 
 
 @pytest.mark.parametrize("port", ["2-1", "2-*"])
@@ -156,14 +137,6 @@ def test_one_that_moves_alone_keeps_its_serial(host: FakeSysfs) -> None:
     assert named(selecting) == {B: (SERIAL, "usb-port-1-2"), A: ("usb-port-1-1",)}
 
 
-def test_a_repeated_serial_by_port(host: FakeSysfs) -> None:
-    selecting = Selecting(host, {"usb": {"port": "1-*"}})
-    host.dongle("1-1", 0, serial="0001")
-    named(selecting)
-    host.dongle("1-2", 1, serial="0001")
-    assert named(selecting) == {"usb-port-1-1": (A, SERIAL), "usb-port-1-2": (B,)}
-
-
 def test_a_hub_in_a_port_is_not_what_is_plugged_into_it(host: FakeSysfs) -> None:
     raw(host, "1-1", "05e3", "0610")
     host.dongle("1-1.1", 0)
@@ -203,19 +176,6 @@ def test_the_first_one_is_remembered_over_a_restart(host: FakeSysfs, tmp_path: P
     assert agent.named() == {B: ("usb-port-1-2",)}
 
 
-def test_what_is_remembered_is_written_when_it_changes(host: FakeSysfs, tmp_path: Path) -> None:
-    agent = Agent(host, tmp_path / "state")
-    host.dongle("1-1", 0, serial="A")
-    agent.named()
-    [file] = (tmp_path / "state/usb-serials").iterdir()
-    file.write_bytes(b"untouched")
-    agent.named()
-    assert file.read_bytes() == b"untouched"
-    host.dongle("1-2", 1, serial="B")
-    agent.named()
-    assert b"1-2" in file.read_bytes()
-
-
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b"[1]", b"\xff", b"[" * 100_000, b"[" + b" " * 1024 * 1024 + b"]", None]
 )
@@ -245,26 +205,6 @@ def test_what_was_remembered_cannot_be_read(
         agent.restart()
         assert agent.named() == {A: ("usb-port-1-1",), B: ("usb-port-1-2",)}
         assert caplog.text.count("unreadable") == 1
-
-
-def test_a_problem_that_comes_back_is_logged_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = SerialsFile(tmp_path, "example.com/serial")
-    path = tmp_path / "usb-serials/example.com_serial.json"
-    for number in range(3):
-        path.mkdir(parents=True)
-        file.write({("0403", "6001", "A"): Known(str(number))})
-        path.rmdir()
-        file.write({("0403", "6001", "A"): Known(str(number))})
-        path.unlink()
-    assert [record.getMessage() for record in caplog.records] == ["cannot save the serials of USB devices"] * 3
-
-
-def test_of_two_that_are_seen_at_once_nobody_was_the_first() -> None:
-    serials = Serials()
-    one, other = (UsbDevice(f"/devices/usb1/{port}", port, "0403", "6001", "S") for port in ("1-1", "1-2"))
-    assert serials.note([one, other]) == [one.identity]
-    assert serials.known == {one.identity: Known("", is_repeated=True)}
-    assert serials.note([one, other]) == []
 
 
 def test_only_so_many_serials_are_remembered() -> None:

@@ -4,15 +4,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from nodedevice_agent.identity_index import Index
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
-from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.settings import GenericSettings
-from nodedevice_agent.plugins.generic.source import GenericSource
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import source_of
 
 BY_ID = "/dev/serial/by-id/usb-FTDI_S-if00-port0"
 BY_PATH = "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0"
@@ -67,15 +64,8 @@ def adapter(host: FakeSysfs, usb: str, number: int) -> None:
     host.node(f"{place}/tty/ttyUSB{number}", "tty", f"188:{number}", parent=place)
 
 
-def source_of(host: FakeSysfs, *groups: dict[str, Any], **more: Any) -> GenericSource:
-    settings = msgspec.convert({"resourceName": "example.com/x", "groups": groups, **more}, GenericSettings)
-    source = GenericSource(settings, str(host.root), FileWatcher())
-    source.refresh()
-    return source
-
-
-def listed(host: FakeSysfs, *groups: dict[str, Any], **more: Any) -> tuple[PluginDevice, ...]:
-    return source_of(host, *groups, **more).devices.latest
+def listed(host: FakeSysfs, *groups: dict[str, Any]) -> tuple[PluginDevice, ...]:
+    return source_of(host.root, *groups).devices.latest
 
 
 def ids(host: FakeSysfs, *groups: dict[str, Any]) -> list[str]:
@@ -120,52 +110,18 @@ def test_its_identity_is_the_same_by_all_names(host: FakeSysfs, way: str) -> Non
     assert not device.is_shared
 
 
-def test_what_is_selected_by_port_is_what_is_in_the_port(host: FakeSysfs) -> None:
-    [device] = listed(host, WAYS["port"])
-    port = "/devices/pci0000:00/0000:00:14.0/usb1/1-1"
-    assert {port, "/port/1-1", "by port 1-1", "c188:0"} < {*device.identity}
-    # which is that stick as long as it is in there
-    assert any(token.startswith("/usb/0403:6001:S/") for token in device.identity)
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_raw_access_is_the_same_device(host: FakeSysfs, way: str) -> None:
     raw = paths("/dev/bus/usb/001/004")
     [one], [other] = listed(host, WAYS[way]), listed(host, raw)
     assert are_same(one, other)
     # one in a resource, and none of it is the other's alias: its files are others
-    source = source_of(host, WAYS[way], raw)
+    source = source_of(host.root, WAYS[way], raw)
     [device] = source.devices.latest
     assert other.id not in device.aliases
     reason, message = source.devices.trouble
     assert f"{other.id}, the same device as {one.id}" in message
     assert (reason, "name its files in one group" in message) == ("SameDevice", True)
-
-
-def test_a_camera_with_two_links(host: FakeSysfs) -> None:
-    camera = host.usb("1-2", "046d", "0825", "CAFE")
-    for number in (0, 1):
-        place = f"{camera}/1-2:1.0"
-        host.node(f"{place}/video4linux/video{number}", "video4linux", f"81:{number}", parent=place)
-        for name in ("usb", "usbv2"):
-            link = f"/dev/v4l/by-path/pci-0000:00:14.0-{name}-0:2:1.0-video-index{number}"
-            host.link(link, f"/dev/video{number}")
-    [device] = listed(host, paths("/dev/v4l/by-path/*-video-index0"))
-    [alias] = device.aliases
-    assert device.id < alias
-    assert device.files == (("/dev/v4l/by-path/pci-0000:00:14.0-usb-0:2:1.0-video-index0", "c81:0"),)
-    # each of its video files
-    one, other = listed(host, paths("/dev/v4l/by-path/*-video-index*"))
-    assert not are_same(one, other)
-    [whole] = listed(host, {"select": {"usb": {"vendor": "046d"}}})
-    assert are_same(whole, one)
-    assert are_same(whole, other)
-
-
-def test_the_ports_of_an_adapter_are_two_devices(host: FakeSysfs) -> None:
-    adapter(host, "/devices/pci0000:00/0000:00:14.0/usb1/1-1", 1)
-    one, other = listed(host, paths("/dev/ttyUSB*"))
-    assert not are_same(one, other)
 
 
 def test_a_plain_path_beside_a_wildcard_makes_none_of_them_the_same(host: FakeSysfs) -> None:
@@ -221,62 +177,30 @@ def test_a_file_that_is_mounted_is_a_device_as_well(host: FakeSysfs) -> None:
     assert (device.identity, device.files, device.aliases) == (("path:/dev/plain",), (), ("other",))
 
 
-def test_a_tests_file_is_known_by_its_path(host: FakeSysfs) -> None:
-    (host.root / "dev/odd").symlink_to("/dev/null")
-    [device] = listed(host, paths("/dev/odd"))
-    assert (device.identity, device.files) == (("path:/dev/odd",), (("/dev/odd", "path:/dev/odd"),))
-
-
 def test_a_disk_is_not_given_for_its_partition(host: FakeSysfs) -> None:
     disk = "/devices/pci0000:00/ata1/host0/target0:0:0/0:0:0:0/block/sda"
     host.node(disk, "block", "8:0", kind="block")
     for number in (1, 2):
         host.node(f"{disk}/sda{number}", "block", f"8:{number}", kind="block")
-    source = source_of(host, paths("/dev/sd*"))
+    source = source_of(host.root, paths("/dev/sd*"))
     [device] = source.devices.latest
     assert (device.id, device.aliases) == ("sda", ())
     assert "sda1, the same device as sda; sda2, the same device as sda: name its files" in source.devices.trouble[1]
     assert ids(host, paths("/dev/sda?")) == ["sda1", "sda2"]
     # beside both partitions the disk is neither of them
-    source = source_of(host, paths("/dev/sda?"), paths("/dev/sda"))
+    source = source_of(host.root, paths("/dev/sda?"), paths("/dev/sda"))
     assert [(device.id, device.aliases) for device in source.devices.latest] == [("sda1", ()), ("sda2", ())]
-
-
-def test_two_groups_have_one_file_each_of_a_device_of_the_third(host: FakeSysfs) -> None:
-    host.dongle("1-4", 4, serial="D")
-    tty, hid = paths("/dev/ttyUSB4"), paths("/dev/hidraw4")
-    one, other = listed(host, tty, hid, {"select": {"usb": {"serial": "D"}}})
-    assert (one.aliases, other.aliases) == ((), ()), "held by its ID, it would be either"
 
 
 def test_other_files_of_a_device_with_one_id(host: FakeSysfs) -> None:
     host.dongle("1-4", 4, serial="D")
     groups = [{"select": {"usb": {"serial": "D"}, "subsystems": [name]}} for name in ("hidraw", "tty")]
-    source = source_of(host, *groups)
+    source = source_of(host.root, *groups)
     [device] = source.devices.latest
     assert [path for path, _ in device.files] == ["/dev/hidraw4"]
     reason, message = source.devices.trouble
     assert "0403-6001-D of groups[1], as groups[0] has other files of it: name its files in one group" in message
     assert reason == "SameDevice"
-
-
-def test_an_id_that_two_devices_could_have_is_no_alias(host: FakeSysfs) -> None:
-    host.dongle("1-4", 4, serial="D")
-    groups = [
-        {"select": {"usb": usb, "subsystems": [name]}, "shared": True}
-        for usb, name in (({"serial": "D"}, "tty"), ({"port": "1-4"}, "hidraw"))
-    ]
-    one, other = listed(host, *groups)
-    assert (one.id, other.id) == ("0403-6001-D", "usb-port-1-4")
-    assert (one.aliases, other.aliases) == ((), ())
-
-
-def test_the_id_that_sorts_first_is_listed(host: FakeSysfs) -> None:
-    for name in ("b.2", "b:1"):
-        host.link(f"/dev/x/{name}", "/dev/ttyUSB0")
-    [device] = listed(host, paths("/dev/x/*"))
-    [alias] = device.aliases
-    assert device.id < alias
 
 
 SHARED: dict[str, dict[str, Any]] = {
@@ -294,7 +218,7 @@ def test_a_shared_device_beside_an_exclusive_one(
 ) -> None:
     shared, exclusive = {**WAYS[first], **SHARED[how]}, WAYS[second]
     groups = [shared, exclusive] if is_shared_first else [exclusive, shared]
-    source = source_of(host, *groups)
+    source = source_of(host.root, *groups)
     [device] = source.devices.latest
     [alone] = listed(host, exclusive)
     assert (device.id, device.is_shared) == (alone.id, False)
@@ -328,33 +252,8 @@ def test_a_shared_file_with_each_of_two_devices(host: FakeSysfs) -> None:
     assert ids(host, *({**group, "shared": True} for group in groups)) == ["ttyUSB0", "ttyUSB1"]
 
 
-def test_aliases_of_parts(host: FakeSysfs) -> None:
-    two = {"count": 2}
-    devices = listed(host, {**WAYS["path"], **two}, {**WAYS["a link of one's own"], **two}, parts={})
-    assert [(device.id, device.parent, device.aliases) for device in devices] == [
-        ("ttyUSB0::0", "ttyUSB0", ("ttyUSB0-0", "mine::0", "mine-0")),
-        ("ttyUSB0::1", "ttyUSB0", ("ttyUSB0-1", "mine::1", "mine-1")),
-    ]
-
-
-def test_an_alias_is_no_other_devices_id_or_alias(host: FakeSysfs) -> None:
-    # a file that is called as the adapter would be by its serial
-    host.node("/devices/virtual/misc/odd", "misc", "10:5", name="0403-6001-S")
-    one, other = listed(host, WAYS["port"], paths("/dev/0403-6001-S"))
-    assert (one.id, other.id) == ("0403-6001-S", "usb-port-1-1")
-    assert other.aliases == ("0403-6001-port-1-1",)
-
-
 def test_an_id_of_other_files_is_no_alias(host: FakeSysfs) -> None:
     raw = {"select": {"usb": {"port": "1-1"}, "subsystems": ["usb"]}}
     assert "usb-port-1-1" in listed(host, WAYS["vendor"])[0].aliases
     [device] = listed(host, WAYS["vendor"], raw)
     assert (device.id, device.aliases) == ("0403-6001-S", ("0403-6001-port-1-1",))
-
-
-def test_a_device_that_is_named_twice_gives_its_files_by_any_id(host: FakeSysfs) -> None:
-    source = source_of(host, WAYS["path"], WAYS["serial"])
-    [device] = source.devices.latest
-    assert "0403-6001-S" in device.aliases
-    [node] = source.allocate([device.id], None).device_nodes
-    assert node.host_path == "/dev/ttyUSB0"

@@ -1,7 +1,5 @@
 """Devices that groups select, from fake sysfs trees on disk."""
 
-import logging
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,15 +10,9 @@ from nodedevice_agent.plugins.generic.offers import choose
 from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.generic.settings import GroupSettings
 
-from tests.fakes.sysfs import CONTROLLER, FakeSysfs
+from tests.fakes.sysfs import FakeSysfs
 
 DONGLES = {"usb": {"vendor": "0403", "product": "6001"}}
-CSI = "/devices/platform/soc/fe801000.csi"
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
 
 
 class Selecting:
@@ -88,23 +80,6 @@ def test_a_camera_has_all_its_video_files(host: FakeSysfs) -> None:
     assert Selecting(host, only).files() == {"046d-0825-CAFE": ["/dev/video0", "/dev/video1"]}
 
 
-def test_a_camera_on_a_ribbon_cable(host: FakeSysfs) -> None:
-    host.node(f"{CSI}/video4linux/video0", "video4linux", "81:0", parent=CSI)
-    host.node(f"{CSI}/video4linux/video1", "video4linux", "81:1", parent=CSI)
-    codec = "/devices/platform/soc/bcm2835-codec"
-    host.node(f"{codec}/video4linux/video10", "video4linux", "81:10", parent=codec)
-    for known in (CSI, codec):
-        (host.sys(known) / "of_node").mkdir()
-    host.udev("c81:0", ID_PATH="platform-fe801000.csi")
-    host.udev("c81:1", ID_PATH="platform-fe801000.csi")
-    host.udev("c81:10", ID_PATH="platform-bcm2835-codec")
-    select = {"udev": {"ID_PATH": "platform-*.csi"}, "subsystems": ["video4linux"]}
-    [(name, files)] = Selecting(host, select).files().items()
-    assert name.startswith("fe801000.csi-")
-    assert files == ["/dev/video0", "/dev/video1"]
-    assert len(Selecting(host, {"subsystems": ["video4linux"]}).files()) == 2
-
-
 def test_a_disk_and_its_partitions_are_one_device(host: FakeSysfs) -> None:
     pci = "/devices/pci0000:00/0000:01:00.0"
     disk = f"{pci}/nvme/nvme0/nvme0n1"
@@ -114,11 +89,6 @@ def test_a_disk_and_its_partitions_are_one_device(host: FakeSysfs) -> None:
     (host.sys(disk) / "nvme0n1p1/partition").write_text("1\n")
     [files] = Selecting(host, {"subsystems": ["block", "nvme"]}).files().values()
     assert files == ["/dev/nvme0", "/dev/nvme0n1", "/dev/nvme0n1p1"]
-
-
-def test_a_device_without_hardware_has_its_name(host: FakeSysfs) -> None:
-    host.node("/devices/virtual/misc/fuse", "misc", "10:229")
-    assert Selecting(host, {"subsystems": ["misc"]}).files() == {"fuse": ["/dev/fuse"]}
 
 
 def test_a_replug_elsewhere_keeps_the_id(host: FakeSysfs) -> None:
@@ -150,20 +120,6 @@ def test_two_without_a_serial_are_told_apart_by_port(host: FakeSysfs) -> None:
     }
 
 
-def test_a_repeated_serial_is_no_name(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
-    host.dongle("1-1", 0, serial="0001")
-    host.dongle("1-2", 1, serial="0001")
-    selecting = Selecting(host, DONGLES)
-    with caplog.at_level(logging.WARNING):
-        assert list(selecting.files()) == ["0403-6001-port-1-1", "0403-6001-port-1-2"]
-        host.unplug("1-1")
-        # the other one, which may be held, keeps its ID
-        assert list(selecting.files()) == ["0403-6001-port-1-2"]
-    assert [record.message for record in caplog.records] == [
-        "USB devices with one and the same serial; their IDs have the port instead"
-    ]
-
-
 @pytest.mark.parametrize("serial", ["a b", "A-1", "port-1-2", "é\t", "x" * 300, "../../etc", "-"])
 def test_an_odd_serial_becomes_a_good_id(host: FakeSysfs, serial: str) -> None:
     host.dongle("1-1", 0, serial=serial)
@@ -184,31 +140,3 @@ def test_hubs_in_hubs_are_not_their_devices(host: FakeSysfs) -> None:
     assert Selecting(host, {"usb": {"vendor": "05e3"}}).files() == {}
     hubs = Selecting(host, {"usb": {"vendor": "05e3"}, "subsystems": ["usb"]}).files()
     assert [len(files) for files in hubs.values()] == [1] * 5
-
-
-def test_raw_access_is_given_where_it_is_asked_for(host: FakeSysfs) -> None:
-    radio = host.usb("1-1", "0bda", "2838", "00000001")
-    host.node(radio, "usb", "189:3", name="bus/usb/001/004")
-    assert Selecting(host, {"usb": {"vendor": "0bda"}}).files() == {}
-    assert Selecting(host, {"usb": {"vendor": "0bda"}, "subsystems": ["usb"]}).files() == {
-        "0bda-2838-00000001": ["/dev/bus/usb/001/004"]
-    }
-
-
-def test_numa_node_and_attributes(host: FakeSysfs) -> None:
-    host.dongle("1-2.3", 0, serial="S")
-    (host.sys(CONTROLLER) / "numa_node").write_text("1\n")
-    [[function]] = Selecting(host, DONGLES).found().values()
-    assert {file.numa_nodes for file in function.files} == {(1,)}
-    assert dict(function.attributes) == {
-        "files": "/dev/hidraw0 /dev/ttyUSB0",
-        "usb": "0403:6001",
-        "usbPort": "1-2.3",
-        "usbSerial": "S",
-    }
-
-
-def test_a_device_of_two_groups_belongs_to_the_first(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0, serial="S")
-    both = Selecting(host, {**DONGLES, "subsystems": ["tty"]}, DONGLES)
-    assert both.files() == {"0403-6001-S": ["/dev/ttyUSB0"]}

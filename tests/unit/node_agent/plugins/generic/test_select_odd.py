@@ -5,24 +5,15 @@ import os
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic import source as source_module
-from nodedevice_agent.plugins.generic import sysfs as sysfs_module
-from nodedevice_agent.plugins.generic.functions import Node
-from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
+from nodedevice_agent.plugins.generic.settings import GroupSettings, PathSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.generic.sysfs import Sysfs
-from nodedevice_agent.plugins.generic.udev import properties
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import source_of
 from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting
 
 FTDI = {"udev": {"ID_SERIAL": "FTDI_*"}}
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
 
 
 def test_a_host_without_usb(tmp_path: Path) -> None:
@@ -78,13 +69,6 @@ def test_a_device_without_a_file_in_dev_is_none(host: FakeSysfs, uevent: str | N
     assert Selecting(host, DONGLES).files() == {"0403-6001-A": ["/dev/ttyUSB0"]}
 
 
-def test_links_that_lead_in_circles(host: FakeSysfs) -> None:
-    host.node("/devices/virtual/a/a0", "a", "10:1", parent="/devices/virtual/a/a1")
-    host.node("/devices/virtual/a/a1", "a", "10:2", parent="/devices/virtual/a/a0")
-    found = Selecting(host, {"subsystems": ["a"]}).files()
-    assert sorted(file for files in found.values() for file in files) == ["/dev/a0", "/dev/a1"]
-
-
 def test_a_new_device_waits_for_udevd_two_seconds_at_most(host: FakeSysfs) -> None:
     selecting = Selecting(host, FTDI)
     assert selecting.files() == {}
@@ -127,45 +111,6 @@ def test_what_udevd_wrote_of_the_device_before_is_not_believed(host: FakeSysfs) 
     assert not selecting.select.is_waiting
 
 
-def test_once_nothing_is_selected_nothing_is_awaited_or_wrong(host: FakeSysfs) -> None:
-    sysfs = host.dongle("1-1", 0, serial="A")
-    selecting = Selecting(host, FTDI)
-    selecting.files()
-    assert selecting.select.is_waiting
-    assert selecting.select.scan([], selecting.now) == {}
-    assert not selecting.select.is_waiting
-    for number in ("c188:0", "c240:0"):
-        host.udev(number, ID_SERIAL="FTDI_USB_A")
-    assert list(selecting.files()) == ["0403-6001-A"]
-    # selected again it is new, as one that was never listed
-    selecting.select.scan([], selecting.now)
-    host.node(f"{sysfs}/1-1:1.2/gpio/gpiochip3", "gpio", "254:3")
-    assert selecting.files() == {}
-    (host.root / "run/udev/data").rename(host.root / "run/udev/nowhere")
-    selecting.files()
-    assert selecting.select.trouble[0] == "NoUdevDatabase"
-    selecting.select.scan([], selecting.now)
-    assert selecting.select.trouble == ("", "")
-
-
-def test_only_so_many_files_are_remembered(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each replug makes other ones. What was forgotten is read again."""
-    monkeypatch.setattr(sysfs_module, "_MAX_KNOWN", 3)
-    for number in range(3):
-        host.node(f"/devices/platform/gpio/gpiochip{number}", "gpio", f"254:{number}")
-    sysfs, real = Sysfs(str(host.root)), Sysfs._node
-    read: list[str] = []
-
-    def node(sysfs: Sysfs, number: str, place: str) -> Node | None:
-        read.append(number)
-        return real(sysfs, number, place)
-
-    monkeypatch.setattr(Sysfs, "_node", node)
-    for number in (0, 1, 0, 1, 0, 2, 0, 1):
-        sysfs.nodes_of([f"c254:{number}"])
-    assert read == ["c254:0", "c254:1", "c254:2", "c254:1"]
-
-
 NOTHING = [b"", b"\xff\xff\0", b"E", b"E:", b"E:=x", b"E:ID_SERIAL", b"ID_SERIAL=FTDI_A\n", b"S:ID_SERIAL=FTDI_A\n"]
 
 
@@ -177,29 +122,10 @@ def test_an_entry_that_says_nothing(host: FakeSysfs, content: bytes) -> None:
     assert Selecting(host, FTDI).files() == {}
 
 
-def test_entries_that_cannot_be_read(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0, serial="A")
-    (host.root / "run/udev/data/c188:0").mkdir()
-    selecting = Selecting(host, FTDI)
-    selecting.files()
-    selecting.now += 2.0
-    assert selecting.files() == {}
-
-
-def test_lines_around_a_property_are_skipped() -> None:
-    content = b"S:serial/by-id/x\nE:A=1=2\nE:B=\nE:A\xff=3\nG:systemd\n\nV:1"
-    assert properties(content) == {"A": "1=2", "B": "", "A\ufffd": "3"}
-
-
 def listed(source: GenericSource) -> set[str]:
-    """The IDs after two more scans."""
-    source.refresh()
+    """The IDs after one more scan."""
     source.refresh()
     return {device.id for device in source.devices.latest}
-
-
-def source_of(host: FakeSysfs, *groups: GroupSettings) -> GenericSource:
-    return GenericSource(GenericSettings("example.com/many", [*groups]), str(host.root), FileWatcher())
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -210,7 +136,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_no_udevd_is_said_once_with_the_remedy(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
     host.dongle("1-1", 0, serial="A")
     (host.root / "run/udev/data").rmdir()
-    source = source_of(host, *Selecting(host, {**FTDI, "subsystems": ["tty"]}, DONGLES).groups)
+    source = source_of(host.root, *Selecting(host, {**FTDI, "subsystems": ["tty"]}, DONGLES).groups)
     # what needs no udevd is there
     assert listed(source) == {"0403-6001-A"}
     assert errors(caplog) == ["NoUdevDatabase"]
@@ -225,37 +151,26 @@ def test_no_udevd_is_said_once_with_the_remedy(host: FakeSysfs, caplog: pytest.L
     assert source.allocate(["0403-6001-A"], None).device_nodes[0].host_path == "/dev/ttyUSB0"
 
 
-def test_a_selection_of_more_devices_than_fit(
-    host: FakeSysfs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source_module, "MAX_DEVICES", 50)
-    for number in range(51):
-        host.node(f"/devices/virtual/many/many{number:05}", "many", f"300:{number}")
-    source = source_of(host, *Selecting(host, {"subsystems": ["many"]}).groups)
-    assert listed(source) == {f"many{number:05}" for number in range(50)}
-    assert errors(caplog) == ["TooManyDevices"]
-    assert "narrow the paths or the selection" in source.devices.trouble[1]
-
-
-async def test_what_is_followed_is_what_can_change_the_list(host: FakeSysfs) -> None:
-    """The directories of the files, and udevd's where a selection goes by its properties."""
-    watcher = FileWatcher()
-    subscription = watcher.subscribe()
-    links, entries = host.root / "dev/serial/by-id", host.root / "run/udev/data"
-    links.mkdir(parents=True)
-    by_path = GroupSettings([PathSettings("/dev/serial/by-id/*")])
-    for selects, followed in (([DONGLES, FTDI], {links, entries}), ([DONGLES], {links})):
-        settings = GenericSettings("example.com/x", [by_path, *Selecting(host, *selects).groups])
-        await GenericSource(settings, str(host.root), watcher)._follow_and_read(subscription)
-        assert set(subscription.followed) == followed
-
-
 def test_a_pattern_of_more_files_than_fit(
     host: FakeSysfs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_module, "MAX_DEVICES", 100)
     for number in range(101):
         (host.root / f"dev/many{number:05}").touch()
-    source = source_of(host, GroupSettings([PathSettings("/dev/many*")], allow_files=True))
+    source = source_of(host.root, GroupSettings([PathSettings("/dev/many*")], allow_files=True))
     assert listed(source) == {f"many{number:05}" for number in range(100)}
     assert errors(caplog) == ["TooManyDevices"]
+
+
+def test_once_nothing_is_selected_nothing_is_awaited_or_wrong(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0, serial="A")
+    selecting = Selecting(host, FTDI)
+    selecting.files()
+    assert selecting.select.is_waiting
+    assert selecting.select.scan([], selecting.now) == {}
+    assert not selecting.select.is_waiting
+    (host.root / "run/udev/data").rename(host.root / "run/udev/nowhere")
+    selecting.files()
+    assert selecting.select.trouble[0] == "NoUdevDatabase"
+    selecting.select.scan([], selecting.now)
+    assert selecting.select.trouble == ("", "")

@@ -1,30 +1,15 @@
 """Devices that udev's link by-id does not lead to, as another one that says the same of itself has it."""
 
 import logging
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import source_of
 
 BY_ID = "/dev/v4l/by-id/usb-046d_C270-video-index0"
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
-
-
-def made(host: FakeSysfs, *groups: dict[str, Any]) -> GenericSource:
-    settings = msgspec.convert({"resourceName": "example.com/x", "groups": list(groups)}, GenericSettings)
-    source = GenericSource(settings, str(host.root), FileWatcher())
-    source.refresh()
-    return source
 
 
 def message(source: GenericSource) -> str:
@@ -63,7 +48,7 @@ def test_two_devices_of_one_link(
     link = f"/dev/{group}/by-id/usb-046d_0825-if00"
     host.link(link, files[1])
     host.link(f"/dev/{group}/by-path/pci-0000:00:14.0-usb-0:1", files[0])
-    source = made(host, {"paths": [{"path": f"/dev/{group}/by-id/*"}]})
+    source = source_of(host.root, {"paths": [{"path": f"/dev/{group}/by-id/*"}]})
     assert len(source.devices.latest) == 1
     text = message(source)
     assert f"{link} leads to {files[1]}, and {files[0]} (046d:0825" in text
@@ -97,11 +82,11 @@ def test_nothing_is_said_where_both_are_listed(host: FakeSysfs, group: dict[str,
     for number, port in enumerate(("1-1", "2-1")):
         host.link(f"/dev/v4l/by-path/{port}", camera(host, port, number))
     host.link(BY_ID, "/dev/video1")
-    source = made(host, group)
+    source = source_of(host.root, group)
     assert len(source.devices.latest) == 2
     assert message(source) == ""
     # by the link, and by what the other one is offered with
-    both = made(host, {"paths": [{"path": BY_ID}]}, {"paths": [{"path": "/dev/v4l/by-path/1-1"}]})
+    both = source_of(host.root, {"paths": [{"path": BY_ID}]}, {"paths": [{"path": "/dev/v4l/by-path/1-1"}]})
     assert len(both.devices.latest) == 2
     assert message(both) == ""
 
@@ -113,7 +98,7 @@ def test_other_files_and_other_devices_have_other_links(host: FakeSysfs) -> None
         host.node(node, "video4linux", f"81:{number}", parent=f"{at}/1-1:1.{number}")
     camera(host, "2-1", 2, "B")
     host.link(BY_ID, "/dev/video0")
-    assert message(made(host, {"paths": [{"path": BY_ID}]})) == ""
+    assert message(source_of(host.root, {"paths": [{"path": BY_ID}]})) == ""
 
 
 def disk(host: FakeSysfs, number: int) -> str:
@@ -134,24 +119,6 @@ def test_disks_that_udevd_knows_to_claim_one_link(host: FakeSysfs) -> None:
     files = [disk(host, number) for number in range(3)]
     host.link(link, files[0])
     claims(host, link, "b8:0", "b8:1", "b8:77")
-    text = message(made(host, {"paths": [{"path": link}]}))
+    text = message(source_of(host.root, {"paths": [{"path": link}]}))
     assert f"{link} leads to {files[0]}, and {files[1]} would" in text
     assert files[2] not in text
-
-
-def test_what_is_made_of_several_disks_has_their_links(host: FakeSysfs) -> None:
-    link = "/dev/disk/by-id/wwn-0x5000"
-    paths = [disk(host, number) for number in range(2)]
-    assert paths
-    host.link(link, host.node("/devices/virtual/block/dm-0", "block", "253:0", kind="block"))
-    claims(host, link, "b253:0", "b8:0", "b8:1")
-    assert message(made(host, {"paths": [{"path": link}]})) == ""
-
-
-def test_a_message_names_a_few(host: FakeSysfs) -> None:
-    for number in range(30):
-        camera(host, f"1-{number + 1}", number)
-    host.link(BY_ID, "/dev/video3")
-    text = message(made(host, {"paths": [{"path": BY_ID}]}))
-    assert text.count("046d:0825") == 3
-    assert len(text) < 1024

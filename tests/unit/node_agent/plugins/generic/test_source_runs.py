@@ -77,11 +77,6 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return kernel
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> FakeSysfs:
-    return FakeSysfs(tmp_path)
-
-
 def paths(*patterns: str) -> GenericSettings:
     return GenericSettings("example.com/x", [GroupSettings([PathSettings(each) for each in patterns])])
 
@@ -104,16 +99,6 @@ async def test_at_once_and_every_half_minute(host: FakeSysfs, kernel: Kernel) ->
         assert watcher.watched == [host.root / "dev"] * 3
         assert kernel.listeners == []
     assert watcher.ended == 1
-
-
-async def test_directories_that_are_found_are_followed_before_they_are_read_again(
-    host: FakeSysfs, kernel: Kernel
-) -> None:
-    source, _, watcher = made(host, paths("/dev/*/x"))
-    (host.root / "dev/a").mkdir()
-    async with background(source.run()):
-        await later(1)
-        assert watcher.watched == [host.root / "dev", host.root / "dev/a"]
 
 
 async def test_so_many_directories_are_followed(host: FakeSysfs, kernel: Kernel) -> None:
@@ -147,18 +132,6 @@ async def test_other_settings_count_at_once(host: FakeSysfs, kernel: Kernel) -> 
         assert (ids(source), reads.at) == (["a"], [0, 0, 5])
     source.reconfigure(paths("/dev/none"))
     assert ids(source) == ["a"]
-
-
-async def test_the_kernels_reports_are_heard_while_something_is_selected(host: FakeSysfs, kernel: Kernel) -> None:
-    source, _, _ = made(host, paths("/dev/none"))
-    async with background(source.run()):
-        await later(1)
-        assert kernel.listeners == []
-        for _ in range(2):
-            source.reconfigure(selection(subsystems=["tty"]))
-            await later(1)
-            assert len(kernel.listeners) == 1
-    assert kernel.listeners == []
 
 
 async def test_reports_that_come_together_are_one_look(host: FakeSysfs, kernel: Kernel) -> None:

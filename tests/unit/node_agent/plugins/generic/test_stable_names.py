@@ -3,16 +3,13 @@
 import logging
 from pathlib import Path
 
-import msgspec
 import pytest
-from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.files import udev_links
 from nodedevice_agent.plugins.generic.found import FoundFile
-from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
-from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
+from nodedevice_agent.plugins.generic.settings import GroupSettings, PathSettings
+from nodedevice_agent.plugins.generic.stable_names import stable_names
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import settings_of, source_of
 
 _SERIAL, _DISK = "/dev/serial/by-id", "/dev/disk/by-id"
 _FTDI_A, _FTDI_B = f"{_SERIAL}/usb-FTDI_UART_A-if00-port0", f"{_SERIAL}/usb-FTDI_UART_B-if00-port0"
@@ -20,16 +17,12 @@ _LINKS = {
     _FTDI_B: "/dev/ttyUSB1",
     _FTDI_A: "/dev/ttyUSB0",
     "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0": "/dev/ttyUSB0",
-    f"{_SERIAL}/usb-Arduino_Uno-if00": "/dev/ttyACM0",
     f"{_DISK}/nvme-Samsung_S1": "/dev/nvme0n1",
     f"{_DISK}/nvme-Samsung_S1-part1": "/dev/nvme0n1p1",
     f"{_DISK}/nvme-eui.0025": "/dev/nvme0n1",
     f"{_DISK}/nvme-Samsung_S2": "/dev/nvme1n1",
-    "/dev/dri/by-path/pci-0000:01:00.0-render": "/dev/dri/renderD128",
     "/dev/v4l/by-path/[odd]-index0": "/dev/video0",
     "/dev/v4l/by-path/[odd]-index1": "/dev/video1",
-    "/dev/input/by-id/usb-Pedal-event-kbd": "/dev/input/event3",
-    "/dev/input/by-path/pci-usb-0:2-event": "/dev/input/event4",
 }
 
 
@@ -46,36 +39,15 @@ def _found(pattern: str, *paths: str, is_device: bool = True) -> dict[str, list[
         pytest.param(_found("/dev/ttyUSB0", "/dev/ttyUSB0"), [_FTDI_A], id="a path, by-id before by-path"),
         pytest.param(_found("/dev/ttyUSB*", "/dev/ttyUSB0"), [_FTDI_A], id="a pattern with one match"),
         pytest.param(
-            _found("/dev/tty*", "/dev/ttyACM0", "/dev/ttyUSB0", "/dev/ttyUSB1"),
-            [f"{_SERIAL}/usb-*"],
-            id="different makes",
-        ),
-        pytest.param(
-            _found("/dev/tty*", "/dev/ttyACM0", "/dev/ttyUSB0"),
-            [f"{_SERIAL}/usb-Arduino_Uno-if00", _FTDI_A],
-            id="a pattern would match another device",
-        ),
-        pytest.param(
             _found("/dev/nvme?n1", "/dev/nvme0n1", "/dev/nvme1n1"),
             [f"{_DISK}/nvme-Samsung_S1", f"{_DISK}/nvme-Samsung_S2"],
             id="a pattern would match a partition",
-        ),
-        pytest.param(
-            _found("/dev/dri/renderD*", "/dev/dri/renderD128"),
-            ["/dev/dri/by-path/pci-0000:01:00.0-render"],
-            id="by-path only",
         ),
         pytest.param(
             _found("/dev/video*", "/dev/video0", "/dev/video1"),
             ["/dev/v4l/by-path/[odd]-index0", "/dev/v4l/by-path/[odd]-index1"],
             id="wildcards in names",
         ),
-        pytest.param(
-            _found("/dev/input/event*", "/dev/input/event3", "/dev/input/event4"),
-            ["/dev/input/by-id/usb-Pedal-event-kbd", "/dev/input/by-path/pci-usb-0:2-event"],
-            id="two directories",
-        ),
-        pytest.param(_found("/dev/tty*", "/dev/tty0", "/dev/ttyUSB0"), [_FTDI_A], id="some have no link"),
         pytest.param(_found(f"{_SERIAL}/*", _FTDI_A, _FTDI_B), [], id="lasting already"),
         pytest.param(_found("/dev/gps", "/dev/gps"), [], id="a link of the administrator's"),
         pytest.param(_found("/dev/fuse", "/dev/fuse"), [], id="no hardware"),
@@ -89,13 +61,6 @@ def test_what_to_write_instead(found: dict[str, list[FoundFile]], instead: list[
     assert stable_names(found, {}) == {}
 
 
-def test_advice_is_short_however_many_there_are() -> None:
-    assert "replace /dev/ttyUSB0 (/dev/serial/by-id/A) by" in advice({"/dev/ttyUSB0": ["/dev/serial/by-id/A"]})
-    many = advice({f"/dev/tty{n}": [f"/dev/serial/by-id/{n}{m}" for m in range(9)] for n in range(9)})
-    assert "/dev/tty2 (/dev/serial/by-id/20, /dev/serial/by-id/21, /dev/serial/by-id/22, …) and 6 more" in many
-    assert "/dev/tty3" not in many
-
-
 @pytest.fixture
 def host(tmp_path: Path) -> FakeSysfs:
     """With two dongles, of which udevd has one by id."""
@@ -106,22 +71,11 @@ def host(tmp_path: Path) -> FakeSysfs:
     return host
 
 
-def _settings(*paths: str) -> GenericSettings:
-    return GenericSettings("example.com/serial", [GroupSettings([PathSettings(path)]) for path in paths])
-
-
-def test_links_of_a_host(host: FakeSysfs) -> None:
-    (host.root / "dev/serial/by-id/no-link").touch()
-    (host.root / "dev/disk").mkdir()
-    (host.root / "dev/elsewhere").symlink_to("serial")
-    assert udev_links(str(host.root)) == {_FTDI_A: "/dev/ttyUSB0"}
-    assert udev_links(str(host.root / "nothing")) == {}
-
-
 def test_said_once_until_the_configuration_changes(host: FakeSysfs, caplog: pytest.LogCaptureFixture) -> None:
-    source = GenericSource(_settings("/dev/ttyUSB*", "/dev/hidraw0"), str(host.root), FileWatcher())
+    groups = [GroupSettings([PathSettings(path)]) for path in ("/dev/ttyUSB*", "/dev/hidraw0", _FTDI_A)]
+    source = source_of(host.root, *groups[:2])
     with caplog.at_level(logging.WARNING):
-        for _ in range(3):
+        for _ in range(2):
             source.refresh()
         reason, message = source.devices.trouble
         assert (reason, [record.path for record in caplog.records]) == ("KernelNames", ["/dev/ttyUSB*"])  # type: ignore[attr-defined]
@@ -131,15 +85,7 @@ def test_said_once_until_the_configuration_changes(host: FakeSysfs, caplog: pyte
         host.link(_FTDI_B, "/dev/ttyUSB1")
         source.refresh()
         assert f"{_SERIAL}/usb-FTDI_UART_*" in source.devices.trouble[1]
-        source.reconfigure(_settings(_FTDI_A))
+        source.reconfigure(settings_of(groups[2]))
         source.refresh()
     assert source.devices.trouble == ("", "")
     assert len(caplog.records) == 1
-
-
-def test_selected_devices_have_lasting_names(host: FakeSysfs) -> None:
-    select = {"resourceName": "example.com/serial", "groups": [{"select": {"subsystems": ["tty"]}}]}
-    source = GenericSource(msgspec.convert(select, GenericSettings), str(host.root), FileWatcher())
-    source.refresh()
-    assert len(source.devices.latest) == 2
-    assert source.devices.trouble == ("", "")

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, unanswered
 from nodedevice_agent.plugins.generic import source as generic_source
-from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS
 from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings, SelectSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.generic.unread import RETRY_SECONDS
@@ -107,48 +105,6 @@ def test_no_device_goes_because_a_call_fails(
     assert list(source.devices.latest) == before
 
 
-def test_it_is_logged_once_and_tried_again_soon(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    source = by_path(tmp_path)
-    source.refresh()
-    caplog.clear()
-    with failing(tmp_path, "listdir", errno.EMFILE):
-        for _ in range(3):
-            source.refresh()
-    (record,) = [each for each in caplog.records if "cannot read files" in each.message]
-    assert (record.levelname, vars(record)["error"]) == ("WARNING", "Too many open files")
-    assert source._unread.is_doubtful
-    source.refresh()
-    assert not source._unread.is_doubtful
-
-
-def test_a_fault_that_lasts_proves_the_end_of_a_device(tmp_path: Path, clock: Clock) -> None:
-    source = by_path(tmp_path)
-    source.refresh()
-    with failing(tmp_path, "listdir", errno.EIO):
-        source.refresh()
-        clock.now += KEPT_SECONDS - 1
-        source.refresh()
-        assert len(ids(source)) == 2
-        clock.now += 1
-        source.refresh()
-        assert ids(source) == []
-
-
-def test_a_new_device_comes_while_something_else_cannot_be_read(tmp_path: Path, clock: Clock) -> None:
-    source = by_path(tmp_path)
-    source.refresh()
-    first = ids(source)
-    file = tmp_path / "dev/serial/by-id/other"
-    file.symlink_to("/dev/null")
-    with (
-        failing(tmp_path / "dev/serial/by-id/thing0", "stat", errno.EIO),
-        failing(tmp_path / "dev/tty0", "stat", errno.EIO),
-    ):
-        source.refresh()
-    assert ids(source)[:2] == first
-    assert len(ids(source)) == 3
-
-
 def test_other_settings_take_devices_away_all_the_same(tmp_path: Path, clock: Clock) -> None:
     source = by_path(tmp_path)
     source.refresh()
@@ -156,28 +112,3 @@ def test_other_settings_take_devices_away_all_the_same(tmp_path: Path, clock: Cl
     with failing(tmp_path, "listdir", errno.EIO):
         source.refresh()
     assert ids(source) == []
-
-
-def test_that_nothing_is_there_is_an_answer(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "circle").symlink_to("circle")
-    with unanswered() as errors:
-        assert names_in(str(tmp_path / "missing")) == names_in(str(tmp_path / "file")) == []
-        assert link_target(str(tmp_path / "missing")) == link_target(str(tmp_path / "file")) == ""
-        assert not is_there(str(tmp_path / "file" / "below"))
-        assert is_there(str(tmp_path / "circle"))
-        assert not is_there("/\0")
-        assert names_in(str(tmp_path / "circle")) == []
-    assert errors == {}
-
-
-def test_what_is_noted_is_bounded_and_of_one_block(tmp_path: Path) -> None:
-    with failing(tmp_path, "listdir", errno.EIO):
-        with unanswered() as first:
-            for number in range(1000):
-                names_in(str(tmp_path / str(number)))
-        with unanswered() as second:
-            """Nothing is asked."""
-        names_in(str(tmp_path))
-    assert len(first) == 64
-    assert second == {}

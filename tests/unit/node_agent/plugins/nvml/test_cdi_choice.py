@@ -8,16 +8,14 @@ from typing import Any, Final
 import msgspec
 import pytest
 from nodedevice_agent.lib import host_view
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity, Delivery
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.mig import MigInstance
-from nodedevice_agent.plugins.nvml.node_gpus import Fleet
-from nodedevice_agent.plugins.nvml.parts import uses_of
-from nodedevice_agent.plugins.nvml.reader.messages import Found
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
+from nodedevice_agent.plugins.nvml.source import NvmlSource
+
+from tests.unit.node_agent.plugins.nvml.sources import Served
 
 KIND: Final = "nvidia.com/gpu"
 SPEC: Final = "/etc/cdi/nvidia.yaml"
@@ -79,14 +77,15 @@ def specify(root: Path, *devices: dict[str, Any], file: str = SPEC, **more: Any)
     place(root, file).write_text(json.dumps(whole))
 
 
-async def source(root: Path, *gpus: Gpu, version: str = "580.1", **more: Any) -> NvmlSource:
-    settings = msgspec.convert({"mig": "single", **more}, NvmlSettings)
-    fleet = Fleet(settings.health_rules())
-    fleet.found(Found(version, list(gpus)))
-    made = NvmlSource(KIND, settings, HostOfGpus.seen_at(str(root), settings), fleet)
-    made.publish([(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)])
-    await made.read_files()
+async def served(root: Path, *gpus: Gpu, **more: Any) -> Served:
+    """After the specifications were read."""
+    made = Served(root, *gpus, **{"mig": "single", **more})
+    await made.source.read_files()
     return made
+
+
+async def source(root: Path, *gpus: Gpu, **more: Any) -> NvmlSource:
+    return (await served(root, *gpus, **more)).source
 
 
 def ways(made: NvmlSource) -> dict[str, str]:
@@ -150,15 +149,6 @@ OUTDATED: Final[dict[str, tuple[Sequence[str | dict[str, Any]], dict[str, Any], 
 }
 
 
-async def test_a_card_of_another_gpu_where_the_gpus_own_is_not_known(host: Path) -> None:
-    place(host, f"/sys/bus/pci/devices/{A.pci_bus_id}/drm/card0/dev").write_text("")
-    card = {"path": "/dev/dri/card1", "type": "c", "major": 226}
-    specify(host, of("GPU-a", {**card, "minor": 7}))
-    assert ways(await source(host, A, B))["GPU-a"] == "cdi"
-    specify(host, of("GPU-a", {**card, "minor": 1}))
-    assert ways(await source(host, A, B))["GPU-a"] == OTHER_WAY
-
-
 @pytest.mark.parametrize("name", OUTDATED)
 async def test_by_another_way_where_the_specification_is_outdated(host: Path, name: str) -> None:
     files, more, problem = OUTDATED[name]
@@ -175,21 +165,14 @@ async def test_by_another_way_where_the_specification_is_outdated(host: Path, na
     assert f"is not handed over by CDI: {SPEC} is outdated: " in message
     assert problem in message
     assert REMEDY in message
-
-
-@pytest.mark.parametrize("name", OUTDATED)
-@pytest.mark.parametrize("way", [["cdi"], ["env", "cdi"]])
-async def test_nothing_is_allocated_by_cdi_alone(host: Path, name: str, way: list[str]) -> None:
-    files, more, problem = OUTDATED[name]
-    place(host, "/dev/link").symlink_to("nvidia0.gone")
-    specify(host, of("GPU-a", *files), containerEdits=everybodys(**more))
-    made = await source(host, A, B, handOver=way)
-    with pytest.raises(AllocationRefused) as refused:
-        made.allocate(["GPU-a"], SOMEBODY)
-    assert problem in str(refused.value)
-    assert REMEDY in str(refused.value)
-    assert "GPU-a" not in by_name(made)
-    assert "GPU-a is not allocated: " in made.devices.trouble[1]
+    # nothing is allocated by CDI alone
+    for way in (["cdi"], ["env", "cdi"]):
+        made = await source(host, A, B, handOver=way)
+        with pytest.raises(AllocationRefused) as refused:
+            made.allocate(["GPU-a"], SOMEBODY)
+        assert problem in str(refused.value)
+        assert REMEDY in str(refused.value)
+        assert "GPU-a" not in by_name(made)
 
 
 def twice(root: Path) -> None:
@@ -239,9 +222,7 @@ async def test_a_name_that_a_runtime_refuses_is_not_chosen(host: Path, name: str
 
 async def test_a_runtime_that_takes_no_cdi_names_needs_no_reason(host: Path) -> None:
     specify(host, of("GPU-a", "/dev/nvidia1"))
-    made = await source(host, A, B)
-    made._host.delivery.takes_cdi = False
-    made.publish(made._uses)
+    made = await source(host, A, B, delivery=Delivery(takes_cdi=False))
     assert made.devices.trouble == ("", "")
 
 
@@ -261,18 +242,12 @@ async def test_a_gpu_that_no_specification_names_is_left_to_the_runtime(host: Pa
     assert made.devices.trouble == ("", "")
 
 
-async def test_a_gpu_whose_number_the_driver_does_not_report_has_no_file_that_is_its_own(host: Path) -> None:
-    specify(host, of("GPU-a", "/dev/nvidia0"))
-    made = await source(host, msgspec.structs.replace(A, minor=None))
-    assert ways(made) == {"GPU-a": "env"}
-    assert "/dev/nvidia0, which is no GPU's that the driver reports" in made.devices.trouble[1]
-
-
 @pytest.mark.parametrize("hand_over", [["auto"], ["cdi"]])
 async def test_what_becomes_outdated_is_noticed(host: Path, hand_over: list[str]) -> None:
     """Each by the next reading, or the next list of GPUs."""
     specify(host, of("GPU-a", "/dev/nvidia0"), of("GPU-b", "/dev/nvidia1"))
-    made = await source(host, A, B, handOver=hand_over)
+    node = await served(host, A, B, handOver=hand_over)
+    made = node.source
     assert by_name(made) == {"GPU-a", "GPU-b"}
     place(host, LIBRARY).rename(place(host, f"{LIBRARY}.old"))
     await made.read_files()
@@ -282,9 +257,7 @@ async def test_what_becomes_outdated_is_noticed(host: Path, hand_over: list[str]
     await made.read_files()
     assert by_name(made) == {"GPU-a", "GPU-b"}
     # the driver is loaded again, and A is gone
-    now = msgspec.structs.replace(B, minor=0)
-    made._fleet.found(Found("580.1", [now]))
-    made.publish([(each, use) for each in made._fleet.gpus.values() for use in uses_of(each, made._settings)])
+    node.found(msgspec.structs.replace(B, minor=0))
     assert by_name(made) == set()
     assert "GPU-b gets /dev/nvidia1, which is no GPU's" in made.devices.trouble[1]
     place(host, SPEC).unlink()
@@ -359,9 +332,10 @@ async def test_a_response_is_not_made_while_the_driver_is_closed_and_its_files_a
 ) -> None:
     """The variable alone would stay with the container, which a runtime other than NVIDIA's starts without its GPU."""
     specify(host, of("GPU-a", "/dev/nvidia0"))
-    made = await source(host, A)
+    node = await served(host, A)
+    made = node.source
     assert ways(made) == {"GPU-a": "cdi"}
-    made._fleet.unread(Trouble("DriverReleased", "NVML is closed: for a test"))
+    node.fleet.unread(Trouble("DriverReleased", "NVML is closed: for a test"))
     files = [LIBRARY, *CONTROL_NODES, "/dev/nvidia0"]
     for path in files:
         if path not in kept:
@@ -373,6 +347,6 @@ async def test_a_response_is_not_made_while_the_driver_is_closed_and_its_files_a
     for path in files[1:]:
         if path not in kept:
             place(host, path).symlink_to("/dev/null")
-    made._fleet.unread(None)
+    node.fleet.unread(None)
     await made.read_files()
     assert made.allocate(["GPU-a"], SOMEBODY).cdi_devices == (f"{KIND}=GPU-a",)

@@ -44,13 +44,6 @@ async def test_made_for_every_user_and_removed_with_all_that_is_in_it(
     await directories.keep(())
 
 
-async def test_made_twice_is_one(directories: ContainerDirectories, host: Path) -> None:
-    directories.make(DIRECTORY, UID, "main")
-    (host / NAME / "x.cache").touch()
-    directories.make(DIRECTORY, UID, "main")
-    assert (host / NAME / "x.cache").exists()
-
-
 @pytest.mark.parametrize(
     ("uid", "container"),
     [("..", "main"), (UID, "../../etc"), (UID, ""), (UID, "a.b"), ("", "main"), (f"{UID}/x", "main"), (UID, "A")],
@@ -108,31 +101,6 @@ async def test_a_record_that_names_another_path_is_ignored(
     assert (tmp_path / "host" / "vgpu" / "other").is_dir()
 
 
-async def test_what_is_no_record_is_ignored(directories: ContainerDirectories, host: Path, tmp_path: Path) -> None:
-    records = tmp_path / "state/records"
-    records.mkdir(parents=True)
-    (records / NAME).touch()
-    (records / "another").symlink_to(f"{DIRECTORY}/another")
-    (records / f"{UID}_up").symlink_to(f"{DIRECTORY}/../containers/{UID}_up")
-    kept = [host / "another", host / f"{UID}_up", host / NAME]
-    for directory in kept:
-        directory.mkdir(parents=True)
-    await directories.keep(())
-    assert all(directory.is_dir() for directory in kept)
-    assert len(list(records.iterdir())) == 3
-
-
-def test_a_directory_for_all_containers(directories: ContainerDirectories, host: Path, tmp_path: Path) -> None:
-    lock = host.parent / "lock"
-    directories.make_shared("/vgpu/lock")
-    lock.chmod(0o755)
-    directories.make_shared("/vgpu/lock")
-    assert stat.S_IMODE(lock.stat().st_mode) == 0o777
-    (tmp_path / "host" / "vgpu" / "lock-file").touch(0o600)
-    directories.make_shared("/vgpu/lock-file")
-    assert (tmp_path / "host" / "vgpu" / "lock-file").is_file()
-
-
 def test_a_link_that_another_user_left_in_its_place(
     directories: ContainerDirectories, host: Path, tmp_path: Path
 ) -> None:
@@ -148,17 +116,6 @@ def test_a_link_that_another_user_left_in_its_place(
 async def test_a_removal_that_was_cut_off_is_finished(directories: ContainerDirectories, host: Path) -> None:
     directories.make(DIRECTORY, UID, "main")
     (host / NAME).rename(host / f"{NAME}.ended")
-    await directories.keep(())
-    assert list(host.iterdir()) == []
-
-
-async def test_with_an_earlier_one_not_removed_yet_it_takes_two_turns(
-    directories: ContainerDirectories, host: Path
-) -> None:
-    directories.make(DIRECTORY, UID, "main")
-    (host / f"{NAME}.ended").mkdir()
-    with pytest.raises(OSError, match="not removed yet"):
-        await directories.keep(())
     await directories.keep(())
     assert list(host.iterdir()) == []
 
@@ -254,40 +211,3 @@ async def test_one_that_cannot_be_removed_keeps_no_other(
     assert [entry.name.removesuffix(".ended") for entry in host.iterdir()] == [names[0]]
     await directories.keep(())
     assert list(host.iterdir()) == []
-
-
-async def test_a_few_of_many_problems_are_named(directories: ContainerDirectories, host: Path) -> None:
-    for number in range(5):
-        name = f"{UID}_c{number}"
-        directories.make(DIRECTORY, UID, f"c{number}")
-        (host / name).rmdir()
-        (host / name).symlink_to(host)
-    with pytest.raises(OSError, match="cannot remove") as found:
-        await directories.keep(())
-    assert str(found.value).count(";") == 2
-
-
-async def test_one_that_cannot_be_renamed_is_named_with_the_reason(
-    directories: ContainerDirectories, host: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directories.make(DIRECTORY, UID, "main")
-
-    def rename(path: str, target: str) -> None:
-        raise OSError(errno.EBUSY, "it is a mount")
-
-    monkeypatch.setattr(os, "rename", rename)
-    with pytest.raises(OSError, match=f"^cannot rename {host / NAME}: it is a mount; .* is not removed yet$"):
-        await directories.keep(())
-
-
-async def test_no_descriptor_is_left_open(directories: ContainerDirectories, host: Path) -> None:
-    def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
-    counts = []
-    for _ in range(3):
-        directories.make(DIRECTORY, UID, "main")
-        (host / NAME / "deep" / "er").mkdir(parents=True)
-        await directories.keep(())
-        counts.append(descriptors())
-    assert counts[1:] == counts[:1] * 2

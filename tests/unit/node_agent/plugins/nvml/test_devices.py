@@ -58,14 +58,6 @@ def test_no_set_is_better(question: tuple[dict[Pair, int], list[str], list[str],
     assert chosen == preferred(dict(reversed(scores.items())), {}, reversed(free), reversed(must), size)
 
 
-@given(st.lists(st.integers(0, 4), min_size=120, max_size=120), st.integers(1, 16))
-@settings(max_examples=5, deadline=None)
-def test_sixteen_are_tried_whole(numbers: list[int], size: int) -> None:
-    scores = {pair(a, b): number * 100 for (a, b), number in zip(combinations(IDS, 2), numbers, strict=True)}
-    chosen = preferred(scores, {}, IDS, (), size)
-    assert set_score(scores, chosen) == best_by_trying(scores, IDS, [], size)
-
-
 def test_the_remaining_gpus_break_a_tie() -> None:
     # a pair and a trio, all joined equally: one GPU is taken from the pair, so that three stay together
     joined = [("a", "b"), ("c", "d"), ("c", "e"), ("d", "e")]

@@ -3,12 +3,10 @@
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 from nodedevice_agent.plugins.nvml.discover import nvidia_gpus
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, Problem, ReaderOptions, Readings
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, Problem, Readings
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.plugins.nvml.reader.children import Child
@@ -53,12 +51,6 @@ async def test_a_reader_that_ends_without_one(children: list[Child], status: int
     assert children[0].kills == 1
 
 
-async def test_a_reader_that_is_silent(children: list[Child]) -> None:
-    asking = await asked(children)
-    assert await asking == ((), "NVIDIA's driver cannot be asked: no inventory within 20 s")
-    assert children[0].kills == 1
-
-
 async def test_a_reader_that_lives_and_has_no_answer(children: list[Child]) -> None:
     asking = await asked(children)
     for _ in range(2):
@@ -79,21 +71,3 @@ async def test_a_reader_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) 
         (),
         "NVIDIA's driver cannot be asked: Resource temporarily unavailable",
     )
-
-
-@pytest.mark.parametrize(
-    ("configured", "root", "options"),
-    [
-        ([], "/", ReaderOptions(1.0, 5.0, "/")),
-        ([NvmlSettings()], "/host", ReaderOptions(1.0, 5.0, "/host")),
-        ([NvmlSettings(library_dir="/lib")], "/host", ReaderOptions(1.0, 5.0, "/host", "/lib")),
-    ],
-)
-async def test_it_is_asked_as_the_plugin_asks_it(
-    children: list[Child], configured: list[NvmlSettings], root: str, options: ReaderOptions
-) -> None:
-    asking = asyncio.create_task(nvidia_gpus(configured, root))
-    await later(0.01)
-    assert msgspec.json.decode(children[0].arguments[3], type=ReaderOptions) == options
-    children[0].say(Found("580", [GPU]))
-    await asking

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.lib import filesystem
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, NodeLabels
-from nodedevice_agent.plugins.nvml import driver_release
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
 from nodedevice_agent.plugins.nvml.driver_release import (
     closed_file,
     is_requested,
@@ -22,11 +21,12 @@ from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
 
 from tests.fakes.gpu_watch import BOTH, BROKEN, END, FINE, Play
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.node_agent.plugins.nvml.test_cdi_choice import SOMEBODY, A, B, place, source
+from tests.unit.node_agent.plugins.nvml.sources import Served
+from tests.unit.node_agent.plugins.nvml.test_cdi_choice import SOMEBODY, A, B, place
 from tests.unit.node_agent.plugins.nvml.test_cdi_choice import host as host
 
 INFORMATION = "Model: \t\t T4\nGPU UUID: \t {}\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Excluded:\t No\n"
-PAUSED = "paused-for-driver-upgrade"
+PAUSED = {GPU_CLIENT_LABEL: "paused-for-driver-upgrade"}
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,9 @@ PAUSED = "paused-for-driver-upgrade"
         ("", False),
         ("true", False),
         ("false", True),
-        (PAUSED, True),
-        (f"custom_{PAUSED}", True),
-        ("paused-for-mig-change", True),
+        ("paused-for-driver-upgrade", True),
+        ("custom_paused-for-driver-upgrade", True),
         ("True", True),
-        ("unknown", True),
     ],
 )
 def test_values_of_the_label(value: str, is_released: bool) -> None:
@@ -83,30 +81,18 @@ class TestTheCommandsFile:
         assert file.exists(), "the driver is closed already"
 
 
-@pytest.fixture
-def labels(monkeypatch: pytest.MonkeyPatch) -> NodeLabels:
-    """Of the node whose watch begins next."""
-    found = NodeLabels()
-    monkeypatch.setattr(driver_release, "NodeLabels", lambda: found)
-    return found
-
-
-def pause(labels: NodeLabels) -> None:
-    labels.are({GPU_CLIENT_LABEL: PAUSED})
-
-
 class TestTheWatch:
     @virtual_time
-    async def test_ends_its_readers_and_begins_again(self, play: Play, labels: NodeLabels) -> None:
+    async def test_ends_its_readers_and_begins_again(self, play: Play) -> None:
         node = await play([BOTH, FINE], [BOTH, FINE])
         assert not closed_file(node.state).exists()
-        pause(labels)
+        node.labels.are(PAUSED)
         await asyncio.sleep(0.1)
         assert (node.unhealthy, node.trouble, node.reader.ends) == ({"GPU-1", "GPU-2"}, "DriverReleased", 1)
         assert closed_file(node.state).exists()
         await asyncio.sleep(1000)
         assert len(node.readers) == 1
-        labels.are({GPU_CLIENT_LABEL: "true"})
+        node.labels.are({GPU_CLIENT_LABEL: "true"})
         await asyncio.sleep(0.1)
         assert (node.unhealthy, node.trouble, len(node.readers)) == (set(), "", 2)
         assert not closed_file(node.state).exists()
@@ -123,11 +109,11 @@ class TestTheWatch:
 
     @pytest.mark.parametrize("script", [[BROKEN, END], [BOTH, FINE, END], [20, BOTH]])
     @virtual_time
-    async def test_does_so_in_each_state(self, play: Play, labels: NodeLabels, script: list[Any]) -> None:
+    async def test_does_so_in_each_state(self, play: Play, script: list[Any]) -> None:
         """While it waits before the next reader, and while a reader has not reported yet."""
         node = await play(script, *[[BOTH, FINE]] * 3, rescanSeconds=30)
         await asyncio.sleep(0.1)
-        pause(labels)
+        node.labels.are(PAUSED)
         await asyncio.sleep(0.1)
         assert closed_file(node.state).exists()
         await asyncio.sleep(100)
@@ -135,24 +121,23 @@ class TestTheWatch:
         assert len(node.readers) == 1
 
     @virtual_time
-    async def test_begins_closed_where_it_was_requested_before(self, play: Play, labels: NodeLabels) -> None:
-        pause(labels)
-        node = await play([BOTH, FINE])
+    async def test_begins_closed_where_it_was_requested_before(self, play: Play) -> None:
+        node = await play([BOTH, FINE], labels=PAUSED)
         await asyncio.sleep(100)
         assert (node.readers, node.trouble) == ([], "DriverReleased")
-        labels.are({})
+        node.labels.are({})
         await asyncio.sleep(0.1)
         assert node.trouble == ""
 
     @virtual_time
-    async def test_follows_the_numbers_of_a_driver_that_is_loaded_again(self, play: Play, labels: NodeLabels) -> None:
+    async def test_follows_the_numbers_of_a_driver_that_is_loaded_again(self, play: Play) -> None:
         numbered = replace(BOTH, gpus=[replace(gpu, minor=n) for n, gpu in enumerate(BOTH.gpus)])
         node = await play([numbered, FINE], handOver=["deviceNodes"])
         for path in ("/dev/nvidia0", "/dev/nvidia1"):
             place(node.host, path).symlink_to("/dev/null")
-        pause(labels)
+        node.labels.are(PAUSED)
         await asyncio.sleep(0.1)
-        (source_of_all,) = node.watch._sources.values()
+        (source_of_all,) = node.sources.values()
         assert all(device.files for device in source_of_all.devices.latest)
         for number, gpu in enumerate(reversed(numbered.gpus)):
             information = place(node.host, f"/proc/driver/nvidia/gpus/{gpu.pci_bus_id}/information")
@@ -161,10 +146,10 @@ class TestTheWatch:
         assert not any(device.files for device in source_of_all.devices.latest)
 
     @virtual_time
-    async def test_tells_no_more_than_is_true_of_a_reader_that_hangs(self, play: Play, labels: NodeLabels) -> None:
+    async def test_tells_no_more_than_is_true_of_a_reader_that_hangs(self, play: Play) -> None:
         node = await play([BOTH, FINE], [BOTH, FINE])
         node.reader.has_ended = False
-        pause(labels)
+        node.labels.are(PAUSED)
         await asyncio.sleep(100)
         assert (node.trouble, closed_file(node.state).exists()) == ("DriverHangs", False)
         node.reader.gone.set()
@@ -172,50 +157,37 @@ class TestTheWatch:
         assert (node.trouble, closed_file(node.state).exists()) == ("DriverReleased", True)
 
     @virtual_time
-    async def test_names_both_requests_and_confirms_each(self, play: Play, labels: NodeLabels) -> None:
-        node = await play([BOTH, FINE])
-        pause(labels)
-        await asyncio.sleep(0.1)
-        request(node.state)
-        # as after an earlier confirmation that was removed
-        closed_file(node.state).unlink(missing_ok=True)
-        await asyncio.sleep(2)
-        message = next(iter(node.watch._sources.values())).devices.trouble[1]
-        assert "gpu resume" in message
-        assert PAUSED in message
-        assert closed_file(node.state).exists()
-
-    @virtual_time
     async def test_goes_on_where_the_confirmation_cannot_be_written(
-        self, play: Play, labels: NodeLabels, caplog: pytest.LogCaptureFixture
+        self, play: Play, caplog: pytest.LogCaptureFixture
     ) -> None:
         node = await play([BOTH, FINE], [BOTH, FINE])
         closed_file(node.state).parent.mkdir(parents=True, exist_ok=True)
         closed_file(node.state).symlink_to(node.state / "nowhere/closed")
-        pause(labels)
+        node.labels.are(PAUSED)
         await asyncio.sleep(0.1)
         assert "cannot confirm that NVML is closed" in caplog.text
-        labels.are({})
+        node.labels.are({})
         await asyncio.sleep(0.1)
         assert node.trouble == ""
 
 
 @pytest.mark.parametrize("uuids", [("GPU-a", "GPU-b"), ("GPU-????????-????-????-????-????????????",) * 2])
-async def test_a_driver_that_was_loaded_again_has_other_numbers(host: Path, uuids: tuple[str, str]) -> None:
+def test_a_driver_that_was_loaded_again_has_other_numbers(host: Path, uuids: tuple[str, str]) -> None:
     """NVML is not read yet: no container gets another GPU's device file."""
-    made = await source(host, A, B, handOver=["deviceNodes"])
-    files = [device.files for device in made.devices.latest]
-    made._fleet.unread(Trouble("DriverReleased", "NVML is closed"))
-    made.publish(made._uses)
-    assert made.devices.trouble == ("DriverReleased", "NVML is closed (DriverReleased)")
+    served = Served(host, A, B, handOver=["deviceNodes"])
+    source = served.source
+    files = [device.files for device in source.devices.latest]
+    served.fleet.unread(Trouble("DriverReleased", "NVML is closed"))
+    served.publish()
+    assert source.devices.trouble == ("DriverReleased", "NVML is closed (DriverReleased)")
     for numbers, expected in (((0, 1), files), ((1, 0), [(), ()]), ((0, 1), files)):
         for gpu, uuid, number in zip((A, B), uuids, numbers, strict=True):
             path = f"/proc/driver/nvidia/gpus/{gpu.pci_bus_id}/information"
             place(host, path).write_text(INFORMATION.format(uuid, gpu.pci_bus_id, number))
-        made.publish(made._uses)
-        assert [device.files for device in made.devices.latest] == expected
+        served.publish()
+        assert [device.files for device in source.devices.latest] == expected
         if expected == files:
-            assert made.allocate(["GPU-a"], SOMEBODY).device_nodes[0].host_path == "/dev/nvidia0"
+            assert source.allocate(["GPU-a"], SOMEBODY).device_nodes[0].host_path == "/dev/nvidia0"
         else:
             with pytest.raises(AllocationRefused, match="does not report the device file of GPU-a"):
-                made.allocate(["GPU-a"], SOMEBODY)
+                source.allocate(["GPU-a"], SOMEBODY)

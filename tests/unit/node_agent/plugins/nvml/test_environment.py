@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerIdentity
-from nodedevice_agent.plugins.nvml import environment
 from nodedevice_agent.plugins.nvml.environment import (
     TABLE,
     Answer,
@@ -19,17 +18,12 @@ from nodedevice_agent.plugins.nvml.environment import (
     for_other,
     joined,
     unset_value,
-    variables,
 )
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_of
 from nodedevice_agent.plugins.nvml.mig import MigInstance
-from nodedevice_agent.plugins.nvml.node_gpus import Fleet
-from nodedevice_agent.plugins.nvml.parts import uses_of
-from nodedevice_agent.plugins.nvml.reader.messages import Found
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.nvml.source import HostOfGpus
 from nodedevice_api.parts import part_id
+
+from tests.unit.node_agent.plugins.nvml.sources import Served
 
 GIB = 1 << 30
 GPUS = [Gpu(f"GPU-{n}", "T4", 16 * GIB, f"0000:{n}a:00.0", minor=n, index=n) for n in range(2)]
@@ -68,7 +62,6 @@ NAMES = list(names())
 
 async def answered(folder: Path, use: Mapping[str, Any], way: str) -> dict[str, str]:
     """All that the plugin answers for one GPU, and for two."""
-    settings = msgspec.convert({**use, "handOver": [way]}, NvmlSettings)
     for path in (
         "vgpu/libvgpu.so",
         "usr/local/vgpu/ld.so.preload",
@@ -82,13 +75,7 @@ async def answered(folder: Path, use: Mapping[str, Any], way: str) -> dict[str, 
         (folder / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "dev" / name).symlink_to("/dev/tty")
     gpus = [MIG] if "mig" in use else GPUS
-    fleet = Fleet(settings.health_rules())
-    fleet.found(Found("580", gpus))
-    name = settings.resource_names()[-1]
-    source = source_of(name, settings, HostOfGpus.seen_at(str(folder), settings), fleet, folder / "state")
-    source.publish([(gpu, each) for gpu in gpus for each in uses_of(gpu, settings)])
-    if isinstance(source, LimitedSource):
-        await source.holdings([])
+    source = await Served(folder, *gpus, **{**use, "handOver": [way]}).connected()
     ids = [gpu.uuid for gpu in gpus] if "sharing" not in use else [part_id(gpu.uuid, 0) for gpu in gpus]
     if "mig" in use:
         ids = ["MIG-0"]
@@ -104,17 +91,6 @@ async def test_all_that_the_plugin_can_answer_is_in_the_table(tmp_path: Path, us
     found = await answered(tmp_path, USES[use], way)
     assert [name for name in found if unset_value(name) is None] == []
     assert ("NVIDIA_VISIBLE_DEVICES" in found) is (way in ("env", "auto"))
-
-
-async def test_each_variable_that_a_setting_can_cause_is_answered_by_one_of_these(tmp_path: Path) -> None:
-    """So that the uses above are all there are."""
-    found: dict[str, str] = {}
-    for number, use in enumerate(USES.values()):
-        found |= await answered(tmp_path / str(number), use, "env")
-    constants = {value for key, value in vars(environment).items() if key.isupper() and isinstance(value, str)}
-    expected = {name for name in constants if unset_value(name) is not None} - {"CUDA_DEVICE_MEMORY_LIMIT"}
-    assert expected <= found.keys()
-    assert {f"CUDA_DEVICE_MEMORY_LIMIT_{number}" for number in (0, 1)} <= found.keys()
 
 
 class TestAContainerWithGpus:
@@ -154,12 +130,10 @@ class TestAContainerWithoutGpus:
         [
             pytest.param([], None, id="no variable"),
             pytest.param([VOID], None, id="void"),
-            pytest.param([("NVIDIA_VISIBLE_DEVICES", "")], None, id="empty"),
             pytest.param([NONE], None, id="the libraries alone"),
             pytest.param([ALL, NONE], None, id="a pod that wants none of its image's"),
             pytest.param([("CUDA_VERSION", "12"), ("NVIDIA_REQUIRE_CUDA", "x")], None, id="a new image without one"),
             pytest.param([ALL], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="all"),
-            pytest.param([("NVIDIA_VISIBLE_DEVICES", "GPU-0")], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="a UUID"),
             pytest.param([("NVIDIA_VISIBLE_DEVICES", "0,void")], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="a list"),
             pytest.param([VOID, ALL], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="a pod that wants more than its image"),
             pytest.param([("CUDA_VERSION", "9")], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="an old image without one"),
@@ -180,13 +154,6 @@ class TestAContainerWithoutGpus:
         assert given.stays == "NVIDIA_VISIBLE_DEVICES"
 
 
-def test_only_what_matters_is_kept_of_an_environment() -> None:
-    assert variables(["PATH=/bin", "NVIDIA_VISIBLE_DEVICES=a=b", "NVIDIA_X", "CUDA_X=1", "HOME=/"]) == [
-        ("NVIDIA_VISIBLE_DEVICES", "a=b"),
-        ("NVIDIA_X", ""),
-    ]
-
-
 def limits(*memory: str, sm: str = "0", **more: str) -> dict[str, str]:
     numbered = {f"CUDA_DEVICE_MEMORY_LIMIT_{number}": value for number, value in enumerate(memory)}
     return {"CUDA_DEVICE_SM_LIMIT": sm, "CUDA_OVERSUBSCRIBE": "true", **numbered, **more}
@@ -205,11 +172,6 @@ class TestSeveralResources:
         ("answers", "expected"),
         [
             pytest.param(
-                [({"NVIDIA_VISIBLE_DEVICES": "GPU-b"}, (0,)), ({"NVIDIA_VISIBLE_DEVICES": "GPU-a"}, (1,))],
-                {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"},
-                id="lists are joined",
-            ),
-            pytest.param(
                 [({"NVIDIA_VISIBLE_DEVICES": "GPU-c,GPU-a"}, (0, 2)), ({"NVIDIA_VISIBLE_DEVICES": "GPU-b"}, (1,))],
                 {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b,GPU-c"},
                 id="lists of several",
@@ -223,11 +185,6 @@ class TestSeveralResources:
                 [(limits("1m", "3m"), (0, 2)), (limits("2m"), (1,))],
                 limits("1m", "2m", "3m"),
                 id="numbers are those of the container",
-            ),
-            pytest.param(
-                [(limits("1m", sm="30"), (1,)), (limits("2m", sm="30"), (0,))],
-                limits("2m", "1m", sm="30"),
-                id="one limit of multiprocessors for all",
             ),
             pytest.param(
                 [(limits("1m", sm="30"), (1,)), (limits("2m"), (0,))],
@@ -252,11 +209,6 @@ class TestSeveralResources:
                 [(mps("0=1M,1=3M", "50"), (0, 2)), (mps("0=2M", "25"), (1,))],
                 mps("0=1M,1=2M,2=3M", "25"),
                 id="shares of one daemon",
-            ),
-            pytest.param(
-                [(mps("0=1M", "100"), (0,)), (mps("0=2M", "25"), (1,))],
-                mps("0=1M,1=2M", "25"),
-                id="the fewest threads",
             ),
             pytest.param(
                 [({"CUDA_MPS_PIPE_DIRECTORY": "/mps"}, (0,)), ({"CUDA_MPS_PIPE_DIRECTORY": "/mps"}, (1,))],
@@ -284,17 +236,6 @@ class TestSeveralResources:
         with pytest.raises(CannotJoin, match="a and b") as refused:
             joined([Answer("a", one, (0,)), Answer("b", other, (1,))])
         assert named in str(refused.value)
-
-    @pytest.mark.parametrize(
-        "envs",
-        [
-            [mps("0=1M", "25", pipe) for pipe in ("/one", "/two", "/three")],
-            [{"CUDA_OVERSUBSCRIBE": value} for value in ("true", "false", "unset")],
-        ],
-    )
-    def test_or_refused_with_two_of_them_by_name(self, envs: list[dict[str, str]]) -> None:
-        with pytest.raises(CannotJoin, match=r"^a and b "):
-            joined([Answer(name, env, (place,)) for place, (name, env) in enumerate(zip("abc", envs, strict=True))])
 
     @pytest.mark.parametrize(("one", "other"), list(combinations_with_replacement(USES, 2)))
     async def test_no_variable_is_forgotten(self, tmp_path: Path, one: str, other: str) -> None:

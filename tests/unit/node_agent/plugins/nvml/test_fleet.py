@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.driver_troubles import Reading, Trouble
-from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, GpuDevice, Ports
+from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
 from nodedevice_agent.plugins.nvml.health import HealthRules, Place
 from nodedevice_agent.plugins.nvml.mig import MigInstance
-from nodedevice_agent.plugins.nvml.node_gpus import Change, Fleet, Remembered
+from nodedevice_agent.plugins.nvml.node_gpus import Change, Fleet
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 
 A, B, C = (Gpu(f"GPU-{name}", "model", pci_bus_id=f"0000:0{place}:00.0") for place, name in enumerate("abc"))
@@ -64,14 +64,6 @@ def test_which_of_the_missing_ones_is_lost() -> None:
     assert known.trouble is None
 
 
-def test_a_lost_gpu_that_was_never_known() -> None:
-    known = Fleet(HealthRules())
-    known.found(inventory(A, lost=1))
-    assert known.trouble is not None
-    assert known.trouble.reason == "GpuUnreadable"
-    assert not known.is_whole
-
-
 def test_an_unidentified_gpu_may_be_the_missing_one() -> None:
     known = fleet(A, B)
     known.xid(B.uuid, 48)
@@ -91,19 +83,6 @@ def test_no_gpu_is_healthy_while_the_driver_is_not_read() -> None:
     assert reasons(known) == {"b": "Xid48"}
 
 
-def test_events_of_unknown_gpus_change_nothing() -> None:
-    known = fleet(A)
-    assert not known.xid("", 79)
-    assert not known.ecc("GPU-x")
-    assert not known.read({"GPU-x": Reading(is_lost=True)})
-    assert not known.cleared("GPU-x")
-
-
-def test_a_storm_changes_a_gpu_once() -> None:
-    known = fleet(A)
-    assert sum(len(known.xid(A.uuid, 79)) for _ in range(1000)) == 1
-
-
 def test_remembers_marks_and_missing_gpus() -> None:
     known = fleet(A, B, C)
     known.xid(A.uuid, 48)
@@ -114,23 +93,6 @@ def test_remembers_marks_and_missing_gpus() -> None:
     # what was away and is there after the restart was reset as well
     again.found(inventory(A, B, C))
     again.read({C.uuid: Reading()})
-    assert reasons(again) == {"a": "Xid48"}
-
-
-def test_counters_show_a_reset_while_no_agent_ran() -> None:
-    known = fleet(A, B)
-    for energy in (100, 200):
-        known.read({gpu.uuid: Reading(energy_mj=energy) for gpu in (A, B)})
-    known.xid(A.uuid, 48)
-    known.xid(B.uuid, 48)
-    known.read({gpu.uuid: Reading() for gpu in (A, B)})
-    written = known.remembered()
-    known.read({A.uuid: Reading(energy_mj=300)})
-    # a reading without changes is not written
-    assert known.remembered() == written
-    again = Fleet(HealthRules(), written)
-    again.found(inventory(A, B))
-    again.read({A.uuid: Reading(energy_mj=400), B.uuid: Reading(energy_mj=50)})
     assert reasons(again) == {"a": "Xid48"}
 
 
@@ -155,12 +117,6 @@ def test_a_property_that_was_reported_once_is_kept() -> None:
     assert known.gpus["GPU-a"] == other
 
 
-def test_an_index_stays_when_another_gpu_disappears() -> None:
-    known = fleet(replace(A, index=0), replace(B, index=1))
-    known.found(inventory(replace(B, index=0)))
-    assert known.gpus["GPU-b"].index == 1
-
-
 def test_instances_come_and_go_and_are_remembered() -> None:
     known = fleet(A, B)
     one = MigInstance("MIG-1", "1g.10gb", 1, 0, 9728)
@@ -172,20 +128,6 @@ def test_instances_come_and_go_and_are_remembered() -> None:
     # an inventory without instances: MIG mode has ended
     known.found(inventory(A, B))
     assert known.gpus["GPU-a"].instances is None
-
-
-def test_unsupported_features_are_an_attribute() -> None:
-    known = fleet(A)
-    assert known.described([replace(A, not_supported=("ecc", "events")), Gpu("GPU-x", not_supported=("ecc",))])
-    assert not known.described([replace(A, not_supported=("ecc", "events"))])
-    assert known.gpus[A.uuid].attributes()["notSupported"] == "ecc,events"
-    assert known.described([A])
-    assert "notSupported" not in known.gpus[A.uuid].attributes()
-
-
-def test_remembered_in_order() -> None:
-    assert [r.gpu for r in fleet(C, A, B).remembered()] == [A, B, C]
-    assert fleet(A).remembered() == (Remembered(A),)
 
 
 DIVIDED = tuple(MigInstance(f"MIG-{number}", "1g.10gb", number, 0, 9728) for number in (1, 2))
@@ -204,35 +146,6 @@ def test_an_xid_of_an_instance_is_a_change_of_that_instance() -> None:
     assert known.trouble_of(A.uuid) is None
     (change,) = known.read({A.uuid: Reading(recovery_action=0)})
     assert (change.uuid, change.trouble) == ("MIG-1", None)
-
-
-def test_what_shows_a_reset_is_named_for_each_instance() -> None:
-    known = fleet(A)
-    known.described([replace(A, instances=DIVIDED)])
-    known.read({A.uuid: Reading(energy_mj=10)})
-    known.xid(A.uuid, 48, Place(1, 0))
-    known.read({A.uuid: Reading(energy_mj=20)})
-    changes = known.read({A.uuid: Reading(energy_mj=1)})
-    assert [(change.uuid, change.trouble) for change in changes] == [("MIG-1", None)]
-    assert changes[0].how
-
-
-def test_how_close_gpus_are_is_known_from_the_inventory_on() -> None:
-    known = Fleet(HealthRules())
-    assert known.scores == {}
-    assert not known.is_partial
-    found = inventory(A, B)
-    found.ports, found.is_partial = {A.uuid: Ports({B.uuid: 2})}, True
-    found.ancestors = [(A.uuid, B.uuid, Ancestor.BOARD)]
-    known.found(found)
-    assert known.scores == {(A.uuid, B.uuid): 260}
-    assert known.is_partial
-
-
-def test_an_xid_of_a_gpu_that_is_not_in_mig_mode_is_the_gpus() -> None:
-    known = fleet(A)
-    (change,) = known.xid(A.uuid, 48, Place(1, 0))
-    assert (change.uuid, reason(known.trouble_of(A.uuid))) == (A.uuid, "Xid48")
 
 
 def test_the_mark_of_an_instance_ends_with_it_and_is_remembered_until_then() -> None:
@@ -277,51 +190,6 @@ def test_a_suspicion_and_an_excuse_survive_a_restart() -> None:
     assert reasons(again) == {}
 
 
-def test_notes_are_of_gpus_that_are_offered() -> None:
-    known = fleet(A, B)
-    known.read({gpu.uuid: Reading(row_remap_pending=True) for gpu in (A, B)})
-    known.ecc(B.uuid)
-    assert [[note.reason for note in known.notes_of(gpu.uuid)] for gpu in (A, B)] == [["RowRemapPending"], []]
-
-
-def test_which_energy_counters_are_read_and_how_often() -> None:
-    known = fleet(A, B, C)
-    known.described([replace(B, not_supported=("recoveryAction",))])
-    known.ecc(C.uuid)
-    assert known.energy_seconds() == {B.uuid: 60, C.uuid: 0}
-
-
-def test_a_reset_is_shown_by_what_was_read_before_the_first_xid() -> None:
-    known = fleet(A)
-
-    def energy() -> int | None:
-        (remembered,) = known.remembered()
-        return remembered.marked_at.energy_mj
-
-    known.read({A.uuid: Reading(energy_mj=10)})
-    known.xid(A.uuid, 31)
-    assert energy() is None
-    known.xid(A.uuid, 79)
-    assert energy() == 10
-    known.read({A.uuid: Reading(energy_mj=20, unsettled=(31, 79))})
-    known.xid(A.uuid, 48)
-    known.xid(A.uuid, 13)
-    assert energy() == 10
-    known.read({A.uuid: Reading(energy_mj=30)})
-    assert reasons(known) == {"a": "Xid79"}
-    assert energy() == 10
-
-
-def test_a_suspicion_of_an_instance_is_a_critical_xid_of_its_own() -> None:
-    known = fleet(A)
-    known.described([replace(A, instances=DIVIDED)])
-    known.xid(A.uuid, 31, Place(1, 0))
-    known.xid(A.uuid, 48)
-    assert [known.trouble_of_instance(A.uuid, each) for each in DIVIDED] == [None, None]
-    known.xid(A.uuid, 48, Place(1, 0))
-    assert [reason(known.trouble_of_instance(A.uuid, each)) for each in DIVIDED] == ["Xid48", ""]
-
-
 @pytest.mark.parametrize(
     ("reading", "is_whole"),
     [
@@ -336,3 +204,17 @@ def test_a_new_session_may_reach_gpus_that_do_not_answer(reading: Reading, is_wh
     known = fleet(A)
     known.read({A.uuid: reading})
     assert known.is_whole is is_whole
+
+
+def test_an_xid_of_a_gpu_that_is_not_in_mig_mode_is_the_gpus() -> None:
+    known = fleet(A)
+    (change,) = known.xid(A.uuid, 48, Place(1, 0))
+    assert (change.uuid, reason(known.trouble_of(A.uuid))) == (A.uuid, "Xid48")
+
+
+def test_a_lost_gpu_that_was_never_known() -> None:
+    known = Fleet(HealthRules())
+    known.found(inventory(A, lost=1))
+    assert known.trouble is not None
+    assert known.trouble.reason == "GpuUnreadable"
+    assert not known.is_whole

@@ -5,7 +5,7 @@ import builtins
 import io
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ import pytest
 from msgspec.structs import replace
 from nodedevice_agent.lib import patient_reads
 from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
-from nodedevice_agent.plugins.nvml.source import NvmlSource
 from nodedevice_agent.plugins.nvml.watch import has_gpu
 
 from tests.fakes.polling import PATIENCE_SECONDS, until
+from tests.unit.node_agent.plugins.generic.test_faulty_device import short_patience as short_patience
+from tests.unit.node_agent.plugins.nvml.sources import Served
 from tests.unit.node_agent.plugins.nvml.test_cdi_choice import (
     INSTANCES,
     KIND,
@@ -28,7 +29,7 @@ from tests.unit.node_agent.plugins.nvml.test_cdi_choice import (
     B,
     of,
     place,
-    source,
+    served,
     specify,
 )
 from tests.unit.node_agent.plugins.nvml.test_cdi_choice import host as host
@@ -36,11 +37,7 @@ from tests.unit.node_agent.plugins.nvml.test_cdi_choice import host as host
 UID = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest.fixture(autouse=True)
-async def short_patience(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    monkeypatch.setattr(patient_reads, "_PATIENCE_SECONDS", 0.08)
-    yield
-    await until(lambda: not patient_reads._hanging)
+pytestmark = pytest.mark.usefixtures("short_patience")
 
 
 @contextmanager
@@ -65,11 +62,11 @@ def hanging(call: str, path: Path) -> Iterator[list[str]]:
             ends.set()
 
 
-async def serve(made: NvmlSource) -> None:
+async def serve(node: Served) -> None:
     """As the watch and Allocate do."""
-    made.publish(made._uses)
-    await made.read_files()
-    made.allocate(["GPU-b"], SOMEBODY)
+    node.publish()
+    await node.source.read_files()
+    node.source.allocate(["GPU-b"], SOMEBODY)
 
 
 HOST_FILES = [
@@ -85,11 +82,12 @@ OF_SPECIFICATIONS = [("lstat", "/dev/nvidia0"), ("stat", LIBRARY), ("os.open", S
 @pytest.mark.parametrize(("call", "path"), HOST_FILES)
 async def test_a_file_that_hangs_is_as_it_was(host: Path, call: str, path: str) -> None:
     gpus = [replace(A, instances=INSTANCES)] if "caps" in path else [A, B]
-    made = await source(host, *gpus, handOver=["deviceNodes"])
+    node = await served(host, *gpus, handOver=["deviceNodes"])
+    made = node.source
     before = made.devices.latest, made.devices.trouble
     with hanging(call, host / path[1:]) as hung:
         for _ in range(2):
-            made.publish(made._uses)
+            node.publish()
             assert (made.devices.latest, made.devices.trouble) == before
             assert made.allocate([made.devices.latest[-1].id], SOMEBODY).device_nodes
     assert len(hung) == 1
@@ -102,14 +100,15 @@ async def test_where_no_thread_can_wait(host: Path, lacks: str, monkeypatch: pyt
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    made = await source(host, A, B)
+    node = await served(host, A, B)
+    made = node.source
     before = made.devices.latest
     with monkeypatch.context() as patch:
         if lacks == "threads":
             patch.setattr(threading.Thread, "start", refuse)
         else:
             patch.setattr(patient_reads, "MAX_HANGING", 0)
-        made.publish(made._uses)
+        node.publish()
         assert made.devices.latest == before
         assert made.allocate(["GPU-b"], SOMEBODY).env
 
@@ -117,18 +116,19 @@ async def test_where_no_thread_can_wait(host: Path, lacks: str, monkeypatch: pyt
 @pytest.mark.parametrize(("call", "path"), OF_SPECIFICATIONS)
 async def test_a_specification_that_hangs_keeps_no_gpu_back(host: Path, call: str, path: str) -> None:
     specify(host, of("GPU-a", "/dev/nvidia0"))
-    made = await source(host, A, B)
+    node = await served(host, A, B)
+    made = node.source
     with hanging(call, host / path[1:]) as hung:
         # another file in the directory is a change
         specify(host, of("GPU-b", "/dev/nvidia1"), file="/etc/cdi/other.yaml")
         for _ in range(2):
-            await serve(made)
+            await serve(node)
         assert len(hung) == 1
     # the call that hung ends in its own thread, some time after
     async with asyncio.timeout(PATIENCE_SECONDS):
         while made.allocate(["GPU-b"], SOMEBODY).cdi_devices != (f"{KIND}=GPU-b",):
             await asyncio.sleep(0)
-            await serve(made)
+            await serve(node)
 
 
 async def test_a_gpu_of_the_pci_bus(host: Path) -> None:

@@ -31,8 +31,6 @@ class Story:
 OF_OUR_LIST = [
     Story("a critical Xid stays", [Step(Xid(79), "Xid79"), Step(MUTE, "Xid79")]),
     Story("an application Xid is nothing", [Step(Xid(31)), Step(Xid(43)), Step(MUTE)]),
-    Story("a contained error ends its program alone", [Step(Xid(94)), Step(MUTE)]),
-    Story("a context switch timeout needs a reset", [Step(Xid(109), "Xid109"), Step(MUTE, "Xid109")]),
     Story("an unknown Xid is critical", [Step(Xid(9999), "Xid9999"), Step(MUTE, "Xid9999")]),
     Story("the first critical Xid is the cause", [Step(Xid(48), "Xid48"), Step(Xid(79), "Xid48"), Step(MUTE, "Xid48")]),
     Story("the energy counter starts again", [Step(MUTE), Step(Xid(79), "Xid79"), Step(Reading(energy_mj=10))]),
@@ -65,7 +63,6 @@ OF_OUR_LIST = [
         "its Xid explains more than that it is lost",
         [Step(Xid(79), "Xid79"), Step(Reading(is_lost=True), "Xid79"), Step(MUTE)],
     ),
-    Story("gone, and back", [Step(Xid(79), "Xid79"), Step("gone", "Xid79"), Step(MUTE)]),
     Story("silent is not gone: no reset", [Step(Xid(79), "Xid79"), Step("silent", "Xid79"), Step(MUTE, "Xid79")]),
     Story(
         "a call that hangs is no reset",
@@ -82,7 +79,6 @@ OF_OUR_LIST = [
             Step(WELL, "Xid79"),
         ],
     ),
-    Story("which is no reset", [Step(Xid(79), "Xid79"), Step(Reading(failure="?"), "Xid79"), Step(MUTE, "Xid79")]),
     Story("an administrator's word", [Step(Xid(79), "Xid79"), Step(MUTE, "Xid79"), Step("cleared"), Step(MUTE)]),
     Story(
         "made critical, made harmless",
@@ -93,7 +89,6 @@ OF_OUR_LIST = [
 OF_THE_DRIVER = [
     Story("it needs nothing", [Step(WELL), Step(Xid(79), "Xid79"), Step(WELL)]),
     Story("the first answer may come too early", [Step(Xid(79), "Xid79"), Step(read(0, 79), "Xid79"), Step(WELL)]),
-    Story("and so does one of a new reader", [Step(Xid(79), "Xid79"), Step(EARLY, "Xid79"), Step(WELL)]),
     Story(
         "the second answer counts",
         [Step(Xid(79), "Xid79"), Step(read(0, 79), "Xid79"), Step(read(1), "ResetRequired"), Step(WELL)],
@@ -118,16 +113,11 @@ OF_THE_DRIVER = [
     Story(
         "a harmless Xid after which it asks for a reset", [Step(Xid(31)), Step(WELL), Step(read(4), "ResetRequired")]
     ),
-    Story("an unknown Xid that is harmless", [Step(Xid(9999), "Xid9999"), Step(read(0, 9999), "Xid9999"), Step(WELL)]),
     Story(
         "each Xid has its own second",
         [Step(Xid(48), "Xid48"), Step(Xid(79), "Xid48"), Step(read(0, 79), "Xid79"), Step(WELL)],
     ),
     Story("peer-to-peer traffic has to end", [Step(Xid(79), "Xid79"), Step(read(3)), Step(WELL)]),
-    Story(
-        "a GPU that is lost has not answered",
-        [Step(Xid(79), "Xid79"), Step(Reading(is_lost=True), "Xid79"), Step(Reading(hung_call="x"), "Xid79")],
-    ),
     Story("an administrator does not wait for it", [Step(Xid(79), "Xid79"), Step("cleared"), Step(read(0, 79))]),
     Story(
         "nor does a setting that it is critical",
@@ -137,11 +127,6 @@ OF_THE_DRIVER = [
     Story(
         "nor one that it is harmless, whenever the driver asks for a reset",
         [Step(WELL), Step(Xid(79)), Step(read(1, 79)), Step(read(1)), Step(read(1)), Step(WELL)],
-        NvmlSettings(harmless_xids=[79]).health_rules(),
-    ),
-    Story(
-        "the second answer alone has the action",
-        [Step(WELL), Step(Xid(79)), Step(read(0, 79)), Step(read(1)), Step(read(1))],
         NvmlSettings(harmless_xids=[79]).health_rules(),
     ),
     Story(
@@ -165,7 +150,6 @@ OF_THE_DRIVER = [
         NvmlSettings(harmless_xids=[79]).health_rules(),
     ),
     Story("what the driver asks for", [Step(read(1), "ResetRequired"), Step(WELL)]),
-    Story("an action of a newer driver", [Step(read(99), "ResetRequired"), Step(Xid(79), "Xid79"), Step(WELL)]),
     Story(
         "a reset that it no longer asks for ends a mark",
         [Step("ecc", "EccUncorrectable"), Step(read(4), "EccUncorrectable"), Step(WELL)],
@@ -215,14 +199,12 @@ OF_MEMORY = [
             Step(Reading(ecc_uncorrected=0)),
         ],
     ),
-    Story("ECC errors by event", [Step("ecc", "EccUncorrectable"), Step(WELL, "EccUncorrectable")]),
     Story(
         "ECC errors ignored",
         [Step(Reading(ecc_uncorrected=3)), Step("ecc"), Step(Reading(ecc_uncorrected=4))],
         NvmlSettings(ecc_errors="ignore").health_rules(),
     ),
     Story("contained ones, after which the driver requests nothing", [Step(WELL), Step(Xid(94)), *CONTAINED]),
-    Story("the same without an Xid", [Step(WELL), *CONTAINED]),
     Story("while no agent ran, too", [Step(counted(2, 0), "EccBeforeStart"), Step("cleared"), Step(counted(3, 0))]),
     Story(
         "not contained ones, after which it requests a reset",
@@ -255,13 +237,6 @@ OF_MEMORY = [
         [Step(WELL), Step(counted(1, 0), "EccUncorrectable"), Step(counted(1, 0), "EccUncorrectable"), Step(WELL)],
         NvmlSettings(ecc_errors="unhealthy").health_rules(),
     ),
-    Story(
-        "their event does as well",
-        [Step(WELL), Step("ecc", "EccUncorrectable"), Step(WELL, "EccUncorrectable")],
-        NvmlSettings(ecc_errors="unhealthy").health_rules(),
-    ),
-    Story("a row that could not be replaced", [Step(Reading(row_remap_failed=True), "RowRemapFailed"), Step(WELL)]),
-    Story("lost, and back", [Step(Reading(is_lost=True), "GpuLost"), Step(WELL)]),
     Story("a call that hangs", [Step(Reading(hung_call="nvmlX"), "DriverHangs"), Step(WELL)]),
     Story(
         "one that reports nothing, not even its UUID",

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, NEEDED_NODES
 from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
-from nodedevice_agent.plugins.nvml.host_files import control_nodes, have_files, missing_files
+from nodedevice_agent.plugins.nvml.host_files import have_files
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 
 from tests.unit.node_agent.plugins.nvml.test_identity import device_file
@@ -48,25 +47,3 @@ def test_the_kernels_memory_is_no_file_of_the_driver(tmp_path: Path, path: str) 
     (tmp_path / "dev").mkdir()
     (tmp_path / path[1:]).symlink_to("/dev/null")
     assert not have_files(str(tmp_path), [WHOLE], {})
-
-
-def test_what_is_missing_is_named_in_order(tmp_path: Path) -> None:
-    device_file(tmp_path, CONTROL[1:])
-    of_driver = sorted({*NEEDED_NODES} - {CONTROL})
-    assert missing_files(str(tmp_path), [WHOLE, UNNUMBERED], {}) == sorted([*of_driver, "/dev/nvidia1"])
-    assert missing_files(str(tmp_path), [OF_3], {}) == sorted([*of_driver, "/dev/nvidia3"])
-    assert missing_files(str(tmp_path), [WHOLE, OF_3, OF_4, OF_UNNUMBERED], MINORS) == sorted(
-        [*of_driver, "/dev/nvidia1", "/dev/nvidia3", "/dev/nvidia4", f"{CAPS}20", f"{CAPS}21"]
-    )
-    for path in (*of_driver, "/dev/nvidia1"):
-        device_file(tmp_path, path[1:])
-    assert missing_files(str(tmp_path), [WHOLE], {}) == []
-
-
-def test_the_control_files_that_are_there(tmp_path: Path) -> None:
-    assert control_nodes(str(tmp_path)) == []
-    first, *_, last = CONTROL_NODES
-    for path in (last, first):
-        device_file(tmp_path, path[1:])
-    (tmp_path / CONTROL_NODES[1][1:]).touch()
-    assert control_nodes(str(tmp_path)) == [first, last]

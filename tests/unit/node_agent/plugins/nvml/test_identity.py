@@ -7,24 +7,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice
 from nodedevice_agent.plugins.nvml.devices import NEEDED_NODES
 from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
-from nodedevice_agent.plugins.nvml.health import HealthRules
-from nodedevice_agent.plugins.nvml.host_files import capabilities, number_of, on_host
+from nodedevice_agent.plugins.nvml.host_files import number_of, on_host
 from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
-from nodedevice_agent.plugins.nvml.node_gpus import Fleet
 from nodedevice_agent.plugins.nvml.parts import Listing, listing, uses_of
-from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
+from nodedevice_agent.plugins.nvml.source import NvmlSource
+
+from tests.unit.node_agent.plugins.nvml.sources import Served
 
 GIB = 1 << 30
 A, B = (Gpu(f"GPU-{name}", "H100", 80 * GIB, f"0000:{name}1:00.0", minor=minor) for minor, name in enumerate("ab"))
-# octets; a longer list is decoded outside of the device manager's event loop
-SHORT_LIST = 256 * 1024
 
 
 def settings(**its: Any) -> NvmlSettings:
@@ -60,11 +56,6 @@ def test_without_a_number_a_gpu_is_its_uuid() -> None:
     assert (device.identity, device.files) == (("GPU-c",), ())
 
 
-def test_an_answer_without_paths_has_no_files() -> None:
-    (device,) = listed([A], OnHost({"/dev/nvidia0": "c500:0"})).devices
-    assert (device.identity, device.files) == (("GPU-a", "c500:0"), ())
-
-
 # -- parts and instances ---------------------------------------------------------------------------------------------------
 
 
@@ -79,16 +70,6 @@ def test_the_parts_of_a_gpu_are_that_gpu_and_shared(rule: dict[str, Any]) -> Non
     assert all(device.is_shared for device in found.devices)
     # a parent is given to nobody
     assert {(parent.identity, parent.files) for parent in found.parents} == {((), ())}
-
-
-def test_many_parts_have_one_identity_and_a_short_list() -> None:
-    gpus = [Gpu(f"GPU-{index:08}-0000-0000-0000-000000000000", "H100", minor=index) for index in range(8)]
-    host = OnHost({f"/dev/nvidia{index}": f"c195:{index}" for index in range(8)}, hands_over_files=True)
-    found = listed(gpus, host, sharing=[{"shares": {"replicas": 128}}])
-    assert len(found.devices) == 8 * 128
-    assert len({id(device.identity) for device in found.devices}) == 8
-    assert len({id(device.files) for device in found.devices}) == 8
-    assert len(list_to_wire(found.devices, parents=found.parents).SerializeToString()) < SHORT_LIST
 
 
 def divided(minor: int | None) -> Gpu:
@@ -113,14 +94,6 @@ def test_an_instance_is_of_its_gpu_and_has_its_own_files() -> None:
     assert other.files == (("/dev/nvidia3", "c500:3"),)
 
 
-def test_an_instance_of_a_gpu_without_a_number_has_no_files_of_another() -> None:
-    host = OnHost({"/dev/nvidia0": "c195:0"}, {"gpu0/gi1/access": 2, "gpu0/gi1/ci0/access": 3}, hands_over_files=True)
-    assert [(d.identity, d.files) for d in listed([divided(None)], host, mig="single").devices] == [
-        (("GPU-m", "MIG-0"), ()),
-        (("GPU-m", "MIG-1"), ()),
-    ]
-
-
 # -- the host's files ------------------------------------------------------------------------------------------------------
 
 
@@ -136,25 +109,6 @@ def test_the_number_of_a_file(tmp_path: Path) -> None:
     assert number_of(str(tmp_path), f"/dev/nvidia{'9' * 300}") == ""
 
 
-def test_capabilities_are_read_where_containers_get_them(tmp_path: Path) -> None:
-    minors = tmp_path / "proc/driver/nvidia-caps/mig-minors"
-    minors.parent.mkdir(parents=True)
-    minors.write_text("config 1\ngpu3/gi1/access 20\ngpu3/gi1/ci0/access 21\n")
-    paths = ["dev/nvidia3", "dev/nvidia-caps/nvidia-cap20", "dev/nvidia-caps/nvidia-cap21", "dev/nvidiactl"]
-    for path in paths:
-        device_file(tmp_path, path)
-    gpu = divided(3)
-    root, instances = str(tmp_path), [GpuDevice(gpu, each) for each in gpu.instances or ()]
-    found = on_host(root, instances, capabilities(root), hands_over_files=True)
-    assert sorted(found.numbers) == sorted(f"/{path}" for path in paths[:3])
-    # a whole GPU beside it
-    device_file(tmp_path, "dev/nvidia7")
-    found = on_host(root, [*instances, GpuDevice(Gpu("GPU-w", minor=7))], capabilities(root), hands_over_files=True)
-    assert sorted(found.numbers) == sorted([*(f"/{path}" for path in paths[:3]), "/dev/nvidia7"])
-    found = on_host(root, instances, capabilities(root), hands_over_files=False)
-    assert list(found.numbers) == ["/dev/nvidia3"]
-
-
 @pytest.mark.parametrize("way", ["deviceNodes", "env"])
 def test_instances_are_published_with_the_files_that_a_container_gets(tmp_path: Path, way: str) -> None:
     minors = tmp_path / "proc/driver/nvidia-caps/mig-minors"
@@ -166,10 +120,7 @@ def test_instances_are_published_with_the_files_that_a_container_gets(tmp_path: 
         *(f"dev/nvidia-caps/nvidia-cap{number}" for number in (20, 21, 22)),
     ):
         device_file(tmp_path, path)
-    nvml, fleet, gpu = settings(handOver=[way], mig="single"), Fleet(HealthRules()), divided(3)
-    fleet.found(Found("580", [gpu]))
-    source = NvmlSource("nvidia.com/gpu", nvml, HostOfGpus.seen_at(str(tmp_path), nvml), fleet)
-    source.publish([(each, use) for each in fleet.gpus.values() for use in uses_of(each, nvml)])
+    source = Served(tmp_path, divided(3), handOver=[way], mig="single").source
     one, other = source.devices.latest
     for device, own in ((one, "21"), (other, "22")):
         given = {node.host_path for node in source.allocate([device.id], None).device_nodes} - {*NEEDED_NODES}
@@ -200,12 +151,10 @@ def test_a_gpu_is_its_graphics_card_and_render_node(tmp_path: Path) -> None:
 
 def published(root: Path, *inventories: Sequence[Gpu]) -> tuple[NvmlSource, dict[str, PluginDevice]]:
     """The devices by UUID, after each inventory in turn."""
-    nvml, fleet = settings(handOver=["deviceNodes"]), Fleet(HealthRules())
-    made = NvmlSource("nvidia.com/gpu", nvml, HostOfGpus.seen_at(str(root), nvml), fleet)
+    served = Served(root, handOver=["deviceNodes"])
     for gpus in inventories:
-        fleet.found(Found("580", list(gpus)))
-        made.publish([(gpu, use) for gpu in fleet.gpus.values() for use in uses_of(gpu, nvml)])
-    return made, {device.id: device for device in made.devices.latest}
+        served.found(*gpus)
+    return served.source, {device.id: device for device in served.source.devices.latest}
 
 
 def test_a_missing_gpu_has_no_number_that_is_another_gpus(tmp_path: Path) -> None:
@@ -223,6 +172,17 @@ def test_a_missing_gpu_has_no_number_that_is_another_gpus(tmp_path: Path) -> Non
     assert [node.host_path for node in source.allocate(["GPU-b"], None).device_nodes][:1] == ["/dev/nvidia0"]
 
 
+def test_a_number_that_two_gpus_have_is_neither_ones(tmp_path: Path) -> None:
+    _, devices = published(tmp_path, [A, msgspec.structs.replace(B, minor=0)])
+    assert {device.identity for device in devices.values()} == {("GPU-a",), ("GPU-b",)}
+
+
+def test_a_gpu_that_is_back_has_its_new_number(tmp_path: Path) -> None:
+    moved = [msgspec.structs.replace(B, minor=0)]
+    _, devices = published(tmp_path, [A, B], moved, [msgspec.structs.replace(A, minor=1), *moved])
+    assert {device.identity for device in devices.values()} == {("GPU-a", "c195:1"), ("GPU-b", "c195:0")}
+
+
 def test_a_missing_gpu_keeps_a_number_that_nobody_else_has(tmp_path: Path) -> None:
     _, devices = published(tmp_path, [A, B], [B])
     assert not devices["GPU-a"].is_healthy
@@ -233,14 +193,3 @@ def test_a_number_that_was_not_reported_this_time_may_be_another_gpus(tmp_path: 
     unnumbered, moved = msgspec.structs.replace(A, minor=None), msgspec.structs.replace(B, minor=0)
     assert published(tmp_path, [A, B], [unnumbered, B])[1]["GPU-a"].identity == ("GPU-a", "c195:0")
     assert published(tmp_path, [A, B], [unnumbered, moved])[1]["GPU-a"].identity == ("GPU-a",)
-
-
-def test_a_number_that_two_gpus_have_is_neither_ones(tmp_path: Path) -> None:
-    _, devices = published(tmp_path, [A, msgspec.structs.replace(B, minor=0)])
-    assert {device.identity for device in devices.values()} == {("GPU-a",), ("GPU-b",)}
-
-
-def test_a_gpu_that_is_back_has_its_new_number(tmp_path: Path) -> None:
-    moved = [msgspec.structs.replace(B, minor=0)]
-    _, devices = published(tmp_path, [A, B], moved, [msgspec.structs.replace(A, minor=1), *moved])
-    assert {device.identity for device in devices.values()} == {("GPU-a", "c195:1"), ("GPU-b", "c195:0")}

@@ -3,19 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, Mount
 from nodedevice_agent.plugins.nvml.devices import Refused
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import HealthRules
 from nodedevice_agent.plugins.nvml.mps import with_mps
-from nodedevice_agent.plugins.nvml.node_gpus import Fleet
-from nodedevice_agent.plugins.nvml.parts import HeldParts, uses_of
-from nodedevice_agent.plugins.nvml.reader.messages import Found
-from nodedevice_agent.plugins.nvml.settings import MpsSettings, NvmlSettings, SharesSettings
-from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
+from nodedevice_agent.plugins.nvml.parts import HeldParts
+from nodedevice_agent.plugins.nvml.settings import MpsSettings, SharesSettings
+from nodedevice_agent.plugins.nvml.source import NvmlSource
+
+from tests.unit.node_agent.plugins.nvml.sources import Served
 
 GIB = 1 << 30
 T4 = Gpu("GPU-z", "Tesla T4", 15 * GIB, "0000:1a:00.0", index=0)
@@ -70,13 +68,7 @@ def test_a_limit_that_cannot_be_set_is_never_left_out(gpu: Gpu, reserve: str, na
 
 
 def source(host: Path, **mps: Any) -> NvmlSource:
-    rules = [{"shares": {"replicas": 2, "mps": mps}}]
-    settings = msgspec.convert({"sharing": rules}, NvmlSettings)
-    fleet = Fleet(HealthRules())
-    fleet.found(Found("580", [T4]))
-    made = NvmlSource("nvidia.com/gpu", settings, HostOfGpus.seen_at(str(host), settings), fleet)
-    made.publish([(T4, use) for use in uses_of(T4, settings)])
-    return made
+    return Served(host, T4, sharing=[{"shares": {"replicas": 2, "mps": mps}}]).source
 
 
 def test_without_a_daemon_the_list_shows_why_and_nothing_is_allocated(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import LOST
 from nodedevice_agent.plugins.nvml.parts import Listing, check_request, listing, parents, preferred_parts, uses_of
-from nodedevice_agent.plugins.nvml.settings import MemorySettings, NvmlSettings, SharesSettings
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings, SharesSettings
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
 
 GIB = 1 << 30
@@ -35,13 +35,6 @@ def listed(settings: NvmlSettings, gpus: Sequence[Gpu] = GPUS, **troubles: Troub
         )
         for name in names
     }
-
-
-def test_without_a_rule_a_gpu_is_whole_and_its_own_parent() -> None:
-    (found,) = listed(nvml()).values()
-    assert [(device.id, device.parent) for device in found.devices] == [("GPU-a", "GPU-a"), ("GPU-b", "GPU-b")]
-    assert not found.parents
-    assert not found.troubles
 
 
 def test_shares_have_the_gpus_uuid_and_a_number() -> None:
@@ -84,27 +77,10 @@ def test_a_gpu_that_cannot_be_divided_is_a_trouble_of_the_list(
     assert [parent.id for parent in found["aliyun.com/gpu-mem"].parents] == (["GPU-d"] if "unit" not in memory else [])
 
 
-@pytest.mark.parametrize(
-    ("mib", "count", "reasons"),
-    [(7, 0, ["UnitTooLarge"]), (8, 1, []), (15, 1, []), (16, 2, []), (8000, 1000, []), (8008, 0, ["UnitTooSmall"])],
-)
-def test_from_one_unit_to_as_many_as_can_be_listed(mib: int, count: int, reasons: list[str]) -> None:
-    found = listed(nvml({"memory": {"unit": "8Mi", "reserve": "0Gi"}}), [Gpu("GPU-c", "model", mib << 20)])[
-        "aliyun.com/gpu-mem"
-    ]
-    assert len(found.devices) == count
-    assert [trouble.reason for trouble in found.troubles] == reasons
-
-
 def test_the_parts_of_a_broken_gpu_are_unhealthy_and_their_gpu_has_the_reason() -> None:
     found = listed(nvml({"shares": {"replicas": 2}}), a=LOST)["nvidia.com/gpu"]
     assert [device.is_healthy for device in found.devices] == [False, False, True, True]
     assert [parent.reason for parent in found.parents] == ["GpuLost", ""]
-
-
-def test_a_gpu_says_what_is_wrong_with_it_alone() -> None:
-    (found,) = listed(nvml(), a=LOST).values()
-    assert [(gpu.reason, gpu.message) for gpu in found.devices] == [(LOST.reason, LOST.message), ("", "")]
 
 
 def test_rules_select_by_model_and_index_and_one_is_for_all_others() -> None:
@@ -135,11 +111,6 @@ def test_a_gpu_that_two_rules_match_is_listed_but_not_offered() -> None:
     assert all(word in gpu.message for word in words)
 
 
-def test_a_share_has_the_name_of_its_model() -> None:
-    settings = nvml({"shares": {"replicas": 2, "renameByDefault": True}}, modelResourceNames={"*T4*": "nvidia.com/t4"})
-    assert set(listed(settings)) == {"nvidia.com/t4.shared", "nvidia.com/gpu.shared"}
-
-
 # -- requests --------------------------------------------------------------------------------------------------------------
 
 
@@ -149,12 +120,6 @@ def test_more_than_one_share_is_refused_where_that_is_set() -> None:
     check_request(ids[:1], SharesSettings(replicas=2, fail_requests_greater_than_one=True))
     with pytest.raises(Refused, match="maximum request size for shared resources is 1; found 2"):
         check_request(ids, SharesSettings(replicas=2, fail_requests_greater_than_one=True))
-
-
-def test_units_of_two_gpus_are_refused() -> None:
-    check_request(["GPU-a::0", "GPU-a::7"], MemorySettings())
-    with pytest.raises(Refused, match="1 of GPU-a, 2 of GPU-b"):
-        check_request(["GPU-a::0", "GPU-b::7", "GPU-b::1"], MemorySettings())
 
 
 FREE = [*(part_id("GPU-a", n) for n in range(6)), *(part_id("GPU-b", n) for n in range(3)), part_id("GPU-c", 0)]

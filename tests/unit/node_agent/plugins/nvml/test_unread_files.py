@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.lib import last_known
-from nodedevice_agent.lib.last_known import LastKnown
 from nodedevice_agent.plugins.nvml import host_files
+from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS
 
 from tests.unit.node_agent.plugins.generic.test_unread import CALLS, ERRORS, failing
@@ -33,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 READS: dict[str, Callable[[str], object]] = {
     "a device file": lambda root: host_files.number_of(root, "/dev/nvidia0"),
     "capabilities": host_files.capabilities,
-    "graphics": lambda root: list(host_files._graphics(root, BUS_ID)),
+    "graphics": lambda root: host_files.graphics_of(root, [Gpu("GPU-a", pci_bus_id=BUS_ID)]),
 }
 
 
@@ -63,11 +62,3 @@ def test_what_is_not_there_is_not_there(root: Path) -> None:
     assert host_files.number_of(str(root), "/dev/nvidia0") == ""
     with failing(root, "stat", errno.EIO):
         assert host_files.number_of(str(root), "/dev/nvidia0") == ""
-
-
-def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_known, "_MAX_KNOWN", 3)
-    known = LastKnown(str, "")
-    for number in range(10):
-        known.of(f"/{number}")
-    assert [*known._known] == ["/7", "/8", "/9"]

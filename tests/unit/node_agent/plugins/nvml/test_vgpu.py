@@ -17,15 +17,11 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 )
 from nodedevice_agent.plugins.nvml.environment import GPUSHARE_PREFIX
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_of
-from nodedevice_agent.plugins.nvml.node_gpus import Fleet
-from nodedevice_agent.plugins.nvml.parts import uses_of
-from nodedevice_agent.plugins.nvml.reader.messages import Found
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
 from nodedevice_api.names import SM_PERCENT_ANNOTATION
 from nodedevice_api.parts import part_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+from tests.unit.node_agent.plugins.nvml.sources import Served
 
 GIB = 1 << 30
 UUID = "f320f827-2a71-486b-a551-28c650dbaf1e"
@@ -36,37 +32,18 @@ SHARES, UNITS = "nvidia.com/gpu", "aliyun.com/gpu-mem"
 PUBLISHED = Path(__file__).parents[2] / "checkpoint" / "checkpoints" / "corrupt-checksum.json"
 
 
-def make(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> NvmlSource:
-    """The source of the only resource. The host's file tree is folder/host, with a library."""
-    settings = msgspec.convert({"sharing": [rule]}, NvmlSettings)
+def node(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> Served:
+    """Its file tree is folder/host, with a library."""
     vgpu = folder / "host" / "usr" / "local" / "vgpu"
     vgpu.mkdir(parents=True, exist_ok=True)
     for name in ("libvgpu.so", "ld.so.preload"):
         (vgpu / name).touch()
-    fleet = Fleet(settings.health_rules(), ())
-    fleet.found(Found("535.54.03", list(gpus) or [V100, T4]))
-    source = source_of(
-        settings.resource_names()[-1],
-        settings,
-        HostOfGpus.seen_at(str(folder / "host"), settings),
-        fleet,
-        folder / "state",
-    )
-    publish(source, rule, *fleet.gpus.values())
-    return source
+    return Served(folder / "host", *(gpus or (V100, T4)), sharing=[rule])
 
 
-def publish(source: NvmlSource, rule: Mapping[str, Any], *gpus: Gpu) -> None:
-    settings = msgspec.convert({"sharing": [rule]}, NvmlSettings)
-    source.publish([(gpu, use) for gpu in gpus or (V100, T4) for use in uses_of(gpu, settings)])
-
-
-async def limited(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> LimitedSource:
-    """... to which a device manager has connected."""
-    source = make(folder, rule, *gpus)
-    assert isinstance(source, LimitedSource)
-    await source.holdings([])
-    return source
+async def limited(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> Any:
+    """A source to which a device manager has connected."""
+    return await node(folder, rule, *gpus).connected()
 
 
 def who(uid: str = UUID, container: str = "main", sm_percent: str | None = None) -> ContainerIdentity:
@@ -148,28 +125,6 @@ async def test_shares_of_several_gpus_have_a_limit_each_in_the_drivers_order(tmp
     assert limits == ("7680m", "16384m")
 
 
-@pytest.mark.parametrize(
-    ("limits", "env"),
-    [
-        ({"memory": False}, {"CUDA_DEVICE_SM_LIMIT": "0", "CUDA_OVERSUBSCRIBE": "true"}),
-        (
-            {"oversubscribe": False, "smPercent": 10},
-            {"CUDA_DEVICE_MEMORY_LIMIT_0": "4096m", "CUDA_DEVICE_SM_LIMIT": "40", "CUDA_OVERSUBSCRIBE": "false"},
-        ),
-        (None, {}),
-    ],
-)
-async def test_each_is_a_setting_and_without_a_library_nothing_is_mounted(
-    tmp_path: Path, limits: dict[str, Any] | None, env: dict[str, str]
-) -> None:
-    source = make(tmp_path, {"memory": {"limits": limits}})
-    if isinstance(source, LimitedSource):
-        await source.holdings([])
-    given = source.allocate(parts(V100, 4), who())
-    assert of_hami(given.env) == {"NVIDIA_VISIBLE_DEVICES": V100.uuid, **env}
-    assert given.mounts == ()
-
-
 @pytest.mark.parametrize("who_asks", [None, ContainerIdentity("default", "p", UUID, "main")])
 @pytest.mark.parametrize(
     ("rule", "gpu", "values"),
@@ -178,18 +133,11 @@ async def test_each_is_a_setting_and_without_a_library_nothing_is_mounted(
             {"memory": {}}, V100, {"IDX": "0", "CONTAINER": "4", "POD": "4", "DEV": "32"}, id="units of a GiB"
         ),
         pytest.param(
-            {"memory": {"unit": "512Mi", "limits": None}},
-            T4,
-            {"IDX": "1", "CONTAINER": "4", "POD": "4", "DEV": "30"},
-            id="others",
-        ),
-        pytest.param(
             {"memory": {}},
             replace(T4, index=None),
             {"CONTAINER": "4", "POD": "4", "DEV": "15"},
             id="a GPU without a number",
         ),
-        pytest.param({"memory": {"resourceName": "example.com/memory"}}, V100, {}, id="another name"),
         pytest.param({"shares": {"replicas": 8, "resourceName": UNITS}}, V100, {}, id="shares of that name"),
     ],
 )
@@ -197,44 +145,20 @@ async def test_units_of_gpushares_name_have_its_variables(
     tmp_path: Path, rule: dict[str, Any], gpu: Gpu, values: dict[str, str], who_asks: ContainerIdentity | None
 ) -> None:
     """As gpushare's plugin sets them: a program takes CONTAINER / DEV of the memory. The reserve is part of DEV."""
-    source = make(tmp_path, rule, gpu)
-    if isinstance(source, LimitedSource):
-        await source.holdings([])
+    source = await limited(tmp_path, rule, gpu)
     env = source.allocate(parts(gpu, 4) if "memory" in rule else parts(gpu, 1), who_asks).env
     found = {name.removeprefix(GPUSHARE_PREFIX): value for name, value in env.items() if GPUSHARE_PREFIX in name}
     assert found == values
     assert env["NVIDIA_VISIBLE_DEVICES"] == gpu.uuid
 
 
-@pytest.mark.parametrize(
-    ("rule", "percent"),
-    [
-        ({"memory": {}}, 0),
-        ({"memory": {"limits": {"smPercent": 10}}}, 10),
-        ({"memory": {"limits": None}}, None),
-        ({"shares": {"replicas": 2}}, None),
-        ({"shares": {"replicas": 2, "limits": {"smPercent": 50}}}, 50),
-    ],
-)
-async def test_the_list_has_the_percent_of_multiprocessors_where_there_are_limits(
-    tmp_path: Path, rule: dict[str, Any], percent: int | None
-) -> None:
-    rules = make(tmp_path, rule).devices.part_rules
-    assert rules is not None
-    assert rules.sm_percent == percent
-
-
-async def test_time_slices_are_not_limited_unless_set(tmp_path: Path) -> None:
-    given = make(tmp_path, {"shares": {"replicas": 4}}).allocate(parts(V100, 1), who())
-    assert given == ContainerAllocation(env={"NVIDIA_VISIBLE_DEVICES": V100.uuid})
-
-
 @pytest.mark.parametrize("missing", ["libvgpu.so", "ld.so.preload"])
 async def test_a_library_that_is_not_there_is_a_condition_and_no_container_starts(tmp_path: Path, missing: str) -> None:
-    source = await limited(tmp_path, FULL)
+    served = node(tmp_path, FULL)
+    source = await served.connected()
     assert source.devices.trouble == ("", "")
     (tmp_path / "host/usr/local/vgpu" / missing).unlink()
-    publish(source, FULL)
+    served.publish()
     reason, message = source.devices.trouble
     assert (reason, f"/usr/local/vgpu/{missing} not found" in message) == ("LimitLibraryMissing", True)
     with pytest.raises(AllocationRefused, match="install it on the node"):
@@ -257,11 +181,6 @@ class TestMultiprocessors:
         # another GPU
         source.allocate(parts(T4, 1), who(OTHER_UUID, "second", sm_percent="100"))
 
-    async def test_a_second_call_for_a_container_replaces_the_first(self, tmp_path: Path) -> None:
-        source = await limited(tmp_path, FULL)
-        for _ in range(2):
-            source.allocate(parts(V100, 1), who(sm_percent="70"))
-
     async def test_an_ended_holding_leaves_it(self, tmp_path: Path) -> None:
         source = await limited(tmp_path, FULL)
         source.allocate(parts(V100, 1), who(sm_percent="70"))
@@ -278,8 +197,7 @@ class TestMultiprocessors:
     async def test_it_is_known_again_after_a_restart_and_not_before(self, tmp_path: Path) -> None:
         first = await limited(tmp_path, FULL)
         env = first.allocate(parts(V100, 1), who(sm_percent="70")).env
-        source = make(tmp_path, FULL)
-        assert isinstance(source, LimitedSource)
+        source: Any = node(tmp_path, FULL).source
         with pytest.raises(AllocationRefused, match="not known yet"):
             source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="30"))
         await source.holdings([HeldDevices(UUID, "main", tuple(parts(V100, 1)), env)])
@@ -305,15 +223,15 @@ class TestMultiprocessors:
         with pytest.raises(AllocationRefused, match="60 are left"):
             source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="61"))
 
-    async def test_one_that_is_known_by_its_holding_alone_has_no_limit_yet(self, tmp_path: Path) -> None:
+    async def test_a_second_call_for_a_container_replaces_the_first(self, tmp_path: Path) -> None:
         source = await limited(tmp_path, FULL)
-        await source.holdings([HeldDevices(UUID, "main", tuple(parts(V100, 1)))])
-        source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="100"))
+        for _ in range(2):
+            source.allocate(parts(V100, 1), who(sm_percent="70"))
 
 
 async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    rule = {"memory": {"limits": {**LIBRARY, "smPercent": 5}}}
-    source = await limited(tmp_path, rule)
+    served = node(tmp_path, {"memory": {"limits": {**LIBRARY, "smPercent": 5}}})
+    source = await served.connected()
     for _ in range(2):
         given = source.allocate(parts(V100, 2), None)
     assert of_hami(given.env) == {
@@ -328,7 +246,7 @@ async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCa
         "/tmp/vgpulock",
     }
     assert caplog.messages.count("limits of containers are incomplete") == 1
-    publish(source, rule)
+    served.publish()
     assert source.devices.trouble == ("KubeletAllocates", caplog.records[-1].__dict__["error"])
     with pytest.raises(AllocationRefused, match="of one GPU"):
         source.allocate([*parts(V100, 1), *parts(T4, 1)], None)

@@ -1,23 +1,23 @@
 """What the watch of GPUs makes of each message of its reader, of the files it follows, and of a node without a driver."""
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.health import ENERGY_SELDOM, Place
 from nodedevice_agent.plugins.nvml.reader.messages import Alive, Changed, Described, EccError, ReaderOptions, Xid
-from nodedevice_agent.plugins.nvml.source import HostOfGpus
-from nodedevice_agent.plugins.nvml.watch import GpuWatch, has_gpu
 
+from tests.fakes.background import background
 from tests.fakes.gpu_watch import ABSENT, BOTH, END, FINE, LOST, MIG, OLD, ONE, TWO, Node, Play
 from tests.fakes.log_lines import log_lines
 from tests.fakes.polling import until
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
+from tests.unit.node_agent.plugins.nvml.test_cdi_choice import KIND, SPEC, of, place
 
 GPU_1, GPU_2 = {"GPU-1"}, {"GPU-2"}
 
@@ -77,7 +77,7 @@ class TestMessages:
         caplog.set_level("INFO")
         lacking = Described([replace(ONE, not_supported=("ecc", "events")), replace(TWO, not_supported=("minor",))])
         node = await play([BOTH, FINE, lacking, 1, lacking])
-        (devices,) = (source.devices.latest for source in node.watch._sources.values())
+        (devices,) = (source.devices.latest for source in node.sources.values())
         assert [dict(device.attributes)["notSupported"] for device in devices] == ["ecc,events", "minor"]
         expected = [
             ("INFO", "GPUs lack some features", {"not_supported": {"GPU-1": ("ecc", "events"), "GPU-2": ("minor",)}}),
@@ -87,13 +87,6 @@ class TestMessages:
         await asyncio.sleep(2)
         # once
         assert log_lines(caplog.records)[1:] == expected
-
-    @virtual_time
-    async def test_a_sign_of_life_publishes_nothing(self, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-        published: list[bool] = []
-        monkeypatch.setattr(GpuWatch, "_publish", lambda _: published.append(True))
-        await play([BOTH, FINE, Alive(), Alive()])
-        assert len(published) == 2
 
     @virtual_time
     async def test_the_reader_is_ordered_what_is_needed_each_time_that_changes(self, play: Play) -> None:
@@ -125,25 +118,6 @@ class TestFiles:
         assert [round(at) for at in node.reader.rescans] == ([5] if is_wanted else [])
 
     @virtual_time
-    async def test_a_device_file_ends_the_pause_of_an_idle_plugin(self, play: Play) -> None:
-        node = await play([ABSENT, END], [BOTH, FINE], is_plugged=False)
-        await asyncio.sleep(10)
-        assert node.served == {}
-        node.files[0].see(node.host / "dev/nvidia0")
-        await asyncio.sleep(0.1)
-        assert node.served == {"nvidia.com/gpu": {"GPU-1": True, "GPU-2": True}}
-
-    @virtual_time
-    async def test_what_is_followed(self, play: Play) -> None:
-        node = await play([BOTH, FINE])
-        (files,) = node.files
-        assert files.follows == [((node.host / "dev", node.state / "gpus/clear"), False)]
-        assert files.patience == [300]
-        files.see()
-        await asyncio.sleep(1)
-        assert len(files.follows) == 2
-
-    @virtual_time
     async def test_requests_to_clear_a_gpu(self, play: Play) -> None:
         node = await play([BOTH, OLD, Xid("GPU-1", 79, 1), Xid("GPU-2", 79, 1)])
         assert node.unhealthy == {"GPU-1", "GPU-2"}
@@ -155,39 +129,18 @@ class TestFiles:
         assert list((node.state / "gpus/clear").iterdir()) == []
 
     @virtual_time
-    async def test_specifications_are_followed_where_they_decide(
-        self, play: Play, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        changes = [False, False, True]
-        published: list[str] = []
+    async def test_specifications_are_followed_where_they_decide(self, play: Play) -> None:
+        node = await play([BOTH, FINE], handOver=["auto"])
 
-        async def refresh(_: Any) -> bool:
-            return changes.pop(0) if changes else False
+        def ways() -> list[str]:
+            return [dict(device.attributes)["handOver"] for device in node.sources[KIND].devices.latest]
 
-        monkeypatch.setattr(HostOfGpus, "seen_at", _seen_at(refresh))
-        monkeypatch.setattr(GpuWatch, "_publish", lambda _: published.append("published"))
-        node = await play([], handOver=["auto"])
-        # before anything is published, and by the watch
-        assert len(changes) == 1
-        specs = node.files[1]
-        assert specs.follows == [((Path("/cdi"),), True)]
-        assert specs.patience == [300]
-        assert published == []
-        specs.see()
+        assert ways() == ["env", "env"]
+        # one without device files, as the made-up host has none
+        place(node.host, SPEC).write_text(json.dumps({"cdiVersion": "0.5.0", "kind": KIND, "devices": [of("GPU-1")]}))
+        node.files[1].see()
         await asyncio.sleep(1)
-        assert published == ["published"]
-        specs.see()
-        await asyncio.sleep(1)
-        assert published == ["published"]
-
-
-def _seen_at(refresh: Any) -> Any:
-    class Specs:
-        directories = (Path("/cdi"),)
-        names: dict[str, bool] = {}
-
-    Specs.refresh = refresh  # type: ignore[attr-defined]
-    return lambda root, settings, delivery: HostOfGpus(root, Specs(), Delivery())  # type: ignore[arg-type]
+        assert ways() == ["cdi", "env"]
 
 
 class TestNode:
@@ -198,41 +151,20 @@ class TestNode:
         assert node.watch.wanted.empty()
 
     @virtual_time
-    async def test_with_a_gpu_that_cannot_be_read_serves_why(self, play: Play) -> None:
-        node = await play([ABSENT, END])
-        assert node.served == {"nvidia.com/gpu": {}}
-        assert node.trouble == "NoGpu"
-
-    @virtual_time
     async def test_remembers_over_a_restart(self, play: Play, tmp_path: Path) -> None:
         node = await play([BOTH, OLD, Xid("GPU-1", 79, 1)])
         again = Node(tmp_path / "again")
         again.state = node.state
-        again.make()
-        assert again.watch._fleet.trouble_of("GPU-1").reason == "Xid79"
-
-    @virtual_time
-    async def test_by_the_rules_of_its_settings(self, play: Play) -> None:
-        node = await play([BOTH, OLD, Xid("GPU-1", 31, 1)], criticalXids=[31])
-        assert node.unhealthy == GPU_1
-
-    @pytest.mark.parametrize("delivery", [None, Delivery(takes_cdi=False)])
-    def test_as_its_runtime_delivers(self, tmp_path: Path, delivery: Delivery | None) -> None:
-        host = Node(tmp_path).make(delivery)._host
-        assert host.delivery == (delivery or Delivery())
-        assert host.root == str(tmp_path / "host")
-
-    def test_what_the_bus_has(self, tmp_path: Path) -> None:
-        node = Node(tmp_path)
-        assert not has_gpu(str(node.host))
-        node.plug()
-        assert has_gpu(str(node.host))
+        again.scripts = [[BOTH, OLD]]
+        async with background(again.make().run()):
+            await later(0.01)
+            assert again.unhealthy == GPU_1
 
 
 async def test_what_is_remembered_is_written_beside_the_event_loop(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that hangs must not hold anything else up."""
     threads: list[threading.Thread] = []
     monkeypatch.setattr(Memory, "write", lambda its, remembered: threads.append(threading.current_thread()))
-    await play([BOTH, FINE], pollSeconds=7, callSeconds=3, libraryDir="/lib")
+    await play([BOTH, FINE])
     await until(lambda: bool(threads))
-    assert threading.main_thread() not in threads[:1]
+    assert threads[0] is not threading.main_thread()

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.plugins.nvml import watch
 from nodedevice_agent.plugins.nvml.reader.messages import Alive, Changed, Found, Xid
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed
 
 from tests.fakes.background import background
-from tests.fakes.gpu_watch import ABSENT, BOTH, BROKEN, END, FINE, LOST, ONE, Node, Play, Readers
+from tests.fakes.gpu_watch import ABSENT, BOTH, BROKEN, END, FINE, LOST, ONE, Node, Play
 from tests.fakes.virtual_time import virtual_time
 
 
@@ -48,22 +47,14 @@ class TestReaders:
         assert [reader.ends for reader in node.readers[:-1]] == [1] * (len(started) - 1)
 
     @virtual_time
-    async def test_one_that_cannot_be_started_ends_the_watch(self, tmp_path: Path, monkeypatch: Any) -> None:
+    async def test_one_that_cannot_be_started_ends_the_watch(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
         node.scripts = [[OSError("no more processes")]]
-        monkeypatch.setattr(watch, "Succession", lambda options: Readers(node, options))
         with pytest.raises(ExceptionGroup) as failed:
             await node.make().run()
         assert [str(each) for each in failed.value.exceptions] == ["no more processes"]
         assert node.reader.ends == 1
         assert all(each.is_closed for each in node.files)
-
-    @virtual_time
-    async def test_gpus_stay_healthy_while_one_is_restarted(self, play: Play) -> None:
-        node = await play([BOTH, FINE, END], [4, BOTH, FINE])
-        for _ in range(20):
-            await asyncio.sleep(1)
-            assert node.unhealthy == set()
 
     @virtual_time
     async def test_gpus_that_no_reader_reports_are_unhealthy_after_a_few_seconds(self, play: Play) -> None:
@@ -72,27 +63,6 @@ class TestReaders:
         assert node.unhealthy == set()
         await asyncio.sleep(0.2)
         assert node.unhealthy == {"GPU-1", "GPU-2"}
-        assert node.trouble == "ReaderFailed"
-
-    @virtual_time
-    async def test_nothing_is_left_of_a_watch_that_has_ended(self, tmp_path: Path, monkeypatch: Any) -> None:
-        node = Node(tmp_path, handOver=["auto"])
-        node.scripts = [[BOTH, FINE, END]]
-        monkeypatch.setattr(watch, "Succession", lambda options: Readers(node, options))
-        async with background(node.make().run()):
-            while not node.served:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.01)
-        assert [each.is_closed for each in node.files] == [True, True]
-        await asyncio.sleep(100)
-        assert node.trouble == ""
-
-    @virtual_time
-    async def test_the_first_failure_counts(self, play: Play) -> None:
-        node = await play([BOTH, FINE, END], *[[1, END]] * 20, rescanSeconds=1.0)
-        await asyncio.sleep(4.9)
-        assert node.trouble == ""
-        await asyncio.sleep(0.2)
         assert node.trouble == "ReaderFailed"
 
     @virtual_time
@@ -105,14 +75,6 @@ class TestReaders:
         assert node.trouble == "DriverFailed"
 
     @virtual_time
-    async def test_a_driver_that_is_read_again(self, play: Play) -> None:
-        node = await play([BROKEN, 1, BOTH, FINE])
-        assert node.trouble == "DriverFailed"
-        await asyncio.sleep(2)
-        assert node.trouble == ""
-        assert node.unhealthy == set()
-
-    @virtual_time
     async def test_one_that_hangs_for_good_is_waited_for(self, play: Play) -> None:
         node = await play([BOTH, FINE, 1, ReaderFailed("silent")], [BOTH, FINE])
         node.reader.has_ended = False
@@ -122,6 +84,26 @@ class TestReaders:
         node.readers[0].gone.set()
         await asyncio.sleep(10)
         assert len(node.readers) == 2
+        assert node.trouble == ""
+
+    @virtual_time
+    async def test_the_first_failure_counts(self, play: Play) -> None:
+        node = await play([BOTH, FINE, END], *[[1, END]] * 20, rescanSeconds=1.0)
+        await asyncio.sleep(4.9)
+        assert node.trouble == ""
+        await asyncio.sleep(0.2)
+        assert node.trouble == "ReaderFailed"
+
+    @virtual_time
+    async def test_nothing_is_left_of_a_watch_that_has_ended(self, tmp_path: Path) -> None:
+        node = Node(tmp_path, handOver=["auto"])
+        node.scripts = [[BOTH, FINE, END]]
+        async with background(node.make().run()):
+            while not node.served:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
+        assert [each.is_closed for each in node.files] == [True, True]
+        await asyncio.sleep(100)
         assert node.trouble == ""
 
 
@@ -143,10 +125,3 @@ class TestRescans:
         node = await play(script)
         await asyncio.sleep(1000)
         assert [round(at, 1) for at in node.reader.rescans] == rescans
-
-    @virtual_time
-    async def test_one_at_a_time(self, play: Play) -> None:
-        node = await play([BOTH, LOST, *[5, LOST] * 13])
-        node.reader.may_rescan = False
-        await asyncio.sleep(100)
-        assert node.reader.rescans == []

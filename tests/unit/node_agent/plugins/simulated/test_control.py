@@ -17,7 +17,6 @@ from nodedevice_agent.plugins.simulated.control import (
     simulated_dir,
     state_path,
     write_listing,
-    write_state,
 )
 from nodedevice_agent.plugins.simulated.devices import SimulatedState
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
@@ -33,16 +32,6 @@ def state_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_break_remove_and_restore(state_dir: Path) -> None:
-    set_health(state_dir, GPU, "gpu-0", healthy=False)
-    set_missing(state_dir, GPU, "gpu-1", missing=True)
-    set_missing(state_dir, GPU, "gpu-1", missing=True)
-    assert show(state_dir, GPU) == {"gpu-0": "unhealthy", "gpu-1": "missing"}
-    set_health(state_dir, GPU, "gpu-0", healthy=True)
-    set_missing(state_dir, GPU, "gpu-1", missing=False)
-    assert show(state_dir, GPU) == {"gpu-0": "healthy", "gpu-1": "healthy"}
-
-
 def test_a_part_is_as_its_device(state_dir: Path) -> None:
     write_listing(state_dir, Listing(GPU, ["gpu-0", "gpu-1", "gpu-0::0", "gpu-0::1", "gpu-1::0", "gpu-1::1"]))
     set_health(state_dir, GPU, "gpu-0", healthy=False)
@@ -56,13 +45,6 @@ def test_a_part_is_as_its_device(state_dir: Path) -> None:
     ]
 
 
-def test_an_unchanged_state_is_not_written_again(state_dir: Path) -> None:
-    set_health(state_dir, GPU, "gpu-0", healthy=False)
-    before = state_path(state_dir, GPU).stat()
-    set_health(state_dir, GPU, "gpu-0", healthy=False)
-    assert state_path(state_dir, GPU).stat() == before
-
-
 @pytest.mark.parametrize("change", [set_health, set_missing])
 def test_errors_for_unknown_names_list_the_known_ones(state_dir: Path, change: object) -> None:
     assert callable(change)
@@ -73,22 +55,11 @@ def test_errors_for_unknown_names_list_the_known_ones(state_dir: Path, change: o
     assert not state_path(state_dir, GPU).exists()
 
 
-def test_where_nothing_is_simulated(tmp_path: Path) -> None:
-    with pytest.raises(CommandFailed, match="nothing is simulated here"):
-        show(tmp_path, GPU)
-
-
 def test_a_broken_state_is_not_overwritten(state_dir: Path) -> None:
     state_path(state_dir, GPU).write_text("unhealthy: [\n")
     with pytest.raises(CommandFailed, match="correct the file or delete it"):
         set_health(state_dir, GPU, "gpu-0", healthy=False)
     assert state_path(state_dir, GPU).read_text() == "unhealthy: [\n"
-
-
-def test_a_broken_listing_names_the_remedy(state_dir: Path) -> None:
-    (simulated_dir(state_dir) / "x.devices.json").write_text("{")
-    with pytest.raises(CommandFailed, match="restart the agent"):
-        show(state_dir, GPU)
 
 
 PATH = Path("/state/simulated/example.com_gpu.yaml")
@@ -98,13 +69,11 @@ PATH = Path("/state/simulated/example.com_gpu.yaml")
     ("content", "expected"),
     [
         (b"", SimulatedState()),
-        (b"# only a comment\n", SimulatedState()),
         (
             b"unhealthy: [gpu-1]\nmissing: [gpu-3, gpu-4]\n",
             SimulatedState(frozenset({"gpu-1"}), frozenset({"gpu-3", "gpu-4"})),
         ),
         (b"count: 8", SimulatedState(count=8)),
-        (b"count: 0", SimulatedState(count=0)),
         (b"unhealthy: [gpu-1, gpu-1]", SimulatedState(frozenset({"gpu-1"}))),
     ],
 )
@@ -117,14 +86,10 @@ def test_good_states(content: bytes, expected: SimulatedState) -> None:
     [
         (b"unhealthy: [gpu-1", "not YAML"),
         (b"unhealthy: gpu-1", "Expected `array`"),
-        (b"unhealthy: [1]", "Expected `str`"),
         (b"unhealhty: [gpu-1]", "unknown field `unhealhty`"),
         (b"count: -1", "$.count"),
-        (b"count: 1000000", "$.count"),
-        (b"- gpu-1", "Expected `object`"),
         (b"\xff\xfe\xfa", "not"),
         (b"a: 2001-99-99", "not a state file"),
-        (b"? [a]\n: b", "not YAML"),
         (b"!!python/object:os.system {}", "not YAML"),
         (b"[" * 20_000, "not"),
     ],
@@ -149,16 +114,6 @@ def test_invalid_states_name_the_file_and_the_mistake(content: bytes, message: s
 def test_no_content_breaks_the_reader(content: bytes) -> None:
     with contextlib.suppress(StateFileError):
         assert isinstance(parse_state(PATH, content), SimulatedState)
-
-
-ids = st.frozensets(st.text(min_size=1, max_size=20), max_size=5)
-
-
-@given(st.builds(SimulatedState, ids, ids, st.none() | st.integers(0, 10_000)))
-def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, state: SimulatedState) -> None:
-    path = tmp_path_factory.getbasetemp() / "state.yaml"
-    write_state(path, "example.com/gpu", state)
-    assert read_state(path) == state
 
 
 def test_a_file_that_is_too_big_is_not_read(tmp_path: Path) -> None:

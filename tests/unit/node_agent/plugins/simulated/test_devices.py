@@ -4,22 +4,12 @@ from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_agent.plugins.simulated.devices import (
     SimulatedState,
-    allocate,
     preferred,
     simulated_devices,
     simulated_ids,
 )
 
 NAME = "example.com/gpu"
-
-
-def test_devices_with_health_presence_and_numa_nodes() -> None:
-    state = SimulatedState(frozenset({"gpu-1"}), frozenset({"gpu-2"}))
-    assert simulated_devices(simulated_ids("gpu", 4), 2, state) == (
-        PluginDevice("gpu-0", True, (0,)),
-        PluginDevice("gpu-1", False, (1,)),
-        PluginDevice("gpu-3", True, (1,)),
-    )
 
 
 def test_parts_with_health_and_presence_of_their_own_or_of_their_device() -> None:
@@ -34,20 +24,6 @@ def test_parts_with_health_and_presence_of_their_own_or_of_their_device() -> Non
 def test_a_device_keeps_its_numa_node_when_others_come() -> None:
     few, many = (simulated_devices(simulated_ids("gpu", count), 3, SimulatedState()) for count in (4, 9))
     assert many[:4] == few
-
-
-def test_no_numa_nodes_unless_asked() -> None:
-    assert simulated_devices(["gpu-0"], 0, SimulatedState())[0].numa_nodes == ()
-
-
-def test_devices_of_a_state_that_do_not_exist() -> None:
-    assert SimulatedState(frozenset("a"), frozenset("b")).unknown(["a"]) == ("b",)
-
-
-def test_allocation_names_the_devices() -> None:
-    allocation = allocate(NAME, ["gpu-0", "gpu-1"])
-    assert allocation.env == {"EXAMPLE_COM_GPU": "gpu-0,gpu-1"}
-    assert allocation.annotations == {"example.com/gpu": "gpu-0,gpu-1"}
 
 
 # two sockets, the second one smaller; h floats
@@ -69,11 +45,6 @@ NODES = {"a": (0,), "b": (0,), "c": (0,), "d": (1,), "e": (1,), "fg": (0, 1), "h
 )
 def test_preferred(available: str, must: str, size: int, expected: str) -> None:
     assert preferred(NODES, set(available) - set(must), must, size) == tuple(expected)
-
-
-def test_lowest_ids_in_natural_order() -> None:
-    nodes = {f"gpu-{index}": (0,) for index in range(12)}
-    assert preferred(nodes, set(nodes), (), 3) == ("gpu-0", "gpu-1", "gpu-2")
 
 
 devices = st.dictionaries(

@@ -1,6 +1,5 @@
 """What each answer of NVML becomes: a GPU's description, a reading, a problem of the driver, or a GPU without that feature."""
 
-import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,94 +7,11 @@ from typing import Any
 
 import pynvml
 import pytest
-from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.driver import SWITCH, Driver, GpuLost, GpuUnidentified, Handle
-from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
-from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
 from tests.fakes.nvml_answers import BUS, LOST, MIG_MODE, NOT_TEXT, UNKNOWN, UUID, WITHOUT, NvmlAnswers
-
-
-class TestOpen:
-    @pytest.fixture
-    def loaded(self, monkeypatch: pytest.MonkeyPatch, nvml: NvmlAnswers) -> list[str]:
-        paths: list[str] = []
-
-        def load(path: str) -> str:
-            paths.append(path)
-            return f"library {path}"
-
-        monkeypatch.setattr(pynvml, "nvmlLib", None)
-        monkeypatch.setattr(ctypes, "CDLL", load)
-        nvml.answers |= {("nvmlInit",): None, ("nvmlSystemGetDriverVersion",): "580.1"}
-        return paths
-
-    @pytest.mark.parametrize(
-        ("directory", "path"),
-        [
-            ("", "libnvidia-ml.so.1"),
-            ("/usr/lib", "/usr/lib/libnvidia-ml.so.1"),
-            ("/usr/lib/", "/usr/lib/libnvidia-ml.so.1"),
-        ],
-    )
-    def test_the_library_of_the_settings_is_loaded(self, loaded: list[str], directory: str, path: str) -> None:
-        assert Driver("/host", directory).open() == "580.1"
-        assert loaded == [path]
-        assert pynvml.nvmlLib == f"library {path}"
-
-    @pytest.mark.parametrize(
-        ("answer", "version"),
-        [("580.1", "580.1"), (UNKNOWN, ""), (NOT_TEXT, "")],
-    )
-    def test_a_driver_works_whose_version_is_unknown(
-        self, loaded: list[str], nvml: NvmlAnswers, answer: Any, version: str
-    ) -> None:
-        nvml.answers["nvmlSystemGetDriverVersion",] = answer
-        assert Driver("/host").open() == version
-
-    def test_a_missing_library_is_named_by_its_path(self, nvml: NvmlAnswers, tmp_path: Path) -> None:
-        here = Driver("/host", str(tmp_path))
-        with pytest.raises(DriverProblem) as found:
-            here.open()
-        assert found.value.problem.reason == GpuReason.NO_DRIVER_LIBRARY
-        assert found.value.problem.message.startswith(f"{tmp_path}/libnvidia-ml.so.1 is not found")
-        assert here.calling == "nvmlInit"
-
-    def test_what_init_refuses_is_explained_by_the_hosts_files(
-        self, loaded: list[str], nvml: NvmlAnswers, tmp_path: Path
-    ) -> None:
-        (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-        (tmp_path / "proc/driver/nvidia/version").write_text("")
-        nvml.answers["nvmlInit",] = pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-        here = Driver(f"{tmp_path}/")
-        assert here.files.host == str(tmp_path)
-        # not this machine's, which may have a GPU
-        here.files = replace(here.files, dev=str(tmp_path))
-        with pytest.raises(DriverProblem, match="cannot be opened: /dev/nvidiactl"):
-            here.open()
-
-    @pytest.mark.parametrize("function", ["nvmlInit", "nvmlSystemGetDriverVersion"])
-    def test_the_function_that_may_hang_is_known(self, loaded: list[str], nvml: NvmlAnswers, function: str) -> None:
-        here, seen = Driver("/host"), []
-        nvml.answers[function,] = lambda: seen.append(here.calling)
-        here.open()
-        assert seen == [function]
-
-
-class TestCount:
-    def test_of_a_driver_that_works(self, nvml: NvmlAnswers) -> None:
-        nvml.answers["nvmlDeviceGetCount",] = 3
-        here = Driver("/host")
-        assert here.calling == ""
-        assert here.count() == 3
-        assert here.calling == "nvmlDeviceGetCount"
-
-    def test_of_one_that_does_not(self, nvml: NvmlAnswers) -> None:
-        nvml.answers["nvmlDeviceGetCount",] = UNKNOWN
-        with pytest.raises(DriverProblem, match="cannot be read"):
-            Driver("/host").count()
 
 
 class TestDescribe:
@@ -107,12 +23,6 @@ class TestDescribe:
         assert found.nvml == "h0"
         assert found.total_bytes == 1000
         assert found.gpu == Gpu("GPU-a", "NVIDIA T4", 900, BUS, 1, 5, index=2)
-
-    def test_a_gpu_that_reports_nothing_but_its_uuid(self, nvml: NvmlAnswers) -> None:
-        nvml.answers = {("nvmlDeviceGetHandleByIndex", 0): "h0", UUID: "GPU-a"}
-        found = Driver("/nowhere").describe(0)
-        assert found.gpu == Gpu("GPU-a", index=0)
-        assert (found.total_bytes, found.is_stale, found.is_on_switches, found.fabric) == (None, False, False, None)
 
     @pytest.mark.parametrize("function", [("nvmlDeviceGetHandleByIndex", 2), UUID])
     @pytest.mark.parametrize("number", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND])
@@ -137,18 +47,6 @@ class TestDescribe:
         assert str(found.value).startswith(text)
         assert len(str(found.value)) < 200
 
-    @pytest.mark.parametrize("function", [("nvmlDeviceGetHandleByIndex", 2), UUID])
-    def test_the_function_that_may_hang_is_known(self, nvml: NvmlAnswers, function: Any) -> None:
-        here, seen, usual = Driver("/nowhere"), [], nvml.answers[function]
-
-        def noted(*_: Any) -> Any:
-            seen.append(here.calling)
-            return usual
-
-        nvml.answers[function] = noted
-        here.describe(2)
-        assert seen == [function[0]]
-
     @pytest.mark.parametrize(
         ("second", "first", "total", "usable"),
         [
@@ -172,9 +70,7 @@ class TestDescribe:
             ("3\n", [1], 3),
             ("0\n", None, 0),
             ("-1\n", [4], None),
-            ("no number", [4], 2),
             (None, [0, 0], None),
-            (None, [6], 1),
             (None, [0, 1], 64),
             (None, None, None),
         ],
@@ -189,14 +85,6 @@ class TestDescribe:
         if words is not None:
             nvml.answers["nvmlDeviceGetMemoryAffinity", "h0", 16, pynvml.NVML_AFFINITY_SCOPE_NODE] = words
         assert Driver(str(tmp_path)).describe(2).gpu.numa_node == node
-
-    def test_one_without_a_bus_id_has_the_drivers_numa_node(self, nvml: NvmlAnswers, tmp_path: Path) -> None:
-        (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
-        (tmp_path / "sys/bus/pci/devices/numa_node").write_text("3")
-        nvml.answers["nvmlDeviceGetPciInfo", "h0"] = UNKNOWN
-        nvml.answers["nvmlDeviceGetMemoryAffinity"] = [2]
-        found = Driver(str(tmp_path)).describe(2).gpu
-        assert (found.pci_bus_id, found.numa_node) == ("", 1)
 
 
 def profile(device: str, uuid: str, place: int) -> dict[tuple[Any, ...], Any]:
@@ -264,22 +152,11 @@ class TestInstances:
         Driver("/nowhere").reading(handle)
         assert handle.gpu.instances == after
 
-    def test_a_description_has_them(self, nvml: NvmlAnswers) -> None:
-        nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)}
-        assert Driver("/nowhere").describe(2).gpu.instances == (self.ONE,)
-
     def test_their_number_is_bounded(self, nvml: NvmlAnswers, handle: Handle) -> None:
         nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1 << 30}
         nvml.answers["nvmlDeviceGetMigDeviceHandleByIndex"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         Driver("/nowhere").reading(handle)
         assert nvml.count("nvmlDeviceGetMigDeviceHandleByIndex") == 64
-
-    def test_the_size_of_one_is_its_part_of_the_gpu(self, nvml: NvmlAnswers, handle: Handle) -> None:
-        handle.total_bytes = 16 << 30
-        nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)}
-        nvml.answers["nvmlDeviceGetAttributes_v2", "m"].memorySizeMB = 900
-        Driver("/nowhere").reading(handle)
-        assert handle.gpu.instances == (MigInstance("MIG-0", "1g.2gb", 7, 0, 900),)
 
     def test_the_profiles_of_one_model_are_not_anothers(self, nvml: NvmlAnswers) -> None:
         nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)}
@@ -292,23 +169,6 @@ class TestInstances:
         here.reading(other)
         profiles = [each.profile for handle in (one, other) for each in handle.gpu.instances or ()]
         assert profiles == ["1g.0gb+me", "1g.0gb"]
-
-    @pytest.mark.parametrize(
-        "function",
-        ["nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetAttributes_v2", "nvmlDeviceGetComputeInstanceId"],
-    )
-    def test_the_function_that_may_hang_is_known(self, nvml: NvmlAnswers, handle: Handle, function: str) -> None:
-        here, seen = Driver("/nowhere"), []
-        nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)}
-        (key,) = (key for key in nvml.answers if key[0] == function)
-
-        def noted(*_: Any) -> Any:
-            seen.append((here.calling, handle.calling))
-            raise UNKNOWN
-
-        nvml.answers[key] = noted
-        here.reading(handle)
-        assert seen == [(function, "nvmlDeviceGetMigDeviceHandleByIndex")]
 
 
 @pytest.mark.parametrize(

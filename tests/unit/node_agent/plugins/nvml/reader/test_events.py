@@ -1,14 +1,11 @@
 """Events of the driver: which GPUs report them, what each becomes, and drivers that have none."""
 
 import ctypes
-import threading
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
-from nodedevice_agent.plugins.nvml.driver_troubles import Fabric
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Place
 from nodedevice_agent.plugins.nvml.reader import events
@@ -17,6 +14,7 @@ from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPU
 from nodedevice_agent.plugins.nvml.reader.fabric import ASK_FABRIC
 
 from tests.fakes.nvml_answers import NvmlAnswers
+from tests.fakes.polling import until
 
 NOWHERE = 0xFFFFFFFF
 UNKNOWN, WITHOUT, TIMEOUT, MISSING, LOST, OTHER_VERSION = (
@@ -60,28 +58,24 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> NvmlAnswers:
     return answers
 
 
-class Over(BaseException):
-    """The test has no more events."""
-
-
-def received(nvml: NvmlAnswers, watch: Any, *answers: Any) -> dict[GpuEvent, int]:
-    """What is to be taken after these answers of the driver, the last of which ends the thread or the test."""
-    left = list(answers)
+async def received(nvml: NvmlAnswers, watch: EventWatch, *answers: Any) -> dict[GpuEvent, int]:
+    """What is to be taken after these answers of the driver. Then its thread ends, as that of a driver without events."""
+    left = [*answers]
+    taken: list[dict[GpuEvent, int]] = []
 
     def wait(the_set: Any, milliseconds: int) -> Any:
-        assert the_set == "set"
-        assert milliseconds == 1000
-        if not left:
-            raise Over
-        answer = left.pop(0)
+        assert (the_set, milliseconds) == ("set", 1000)
+        answer = left.pop(0) if left else WITHOUT
+        if answer is WITHOUT or answer is MISSING:
+            taken.append(dict(watch.take()))
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     nvml.answers["nvmlEventSetWait_v2"] = wait
-    with suppress(Over):
-        watch._wait()
-    return dict(watch.take())
+    watch.start()
+    await until(lambda: not watch.reports("GPU-a"))
+    return taken[0]
 
 
 @pytest.fixture
@@ -115,56 +109,6 @@ class TestRegistration:
         assert without.tried == {"GPU-a"}
         assert not without.reports("GPU-a")
 
-    def test_of_a_driver_without_events(self, nvml: NvmlAnswers) -> None:
-        nvml.answers["nvmlEventSetCreate",] = WITHOUT
-        without = EventWatch()
-        without.open()
-        one = handle("GPU-a", 1)
-        without.register(one)
-        assert without.tried == {"GPU-a"}
-        assert not without.reports("GPU-a")
-        assert nvml.count("nvmlDeviceGetSupportedEventTypes") == 0
-        assert one.calling == "nvmlDeviceRegisterEvents"
-
-    def test_one_that_hangs_is_not_tried_yet(self, nvml: NvmlAnswers) -> None:
-        made, one = EventWatch(), handle("GPU-a", 1)
-        seen = []
-
-        def register(*_: Any) -> None:
-            seen.append((one.calling, set(made.tried), made.reports("GPU-a")))
-
-        nvml.answers["nvmlDeviceRegisterEvents"] = register
-        made.open()
-        made.register(one)
-        assert seen == [("nvmlDeviceRegisterEvents", set(), False)]
-
-    def test_an_event_may_come_before_the_call_returns(
-        self, nvml: NvmlAnswers, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        made, found = EventWatch(), []
-
-        def register(*_: Any) -> None:
-            found.append(received(nvml, made, event(XID, 79)))
-
-        nvml.answers["nvmlDeviceRegisterEvents"] = register
-        made.open()
-        made.register(handle("GPU-a", 1))
-        assert found == [{GpuEvent("GPU-a", XID, 79): 1}]
-
-    def test_one_thread_waits_where_any_gpu_reports(self, watch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        threads: list[Any] = []
-
-        def thread(**options: Any) -> Any:
-            threads.append(options)
-            return SimpleNamespace(start=lambda: None)
-
-        monkeypatch.setattr(threading, "Thread", thread)
-        EventWatch().start()
-        assert threads == []
-        watch.start()
-        watch.start()
-        assert threads == [{"target": watch._wait, "daemon": True, "name": "nvml events"}]
-
 
 class TestEvents:
     @pytest.mark.parametrize(
@@ -181,69 +125,32 @@ class TestEvents:
             pytest.param(event(pynvml.nvmlEventMigConfigChange), READ_GPUS, id="other instances"),
         ],
     )
-    def test_what_each_is(self, nvml: NvmlAnswers, watch: Any, came: Any, taken: GpuEvent) -> None:
-        assert received(nvml, watch, came) == {taken: 1}
+    async def test_what_each_is(self, nvml: NvmlAnswers, watch: Any, came: Any, taken: GpuEvent) -> None:
+        assert await received(nvml, watch, came) == {taken: 1}
 
-    def test_a_storm_is_counted(self, nvml: NvmlAnswers, watch: Any) -> None:
+    async def test_a_storm_is_counted(self, nvml: NvmlAnswers, watch: Any) -> None:
         storm = [event(XID, 31)] * 3 + [event(XID, 13)] + [event(XID, 31, 2)]
-        assert received(nvml, watch, *storm) == {
+        assert await received(nvml, watch, *storm) == {
             GpuEvent("GPU-a", XID, 31): 3,
             GpuEvent("GPU-a", XID, 13): 1,
             GpuEvent("GPU-b", XID, 31): 1,
         }
-        assert watch.take() == {}
+        assert watch.take() == {READ_GPUS: 1}
 
-    def test_who_waits_wakes_once_for_all(self, watch: Any) -> None:
-        assert not watch.happened.is_set()
-        watch._count(READ_GPUS)
-        watch._count(READ_GPUS)
-        assert watch.happened.is_set()
-        watch.take()
-        assert not watch.happened.is_set()
-
-    def test_no_event_is_waited_for_on(self, nvml: NvmlAnswers, watch: Any) -> None:
-        assert received(nvml, watch, TIMEOUT, TIMEOUT, event(XID, 31)) == {GpuEvent("GPU-a", XID, 31): 1}
-        assert watch.slept == []
-
-    def test_a_lost_gpu_that_ends_each_wait_costs_a_reading_a_second(self, nvml: NvmlAnswers, watch: Any) -> None:
-        assert received(nvml, watch, LOST, LOST, event(XID, 31)) == {READ_GPUS: 2, GpuEvent("GPU-a", XID, 31): 1}
+    async def test_a_lost_gpu_that_ends_each_wait_costs_a_reading_a_second(self, nvml: NvmlAnswers, watch: Any) -> None:
+        assert await received(nvml, watch, LOST, LOST, event(XID, 31)) == {READ_GPUS: 2, GpuEvent("GPU-a", XID, 31): 1}
         assert watch.slept == [1.0, 1.0]
-        assert watch.reports("GPU-a")
 
     @pytest.mark.parametrize("error", [WITHOUT, MISSING])
-    def test_a_driver_that_cannot_wait_reports_none(self, nvml: NvmlAnswers, watch: Any, error: Exception) -> None:
-        assert received(nvml, watch, error, event(XID, 31)) == {READ_GPUS: 1}
-        assert not watch.reports("GPU-a")
+    async def test_a_driver_that_cannot_wait_reports_none(
+        self, nvml: NvmlAnswers, watch: Any, error: Exception
+    ) -> None:
+        assert await received(nvml, watch, TIMEOUT, error, event(XID, 31)) == {}
+        assert watch.take() == {READ_GPUS: 1}
         assert watch.slept == []
 
 
 class TestFabric:
-    @pytest.mark.parametrize(
-        ("place", "function", "structure", "version"),
-        [
-            (0, "nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.nvmlGpuFabricInfo_v3),
-            (1, "nvmlDeviceGetGpuFabricInfoV", pynvml.c_nvmlGpuFabricInfo_v2_t, pynvml.nvmlGpuFabricInfo_v2),
-            (2, "nvmlDeviceGetGpuFabricInfo", pynvml.c_nvmlGpuFabricInfo_t, None),
-        ],
-    )
-    def test_each_version_of_the_call(
-        self, nvml: NvmlAnswers, place: int, function: str, structure: Any, version: int | None
-    ) -> None:
-        def fill(device: str, reference: Any) -> None:
-            info = reference._obj
-            assert device == "h0"
-            assert type(info) is structure
-            assert getattr(info, "version", None) == version
-            info.state, info.status = 3, 5
-            if version == pynvml.nvmlGpuFabricInfo_v3:
-                info.healthSummary = 2
-
-        nvml.answers[function] = fill
-        ask = ASK_FABRIC[place]
-        # reported when it hangs
-        assert ask.__name__ == function
-        assert ask("h0") == Fabric(3, 5, 2 if version == pynvml.nvmlGpuFabricInfo_v3 else 0)
-
     @pytest.mark.parametrize(
         ("error", "becomes"),
         [

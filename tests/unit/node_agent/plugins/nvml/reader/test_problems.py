@@ -70,11 +70,6 @@ def test_a_driver_that_is_not_loaded(files: DriverFiles) -> None:
     assert start(files, UNKNOWN).message.startswith(f"{OPENED}/dev/nvidiactl is missing")
 
 
-def test_proc_is_the_kernels_in_each_file_tree(files: DriverFiles) -> None:
-    assert DriverFiles(files.host, files.dev).is_loaded
-    assert not DriverFiles(files.dev, files.dev).is_loaded
-
-
 @pytest.mark.parametrize(
     ("number", "words"),
     [
@@ -134,39 +129,17 @@ def test_gpus_that_the_driver_excludes_or_does_not_number(files: DriverFiles) ->
     assert files.unlisted({"0000:03:00.0"}) == [words]
 
 
-@pytest.mark.parametrize(
-    ("error", "problem"),
-    [
-        (
-            "cannot open shared object file: No such file or directory",
-            Problem(
-                "NoDriverLibrary",
-                "{path} is not found: install the NVIDIA driver, or name the library's directory (nvml.libraryDir)",
-                is_absent=True,
-            ),
-        ),
-        (
-            "invalid ELF header",
-            Problem(
-                "DriverFailed",
-                "{path} cannot be loaded (invalid ELF header): it has to be of this machine's kind, and its libraries be there",
-            ),
-        ),
-    ],
-)
-@pytest.mark.parametrize("path", ["libnvidia-ml.so.1", "/driver/libnvidia-ml.so.1"])
-def test_a_library_that_is_not_loaded(path: str, error: str, problem: Problem) -> None:
-    found = problem_of_library(path, OSError(f"{path}: {error}"))
-    assert (found.reason, found.message, found.is_absent) == (
-        problem.reason,
-        problem.message.format(path=path),
-        problem.is_absent,
-    )
-
-
-def test_a_library_that_it_needs_and_that_is_missing(tmp_path: Path) -> None:
+def test_a_library_that_is_not_loaded() -> None:
+    path = "/driver/libnvidia-ml.so.1"
+    absent = problem_of_library(path, OSError(f"{path}: cannot open shared object file: No such file or directory"))
+    assert (absent.reason, absent.is_absent) == ("NoDriverLibrary", True)
+    assert f"{path} is not found: install the NVIDIA driver" in absent.message
+    broken = problem_of_library(path, OSError(f"{path}: invalid ELF header"))
+    assert (broken.reason, broken.is_absent) == ("DriverFailed", False)
+    assert f"{path} cannot be loaded (invalid ELF header)" in broken.message
+    # one that it needs
     text = "libm.so.9: cannot open shared object file: No such file or directory"
-    assert problem_of_library("/driver/libnvidia-ml.so.1", OSError(text)).reason == "DriverFailed"
+    assert problem_of_library(path, OSError(text)).reason == "DriverFailed"
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
@@ -174,25 +147,3 @@ def test_the_library_is_loaded_by_its_path(tmp_path: Path, slash: str) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("no library")
     with pytest.raises(DriverProblem, match=f"{tmp_path}/libnvidia-ml.so.1 cannot be loaded"):
         driver.Driver("/", f"{tmp_path}{slash}").open()
-
-
-def test_a_file_is_opened_as_nvml_opens_it(files: DriverFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    give(files, "nvidiactl")
-    opened: list[int] = []
-    real = os.open
-
-    def noted(path: str, flags: int) -> int:
-        opened.append(flags)
-        return real(path, flags)
-
-    monkeypatch.setattr(os, "open", noted)
-    assert files.problem_with("/dev/nvidiactl") == ""
-    assert opened == [os.O_RDWR | os.O_CLOEXEC]
-
-
-def test_text_that_is_no_text(files: DriverFiles) -> None:
-    listed_by_the_driver(files, "0000:01:00.0", "")
-    path = Path(files.host, "proc/driver/nvidia/gpus/0000:01:00.0/information")
-    path.write_bytes(b"Model: \xff\nDevice Minor: 5\n")
-    (words,) = files.unlisted(())
-    assert "/dev/nvidia5 is missing" in words

@@ -46,26 +46,19 @@ class TestInventory:
             ("GPU-b", 3): SWITCH,
         }
         machine.ancestors = {("GPU-a", "GPU-b"): Ancestor.BOARD, ("GPU-b", "GPU-c"): Ancestor.SYSTEM}
-        reader: Any = play(machine)
-        found = run(reader, machine, 0)[0]
+        found = run(play(machine), machine, 0)[0]
         assert found == Found(
             "580.1",
             [handle.gpu for handle in machine.handles],
             {"GPU-b": Ports({"GPU-a": 1}, 1), "GPU-a": Ports({"GPU-b": 2}), "GPU-c": Ports()},
             [("GPU-a", "GPU-b", Ancestor.BOARD), ("GPU-b", "GPU-c", Ancestor.SYSTEM)],
         )
-        assert reader._events.is_open
-        assert reader._events.registrations == ["GPU-b", "GPU-a", "GPU-c"]
+        assert machine.events.is_open
+        assert machine.events.registrations == ["GPU-b", "GPU-a", "GPU-c"]
         # so that no Xid is missed of a GPU that is known
-        assert reader._events.reported_before == [0, 0, 0]
-        assert reader._events.starts > 0
+        assert machine.events.reported_before == [0, 0, 0]
+        assert machine.events.starts > 0
         assert [handle.is_on_switches for handle in machine.handles] == [True, False, False]
-
-    def test_where_the_bus_has_switches_all_gpus_are_on_them(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b"))
-        machine.has_switches = True
-        run(play(machine), machine, 0)
-        assert [handle.is_on_switches for handle in machine.handles] == [True, True]
 
     @pytest.mark.parametrize(
         ("gpus", "unnamed", "lost"),
@@ -102,12 +95,6 @@ class TestInventory:
             "580.1", [gpu("a")], {"GPU-a": Ports()}, unnamed=["GPU 1 does not respond: describe hangs"]
         )
 
-    def test_what_nvml_leaves_out_is_named(self, play: Play) -> None:
-        machine = Machine(gpu("a", "0000:1b:00.0"), gpu("b"))
-        machine.not_listed = {("0000:1b:00.0",): ["the driver has another"]}
-        found: Any = run(play(machine), machine, 0)[0]
-        assert found.unnamed == ["the driver has another"]
-
     @pytest.mark.parametrize(
         ("gpus", "reason"),
         [
@@ -123,10 +110,6 @@ class TestInventory:
             play(machine).run()
         assert problem.value.problem.reason == reason
         assert problem.value.problem.message.count("; ") == 1
-
-    def test_lost_gpus_alone_are_no_problem_of_the_driver(self, play: Play) -> None:
-        machine = Machine(GpuLost())
-        assert run(play(machine), machine, 0)[0] == Found("580.1", [], lost=1)
 
     def test_no_gpu_at_all(self, play: Play) -> None:
         machine = Machine()
@@ -166,22 +149,14 @@ class TestInventory:
         }
         assert [uuid for _, uuid, *_ in machine.asked] == ["GPU-b"]
 
+    def test_where_the_bus_has_switches_all_gpus_are_on_them(self, play: Play) -> None:
+        machine = Machine(gpu("a"), gpu("b"))
+        machine.has_switches = True
+        run(play(machine), machine, 0)
+        assert [handle.is_on_switches for handle in machine.handles] == [True, True]
+
 
 class TestPolls:
-    def test_each_few_seconds(self, play: Play) -> None:
-        machine = Machine(gpu("a"))
-        machine.readings["GPU-a"] = Reading(ecc_uncorrected=3)
-        assert run(play(machine), machine, 12) == [
-            Found("580.1", [gpu("a")], {"GPU-a": Ports()}),
-            Described([gpu("a")]),
-            # nothing is known of Xids from before
-            Readings({"GPU-a": Reading(ecc_uncorrected=3, unsettled=None)}),
-            Readings({"GPU-a": Reading(ecc_uncorrected=3)}),
-            Readings({"GPU-a": Reading(ecc_uncorrected=3)}),
-        ]
-        assert times(machine, Readings) == [0, 5, 10]
-        assert machine.slept == []
-
     @pytest.mark.parametrize(
         ("at", "polls"),
         [
@@ -193,8 +168,7 @@ class TestPolls:
     )
     def test_sooner_where_an_event_means_so(self, play: Play, at: list[float], polls: list[float]) -> None:
         machine = Machine(gpu("a"))
-        reader: Any = play(machine)
-        run(reader, machine, 9.5, *((when, lambda: reader._events._count(READ_GPUS)) for when in at))
+        run(play(machine), machine, 9.5, *((when, lambda: machine.events.came(READ_GPUS)) for when in at))
         assert times(machine, Readings) == polls
 
     @pytest.mark.parametrize(
@@ -209,23 +183,76 @@ class TestPolls:
     )
     def test_energy_as_ordered(self, play: Play, orders: dict[str, float], energy: list[bool]) -> None:
         machine = Machine(gpu("a"))
-        reader: Any = play(machine)
-        reader._inbox.orders = Orders(orders)
-        run(reader, machine, 12)
+        machine.inbox.orders = Orders(orders)
+        run(play(machine), machine, 12)
         assert machine.asked == [(at, "GPU-a", is_due, at == 0) for at, is_due in zip((0, 5, 10), energy, strict=True)]
+
+    @pytest.mark.parametrize("how", ["another number", "stale", "hangs"])
+    def test_other_gpus_are_reported_alone(self, play: Play, how: str) -> None:
+        machine = Machine(gpu("a"))
+
+        def changes() -> None:
+            if how == "another number":
+                machine.counted = 2
+            elif how == "stale":
+                machine.handles[0].is_stale = True
+            else:
+                machine.counted = Hangs(Returned(machine, 2), 1)
+
+        run(play(machine), machine, 9, (3.0, changes))
+        ends = 5 + (2 * POLL if how == "hangs" else 0)
+        assert times(machine, Changed) == [ends]
+        assert times(machine, Problem) == ([5] if how == "hangs" else [])
+        assert times(machine, Alive) == ([5 + POLL] if how == "hangs" else [])
+
+    def test_instances_come_before_the_readings_that_know_them(self, play: Play) -> None:
+        machine = Machine(gpu("a"), gpu("b", instances=()))
+
+        def divides() -> None:
+            machine.handles[0].gpu = gpu("a", instances=MIG)
+
+        reported = run(play(machine), machine, 12, (3.0, divides))
+        assert times(machine, Described) == [0, 5]
+        _, place = [place for place, message in enumerate(reported) if isinstance(message, Described)]
+        assert reported[place] == Described([gpu("a", instances=MIG), gpu("b", instances=())])
+        assert isinstance(reported[place + 1], Readings)
+
+    def test_what_is_lacking_is_reported_once(self, play: Play) -> None:
+        machine = Machine(gpu("a"), gpu("b"))
+        machine.lacks["GPU-a"] = ["minor", "ecc"]
+        machine.events.quiet = {"GPU-a"}
+        lacking = gpu("a", not_supported=("ecc", "events", "minor"))
+        run(play(machine), machine, 17, (7.0, lambda: machine.lacks.update({"GPU-b": ["ecc"]})))
+        assert [(at, message) for at, message in machine.reported if isinstance(message, Described)] == [
+            (0, Described([lacking, gpu("b")])),
+            (10, Described([lacking, gpu("b", not_supported=("ecc",))])),
+        ]
+
+    def test_a_registration_that_hung_is_tried_again(self, play: Play) -> None:
+        machine = Machine(gpu("a"), gpu("b"))
+        hang = Hangs(Returned(machine, None))
+        machine.hanging["register", "GPU-a"] = hang
+
+        def returns() -> None:
+            hang.call.waits = 0
+            machine.hanging.clear()
+
+        run(play(machine), machine, 12, (3.0, returns))
+        assert machine.events.registrations == ["GPU-a", "GPU-b", "GPU-a"]
+        # a GPU that was never registered lacks nothing yet
+        assert only(machine, Described) == [Described([gpu("a"), gpu("b")])]
 
     def test_the_first_reading_is_the_first_that_came(self, play: Play) -> None:
         machine = Machine(gpu("a"))
         hang = Hangs(Returned(machine, None))
         machine.hanging["read", "GPU-a"] = hang
-        reader: Any = play(machine)
         machine.handles[0].calling = "nvmlDeviceGetName"
 
         def returns() -> None:
             hang.call.waits = 0
             machine.hanging.clear()
 
-        run(reader, machine, 17, (7.0, returns))
+        run(play(machine), machine, 17, (7.0, returns))
         assert [each.readings["GPU-a"].hung_call for each in only(machine, Readings)] == [
             *("nvmlDeviceGetName", "nvmlDeviceGetName"),
             *("", ""),
@@ -238,75 +265,15 @@ class TestPolls:
         ]
         assert times(machine, Alive) == [0]
 
-    @pytest.mark.parametrize("how", ["another number", "stale", "hangs"])
-    def test_other_gpus_are_reported_alone(self, play: Play, how: str) -> None:
-        machine = Machine(gpu("a"))
-        reader: Any = play(machine)
-
-        def changes() -> None:
-            if how == "another number":
-                machine.counted = 2
-            elif how == "stale":
-                machine.handles[0].is_stale = True
-            else:
-                machine.counted = Hangs(Returned(machine, 2), 1)
-
-        run(reader, machine, 9, (3.0, changes))
-        ends = 5 + (2 * POLL if how == "hangs" else 0)
-        assert times(machine, Changed) == [ends]
-        assert times(machine, Problem) == ([5] if how == "hangs" else [])
-        assert times(machine, Alive) == ([5 + POLL] if how == "hangs" else [])
-
-    def test_instances_come_before_the_readings_that_know_them(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b", instances=()))
-        reader: Any = play(machine)
-
-        def divides() -> None:
-            machine.handles[0].gpu = gpu("a", instances=MIG)
-
-        reported = run(reader, machine, 12, (3.0, divides))
-        assert times(machine, Described) == [0, 5]
-        _, place = [place for place, message in enumerate(reported) if isinstance(message, Described)]
-        assert reported[place] == Described([gpu("a", instances=MIG), gpu("b", instances=())])
-        assert isinstance(reported[place + 1], Readings)
-
-    def test_what_is_lacking_is_reported_once(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b"))
-        machine.lacks["GPU-a"] = ["minor", "ecc"]
-        reader: Any = play(machine)
-        reader._events.quiet = {"GPU-a"}
-        lacking = gpu("a", not_supported=("ecc", "events", "minor"))
-        run(reader, machine, 17, (7.0, lambda: machine.lacks.update({"GPU-b": ["ecc"]})))
-        assert [(at, message) for at, message in machine.reported if isinstance(message, Described)] == [
-            (0, Described([lacking, gpu("b")])),
-            (10, Described([lacking, gpu("b", not_supported=("ecc",))])),
-        ]
-
-    def test_a_registration_that_hung_is_tried_again(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b"))
-        hang = Hangs(Returned(machine, None))
-        machine.hanging["register", "GPU-a"] = hang
-        reader: Any = play(machine)
-
-        def returns() -> None:
-            hang.call.waits = 0
-            machine.hanging.clear()
-
-        run(reader, machine, 12, (3.0, returns))
-        assert reader._events.registrations == ["GPU-a", "GPU-b", "GPU-a"]
-        # a GPU that was never registered lacks nothing yet
-        assert only(machine, Described) == [Described([gpu("a"), gpu("b")])]
-
 
 class TestEvents:
     PLACE = Place(3, 0)
 
     def test_a_gpu_with_an_xid_is_read_at_once_and_a_second_later(self, play: Play) -> None:
         machine = Machine(gpu("a"), gpu("b"))
-        reader: Any = play(machine)
         event = GpuEvent("GPU-a", XID, 31, self.PLACE)
-        came = [(2.0, lambda: [reader._events._count(event) for _ in range(3)])]
-        run(reader, machine, 4, *came)
+        came = [(2.0, lambda: machine.events.came(event, 3))]
+        run(play(machine), machine, 4, *came)
         assert [each for each in machine.reported if each[0] > 0] == [
             (2, Xid("GPU-a", 31, 3, self.PLACE)),
             (2, Readings({"GPU-a": Reading(unsettled=(31,))})),
@@ -317,32 +284,18 @@ class TestEvents:
 
     def test_a_storm_is_read_once_a_second(self, play: Play) -> None:
         machine = Machine(gpu("a"))
-        reader: Any = play(machine)
         event = GpuEvent("GPU-a", XID, 31)
-        storm = [(2.0 + n / 5, lambda: reader._events._count(event)) for n in range(4)]
-        run(reader, machine, 4, *storm)
+        storm = [(2.0 + n / 5, lambda: machine.events.came(event)) for n in range(4)]
+        run(play(machine), machine, 4, *storm)
         assert times(machine, Xid) == [2, 2.2, 2.4, 2.6]
         assert times(machine, Readings) == [0, 2, 3]
 
     def test_a_double_bit_error_has_all_read(self, play: Play) -> None:
         machine = Machine(gpu("a"), gpu("b"))
-        reader: Any = play(machine)
-        run(reader, machine, 4, (2.0, lambda: reader._events._count(GpuEvent("GPU-b", DOUBLE_BIT_ECC, 0))))
+        run(play(machine), machine, 4, (2.0, lambda: machine.events.came(GpuEvent("GPU-b", DOUBLE_BIT_ECC, 0))))
         assert [(round(at, 3), type(message)) for at, message in machine.reported if at > 0] == [
             (2, EccError),
             (2.1, Readings),
         ]
         assert machine.reported[-2][1] == EccError("GPU-b")
         assert list(only(machine, Readings)[-1].readings) == ["GPU-a", "GPU-b"]
-
-    def test_an_xid_of_no_gpu_is_reported(self, play: Play) -> None:
-        machine = Machine(gpu("a"))
-        reader: Any = play(machine)
-        run(reader, machine, 4, (2.0, lambda: reader._events._count(GpuEvent("", XID, 79))))
-        assert [each for each in machine.reported if each[0] > 0] == [(2, Xid("", 79, 1))]
-
-    def test_an_event_of_no_kind_is_nothing(self, play: Play) -> None:
-        machine = Machine(gpu("a"))
-        reader: Any = play(machine)
-        run(reader, machine, 4, (2.0, lambda: reader._events._count(GpuEvent("GPU-a", 1, 79))))
-        assert [each for each in machine.reported if each[0] > 0] == []

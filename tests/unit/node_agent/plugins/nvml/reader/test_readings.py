@@ -177,7 +177,14 @@ class TestFabric:
 
 
 class TestFeatures:
-    @pytest.mark.parametrize("number", sorted(driver._WITHOUT))
+    @pytest.mark.parametrize(
+        "number",
+        [
+            pynvml.NVML_ERROR_NOT_SUPPORTED,
+            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        ],
+    )
     def test_what_a_gpu_does_not_support(self, nvml: NvmlAnswers, handle: Handle, number: int) -> None:
         nvml.answers |= dict.fromkeys(
             (
@@ -197,23 +204,6 @@ class TestFeatures:
         here.reading(handle, with_energy=True)
         assert here.not_supported("GPU-a") == ["ecc", "energy", "memory", "minor", "recoveryAction"]
         assert here.not_supported("GPU-b") == []
-
-    @pytest.mark.parametrize(
-        ("answer", "lacks"),
-        [
-            (field(0), []),
-            (field(0, pynvml.NVML_ERROR_NOT_SUPPORTED), ["recoveryAction"]),
-            (field(0, pynvml.NVML_ERROR_UNKNOWN), []),
-            (UNKNOWN, []),
-        ],
-    )
-    def test_a_field_may_be_lacking_alone(
-        self, nvml: NvmlAnswers, handle: Handle, answer: Any, lacks: list[str]
-    ) -> None:
-        nvml.answers |= {ACTION: answer, ECC: 0}
-        here = Driver("/nowhere")
-        here.reading(handle)
-        assert here.not_supported("GPU-a") == lacks
 
     def test_what_may_come_is_asked_again_and_the_rest_is_not(self, nvml: NvmlAnswers, handle: Handle) -> None:
         here, other = Driver("/nowhere"), Handle("h1", Gpu("GPU-b"))
@@ -248,10 +238,3 @@ class TestFeatures:
         assert here.reading(handle).row_remap_failed
         here.reading(other)
         assert nvml.count(ROWS[0]) == 3
-
-    def test_what_failed_once_is_asked_again(self, nvml: NvmlAnswers, handle: Handle) -> None:
-        here = Driver("/nowhere")
-        nvml.answers[ROWS] = UNKNOWN
-        here.reading(handle)
-        nvml.answers[ROWS] = [0, 0, 0, 1]
-        assert here.reading(handle).row_remap_failed

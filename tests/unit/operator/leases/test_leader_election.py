@@ -1,9 +1,14 @@
-"""Who may write the Lease, when, and what is written."""
+"""Who may write the Lease, when, and what is written; the name of a candidate."""
 
+import os
+import re
+import socket
 from dataclasses import replace
 
+import msgspec
 import pytest
 from nodedevice_kube.leases import Lease
+from nodedevice_operator.leases.elector import identity
 from nodedevice_operator.leases.leader_election import Candidate, Pace, Timing
 
 TIMING = Timing(4)
@@ -21,11 +26,6 @@ def test_it_lasts_five_times_the_slowest_answer(answers: tuple[float, ...], seco
     for _ in range(16):
         pace = pace.answered(0.1)
     assert pace.timing == TIMING, "of the last answers alone"
-
-
-def test_all_times_are_fractions_of_one() -> None:
-    made = Timing(40)
-    assert (made.deadline_seconds, made.renew_seconds, made.second_try_seconds, made.retry_seconds) == (30, 10, 10, 5)
 
 
 def candidate(name: str = "me") -> Candidate:
@@ -101,3 +101,13 @@ def test_writing_ends_before_anybody_else_begins() -> None:
         timing = Timing(seconds)
         assert timing.renew_seconds * 2 < timing.deadline_seconds < timing.lease_seconds
         assert timing.retry_seconds < timing.lease_seconds - timing.deadline_seconds
+
+
+def test_two_processes_are_never_the_same_candidate() -> None:
+    assert identity() != identity()
+    assert re.fullmatch(rf"{socket.gethostname()}_{os.getpid()}_[0-9a-f]{{8}}", identity())
+
+
+def test_a_hostname_that_is_not_utf8_can_be_written_into_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: os.fsdecode(b"node-\xff"))
+    assert msgspec.json.decode(msgspec.json.encode(identity())).startswith("node-?_")

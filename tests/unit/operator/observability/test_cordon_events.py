@@ -114,11 +114,5 @@ def test_an_event_that_waits_has_few_names() -> None:
     )
 
 
-def test_an_event_of_few_devices_waits_as_it_is() -> None:
-    ids, by = (frozenset(f"{number}" for number in range(count)) for count in (64, 80))
-    found = DeviceAggregate(GPU, "node-a", ids, became="cordoned", by=by)
-    assert found.bounded() == found
-
-
 def test_cordons_that_are_there_at_a_start_are_no_transition() -> None:
     assert reported(None, cordoned("gpu-0")) == []

@@ -47,12 +47,3 @@ async def test_an_empty_one_is_waited_for() -> None:
     assert not waiting.done()
     queue.put("second")
     assert await waiting == "second"
-
-
-async def test_nobody_is_remembered_who_has_nothing_waiting() -> None:
-    """Nodes come and go for as long as an operator runs."""
-    queue = FairQueue[str](2)
-    for number in range(1000):
-        queue.put("x", f"node-{number}")
-    assert await all_of(queue, 2) == ["x", "x"]
-    assert not queue._waiting

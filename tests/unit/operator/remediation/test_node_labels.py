@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from nodedevice_api import names
 from nodedevice_operator.objects.node import LABEL_PREFIX, UNLABELED, TaintAndLabels, is_our_label
 from nodedevice_operator.objects.nodedevice import DeviceRecord
 from nodedevice_operator.remediation.node_taint_and_labels import desired_labels, label_changes
@@ -30,11 +29,6 @@ def test_tainted_while_the_plugin_is_away_though_no_device_is_listed() -> None:
 def test_what_a_pod_holds_of_a_resource_that_is_not_configured_is_not_broken() -> None:
     ended = not_configured(total=2, healthy=0, allocated=2, devices=BROKEN, devices_omitted=1)
     assert desired_labels([ended], taint=True, labels=False) == TaintAndLabels(False)
-
-
-def test_what_the_kubelet_serves_neither_taints_nor_labels() -> None:
-    observed = node_device(devices=BROKEN, served_by=names.SERVED_BY_KUBELET)
-    assert desired_labels([observed], taint=True, labels=True) == UNLABELED
 
 
 def test_of_a_nodedevice_without_a_status_nothing_is_said() -> None:

@@ -95,22 +95,16 @@ async def test_what_is_advertised_is_done_unless_the_policy_lost_it() -> None:
     assert (waiting.lacks(GPU), pods.lists) == (False, 1)
 
 
-async def test_a_name_that_goes_and_comes_again_is_checked_for_again() -> None:
-    pods = Pods()
-    waiting = PodAnnotator(pods, is_on=True)
-    await waiting.annotate([GPU], [])
-    waiting.keep_only([])
-    await waiting.annotate([GPU], [])
-    assert pods.lists == 2
-
-
-async def test_a_name_that_goes_and_comes_again_waits_for_no_earlier_trouble() -> None:
+async def test_a_name_that_goes_and_comes_again_is_checked_for_without_earlier_trouble() -> None:
     pods = Pods(hides=Unavailable("GET", "pods", "busy", 429, retry_after_seconds=60.0))
     waiting = PodAnnotator(pods, is_on=True, clock=Clock())
     assert await waiting.annotate([GPU], []) == 60.0
     waiting.keep_only([])
     pods.hides = None
     assert await waiting.annotate([GPU], []) is None
+    waiting.keep_only([])
+    await waiting.annotate([GPU], [])
+    assert pods.lists == 3
 
 
 async def test_nothing_is_asked_where_it_is_off() -> None:
@@ -264,18 +258,6 @@ async def test_an_unreachable_api_server_holds_it_back_until_it_is_there(caplog:
     assert reported(caplog) == []
 
 
-async def test_it_comes_back_when_the_api_server_reports() -> None:
-    pods = Pods(refuses=Unavailable("PATCH", "pods", "busy", 429, retry_after_seconds=40.0))
-    assert await PodAnnotator(pods, is_on=True, clock=Clock()).annotate([GPU], []) == 40.0
-
-
-async def test_whoever_leads_no_more_leaves_it_to_the_next() -> None:
-    waiting = PodAnnotator(Pods(refuses=NotLeading("PATCH", "pods", "another leads")), is_on=True)
-    with pytest.raises(NotLeading):
-        await waiting.annotate([GPU], [])
-    assert waiting.lacks(GPU)
-
-
 async def test_what_is_done_by_then_is_done_when_the_lead_is_lost() -> None:
     class Slow(Pods):
         async def admit_again(self, pod: PodRecord) -> bool:
@@ -284,8 +266,10 @@ async def test_what_is_done_by_then_is_done_when_the_lead_is_lost() -> None:
             return await super().admit_again(pod)
 
     pods = Slow(also={PODS[0].name: NotLeading("PATCH", "pods", "another leads")})
+    waiting = PodAnnotator(pods, is_on=True)
     with pytest.raises(NotLeading):
-        await PodAnnotator(pods, is_on=True).annotate([GPU], [])
+        await waiting.annotate([GPU], [])
+    assert waiting.lacks(GPU)
     assert sorted(pods.patched) == ["pod-0", "pod-1", "pod-2"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
 

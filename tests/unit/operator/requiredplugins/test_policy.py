@@ -252,21 +252,17 @@ KEY = "required-plugins.noderesource.dev"
     ("annotations", "marked"),
     [
         ({}, False),
-        ({"other": "[ nodedevice ]"}, False),
         ({KEY: "[ nodedevice ]"}, True),
         ({KEY: "[ other ]"}, False),
         ({KEY: "[ other, nodedevice ]"}, True),
         ({KEY: "- other\n- nodedevice\n"}, True),
-        ({KEY: "{ nodedevice }"}, False),
         ({KEY: "[ nodedevice ]", f"{KEY}/container.a": "[ other ]"}, False),
         ({KEY: "[ nodedevice ]", f"{KEY}/container.a": '[ "nodedevice" ]'}, True),
         ({f"{KEY}/pod": "[ nodedevice ]"}, False),
         ({KEY: "[ other, nodedevice-x ]"}, False),
         ({KEY: "- other\n- 'nodedevice'"}, True),
-        ({KEY: "- nodedevice-x\n"}, False),
         # as the policy reads it, to which white space is ASCII's and the end is the end
         ({KEY: "[\u00a0nodedevice ]"}, False),
-        ({KEY: "[\vnodedevice ]"}, False),
         ({KEY: "[\fnodedevice ]"}, True),
         ({KEY: "- nodedevice\n\n"}, False),
     ],
@@ -298,13 +294,10 @@ def test_the_runtime_reads_a_mark_as_a_list_with_our_name_or_not_at_all(begin: s
     ("begin", "again", "end", "marked"),
     [
         ("[", "nodedevice,", "!", False),
-        ("[", "nodedevice,", "a]", True),
         ("[", "a , ", "b", False),
-        ("[", " ", "!", False),
         ("[a", " ", "!", False),
         ("", "- nodedevice\n", "!", False),
         ("", "- nodedevice\n", "", True),
-        ("-", " ", "!", False),
     ],
 )
 def test_the_longest_value_that_a_pod_can_have_is_read(begin: str, again: str, end: str, marked: bool) -> None:

@@ -100,13 +100,12 @@ async def running(
         monkeypatch.setattr(owner, method, work.work)
     for method in ("end", "stand_aside"):
         monkeypatch.setattr(Election, method, lambda *_: asyncio.sleep(0))
-    made = MADE[program](folder)
-    task = asyncio.create_task(made.run())
+    task = asyncio.create_task(MADE[program](folder).run())
     try:
         yield bad, task
     finally:
         if not task.done():
-            made._stop.set()
+            os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.gather(task, return_exceptions=True)
 
 

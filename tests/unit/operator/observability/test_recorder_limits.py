@@ -39,6 +39,7 @@ async def test_a_standby_keeps_the_newest() -> None:
     fence.open_for_good()
     recorder.take_over(0.0)
     assert await recorder.posted() == [str(number) for number in range(3, 1003)]
+    assert recorder.lost() == 0
 
 
 async def test_those_that_are_too_many_are_summed_up() -> None:

@@ -47,14 +47,6 @@ async def test_an_enqueue_during_a_reconcile_causes_another(reconciles: Reconcil
     assert not queue.has_changed_since("a")
 
 
-async def test_nodes_do_not_wait_for_each_other(reconciles: Reconciles, queue: WorkQueue) -> None:
-    reconciles.gate.clear()
-    for node in "abc":
-        queue.enqueue(node)
-    await reconciles.until(3)
-    assert reconciles.running == set("abc")
-
-
 @pytest.mark.parametrize("failure", [Unavailable("patch", "nodes/status", "later", 503), ValueError("a defect")])
 async def test_a_failed_reconcile_is_retried_and_counted(reconciles: Reconciles, failure: Exception) -> None:
     metrics = Metrics()
@@ -105,29 +97,6 @@ async def test_the_earliest_delay_counts(reconciles: Reconciles, queue: WorkQueu
     reconciles.answer = again_at_once
     queue.enqueue("a")
     await reconciles.until(4)
-
-
-async def test_deferred_nodes_leave_workers_to_urgent_ones(reconciles: Reconciles, queue: WorkQueue) -> None:
-    held = asyncio.Event()
-
-    async def wait_the_second_time(node: str) -> float | None:
-        if node == "urgent":
-            return None
-        if reconciles.seen.count(node) == 1:
-            return 0
-        await held.wait()
-        return None
-
-    reconciles.answer = wait_the_second_time
-    for node in "abc":
-        queue.enqueue(node)
-    await reconciles.until(4)
-    queue.enqueue("urgent")
-    await reconciles.until(5)
-    assert reconciles.seen[3:] == ["a", "urgent"]
-    held.set()
-    await reconciles.until(7)
-    assert reconciles.seen[5:] == ["b", "c"]
 
 
 async def test_few_deferred_nodes_are_reconciled_beside_urgent_ones(reconciles: Reconciles) -> None:
@@ -287,22 +256,6 @@ class TestHeavyNodes:
         heavy.enqueue("mad")
         await asyncio.sleep(0.0001)
         assert reconciles.seen == ["mad", "mad"]
-
-    async def test_one_whose_objects_are_gone_rests_no_more(
-        self, reconciles: Reconciles, heavy: WorkQueue, weights: dict[str, int]
-    ) -> None:
-        async def deferred_once(_: str) -> float | None:
-            if len(reconciles.seen) == 1:
-                return 0.0
-            weights["mad"] = 32
-            return None
-
-        reconciles.answer = deferred_once
-        heavy.enqueue("mad")
-        await asyncio.sleep(0.1)
-        heavy.enqueue("mad")
-        await asyncio.sleep(0.1)
-        assert reconciles.seen == ["mad"] * 3
 
     async def test_a_change_during_a_reconcile_waits_too(self, reconciles: Reconciles, heavy: WorkQueue) -> None:
         reconciles.gate.clear()

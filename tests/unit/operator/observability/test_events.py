@@ -5,21 +5,10 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, StoredCondition
-from nodedevice_operator.observability.aggregates import some
-from nodedevice_operator.observability.events import (
-    ROUTINE,
-    About,
-    Event,
-    about_node,
-    about_node_device,
-    about_pod,
-    of_many_nodes,
-)
 from nodedevice_operator.observability.transitions import transitions
 
-from tests.fakes.operator.operator_model import GPU, node_device, not_configured, waits
+from tests.fakes.operator.operator_model import GPU, not_configured, waits
 from tests.unit.operator.observability.changes import held, record, reported, waiting
 
 
@@ -33,21 +22,6 @@ from tests.unit.operator.observability.changes import held, record, reported, wa
 )
 def test_first_sight_is_no_transition(old: NodeDeviceRecord | None) -> None:
     assert reported(old, record(broken=2, endpoint="Stopped", waiting=(waiting("NotEnoughDevices"),))) == []
-
-
-def test_what_an_event_is_about() -> None:
-    node = NodeRecord("node-a", "uid-a", 1, {})
-    assert about_node(node) == About("v1", "Node", "", "node-a", "uid-a", "node-a")
-    found = about_node_device(node_device(node="node-a", uid="u"))
-    assert found == About("nodedevice.io/v1alpha1", "NodeDevice", "", "node-a.example.com.gpu", "u", "node-a")
-    assert about_pod("default", "a", "u") == About("v1", "Pod", "default", "a", "u")
-
-
-@pytest.mark.parametrize(("nodes", "where"), [(1, "1 more node"), (2, "2 more nodes")])
-def test_one_event_for_many_nodes_has_their_number(nodes: int, where: str) -> None:
-    found = of_many_nodes("CapacityAdvertised", GPU, nodes)
-    kind = About("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "nodedevices.nodedevice.io", "")
-    assert found == Event(kind, "Normal", "CapacityAdvertised", f"{GPU}: {ROUTINE['CapacityAdvertised']} on {where}")
 
 
 @pytest.mark.parametrize(
@@ -83,12 +57,6 @@ def test_what_is_not_configured_any_more_is_no_warning(before: str) -> None:
     (event,) = transitions(old, ENDED)
     assert (event.type, event.reason, event.message) == ("Normal", *NOT_CONFIGURED)
     assert reported(ENDED, replace(ENDED, allocated=0, allocations=(), devices={}, listed=())) == []
-
-
-def test_a_place_that_another_name_has_is_a_warning() -> None:
-    (event,) = transitions(record(), not_configured(reason="PlaceTaken"))
-    assert (event.type, event.reason) == ("Warning", "PlaceTaken")
-    assert "another resource name has its place" in event.message
 
 
 def test_it_comes_back_without_a_recovery_and_with_what_is_broken_then() -> None:
@@ -170,28 +138,24 @@ def test_it_is_reported_at_each_transition_and_at_no_other_change() -> None:
     assert [message.partition(" runs")[0] for message in again] == ["container side"]
 
 
+def named(namespace: str, name: str) -> AllocationRecord:
+    return AllocationRecord(namespace, name, "uid", "main", ("gpu-0",), 0, False, True)
+
+
 @pytest.mark.parametrize(
-    "allocation",
+    "fields",
     [
-        pytest.param(held("pod-a", "main", "gpu-0", is_releasing=True, not_injected=True), id="a pod that is over"),
         pytest.param(
-            AllocationRecord("", "", "uid", "main", ("gpu-0",), 0, False, True), id="a pod nobody knows by name"
+            {"allocations": (held("pod-a", "main", "gpu-0", is_releasing=True, not_injected=True),)}, id="over"
         ),
-        pytest.param(
-            AllocationRecord("default", "", "uid", "main", ("gpu-0",), 0, False, True), id="one without a name"
-        ),
-        pytest.param(
-            AllocationRecord("", "pod-a", "uid", "main", ("gpu-0",), 0, False, True), id="one of no namespace"
-        ),
+        pytest.param({"allocations": (named("default", ""),)}, id="held, without a name"),
+        pytest.param({"allocations": (named("", "pod-a"),)}, id="held, of no namespace"),
+        pytest.param({"waiting": (waits("uid-a", "main", "NotEnoughDevices", "default", ""),)}, id="without a name"),
+        pytest.param({"waiting": (waits("uid-a", "main", "NotEnoughDevices", "", "pod-a"),)}, id="of no namespace"),
     ],
 )
-def test_nothing_is_reported_of(allocation: AllocationRecord) -> None:
-    assert reported(record(), record(allocations=(allocation,))) == []
-
-
-@pytest.mark.parametrize(("namespace", "name"), [("", ""), ("default", ""), ("", "pod-a")])
-def test_a_pod_that_waits_is_reported_where_it_can_be_found(namespace: str, name: str) -> None:
-    assert reported(record(), record(waiting=(waits("uid-a", "main", "NotEnoughDevices", namespace, name),))) == []
+def test_nothing_is_reported_on_a_pod_that_cannot_be_found(fields: dict[str, Any]) -> None:
+    assert reported(record(), record(**fields)) == []
 
 
 def registered(reason: str, message: str = "", **fields: Any) -> NodeDeviceRecord:
@@ -243,8 +207,3 @@ def test_who_edits_a_status_is_reported_of_once() -> None:
     (message,) = (message for _, message in reported(record(has_status=False), by_hand))
     assert message.endswith(f"; no agent has reported {GPU} there, so values written by other clients are ignored")
     assert reported(edited, record()) == []
-
-
-def test_some() -> None:
-    assert some(["a"]) == "a"
-    assert some(list("abcdef")) == "a, b, c, d, e and 1 more"

@@ -13,7 +13,7 @@ REQUESTS_PER_SECOND: Final = 10.0
 # one for each NodeDevice that counts
 REQUESTS_AT_ONCE: Final = MOST_OF_NODE
 # the budget to wait for before it continues, so that a reconcile does not send one request at a time
-AT_LEAST: Final = 10
+_AT_LEAST: Final = 10
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Budget:
     def wait_seconds(self) -> float:
         """How long until there is some of it again; 0 while there is."""
         now = self.clock()
-        return 0.0 if self._bucket.wait_seconds(now) == 0.0 else self._bucket.wait_seconds(now, AT_LEAST - 1)
+        return 0.0 if self._bucket.wait_seconds(now) == 0.0 else self._bucket.wait_seconds(now, _AT_LEAST - 1)
 
 
 @dataclass(slots=True)

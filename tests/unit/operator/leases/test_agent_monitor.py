@@ -171,44 +171,6 @@ async def test_agents_live_on_when_the_api_server_is_restored(watched: Watch) ->
         assert made.monitor.state("node-a").reason == Reason.LEASE_EXPIRED
 
 
-async def test_an_outage_is_reported_once_and_so_is_its_end(watched: Watch) -> None:
-    nodes = [f"node-{number}" for number in range(10)]
-    made = watched(*nodes)
-    made.cluster.leases = {name: LeaseRecord("1", 5) for name in nodes}
-    async with made.polling():
-        for number in range(3):
-            made.cluster.leases.update({name: LeaseRecord(f"renewal {number}", 5) for name in nodes[3:]})
-            await made.next_poll()
-        assert made.monitor.state("node-0").reason == Reason.LEASES_EXPIRED_TOGETHER
-        assert [event.reason for event in made.posted] == ["ManyAgentLeasesExpired"]
-        assert "3 of 10 agents" in made.posted[0].message
-        assert made.agents("silent") == 3
-        made.cluster.leases.update({name: LeaseRecord("back", 60) for name in ("node-0", *nodes[3:])})
-        await made.next_poll()
-        assert [event.reason for event in made.posted] == ["ManyAgentLeasesExpired", "ManyAgentLeasesExpiredEnded"]
-        # two of ten are no more than a fifth: each for itself
-        assert made.monitor.state("node-1").reason == Reason.LEASE_EXPIRED
-
-
-@pytest.mark.parametrize(
-    ("advertised", "is_withdrawn"), [(Reason.FREE_WITHDRAWN, True), (Reason.ADVERTISED, False), (None, False)]
-)
-async def test_a_silence_that_is_reported_already_goes_on_after_a_restart(
-    watched: Watch, advertised: Any, is_withdrawn: bool
-) -> None:
-    reported = {Condition.AGENT_READY: StoredCondition("Unknown", Reason.LEASE_EXPIRED, "", "then", 1)}
-    if advertised:
-        reported[Condition.ADVERTISED] = StoredCondition("True", advertised, "", "then", 1)
-    made = watched("node-a", reported=reported)
-    made.cluster.leases = {"node-a": LeaseRecord("then", 60)}
-    async with made.polling():
-        state = made.monitor.state("node-a")
-        assert (state.reason, state.is_withdrawn) == (Reason.LEASE_EXPIRED, is_withdrawn)
-        made.cluster.leases = {"node-a": LeaseRecord("now", 60)}
-        await made.next_poll()
-        assert made.monitor.state("node-a") is ALIVE
-
-
 async def test_a_refusal_of_an_agent_is_reported_once_on_its_node(watched: Watch) -> None:
     made = watched("node-a")
     made.cache.nodes.put(NodeRecord("node-a", "uid-of-node-a", 1, {}))

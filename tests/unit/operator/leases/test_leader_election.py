@@ -47,10 +47,6 @@ def test_a_holder_is_waited_for_since_its_last_renewal_was_seen() -> None:
     assert waiting.wait_seconds(107.5) == 0
 
 
-def test_its_clock_does_not_matter() -> None:
-    assert candidate().saw(replace(OTHERS, renewed="1970-01-01T00:00:00Z"), 100).wait_seconds(101) == 3
-
-
 @pytest.mark.parametrize(("stated", "waited"), [(15, 15), (0, 4), (10**9, 60)])
 def test_how_long_it_lasts_is_the_holders_word_within_reason(stated: int, waited: float) -> None:
     assert candidate().saw(replace(OTHERS, duration_seconds=stated), 0).wait_seconds(0) == waited

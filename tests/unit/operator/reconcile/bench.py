@@ -72,9 +72,9 @@ class Bench:
         async with running(self.agents.work()):
             await next_poll(self.agents)
 
-    async def silence_agent(self, *, is_withdrawn: bool = False) -> None:
-        """Let the agent's Lease run out; is_withdrawn: and its grace."""
-        for _ in range(13 if is_withdrawn else 3):
+    async def silence_agent(self) -> None:
+        """Let the agent's Lease run out."""
+        for _ in range(3):
             self.polled_at[0] += 30.0
             await self.poll()
 

@@ -43,7 +43,6 @@ BLIND = ("False", "WatchStale")
 @pytest.mark.parametrize(
     ("record", "verdict", "agent", "ready"),
     [
-        row("all is there", "True", "Ready"),
         row("some broken", "True", "SomeDevicesUnhealthy", Healthy=("False", "SomeDevicesUnhealthy")),
         row("all broken", "False", "NoHealthyDevices", Healthy=("False", "NoHealthyDevices")),
         row("a list in part", "True", "DevicesRefused", Registered=("True", "DevicesRefused")),
@@ -55,10 +54,7 @@ BLIND = ("False", "WatchStale")
             Healthy=("False", "SomeDevicesUnhealthy"),
         ),
         row("none", "False", "NoDevices", Healthy=("False", "NoDevices")),
-        row("nobody injects, as asked for", "True", "Ready", Injectable=("Unknown", "RuntimeNone")),
         row("nobody injects", "False", "RuntimeNone", Injectable=("False", "RuntimeNone")),
-        row("cannot inject", "False", "NriDisabled", Injectable=("False", "NriDisabled")),
-        row("blind", *BLIND, WatchesCurrent=BLIND),
         row(
             "cannot inject before blind",
             *("False", "NriDisabled"),
@@ -66,11 +62,7 @@ BLIND = ("False", "WatchStale")
             WatchesCurrent=BLIND,
         ),
         row("an agent of before the condition", "True", "Ready", WatchesCurrent=None),
-        row("stopped", *STOPPED, Registered=STOPPED),
-        row("nothing reported", "False", "DeviceListPending", Registered=None),
-        row("conflict", "False", "ForeignOwner", verdict=TAKEN),
         row("not advertised", "False", "EndpointGone", verdict=GONE),
-        row("no agent", "False", "LeaseMissing", agent=MISSING),
         row("a dead agent first", "False", "LeaseExpired", verdict=TAKEN, agent=expired(60), Registered=STOPPED),
         row("a Node that is not there", "False", "NodeMissing", verdict=NODELESS, agent=MISSING, Registered=None),
         row("the agent's own before ours", *STOPPED, verdict=TAKEN, Registered=STOPPED),

@@ -55,11 +55,9 @@ def schema(**fields: Any) -> CordonsSchema:
 @pytest.mark.parametrize(
     ("fields", "own", "missing"),
     [
-        pytest.param({"remembered": ["a", "b"]}, [], ["a", "b"], id="all of them"),
         pytest.param({"spec": ["a"], "remembered": ["a", "b"]}, [], ["b"], id="not one that is there"),
         pytest.param({"spec": ["a"], "remembered": ["b"], "ours": ["a"]}, ["a"], ["b"], id="ours again, or it goes"),
         pytest.param({"spec": ["x"], "remembered": ["b"]}, [], ["b"], id="another manager's stays another's"),
-        pytest.param({"spec": [], "remembered": [], "ours": ["a"]}, [], [], id="nothing"),
         pytest.param(
             {"spec": ["a"], "remembered": ["b"], "ours": ["a"], "operation": "Update"}, [], ["b"], id="updates"
         ),
@@ -68,14 +66,6 @@ def schema(**fields: Any) -> CordonsSchema:
 )
 def test_what_is_restored(fields: dict[str, Any], own: list[str], missing: list[str]) -> None:
     assert to_restore(schema(**fields), frozenset("abx")) == (cordons(*own), cordons(*missing))
-
-
-@pytest.mark.parametrize(
-    ("spec", "remembered", "lost"), [([], [], ""), (["a"], ["a"], ""), (["a"], ["b", "a", "c"], "bc"), ([], ["a"], "a")]
-)
-def test_the_record_has_those_that_are_missing(spec: list[str], remembered: list[str], lost: str) -> None:
-    obj = msgspec.json.decode(msgspec.json.encode(stored(spec, remembered)), type=NodeDeviceSchema)
-    assert node_device_record(obj).lost_cordons == frozenset(lost)
 
 
 def test_the_record_has_no_more_than_one_write_sets_again() -> None:

@@ -10,7 +10,6 @@ from nodedevice_api.names import Condition, Reason
 from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.unwatched import LeaseRecord
 from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
@@ -191,10 +190,6 @@ class TestWithoutItsAgent:
         assert [conditions[kind].status for kind in (Condition.ADVERTISED, Condition.READY)] == ["False", "False"]
         assert conditions[Condition.READY].reason == Reason.DEVICE_LIST_PENDING
 
-    async def test_one_that_its_agent_has_just_made_is_not_reported_of_yet(self, bench: Bench) -> None:
-        await bench.see(node_device(has_status=False, endpoint=None, conditions={}))
-        assert await bench.reconcile() == []
-
     async def test_what_was_reported_of_one_goes_with_what_is_so(self, bench: Bench) -> None:
         made = node_device(owner_uid=None, has_status=False, endpoint=None, conditions={})
         await bench.settle(made)
@@ -216,16 +211,6 @@ class TestAgents:
         bench.agents.has_listed = True
         assert await bench.reconcile() != []
 
-    async def test_a_withdrawal_and_its_end_are_one_write_each_to_the_node(self, bench: Bench) -> None:
-        record = node_device(available=4)
-        await bench.settle(record)
-        await bench.silence_agent(is_withdrawn=True)
-        assert await bench.reconcile() == [f"apply {{'{GPU}': 0}}", f"conditions {record.name}"]
-        assert bench.recorder.reasons() == [Reason.LEASE_EXPIRED, Reason.FREE_WITHDRAWN]
-        bench.cluster.leases = {"node-a": LeaseRecord("later", 60)}
-        await bench.poll()
-        assert await bench.reconcile() == [f"apply {{'{GPU}': 4}}", f"conditions {record.name}"]
-
     async def test_without_the_leases_numbers_go_on_and_no_agent_is_doubted(self) -> None:
         bench = await new_bench(is_polled=False)
         await bench.settle(node_device(available=4))
@@ -234,14 +219,6 @@ class TestAgents:
         await bench.see(node_device(available=3))
         assert await bench.reconcile() == [f"apply {{'{GPU}': 3}}"]
         assert bench.recorder.reasons() == []
-
-    async def test_who_begins_to_lead_after_another_writes_nothing_that_is_right(self, bench: Bench) -> None:
-        with_pod(bench)
-        await bench.settle(node_device(available=3, allocated=1, allocations=(held("gpu-0"),)))
-        reported = bench.recorder.reasons()
-        bench.restart()
-        assert await bench.reconcile() == []
-        assert bench.recorder.reasons() == reported
 
 
 async def test_more_node_devices_than_count_are_reported_once(bench: Bench) -> None:

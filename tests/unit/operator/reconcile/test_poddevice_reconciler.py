@@ -1,12 +1,9 @@
 """The PodDevices of one node: made, reported, repaired, refused and deleted."""
 
-from dataclasses import replace
-
 import pytest
-from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
-from nodedevice_operator.observability.events import about_pod
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.reconcile.bench import POD_UID, Bench, held, with_pod
@@ -14,20 +11,6 @@ from tests.unit.operator.reconcile.bench import POD_UID, Bench, held, with_pod
 
 class TestPodDevices:
     """PodDevices of the node, as its allocations report."""
-
-    async def test_made_reported_repaired_and_deleted(self, bench: Bench) -> None:
-        with_pod(bench)
-        await bench.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        assert "poddevice pod-a gpu-0" in await bench.reconcile()
-        assert bench.recorder.reasons() == ["DevicesAllocated"]
-        [event] = bench.recorder.posted
-        assert (event.about, event.node) == (about_pod("default", "pod-a", POD_UID, "node-a"), "node-a")
-        await bench.see(node_device(allocated=2, allocations=(held("gpu-0", "gpu-1"),)))
-        assert "poddevice pod-a gpu-0,gpu-1" in await bench.reconcile()
-        bench.cluster.pods.clear()
-        await bench.see(node_device(available=2))
-        assert f"delete pod-a {POD_UID}" in await bench.reconcile()
-        assert bench.recorder.reasons() == ["DevicesAllocated"]
 
     async def test_refused_once_and_without_harm_to_the_neighbour(self, bench: Bench) -> None:
         with_pod(bench, node="node-b", name="stolen", uid="pod-uid-b")
@@ -94,25 +77,6 @@ class TestPodDevices:
             await bench.settle(node_device(healthy=healthy, allocated=1, allocations=(held("gpu-0"),)))
         assert (bench.cluster.calls["read_pod"], bench.cluster.pod_devices) == (1, {})
         assert bench.recorder.reasons() == reasons
-
-    async def test_the_next_pod_of_that_name_replaces_the_object(self, bench: Bench) -> None:
-        with_pod(bench)
-        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        with_pod(bench, uid="pod-uid-new")
-        await bench.see(node_device(allocated=1, allocations=(held("gpu-1", uid="pod-uid-new"),)))
-        writes = await bench.reconcile()
-        assert [write for write in writes if "pod-a" in write] == [f"delete pod-a {POD_UID}", "poddevice pod-a gpu-1"]
-
-    async def test_one_that_vanished_is_made_again_without_a_second_event(self, bench: Bench) -> None:
-        with_pod(bench)
-        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        bench.cluster.pod_devices.clear()
-        changed = node_device(allocated=2, allocations=(held("gpu-0", "gpu-1"),))
-        bench.cache.node_devices.put(replace(changed, resource_version=9999))
-        with pytest.raises(Conflict):
-            await bench.reconcile()
-        assert "poddevice pod-a gpu-0,gpu-1" in await bench.reconcile()
-        assert bench.recorder.reasons() == ["DevicesAllocated"]
 
     async def test_orphans_stay_while_a_nodedevice_reports_nothing(self, bench: Bench) -> None:
         orphan = PodDeviceRecord("default", "pod-z", "uid-z", 5, "node-a", "pod-uid-z", "")

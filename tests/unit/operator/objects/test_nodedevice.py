@@ -228,46 +228,32 @@ def test_a_record_weighs_as_much_as_its_lists(status: dict[str, Any], weight: in
 
 
 @pytest.mark.parametrize("served_by", [names.SERVED_BY_NODEDEVICE, names.SERVED_BY_DRA])
-def test_an_id_is_one_object_in_its_record_and_one_that_is_not_listed_stays(served_by: str) -> None:
-    ids = f"gpu-of-{served_by}", f"gone-of-{served_by}"
-    counts = {"total": 4, "healthy": 4, "allocated": 1, "available": 3}
-    held = [
-        {
-            "podUID": "uid-a",
-            "container": "main",
-            "deviceIDs": [each],
-            "parts": [{"parent": each, "parts": 1, "numbers": "0"}],
-            "claim": {"name": "c", "devices": [{"id": each, "shareID": "s"}]},
-        }
-        for each in ids
-    ]
-    device = {"id": ids[0], "health": "Healthy", "parts": counts}
-    body = node_device_body(agent={"servedBy": served_by}, devices=[device], allocations=held)
-    body["spec"]["cordonedDevices"] = [{"id": each, "by": "alice"} for each in ids]
-    found = node_device_record(of_json(body, NodeDeviceSchema))
-    listed = found.listed[0]
-    once = [*found.devices, *found.parts]
-    for all_ids in (
-        found.cordoned_ids,
-        found.cordoned_by,
-        [each for row in found.allocations for each in row.device_ids],
-        [each.parent for row in found.allocations for each in row.parts],
-        [each.id for row in found.allocations for each in row.shares],
-    ):
-        assert sorted(all_ids, reverse=True) == [*ids]
-        once += [each for each in all_ids if each == listed]
-    assert len(once) == 7
-    assert all(each is listed for each in once)
-
-
-def test_ids_of_other_plugins_are_not_kept_for_other_nodes() -> None:
-    """Most are of one device in the world."""
-    body = node_device_body(devices=[{"id": "GPU-of-one-node", "health": "Unhealthy"}])
-    one, other = (node_device_record(of_json(body, NodeDeviceSchema)) for _ in range(2))
-    assert one.listed == other.listed
-    assert one.listed is not other.listed
-    assert one.listed[0] is not other.listed[0]
-    assert next(iter(one.devices)) is not next(iter(other.devices))
+def test_an_id_is_one_object_in_its_record_and_for_dra_in_all(served_by: str) -> None:
+    """Most IDs are of one device in the world; a driver may name its devices alike on each node."""
+    device_id = f"gpu-of-{served_by}"
+    held = {
+        "podUID": "uid-a",
+        "container": "main",
+        "deviceIDs": [device_id],
+        "parts": [{"parent": device_id, "parts": 1, "numbers": "0"}],
+        "claim": {"name": "c", "devices": [{"id": device_id, "shareID": f"s-of-{served_by}"}]},
+    }
+    device = {
+        "id": device_id,
+        "health": "Healthy",
+        "parts": {"total": 4, "healthy": 4, "allocated": 1, "available": 3},
+    }
+    body = node_device_body(agent={"servedBy": served_by}, devices=[device], allocations=[held])
+    body["spec"]["cordonedDevices"] = [{"id": device_id, "by": "alice"}]
+    found, other = (node_device_record(of_json(body, NodeDeviceSchema)) for _ in range(2))
+    for record in (found, other):
+        [row] = record.allocations
+        ids = [*record.devices, *record.parts, *record.cordoned_ids, *record.cordoned_by]
+        ids += [*row.device_ids, row.parts[0].parent]
+        assert all(each is record.listed[0] for each in ids)
+    # only DRA has shares
+    assert found.allocations[0].shares[0].id is found.listed[0]
+    assert (found.listed[0] is other.listed[0]) == (served_by == names.SERVED_BY_DRA)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,10 @@ from tests.unit.operator.objects.bodies import node_device_body, of_json, wrote
     [
         pytest.param(wrote("nodedevice-agent", "status", "total", conditions=("Healthy",)), set(), id="the agent"),
         pytest.param(wrote("nodedevice-operator", "status", conditions=("Ready",)), set(), id="the operator"),
-        pytest.param(wrote("kubectl-edit", "status", "available"), {"kubectl-edit"}, id="a number"),
         pytest.param(wrote("x", "status", conditions=("Ready",)), {"x"}, id="a condition of the operator's"),
         pytest.param(wrote("x", "status", conditions=("Healthy", "Mine")), {"x"}, id="a condition of the agent's"),
         pytest.param(wrote("x", "status", conditions=("Mine",)), set(), id="a condition of its own"),
         pytest.param({"manager": "kubectl", "fieldsV1": {"f:spec": {"f:cordonedDevices": {}}}}, set(), id="a cordon"),
-        pytest.param({"manager": "x", "subresource": "status"}, set(), id="nothing"),
         pytest.param({"manager": "x", "subresource": "status", "fieldsV1": {"f:status": 7}}, set(), id="no such form"),
         pytest.param(
             {"manager": "x", "subresource": "status", "fieldsV1": {"f:status": {"f:conditions": 7}}},
@@ -50,12 +48,6 @@ BEFORE_FIRST_APPLY = wrote("before-first-apply", "status", "total", conditions=(
         pytest.param([wrote("nodedevice-agent", "status", "total")], False, True, id="the agent"),
         pytest.param([wrote("nodedevice-agent", "status", "endpoint"), TOTAL_BY_HAND], False, True, id="edited since"),
         pytest.param([TOTAL_BY_HAND], False, False, id="just by hand"),
-        pytest.param(
-            [TOTAL_BY_HAND, wrote("nodedevice-operator", "status", conditions=("Ready",))],
-            False,
-            False,
-            id="by hand, and judged by the operator",
-        ),
         pytest.param([TOTAL_BY_HAND], True, True, id="advertised, and edited after a reset"),
         pytest.param([wrote("x", "status", conditions=("Mine",))], False, True, id="a condition of another"),
         pytest.param([BEFORE_FIRST_APPLY], False, True, id="reset, and applied to since"),

@@ -125,16 +125,16 @@ async def test_a_deletion_is_logged_with_the_reason(
 @virtual_time
 async def test_a_refusal_is_logged_once_also_across_leads_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     api = Api()
-    api.fails[GPU] = Forbidden("DELETE", "nodedevices", "no such role", 403)
     work = task(api, gone())
     async with running(work.work()):
+        api.fails[GPU] = NotLeading("DELETE", "nodedevices", "another leads")
+        await asyncio.sleep(600)
+        api.fails[GPU] = Forbidden("DELETE", "nodedevices", "no such role", 403)
         await asyncio.sleep(600)
         work.fence.close()
         await asyncio.sleep(100)
         work.fence.open_for_good()
         await asyncio.sleep(100)
-        api.fails[GPU] = NotLeading("DELETE", "nodedevices", "another leads")
-        await asyncio.sleep(600)
         api.fails.clear()
         await asyncio.sleep(60)
     assert set(api.deleted) == {GPU}

@@ -8,10 +8,8 @@ import pytest
 from nodedevice_kube.api_errors import (
     ApiError,
     Forbidden,
-    Invalid,
     Unauthorized,
     Unavailable,
-    Unreachable,
     WatchInterrupted,
 )
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, SETTLE_SECONDS, Spec
@@ -30,7 +28,6 @@ CANNOT_READ, CAN_READ = "policy cannot be read", "policy can be read again"
     "why",
     [
         Forbidden("GET", POLICIES, "no such role", 403),
-        Invalid("GET", POLICIES, "what is that", 400),
         Unavailable("GET", POLICIES, "what is stored cannot be decoded", 500),
     ],
 )
@@ -88,7 +85,6 @@ async def test_what_can_no_longer_be_read_is_a_warning_and_names_stay(caplog: py
 @pytest.mark.parametrize(
     "why",
     [
-        Unreachable("GET", POLICIES, "nobody there"),
         Unavailable("GET", POLICIES, "later", 503),
         Unauthorized("GET", POLICIES, "a token of yesterday", 401),
     ],

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_kube.api_errors import NotLeading
-from nodedevice_operator.informers import store as store_module
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, binding_spec, policy_spec
@@ -124,13 +123,14 @@ async def test_pods_that_could_not_be_annotated_are_tried_again_when_that_is_due
     assert at[2] - at[1] < 3
 
 
-async def test_what_comes_in_steps_is_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_STEP", 1)
+async def test_records_that_come_in_steps_are_one_round() -> None:
     objects = Objects()
     objects.specs = {POLICIES: policy_spec((GPU, NIC)), BINDINGS: binding_spec()}
     also = node_device(NIC, delivery="nri", conditions=ADVERTISED.conditions)
     waiting = [advertised_as("False", "PolicyPending", node) for node in ("node-b", "node-c")]
-    bench = Bench(objects, marks=True, records=(ADVERTISED, also, *waiting))
+    # a step is of a thousand
+    others = [node_device(node=f"node-{number}", delivery="kubelet") for number in range(1000)]
+    bench = Bench(objects, marks=True, records=(ADVERTISED, waiting[0], *others, also, waiting[1]))
     async with bench:
         await until_in_force(bench)
         await until(lambda: bench.enqueued == {"node-b", "node-c"})

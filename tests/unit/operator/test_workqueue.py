@@ -268,18 +268,24 @@ class TestHeavyNodes:
         await asyncio.sleep(0.2)
         assert reconciles.seen == ["mad", "mad"]
 
-    async def test_what_waits_for_other_nodes_is_done_without_a_rest(
-        self, reconciles: Reconciles, heavy: WorkQueue
+    async def test_deferred_work_and_a_node_whose_objects_are_gone_need_no_rest(
+        self, reconciles: Reconciles, heavy: WorkQueue, weights: dict[str, int]
     ) -> None:
         """A reconcile that wrote the capacity alone has the rest to do."""
 
-        async def once(_: str) -> float | None:
-            return 0.0 if len(reconciles.seen) == 1 else None
+        async def deferred_once(_: str) -> float | None:
+            if len(reconciles.seen) == 1:
+                return 0.0
+            weights["mad"] = 32
+            return None
 
-        reconciles.answer = once
+        reconciles.answer = deferred_once
         heavy.enqueue("mad")
         await asyncio.sleep(0.1)
-        assert reconciles.seen == ["mad", "mad"]
+        assert reconciles.seen == ["mad"] * 2
+        heavy.enqueue("mad")
+        await asyncio.sleep(0.1)
+        assert reconciles.seen == ["mad"] * 3
 
     async def test_a_node_that_is_gone_leaves_no_rest_to_the_next_of_its_name(
         self, reconciles: Reconciles, heavy: WorkQueue

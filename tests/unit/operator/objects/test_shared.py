@@ -21,12 +21,6 @@ def test_equal_small_values_are_one_object() -> None:
     assert make(("a", 1)) is make(("a", 1))
 
 
-@pytest.mark.parametrize(("length", "is_one"), [(1024 - 16, True), (1025 - 16, False)])
-def test_a_value_is_small_up_to_a_kilobyte(length: int, is_one: bool) -> None:
-    make = shared(Value)
-    assert (make("x" * length) is make("x" * length)) is is_one
-
-
 @pytest.mark.parametrize(
     "big",
     [

@@ -114,12 +114,6 @@ def test_a_blip_is_waited_out_and_starts_again(pending: PendingEvictions) -> Non
     assert due(pending, ["a"], 1055) == ["a"]
 
 
-def test_once_each(pending: PendingEvictions) -> None:
-    due(pending, ["a"], 1000)
-    pending.tried("a", 1030, is_rejected=False)
-    assert due(pending, ["a"], 9999) == []
-
-
 def test_a_refusal_is_tried_again_later_and_later(pending: PendingEvictions) -> None:
     due(pending, ["a"], 1000)
     now, pauses = 1030.0, []

@@ -79,7 +79,7 @@ class Objects(RequiredPluginsApi):
         while await self._changes[kind].get():
             yield self.specs.get(kind)
 
-    def delete(self, kind: str) -> None:
+    def vanish(self, kind: str) -> None:
         """Somebody deletes it, and the watch shows that."""
         self.specs.pop(kind, None)
         self._changes[kind].put_nowait(True)

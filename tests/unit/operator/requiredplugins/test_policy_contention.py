@@ -47,11 +47,11 @@ async def test_it_is_restored_twice_and_reported_once(kind: str, caplog: pytest.
         await bench.until_written()
         first = bench.objects.writes
         for count in (1, 2):
-            bench.objects.delete(kind)
+            bench.objects.vanish(kind)
             await until(lambda: kind in bench.objects.specs)
             assert bench.objects.writes == first + count
         for _ in range(80):
-            bench.objects.delete(kind)
+            bench.objects.vanish(kind)
             await asyncio.sleep(1)
         assert bench.objects.writes == first + 2
         [event] = bench.recorder.posted
@@ -60,7 +60,7 @@ async def test_it_is_restored_twice_and_reported_once(kind: str, caplog: pytest.
         assert [record.levelname for record in caplog.records if "keeps undoing" in record.message] == ["WARNING"]
         # the other object is restored meanwhile
         other = ({POLICIES, BINDINGS} - {kind}).pop()
-        bench.objects.delete(other)
+        bench.objects.vanish(other)
         await until(lambda: other in bench.objects.specs)
         assert kind not in bench.objects.specs
         # and the pause ends by itself
@@ -75,7 +75,7 @@ async def test_a_write_that_fails_is_no_change_of_anybody_elses() -> None:
     async with bench:
         await bench.until_written()
         bench.objects.refuses = True
-        bench.objects.delete(POLICIES)
+        bench.objects.vanish(POLICIES)
         for _ in range(5):
             bench.keeper.wake()
             await asyncio.sleep(1)

@@ -99,7 +99,7 @@ async def test_pauses_grow_while_it_is_refused_and_begin_with_the_first_after_a_
         objects.refuses = False
         await bench.until_written()
         objects.refuses, count = True, len(objects.at)
-        objects.delete(POLICIES)
+        objects.vanish(POLICIES)
         await until(lambda: len(objects.at) == count + 2)
         assert objects.at[-1] - objects.at[-2] == pytest.approx(1.25)
     assert len(reported(caplog, "policy cannot be written")) == 2

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import yaml
 from nodedevice_api import names
-from nodedevice_api.nodedevice import DeviceTaint
 from nodedevice_api.poddevice import HeldDevice
-from nodedevice_operator.objects.nodedevice import AllocationRecord, ClaimedShare, DeviceRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.reconcile.poddevices import DesiredPodDevice, desired_pod_devices, plan, sentence
 
@@ -59,84 +58,10 @@ def test_all_containers_and_resources_of_a_pod_sorted() -> None:
     assert (content.pod_uid, content.owner_uid, content.node) == ("uid-a", "uid-a", "node-a")
 
 
-def by_claim(claim: str, *device_ids: str, **more: Any) -> AllocationRecord:
-    return holds(*device_ids, claim=claim, **more)
-
-
-def shares(device_id: str, *share_ids: str) -> tuple[ClaimedShare, ...]:
-    return tuple(ClaimedShare(device_id, share_id, "") for share_id in share_ids)
-
-
-def published_by_dra(*allocations: AllocationRecord, **devices: DeviceRecord) -> NodeDeviceRecord:
-    published = publishes(*allocations)
-    known = {device_id.replace("_", "-"): device for device_id, device in devices.items()}
-    return replace(published, devices=known, served_by=names.SERVED_BY_DRA, driver="gpu.example.com", pool="rack-1")
-
-
-@pytest.mark.parametrize(
-    ("allocations", "shown", "resources", "devices"),
-    [
-        pytest.param(
-            [by_claim("a", "gpu-0"), by_claim("b", "gpu-0")],
-            {"main": [("gpu-0", "a", ""), ("gpu-0", "b", "")]},
-            "1",
-            "gpu-0",
-            id="a device of two claims counts once",
-        ),
-        pytest.param(
-            [by_claim("a", "gpu-0", shares=shares("gpu-0", "2", "1"))],
-            {"main": [("gpu-0", "a", "1"), ("gpu-0", "a", "2")]},
-            "1",
-            "gpu-0",
-            id="two shares by one claim",
-        ),
-        pytest.param(
-            [by_claim("a", "gpu-0"), by_claim("a", "gpu-0", container="side")],
-            {"main": [("gpu-0", "a", "")], "side": [("gpu-0", "a", "")]},
-            "1",
-            "gpu-0",
-            id="a claim of two containers",
-        ),
-        pytest.param(
-            [by_claim("a", "gpu-0", omitted=2)],
-            {"main": [("gpu-0", "a", "")]},
-            "3",
-            "gpu-0",
-            id="devices that the row only counts",
-        ),
-    ],
-)
-def test_devices_by_claims(
-    allocations: list[AllocationRecord],
-    shown: dict[str, list[tuple[str, str, str]]],
-    resources: str,
-    devices: str,
-) -> None:
-    content = only(published_by_dra(*allocations)).content
-    found = {
-        container.name: [(each.id, each.claim, each.share_id) for of in container.resources for each in of.devices]
-        for container in content.containers
-    }
-    assert found == shown
-    of_pool = {(of.driver, of.pool) for container in content.containers for of in container.resources}
-    assert of_pool == {("gpu.example.com", "rack-1")}
-    assert all(len(container.resources) == 1 for container in content.containers)
-    assert (content.resources, content.devices) == (f"{GPU}={resources}", devices)
-
-
-def test_taints_and_the_name_by_which_the_pod_asked_are_shown() -> None:
-    taint = DeviceTaint(key="example.com/hot", effect="NoExecute")
-    asked = ClaimedShare("gpu-0", "", "example.com/gpu")
-    hot = replace(BROKEN, taints=(taint,))
-    (container,) = only(published_by_dra(by_claim("a", "gpu-0", shares=(asked,)), gpu_0=hot)).content.containers
-    (device,) = container.resources[0].devices
-    assert (device.taints, device.extended_resource, device.health) == ((taint,), "example.com/gpu", "Unhealthy")
-
-
 def test_no_more_devices_of_a_container_than_the_api_takes() -> None:
     ids = [f"gpu-{number:04}" for number in range(900)]
-    rows = (by_claim("a", *ids), by_claim("b", *ids))
-    (container,) = only(published_by_dra(*rows)).content.containers
+    record = publishes(holds(*ids, claim="a"), holds(*ids, claim="b"))
+    (container,) = only(replace(record, served_by=names.SERVED_BY_DRA)).content.containers
     assert len(container.resources[0].devices) == 1024
 
 

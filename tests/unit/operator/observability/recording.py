@@ -10,6 +10,7 @@ from nodedevice_operator.observability.recorder import EventRecorder
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import open_fence, running
+from tests.fakes.virtual_time import later
 
 
 def event(message: str, on_node: str | None = None) -> Event:
@@ -27,7 +28,7 @@ class Recorder(EventRecorder):
     async def posted(self, seconds: float = 60.0) -> list[str]:
         """All messages posted so far, after it has worked for so long."""
         async with running(self.work()):
-            await asyncio.sleep(seconds)
+            await later(seconds)
         return [found.message for found in self.cluster.events]
 
     def sums(self) -> list[Event]:

@@ -101,6 +101,8 @@ async def running(
     for method in ("end", "stand_aside"):
         monkeypatch.setattr(Election, method, lambda *_: asyncio.sleep(0))
     task = asyncio.create_task(MADE[program](folder).run())
+    # it handles signals from now on
+    await asyncio.sleep(0)
     try:
         yield bad, task
     finally:

@@ -100,21 +100,6 @@ async def test_nothing_is_waited_for_where_there_is_no_policy_and_the_log_report
     assert ["docs/install.md" in str(record.__dict__["remedy"]) for record in reported(caplog, why)] == [True]
 
 
-async def test_refused_is_reported_once_and_the_name_goes_on_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(Objects(refuses=True))
-    async with bench:
-        await until(lambda: bool(reported(caplog, "policy cannot be written")))
-        for _ in range(3):
-            bench.keeper.wake()
-            await asyncio.sleep(60)
-        bench.now += 1000
-        assert bench.unguarded == {GPU}
-        assert len(reported(caplog, "policy cannot be written")) == 1
-        bench.objects.refuses = False
-        bench.keeper.wake()
-        await bench.until_written()
-
-
 async def test_what_others_have_put_into_its_lists_is_removed() -> None:
     class Shared(Objects):
         async def apply(self, kind: str, spec: Spec) -> Spec:

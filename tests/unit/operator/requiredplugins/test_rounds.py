@@ -77,7 +77,7 @@ async def test_who_does_not_lead_tries_again_and_has_not_failed(caplog: pytest.L
     assert reported(caplog, "policy cannot be written") == []
 
 
-async def test_pauses_grow_while_it_is_refused_and_begin_with_the_first_after_a_write(
+async def test_a_refusal_is_reported_once_and_pauses_grow_until_a_write(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Refused(Objects):
@@ -96,6 +96,9 @@ async def test_pauses_grow_while_it_is_refused_and_begin_with_the_first_after_a_
         # what comes within a quarter of a second is one round
         pauses = [after - before for before, after in zip(objects.at, objects.at[1:], strict=False)]
         assert pauses == pytest.approx([1.25, 2.25, 4.25, 8.25])
+        bench.settle()
+        assert bench.unguarded == {GPU}
+        assert len(reported(caplog, "policy cannot be written")) == 1
         objects.refuses = False
         await bench.until_written()
         objects.refuses, count = True, len(objects.at)

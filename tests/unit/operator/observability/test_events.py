@@ -47,54 +47,80 @@ def test_first_sight_is_no_transition(old: NodeDeviceRecord | None) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "kind", "reason", "message"),
     [
-        (record(), record(endpoint="Stopped"), "Warning", "EndpointStopped", ""),
-        (record(endpoint="Stopped"), record(endpoint="Gone"), "Warning", "EndpointGone", ""),
-        (record(endpoint="Gone"), record(), "Normal", "EndpointRunning", "the device plugin runs again"),
-        (
+        pytest.param(record(), record(endpoint="Stopped"), "Warning", "EndpointStopped", "", id="stopped"),
+        pytest.param(record(endpoint="Stopped"), record(endpoint="Gone"), "Warning", "EndpointGone", "", id="gone"),
+        pytest.param(
+            record(endpoint="Gone"), record(), "Normal", "EndpointRunning", "the device plugin runs again", id="back"
+        ),
+        pytest.param(
             record(served_by=DRA),
             record(served_by=DRA, endpoint="Gone"),
             "Warning",
             "EndpointGone",
             "its DRA driver has no ResourceSlice of this node any more",
+            id="a DRA driver is gone",
         ),
-        (
+        pytest.param(
             record(served_by=DRA, endpoint="Gone"),
             record(served_by=DRA),
             "Normal",
             "EndpointRunning",
             "its DRA driver has ResourceSlices of this node again",
+            id="a DRA driver is back",
         ),
-        (
+        pytest.param(
             record(allocations=ENDED.allocations),
             ENDED,
             "Normal",
             "NotConfigured",
             "its built-in plugin was taken out of the configuration",
+            id="not configured any more",
         ),
-        (record(), not_configured(reason="PlaceTaken"), "Warning", "PlaceTaken", "another resource name has its place"),
-        # without a recovery of what was not configured
-        (ENDED, record(allocations=ENDED.allocations), "Normal", "EndpointRunning", "the device plugin runs again"),
-        (record(), twice("by another; pods hold none"), "Warning", "OfferedTwice", "by another; pods hold none"),
-        (REPORTED_NOTHING, twice("by another"), "Warning", "OfferedTwice", "by another"),
-        (twice("by another"), record(), "Normal", "OfferedOnce", ""),
-        (
+        pytest.param(
+            record(),
+            not_configured(reason="PlaceTaken"),
+            "Warning",
+            "PlaceTaken",
+            "another resource name has its place",
+            id="its place is taken",
+        ),
+        pytest.param(
+            ENDED,
+            record(allocations=ENDED.allocations),
+            "Normal",
+            "EndpointRunning",
+            "the device plugin runs again",
+            id="configured again, and no recovery",
+        ),
+        pytest.param(
+            record(), twice("by another; one"), "Warning", "OfferedTwice", "by another; one", id="offered twice"
+        ),
+        pytest.param(
+            REPORTED_NOTHING, twice("by another"), "Warning", "OfferedTwice", "by another", id="offered twice at first"
+        ),
+        pytest.param(twice("by another"), record(), "Normal", "OfferedOnce", "", id="offered once again"),
+        pytest.param(
             record(),
             record(edited_by=EDITED),
             "Warning",
             "StatusEdited",
             "kubectl-edit changed the status, which only agent and operator write; "
             "each restores its own fields, the agent once it runs",
+            id="edited",
         ),
-        (
+        pytest.param(
             record(has_status=False),
             record(has_status=False, edited_by=EDITED),
             "Warning",
             "StatusEdited",
             f"no agent has reported {GPU} there, so values written by other clients are ignored",
+            id="written without an agent",
         ),
         *(
-            (before, registered(reason, "gpu-0 twice"), "Warning", reason, "gpu-0 twice")
-            for before in (registered("EndpointRunning"), REPORTED_NOTHING)
+            pytest.param(
+                before, registered(reason, "gpu-0 twice"), "Warning", reason, "gpu-0 twice", id=f"{reason}{when}"
+            )
+            for before, when in ((registered("EndpointRunning"), ""), (REPORTED_NOTHING, " at first"))
             for reason in (
                 *("DevicesRefused", "CheckpointUnreadable", "CheckpointNotWritten", "SeveralPlugins"),
                 *("CordonedDeviceUnknown", "CordonNotPossible", "PoolIncomplete"),

@@ -49,25 +49,20 @@ async def test_a_free_lease_is_taken_at_once_and_kept(run: Run) -> None:
         assert run.led == [True]
 
 
-async def test_a_holder_that_renews_is_never_disturbed(run: Run) -> None:
+async def test_a_holder_is_followed_once_it_renews_no_more_within_its_time_and_an_eighth(run: Run) -> None:
     hold(run)
     async with run.working():
         for number in range(10):
+            await asyncio.sleep(1)
             hold(run, f"r{number}")
-            assert await run.closed(1) == 1
-    assert run.leases.lease.holder == "other"
-
-
-async def test_a_holder_that_renews_no_more_is_followed_within_its_time_and_an_eighth(run: Run) -> None:
-    hold(run)
-    began = run.clock()
-    async with run.working():
+            last = run.clock()
         assert await run.closed(3.9) == 3.9
-        await asyncio.sleep(0.6)
+        assert run.leases.lease.holder == "other"
+        await asyncio.sleep(1.1)
         assert run.fence.is_open
         assert run.leases.lease.transitions == 8
         # it may have worked until its next renewal was due
-        assert run.without_leader_since == [pytest.approx(began + 1)]
+        assert last + 1 <= run.without_leader_since[0] <= last + 1.5
 
 
 async def test_a_released_lease_is_taken_at_the_next_poll(run: Run) -> None:

@@ -103,22 +103,18 @@ def stored(record: NodeDeviceRecord, wanted: Mapping[str, DesiredCondition]) -> 
     return replace(record, conditions={**record.conditions, **conditions.changed(record, wanted, "10:00")})
 
 
-def test_all_four_are_written_together_and_once() -> None:
+def test_all_four_are_written_at_once_and_then_only_with_a_change() -> None:
     record = node_device()
     wanted = conditions.desired(record, GOOD, ALIVE)
     assert tuple(conditions.changed(record, wanted, "10:00")) == OPERATOR_CONDITIONS
-    assert conditions.changed(stored(record, wanted), wanted, "10:01") == {}
-
-
-def test_only_a_status_that_changes_gets_a_new_time() -> None:
-    record = stored(node_device(), conditions.desired(node_device(), GOOD, ALIVE))
+    record = stored(record, wanted)
+    assert conditions.changed(record, wanted, "10:01") == {}
+    # only a status that changes gets a new time
     values = conditions.changed(record, conditions.desired(record, TAKEN, ALIVE), "11:00")
     since = {kind: value.since for kind, value in values.items()}
     assert since == {"Advertised": "11:00", "Conflict": "11:00", "AgentReady": "10:00", "Ready": "11:00"}
-
-
-def test_a_new_generation_is_observed() -> None:
-    record = replace(stored(node_device(), conditions.desired(node_device(), GOOD, ALIVE)), generation=2)
+    # a new generation is observed
+    record = replace(record, generation=2)
     values = conditions.changed(record, conditions.desired(record, GOOD, ALIVE), "11:00")
     assert {(value.observed_generation, value.since) for value in values.values()} == {(2, "10:00")}
 

@@ -14,7 +14,7 @@ from nodedevice_operator.objects.nodedevice import StoredCondition
 from nodedevice_operator.objects.unwatched import LeaseRecord
 
 from tests.fakes.operator.collaborators import running
-from tests.fakes.operator.operator_model import GPU, NIC, node_device
+from tests.fakes.operator.operator_model import NIC, node_device
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.operator.leases.watched import Watched
 
@@ -74,21 +74,18 @@ class TestWithoutAListing:
     )
     async def test_stored_states_hold(self, watched: Watch, reported: Any, state: AgentState) -> None:
         made = watched("node-a", reported=reported)
+        # the other NodeDevice of the node has a state of its own
+        nic = replace(node_device(NIC, node="node-a", uid="uid-of-nic"), conditions=LATELY)
         made.cluster.failures["list_leases"] = [refused()]
         async with running(made.monitor.work()):
             # numbers need not wait
             assert await made.queue.next() == "node-a"
             assert made.monitor.has_listed
             assert made.monitor.state("node-a") == state
-            for record in made.cache.node_devices.values():
-                assert made.monitor.state_for(record) == state
-
-    async def test_each_nodedevice_keeps_its_own_state(self, watched: Watch) -> None:
-        made = watched("node-a", reported=LATELY)
-        record = node_device(NIC, node="node-a", uid="uid-of-nic")
-        made.cache.node_devices.put(replace(record, conditions=SILENT))
-        states = {record.resource: made.monitor.state_for(record).reason for record in made.cache.node_devices.values()}
-        assert states == {GPU: Reason.LEASE_RENEWED, NIC: Reason.LEASE_EXPIRED}
+            [record] = made.cache.node_devices.values()
+            assert made.monitor.state_for(record) == state
+            made.cache.node_devices.put(nic)
+            assert made.monitor.state_for(nic) == ALIVE
 
     async def test_it_is_tried_again_soon_or_when_the_api_server_asks_to(self, watched: Watch) -> None:
         made = watched("node-a", "node-b")

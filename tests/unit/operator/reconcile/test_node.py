@@ -10,6 +10,7 @@ from nodedevice_api.names import Condition, Reason
 from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
@@ -157,26 +158,28 @@ async def test_news_in_the_answer_to_our_own_write_is_not_lost(bench: Bench) -> 
 class TestWithoutItsNode:
     """A NodeDevice whose Node is another one, or none."""
 
-    async def test_it_is_reported_after_a_grace(self, bench: Bench) -> None:
-        record = node_device(available=4, owner_uid="uid-of-another")
+    @pytest.mark.parametrize(
+        ("record", "is_polled"),
+        [
+            pytest.param(node_device(available=4, owner_uid="uid-of-another"), True, id="of another Node"),
+            pytest.param(
+                node_device(owner_uid=None, has_status=False, endpoint=None, conditions={}),
+                False,
+                id="nothing reported",
+            ),
+        ],
+    )
+    async def test_it_is_reported_after_a_grace(self, record: NodeDeviceRecord, is_polled: bool) -> None:
+        bench = await new_bench(is_polled=is_polled)
         await bench.see(record)
         assert await bench.reconciler.reconcile("node-a") == NODE_MISSING_GRACE_SECONDS
         assert bench.cluster.writes == []
         bench.now[0] += NODE_MISSING_GRACE_SECONDS
         assert await bench.reconcile() == [f"conditions {record.name}"]
-        advertised = bench.cluster.node_devices[record.name].conditions[Condition.ADVERTISED]
-        assert (advertised.status, advertised.reason) == ("False", Reason.NODE_MISSING)
+        conditions = bench.cluster.node_devices[record.name].conditions
+        for kind in (Condition.ADVERTISED, Condition.READY):
+            assert (conditions[kind].status, conditions[kind].reason) == ("False", Reason.NODE_MISSING)
         assert await bench.reconcile() == []
-
-    async def test_one_of_which_nobody_has_reported_anything_is_reported_too(self) -> None:
-        bench = await new_bench(is_polled=False)
-        record = node_device(owner_uid=None, has_status=False, endpoint=None, conditions={})
-        await bench.see(record)
-        assert await bench.reconciler.reconcile("node-a") == NODE_MISSING_GRACE_SECONDS
-        bench.now[0] += NODE_MISSING_GRACE_SECONDS
-        assert await bench.reconcile() == [f"conditions {record.name}"]
-        ready = bench.cluster.node_devices[record.name].conditions[Condition.READY]
-        assert (ready.status, ready.reason) == ("False", Reason.NODE_MISSING)
 
 
 class TestWithoutItsAgent:

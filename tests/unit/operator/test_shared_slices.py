@@ -55,17 +55,16 @@ class Server:
         self.asked: list[str] = []
         self.queries: list[dict[str, str]] = []
         self.lines: asyncio.Queue[bytes] = asyncio.Queue()
-        self.changed = asyncio.Event()
 
     async def discovery(self, request: web.Request) -> web.Response:
-        self._note("discovery")
+        self.asked.append("discovery")
         if self.kinds is None or "discovery" in self.statuses:
             return web.Response(status=self.statuses.get("discovery", 404))
         return web.json_response({"resources": [{"name": kind} for kind in self.kinds]})
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         verb = "watch" if "watch" in request.query else "list"
-        self._note(verb)
+        self.asked.append(verb)
         self.queries.append(dict(request.query))
         if verb in self.statuses:
             return web.Response(status=self.statuses[verb])
@@ -78,10 +77,6 @@ class Server:
 
     def send(self, kind: str, obj: dict[str, Any]) -> None:
         self.lines.put_nowait(msgspec.json.encode({"type": kind, "object": obj}) + b"\n")
-
-    def _note(self, what: str) -> None:
-        self.asked.append(what)
-        self.changed.set()
 
 
 class Bench:

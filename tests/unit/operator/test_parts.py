@@ -4,15 +4,12 @@ from typing import Any
 
 import msgspec
 from nodedevice_operator.capacity.decide import contradictions, desired_count
-from nodedevice_operator.leases.agent_liveness import ALIVE
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.observability.transitions import transitions
-from nodedevice_operator.reconcile import conditions
 from nodedevice_operator.remediation.eviction_policy import candidates
 
 from tests.fakes.operator.operator_model import GPU
-from tests.unit.operator.reconcile.test_conditions import GOOD
 
 Json = dict[str, Any]
 NODE_DEVICE: Json = {
@@ -63,12 +60,6 @@ def test_more_than_the_parts_say_is_reported_and_not_advertised() -> None:
     assert contradictions(record(gpu("GPU-a", 51), allocations=TWO)) == (
         "allocated is 51, but 50 devices are listed as allocated",
     )
-
-
-def test_a_pod_that_may_never_be_scheduled_is_explained() -> None:
-    for advertise, is_explained in (("Sum", False), ("Largest", True)):
-        found = conditions.desired(record(gpu("GPU-a", 0), advertise=advertise), GOOD, ALIVE)
-        assert ("may never be scheduled" in found["Advertised"].message) is is_explained
 
 
 def test_a_broken_device_is_named_to_each_pod_with_parts_of_it() -> None:

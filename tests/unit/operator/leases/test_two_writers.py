@@ -349,12 +349,3 @@ def test_no_order_of_messages_makes_two_writers(
 ) -> None:
     start = World(candidates, (0,) * len(candidates), lease)
     assert way_to_two_writers(start, is_deleted, messages) == []
-
-
-def test_a_fence_that_stays_open_while_the_lease_is_shortened_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the model would find it."""
-    monkeypatch.setattr(Candidate, "claiming", lambda self, timing, _: replace(self, timing=timing))
-    claims.cache_clear()
-    way = way_to_two_writers(World((A, B), (0, 0), lease_number(STORED)), is_deleted=False)
-    claims.cache_clear()
-    assert way[-1].startswith("stored: b 4 s; a writes until 11.0; b writes until 3.0")

@@ -55,6 +55,8 @@ def test_who_is_in_trouble_is_named() -> None:
             node_device(node="b", total=8, healthy=0, conditions=not_ready("EndpointStopped")),
             # nobody has reported anything of it yet
             node_device(node="c"),
+            # a cordon without effect
+            node_device(node="d", cordons=1, served_by=names.SERVED_BY_KUBELET, conditions=READY),
         ]
     )
     assert found["not_ready"] == [
@@ -65,7 +67,7 @@ def test_who_is_in_trouble_is_named() -> None:
         ({"node": "a", "resource_name": GPU}, 2),
         ({"node": "b", "resource_name": GPU}, 8),
     ]
-    assert found["omitted_series"] == [({}, 0)]
+    assert (found["cordons"], found["omitted_series"]) == ([], [({}, 0)])
 
 
 def test_a_resource_that_nobody_needs_or_that_is_cordoned_is_no_trouble() -> None:
@@ -151,10 +153,6 @@ def test_pools_of_drivers_displace_no_resource_that_pods_name() -> None:
     named = {labels["resource_name"] for labels, _ in found["devices"]}
     assert "z.example.com/gpu" in named
     assert inventory.OTHER in named
-
-
-def test_a_cordon_without_effect_is_not_counted() -> None:
-    assert reported([node_device(cordons=1, served_by=names.SERVED_BY_KUBELET)])["cordons"] == []
 
 
 def test_devices_by_namespace_have_the_largest_by_name_and_all_are_counted() -> None:

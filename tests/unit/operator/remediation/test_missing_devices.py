@@ -71,11 +71,3 @@ def test_a_stopped_plugin_evicts_no_pod() -> None:
     scenario.lists(["gpu-1"])
     scenario.disconnect()
     assert evicted_within(scenario, 600) == {}
-
-
-def test_a_short_absence_is_waited_out() -> None:
-    scenario = holding("gpu-0", "gpu-1")
-    scenario.lists(["gpu-1"])
-    assert evicted_within(scenario, int(DELAY_SECONDS)) == {}
-    scenario.lists(["gpu-0", "gpu-1"])
-    assert evicted_within(scenario, 60) == {}

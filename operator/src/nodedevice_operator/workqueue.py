@@ -199,7 +199,8 @@ class WorkQueue:
         is_urgent = self._is_urgent_queued or self._urgent_running
         return min(workers, _DEFERRED_BESIDE_URGENT) if is_urgent else workers
 
-    def _defer(self, node: str) -> None:
+    def defer(self, node: str) -> None:
+        """Reconcile that node once no changed node waits."""
         if node in self._enqueued_while_running:
             return  # the reconcile that follows does all of it
         self._deferred[node] = None
@@ -217,7 +218,7 @@ class WorkQueue:
         else:
             self._failures.pop(node, None)
             if seconds == 0:
-                self._defer(node)
+                self.defer(node)
             elif seconds is not None:
                 self.enqueue_after(node, seconds)
 

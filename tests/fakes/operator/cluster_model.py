@@ -1,7 +1,8 @@
 """A cluster without an API server: what the operator's edges ask of one, answered from memory, and every write noted."""
 
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,12 +43,17 @@ class ClusterModel(
     event_names: list[tuple[str, str]] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     failures: dict[str, list[ApiError]] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    # called with the name of each call, before it is done
+    on_call: Callable[[str], None] = lambda call: None
     version: int = 100
     leases_namespace: str = "agents"
     # the version of a restored API server; 0: none was restored
     restored_to: int = 0
 
     def _next(self, call: str) -> int:
+        self.calls[call] += 1
+        self.on_call(call)
         if self.failures.get(call):
             raise self.failures[call].pop(0)
         self.version += 1

@@ -100,13 +100,14 @@ async def running(
         monkeypatch.setattr(owner, method, work.work)
     for method in ("end", "stand_aside"):
         monkeypatch.setattr(Election, method, lambda *_: asyncio.sleep(0))
-    made = MADE[program](folder)
-    task = asyncio.create_task(made.run())
+    task = asyncio.create_task(MADE[program](folder).run())
+    # it handles signals from now on
+    await asyncio.sleep(0)
     try:
         yield bad, task
     finally:
         if not task.done():
-            made._stop.set()
+            os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.gather(task, return_exceptions=True)
 
 

@@ -3,18 +3,13 @@
 from typing import Any
 
 import msgspec
-from nodedevice_api.poddevice import HeldDevice
 from nodedevice_operator.capacity.decide import contradictions, desired_count
-from nodedevice_operator.leases.agent_liveness import ALIVE
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.observability.transitions import transitions
-from nodedevice_operator.reconcile import conditions
-from nodedevice_operator.reconcile.poddevices import desired_pod_devices, sentence
 from nodedevice_operator.remediation.eviction_policy import candidates
 
 from tests.fakes.operator.operator_model import GPU
-from tests.unit.operator.reconcile.test_conditions import GOOD
 
 Json = dict[str, Any]
 NODE_DEVICE: Json = {
@@ -65,33 +60,6 @@ def test_more_than_the_parts_say_is_reported_and_not_advertised() -> None:
     assert contradictions(record(gpu("GPU-a", 51), allocations=TWO)) == (
         "allocated is 51, but 50 devices are listed as allocated",
     )
-
-
-def test_a_pod_that_may_never_be_scheduled_is_explained() -> None:
-    for advertise, is_explained in (("Sum", False), ("Largest", True)):
-        found = conditions.desired(record(gpu("GPU-a", 0), advertise=advertise), GOOD, ALIVE)
-        assert ("may never be scheduled" in found["Advertised"].message) is is_explained
-
-
-def test_a_pod_is_shown_with_its_parts_of_each_device() -> None:
-    # the init container's parts are reused by the main one
-    allocations = (
-        held("p", ("GPU-a", 10, "0-9"), container="init"),
-        held("p", ("GPU-a", 16, "0-15"), ("GPU-b", 1, "7"), container="main"),
-    )
-    (wanted,) = desired_pod_devices("node-a", [record(gpu("GPU-a", 16), gpu("GPU-b", 1), allocations=allocations)])
-    assert wanted.content.resources == f"{GPU}=17"
-    assert wanted.content.devices == "GPU-a: 16 of 80,GPU-b: 1 of 80"
-    assert wanted.content.containers[1].resources[0].devices == (
-        HeldDevice("GPU-a", "Healthy", (), 16, 80),
-        HeldDevice("GPU-b", "Healthy", (), 1, 80),
-    )
-    assert sentence(wanted, [GPU]) == f"{GPU}: GPU-a: 16 of 80, GPU-b: 1 of 80 on node-a"
-
-
-def test_parts_are_counted_as_devices_are() -> None:
-    first, second = record(gpu("GPU-a", 50), allocations=TWO).allocations
-    assert (first.count, second.count, first.devices) == (16, 34, ("GPU-a",))
 
 
 def test_a_broken_device_is_named_to_each_pod_with_parts_of_it() -> None:

@@ -10,18 +10,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from nodedevice_api import names
 from nodedevice_operator import __main__, settings
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.settings import OperatorSettings
 
 from tests.examples import examples
-
-
-def test_defaults() -> None:
-    assert settings.load(None, {}) == OperatorSettings()
-    assert OperatorSettings().leases_namespace == names.AGENTS_NAMESPACE
-    assert OperatorSettings().http_endpoint == ("", 8080)
 
 
 def test_what_is_given_wins_over_the_file(tmp_path: Path) -> None:
@@ -30,12 +23,6 @@ def test_what_is_given_wins_over_the_file(tmp_path: Path) -> None:
     loaded = settings.load(file, {"http_address": "[::1]:0", "log_level": None})
     assert loaded.http_endpoint == ("::1", 0)
     assert loaded.log_level == "debug"
-
-
-def test_an_empty_file_is_no_settings(tmp_path: Path) -> None:
-    file = tmp_path / "operator.yaml"
-    file.write_text("# nothing yet\n")
-    assert settings.load(file, {}) == OperatorSettings()
 
 
 def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
@@ -49,17 +36,12 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("http_address: a:1", "unknown field `http_address`; did you mean httpAddress?"),
         ("zzz: 1", "unknown field `zzz`; known are agentGraceSeconds,"),
         ("logFormat: xml", "Invalid enum value 'xml'"),
-        ("kubeconfig: 1", "Expected `str | null`, got `int` - at `$.kubeconfig`"),
         ("httpAddress: ':99999'", "':99999' is not host:port"),
-        ("httpAddress: 'a:\u0661'", "is not host:port"),
         ("leasesNamespace: ''", "leasesNamespace: '' is not a namespace: 1 to 63 of a-z, 0-9 and -"),
-        ('leasesNamespace: "agents\\n"', "is not a namespace"),
         ("instance: a b", "instance: 'a b' is not a label value"),
         ("namespace: ../x", "namespace: '../x' is not a namespace"),
-        (f"namespace: {'a' * 64}", "is not a namespace"),
         (
             "heldDevicePolicy: {'': evict}",
             "heldDevicePolicy: '': must be domain/name, such as vendor.com/gpu; * is every other",
@@ -69,13 +51,10 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
             "heldDevicePolicy: {a.b/c: report, a.b/d: bar}",
             "Invalid enum value 'bar' - at `$.heldDevicePolicy[...]`, of a.b/d; choose one of evict, report",
         ),
-        ("heldDevicePolicy: {a.b/c: report, 7: evict}", "heldDevicePolicy"),
         ("requiredPluginNames: []", "requiredPluginNames: needs at least one pattern; * allows every"),
         ("requiredPluginNames: ['*', 'a b']", "requiredPluginNames: 'a b' is not a resource name, with * for any"),
-        ("requiredPluginNames: vendor.com/gpu", "requiredPluginNames"),
         ("a: b: c", "is not YAML"),
         ("a: 2001-99-99", "is not YAML (month must be in 1..12"),
-        ("a: !!int ''", "is not YAML"),
         ("[" * 1000, "is not YAML"),
         ("text", "must be a mapping"),
     ],
@@ -115,14 +94,6 @@ def test_a_file_that_is_not_there() -> None:
         OperatorSettingsError, match=r"/nowhere/operator.yaml: cannot be read \(No such file or directory\)"
     ):
         settings.load(Path("/nowhere/operator.yaml"), {})
-
-
-def test_names_that_are_some(tmp_path: Path) -> None:
-    file = tmp_path / "operator.yaml"
-    file.write_text("leasesNamespace: a\nnamespace: b-1\nheldDevicePolicy: {'*': report, vendor.com/Gpu_1: evict}\n")
-    loaded = settings.load(file, {})
-    assert (loaded.leases_namespace, loaded.namespace) == ("a", "b-1")
-    assert loaded.held_device_policy == {"*": "report", "vendor.com/Gpu_1": "evict"}
 
 
 @hypothesis_settings(max_examples=examples(50), deadline=None)

@@ -4,17 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final
 
 import msgspec
 import pytest
 from aiohttp import web
 from nodedevice_api import names
-from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable
 from nodedevice_operator import shared_slices
-from nodedevice_operator.informers.informer import Informer
-from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.health import ApiHealth, Health
+from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.shared_slice import (
     MOST_DRIVERS,
@@ -25,9 +22,9 @@ from nodedevice_operator.objects.shared_slice import (
     by_driver,
     shared_slice,
 )
-from nodedevice_operator.shared_slices import SharedSlices, SlicesApi, SliceStore
+from nodedevice_operator.shared_slices import MOST_SLICES, SharedSlices, SliceStore
 
-from tests.fakes.operator.collaborators import open_fence, running
+from tests.fakes.operator.collaborators import running
 from tests.unit.operator.kube.api_server import client_of
 from tests.unit.operator.objects.bodies import of_json
 
@@ -58,17 +55,16 @@ class Server:
         self.asked: list[str] = []
         self.queries: list[dict[str, str]] = []
         self.lines: asyncio.Queue[bytes] = asyncio.Queue()
-        self.changed = asyncio.Event()
 
     async def discovery(self, request: web.Request) -> web.Response:
-        self._note("discovery")
+        self.asked.append("discovery")
         if self.kinds is None or "discovery" in self.statuses:
             return web.Response(status=self.statuses.get("discovery", 404))
         return web.json_response({"resources": [{"name": kind} for kind in self.kinds]})
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         verb = "watch" if "watch" in request.query else "list"
-        self._note(verb)
+        self.asked.append(verb)
         self.queries.append(dict(request.query))
         if verb in self.statuses:
             return web.Response(status=self.statuses[verb])
@@ -82,10 +78,6 @@ class Server:
     def send(self, kind: str, obj: dict[str, Any]) -> None:
         self.lines.put_nowait(msgspec.json.encode({"type": kind, "object": obj}) + b"\n")
 
-    def _note(self, what: str) -> None:
-        self.asked.append(what)
-        self.changed.set()
-
 
 class Bench:
     def __init__(self, server: Server, fence: WriteFence, health: ApiHealth, work: SharedSlices) -> None:
@@ -94,6 +86,10 @@ class Bench:
     def counted(self) -> dict[str, tuple[float, float]]:
         """Slices and devices by driver, as scraped."""
         slices, devices = self.work.collect()
+        assert (slices.name, devices.name) == (
+            "nodedevice_operator_shared_slices",
+            "nodedevice_operator_shared_slice_devices",
+        )
         of = {each.labels["driver"]: each.value for each in devices.samples}
         return {each.labels["driver"]: (each.value, of[each.labels["driver"]]) for each in slices.samples}
 
@@ -150,41 +146,45 @@ async def test_they_are_counted_by_driver_and_followed(tmp_path: Path) -> None:
     assert "watch-shared-slices" not in {task.get_name() for task in asyncio.all_tasks()}
 
 
-@pytest.mark.parametrize("kinds", [None, [], ["deviceclasses", "resourceclaims"]])
-async def test_nothing_happens_on_a_cluster_without_the_kind(tmp_path: Path, kinds: list[str] | None) -> None:
+@pytest.mark.parametrize(
+    ("kinds", "statuses", "asked", "problems"),
+    [
+        pytest.param(None, {}, ["discovery"], (), id="no such group"),
+        pytest.param(["deviceclasses", "resourceclaims"], {}, ["discovery"], (), id="no such kind"),
+        pytest.param(
+            ["resourceslices"],
+            {"list": 403},
+            ["discovery", "list"],
+            ("API server forbids GET resourceslices",),
+            id="no right to it",
+        ),
+        pytest.param(["resourceslices"], {"list": 404}, ["discovery", "list"], (), id="gone by now"),
+    ],
+)
+async def test_nothing_is_watched_without_the_kind_or_the_right(
+    tmp_path: Path, kinds: list[str] | None, statuses: dict[str, int], asked: list[str], problems: tuple[str, ...]
+) -> None:
     server = Server(body("a"))
-    server.kinds = kinds
+    server.kinds, server.statuses = kinds, statuses
     async with bench(tmp_path, server) as at:
-        await at.asked("discovery")
+        await at.asked(asked[-1])
+        await at.until(lambda: at.health.problems() == problems)
         for _ in range(1000):
             await asyncio.sleep(0)
         assert at.counted() == {}
-        assert Health(at.health, lambda: ())._ready() == (True, "ok")
     # five minutes have not passed
-    assert server.asked == ["discovery"]
+    assert server.asked == asked
 
 
-async def test_without_the_right_nothing_is_counted_and_the_operator_is_ready(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("verb", "status"), [("discovery", 500), ("discovery", 401), ("discovery", 403), ("list", 429), ("list", 401)]
+)
+async def test_a_response_that_may_change_soon_is_asked_for_again(tmp_path: Path, verb: str, status: int) -> None:
     server = Server(body("a"))
-    server.statuses["list"] = 403
+    server.statuses[verb] = status
     async with bench(tmp_path, server) as at:
-        await at.asked("list")
-        await at.until(lambda: bool(at.health.problems()))
-        for _ in range(1000):
-            await asyncio.sleep(0)
-        assert at.counted() == {}
-        ready, live = Health(at.health, lambda: ())._ready(), Health(at.health, lambda: ())._live()
-        assert ready == (True, "ok")
-        assert live == (True, "ok\nAPI server forbids GET resourceslices")
-    assert server.asked == ["discovery", "list"]
-
-
-async def test_a_server_that_fails_is_asked_again(tmp_path: Path) -> None:
-    server = Server(body("a"))
-    server.statuses["discovery"] = 500
-    async with bench(tmp_path, server) as at:
-        await at.asked("discovery", 3)
-        del server.statuses["discovery"]
+        await at.asked(verb, 3)
+        del server.statuses[verb]
         await at.until(lambda: at.counted() == {"net.example.com": (1, 2)})
 
 
@@ -224,87 +224,17 @@ async def test_an_object_that_cannot_be_decoded_hides_no_other(tmp_path: Path) -
         await at.until(lambda: at.counted() == {"net.example.com": (1, 2)})
 
 
-DISCOVERY: Final = ("GET", "apis", ROOT, None)
-LIST: Final = ("GET", "resourceslices", f"{ROOT}/resourceslices", {"limit": 1, "fieldSelector": "spec.nodeName="})
-SERVED: Final = b'{"resources": [{"name": "deviceclasses"}, {"name": "resourceslices"}]}'
-
-
-class Answering:
-    """A client that answers so, in turn; an error is raised."""
-
-    def __init__(self, *answers: bytes | ApiError) -> None:
-        self.answers = list(answers)
-        self.asked: list[tuple[str, str, str, object]] = []
-
-    async def request(self, verb: str, what: str, path: str, *, query: object = None) -> bytes:
-        self.asked.append((verb, what, path, query))
-        answer = self.answers.pop(0)
-        if isinstance(answer, ApiError):
-            raise answer
-        return answer
-
-
-@pytest.mark.parametrize(
-    ("answers", "is_served"),
-    [
-        pytest.param([SERVED, b"{}"], True, id="served"),
-        pytest.param([b'{"resources": [{"name": "deviceclasses"}]}'], False, id="no such kind"),
-        pytest.param([NotFound("GET", "apis", "none", 404)], False, id="no such group"),
-        pytest.param([SERVED, NotFound("GET", "resourceslices", "none", 404)], False, id="gone by now"),
-        pytest.param([SERVED, Forbidden("GET", "resourceslices", "no role", 403)], False, id="no right to it"),
-    ],
-)
-async def test_whether_there_is_anything_to_watch(answers: list[bytes | ApiError], is_served: bool) -> None:
-    client = Answering(*answers)
-    assert await SlicesApi(cast(Client, client)).is_served() is is_served
-    assert client.asked == [DISCOVERY, LIST][: len(answers)]
-
-
-@pytest.mark.parametrize(
-    ("answers", "error"),
-    [
-        pytest.param([Unauthorized("GET", "apis", "expired", 401)], "GET apis: expired", id="no credentials"),
-        pytest.param([Forbidden("GET", "apis", "no roles", 403)], "GET apis: no roles", id="no roles read yet"),
-        pytest.param(
-            [SERVED, Unavailable("GET", "resourceslices", "busy", 429)], "GET resourceslices: busy", id="busy"
-        ),
-        pytest.param(
-            [b"<html>"],
-            "GET apis: the response is not what an API server sends (JSON is malformed: invalid character (byte 0))",
-            id="a proxy",
-        ),
-    ],
-)
-async def test_what_may_be_another_answer_soon_is_an_error(answers: list[bytes | ApiError], error: str) -> None:
-    with pytest.raises(ApiError) as raised:
-        await SlicesApi(cast(Client, Answering(*answers))).is_served()
-    assert str(raised.value) == error
-
-
-async def test_a_watch_that_fails_is_the_failure_of_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fails(_: Informer) -> NoReturn:
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr(Informer, "work", fails)
-    work = SharedSlices(cast(Client, Answering(SERVED, b"{}")), open_fence())
-    with pytest.raises(RuntimeError, match=r"^broken$"):
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            await work.work()
-
-
 def slice_of(number: int, driver: str = "net.example.com") -> SharedSlice:
     return SharedSlice(f"slice-{number}", f"uid-{number}", 1, driver, 1)
 
 
-def test_no_more_are_kept_than_are_of_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_slices, "MOST_SLICES", 10)
+def test_no_more_are_kept_than_are_of_use() -> None:
     store = SliceStore()
-    stored = [store.put(slice_of(number)) for number in range(20)]
-    assert stored == [True] * 10 + [False] * 10
+    stored = [store.put(slice_of(number)) for number in range(MOST_SLICES + 2)]
+    assert stored == [True] * MOST_SLICES + [False] * 2
     assert store.put(SharedSlice("slice-3", "uid-3", 2, "net.example.com", 7))
     store.remove("slice-0", "uid-0")
-    assert store.put(slice_of(11))
-    assert store.empty().replace([slice_of(number) for number in range(20)], 5) == {"net.example.com"}
+    assert store.put(slice_of(MOST_SLICES))
     assert isinstance(store.empty(), SliceStore)
 
 
@@ -314,20 +244,6 @@ def test_drivers_without_number_are_counted_together() -> None:
     ours = SharedSlice("ours", "uid", 1, names.DRA_DRIVER, 3)
     counts = by_driver([*slices, ours])
     assert counts == {**dict.fromkeys(names_of_drivers[:MOST_DRIVERS], Count(2, 6)), OTHER: Count(14, 42)}
-    assert [*counts] == [*names_of_drivers[:MOST_DRIVERS], OTHER]
-    assert by_driver(slices[14:]) == dict.fromkeys(names_of_drivers[:MOST_DRIVERS], Count(2, 6))
-
-
-def test_its_metrics_have_their_names() -> None:
-    work = SharedSlices(client=None, fence=WriteFence())  # type: ignore[arg-type]  # asks for nothing here
-    work.store.put(SharedSlice("a", "uid-a", 1, "net.example.com", 7))
-    found = [
-        (each.type, sample.name, sample.labels, sample.value) for each in work.collect() for sample in each.samples
-    ]
-    assert found == [
-        ("gauge", "nodedevice_operator_shared_slices", {"driver": "net.example.com"}, 1),
-        ("gauge", "nodedevice_operator_shared_slice_devices", {"driver": "net.example.com"}, 7),
-    ]
 
 
 def test_of_a_slice_two_fields_are_kept() -> None:

@@ -79,7 +79,7 @@ class TestWithoutTheLead:
         for moment, node in enumerate(("a", "b", "c", "gone", "a")):
             now[0] = float(moment)
             queue.enqueue(node)
-        queue._defer("d")
+        queue.defer("d")
         fence.open_for_good()
         queue.restart("abcde", 2.0)
         await reconciles.until(5)
@@ -105,8 +105,8 @@ class TestWithoutTheLead:
         queue.restart("wxyz", 0.0)
         queue.enqueue("a")
         assert metrics.registry.get_sample_value(name) == 0
-        queue._defer("b")
-        queue._defer("c")
+        queue.defer("b")
+        queue.defer("c")
         fence.open_for_good()
         assert metrics.registry.get_sample_value(name) == 7
 
@@ -115,7 +115,7 @@ class TestWithoutTheLead:
     ) -> None:
         queue.restart("abx", 0.0)
         queue.enqueue("a")
-        queue._defer("c")
+        queue.defer("c")
         for node in "abcy":
             queue.discard(node)
         fence.open_for_good()

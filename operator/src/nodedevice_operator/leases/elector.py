@@ -54,19 +54,19 @@ class LeaderLeases:
         self._namespace = namespace
         self._name = name
         self._instance = instance
-        self._path = LEASES.path(name, namespace)
+        self.path = LEASES.path(name, namespace)
 
     async def read(self, seconds: float | None = None) -> Lease:
         """Reads the Lease; without a version if it does not exist. seconds: the request's timeout. Raises ApiError."""
         try:
-            data = await self._client.request("GET", _WHAT, self._path, seconds=seconds)
+            data = await self._client.request("GET", _WHAT, self.path, seconds=seconds)
         except NotFound:
             return Lease()
         return _from_wire("GET", data)
 
     async def write(self, lease: Lease, seconds: float | None = None) -> Lease:
         """Replaces that version, or creates it; returns the stored Lease. Raises Conflict, Invalid or NotFound if changed."""
-        data = await self._client.request("PUT", _WHAT, self._path, body=self._to_wire(lease), seconds=seconds)
+        data = await self._client.request("PUT", _WHAT, self.path, body=self._to_wire(lease), seconds=seconds)
         return _from_wire("PUT", data)
 
     def _to_wire(self, lease: Lease) -> dict[str, Any]:

@@ -20,15 +20,15 @@ from nodedevice_operator.observability.aggregates import some
 from nodedevice_operator.observability.events import NEEDS_ATTENTION, NORMAL, WARNING, Event, about_node_device
 from nodedevice_operator.requiredplugins.policy import MOST_CHARACTERS, MOST_NAMES_OF_NODE
 
-_NOTHING_HEALTHY = frozenset({Reason.NONE_HEALTHY, Reason.NO_DEVICES})
+NOTHING_HEALTHY = frozenset({Reason.NONE_HEALTHY, Reason.NO_DEVICES})
 _WITHOUT_AGENT = frozenset({Reason.WRONG_NAME, Reason.NODE_MISSING})
-_REJECTED = frozenset({Reason.WRITE_REFUSED, Reason.UPDATE_REFUSED})
+REJECTED = frozenset({Reason.WRITE_REFUSED, Reason.UPDATE_REFUSED})
 # Reasons of Advertised with which the Node does not show the free devices, whether their agent is back or not.
-_NOT_OFFERED = frozenset({Reason.FREE_WITHDRAWN, *_REJECTED})
+_NOT_OFFERED = frozenset({Reason.FREE_WITHDRAWN, *REJECTED})
 # The field manager of every kubelet.
 _KUBELET: Final = "kubelet"
 # Characters of the API server's message about a rejection; a webhook may send any length.
-_LONGEST_REJECTION = 1024
+LONGEST_REJECTION = 1024
 # Users who have only kubectl must not assume what this API server cannot do.
 _UNGUARDED = (
     "; this API server has no MutatingAdmissionPolicy v1: while the node's agent is away, pods are kept from starting "
@@ -39,7 +39,7 @@ _LARGEST: Final = (
     "need parts of two devices may never be scheduled"
 )
 # The message of Advertised by its reason, while the Node shows the resource, and while it does not.
-_SHOWN: Final = {
+SHOWN: Final = {
     Reason.ADVERTISED: "{node} shows this resource in capacity and allocatable",
     Reason.BY_KUBELET: "the kubelet of {node} counts this resource itself, and the operator does not write it",
     Reason.SERVED_BY_KUBELET: "the kubelet of {node} serves this resource and counts it; it is only shown here",
@@ -53,7 +53,7 @@ _SHOWN: Final = {
     ),
     Reason.NOT_INJECTABLE: "{node} shows only devices in use, as devices cannot reach containers there: see Injectable",
 }
-_NOT_SHOWN: Final = {
+NOT_SHOWN: Final = {
     Reason.BY_KUBELET: (
         "the kubelet of {node} does not count this resource yet; it does at its next sync after the registration"
     ),
@@ -172,7 +172,7 @@ def _like(cause: DesiredCondition | StoredCondition, status: str) -> DesiredCond
 def _advertised(
     record: NodeDeviceRecord, status: ResourceStatus, rejection: str, lacks_policies: bool | None
 ) -> DesiredCondition:
-    if status.reason in _REJECTED:
+    if status.reason in REJECTED:
         return _rejected(record, status, rejection)
     facts = {
         "node": f"Node {record.node}",
@@ -182,17 +182,17 @@ def _advertised(
         "problem": resource_name_problem(record.resource),
     }
     if not (status.is_advertised or status.reason == Reason.FREE_WITHDRAWN):
-        message = _NOT_SHOWN.get(status.reason, "nothing is known about its devices yet")
+        message = NOT_SHOWN.get(status.reason, "nothing is known about its devices yet")
         return DesiredCondition("False", status.reason, message.format(**facts))
-    reason = status.reason if status.reason in _SHOWN else Reason.ADVERTISED
+    reason = status.reason if status.reason in SHOWN else Reason.ADVERTISED
     unguarded = _UNGUARDED if reason == Reason.ADVERTISED and _is_unguarded(record, lacks_policies) else ""
     largest = _LARGEST if reason == Reason.ADVERTISED and record.largest_available is not None else ""
-    return DesiredCondition("True", reason, _SHOWN[reason].format(**facts) + largest + unguarded)
+    return DesiredCondition("True", reason, SHOWN[reason].format(**facts) + largest + unguarded)
 
 
 def _rejected(record: NodeDeviceRecord, status: ResourceStatus, rejection: str) -> DesiredCondition:
     shown = "still shows its old value" if status.reason == Reason.UPDATE_REFUSED else "does not show this resource"
-    words = rejection if len(rejection) <= _LONGEST_REJECTION else f"{rejection[:_LONGEST_REJECTION]}..."
+    words = rejection if len(rejection) <= LONGEST_REJECTION else f"{rejection[:LONGEST_REJECTION]}..."
     message = f"Node {record.node} {shown}: the write was rejected and is being retried: {words}"
     stored = record.conditions.get(Condition.ADVERTISED)
     if stored is not None and _without_numbers(stored.message) == _without_numbers(message):
@@ -246,7 +246,7 @@ def _ready(
         return DesiredCondition("False", Reason.DEVICE_LIST_PENDING, message)
     missing: tuple[DesiredCondition | StoredCondition | None, ...] = (
         registered if registered.status != "True" else None,
-        unhealthy if unhealthy is not None and unhealthy.reason in _NOTHING_HEALTHY else None,
+        unhealthy if unhealthy is not None and unhealthy.reason in NOTHING_HEALTHY else None,
         _failed(record, Condition.INJECTABLE),
         _failed(record, Condition.WATCHES_CURRENT),
         conflict if conflict.status == "True" else None,

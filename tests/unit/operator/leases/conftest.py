@@ -1,5 +1,6 @@
-"""An AgentMonitor of some nodes, and its clock."""
+"""An AgentMonitor of some nodes, by the clock of the loop."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from tests.unit.operator.leases.watched import Watched
 
 
 @pytest.fixture
-def watched(time: list[float]) -> Callable[..., Watched]:
+def watched() -> Callable[..., Watched]:
     """Makes one, for these nodes."""
 
     def make(*nodes: str, reported: dict[str, StoredCondition] | None = None) -> Watched:
@@ -26,13 +27,8 @@ def watched(time: list[float]) -> Callable[..., Watched]:
             record = node_device(node=name, uid=f"uid-of-{name}")
             cache.node_devices.put(replace(record, conditions={**record.conditions, **(reported or {})}))
         cache.synced.set()
-        monitor = AgentMonitor(cluster, cache, queue, metrics, recorder, clock=lambda: time[0])
+        clock = asyncio.get_running_loop().time
+        monitor = AgentMonitor(cluster, cache, queue, metrics, recorder, clock=clock)
         return Watched(cluster, cache, queue, metrics, recorder.posted, monitor)
 
     return make
-
-
-@pytest.fixture
-def time() -> list[float]:
-    """The monitor's clock, to be set."""
-    return [1000.0]

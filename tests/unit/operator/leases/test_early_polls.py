@@ -17,22 +17,15 @@ pytestmark = virtual_time
 def noted_polls(made: Watched) -> list[float]:
     """When the Leases are listed, from now on."""
     polls: list[float] = []
-    list_leases = made.cluster.list_leases
-
-    async def noted(**options: bool) -> dict[str, LeaseRecord]:
-        polls.append(asyncio.get_running_loop().time())
-        return await list_leases(**options)
-
-    made.monitor.api.list_leases = noted  # type: ignore[method-assign]
+    made.monitor.on_poll = lambda _: polls.append(asyncio.get_running_loop().time())
     return polls
 
 
-async def test_who_is_silent_and_reports_without_end_has_few_polls_brought_forward(
+async def test_a_silent_agent_that_reports_without_end_brings_few_polls_forward(
     watched: Callable[..., Watched],
 ) -> None:
     """Its token is enough for that, and each poll lists the Leases of all nodes."""
     made = watched("node-a", "node-b")
-    made.monitor.clock = asyncio.get_running_loop().time
     made.cluster.leases = {"node-a": LeaseRecord("1", 5), "node-b": LeaseRecord("1", 5)}
     polls = noted_polls(made)
     [one, other] = made.cache.node_devices.values()
@@ -52,7 +45,6 @@ async def test_who_is_silent_and_reports_without_end_has_few_polls_brought_forwa
 
 async def test_many_that_are_silent_and_report_bring_few_polls_forward(watched: Callable[..., Watched]) -> None:
     made = watched(*(f"node-{number}" for number in range(120)))
-    made.monitor.clock = asyncio.get_running_loop().time
     made.cluster.leases = {node: LeaseRecord("1", 5) for node in made.cache.node_devices.nodes()}
     polls = noted_polls(made)
     known = made.cache.node_devices.values()

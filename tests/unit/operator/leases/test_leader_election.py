@@ -1,9 +1,14 @@
-"""Who may write the Lease, when, and what is written."""
+"""Who may write the Lease, when, and what is written; the name of a candidate."""
 
+import os
+import re
+import socket
 from dataclasses import replace
 
+import msgspec
 import pytest
 from nodedevice_kube.leases import Lease
+from nodedevice_operator.leases.elector import identity
 from nodedevice_operator.leases.leader_election import Candidate, Pace, Timing
 
 TIMING = Timing(4)
@@ -23,18 +28,8 @@ def test_it_lasts_five_times_the_slowest_answer(answers: tuple[float, ...], seco
     assert pace.timing == TIMING, "of the last answers alone"
 
 
-def test_all_times_are_fractions_of_one() -> None:
-    made = Timing(40)
-    assert (made.deadline_seconds, made.renew_seconds, made.second_try_seconds, made.retry_seconds) == (30, 10, 10, 5)
-
-
 def candidate(name: str = "me") -> Candidate:
     return Candidate(name, TIMING)
-
-
-@pytest.mark.parametrize("lease", [Lease(), Lease("", "r", "a", 4, 1, "7"), Lease("me", "r", "a", 4, 1, "7")])
-def test_what_is_nobodys_or_ours_is_taken_at_once(lease: Lease) -> None:
-    assert candidate().saw(lease, 100).wait_seconds(100) == 0
 
 
 def test_a_holder_is_waited_for_since_its_last_renewal_was_seen() -> None:
@@ -45,10 +40,6 @@ def test_a_holder_is_waited_for_since_its_last_renewal_was_seen() -> None:
     waiting = waiting.saw(replace(OTHERS, renewed="r2", version="11"), 103.5)
     assert waiting.wait_seconds(104) == 3.5
     assert waiting.wait_seconds(107.5) == 0
-
-
-def test_its_clock_does_not_matter() -> None:
-    assert candidate().saw(replace(OTHERS, renewed="1970-01-01T00:00:00Z"), 100).wait_seconds(101) == 3
 
 
 @pytest.mark.parametrize(("stated", "waited"), [(15, 15), (0, 4), (10**9, 60)])
@@ -72,32 +63,11 @@ def test_a_holder_creates_a_deleted_lease_at_once_only_while_it_may_write() -> N
     assert holder.saw(Lease(), 103).wait_seconds(103) == 60
 
 
-def test_the_fence_is_lowered_for_the_lease_that_is_about_to_be_sent() -> None:
-    stored = Lease("me", "r", "a", 20, 2, "5")
-    holder = candidate().claiming(Timing(20), 100).claimed(stored, 100, 101)
-    assert holder.may_write_until == 115
-    assert holder.claiming(Timing(20), 105).may_write_until == 115
-    assert holder.claiming(Timing(4), 105).may_write_until == 108
-    assert not candidate().claiming(Timing(4), 105).may_write(105)
+def test_two_processes_are_never_the_same_candidate() -> None:
+    assert identity() != identity()
+    assert re.fullmatch(rf"{socket.gethostname()}_{os.getpid()}_[0-9a-f]{{8}}", identity())
 
 
-def test_taking_it_counts_and_keeping_it_does_not() -> None:
-    taken = candidate().saw(OTHERS, 0).claim("now")
-    assert taken == Lease("me", "now", "now", 4, 4, "10")
-    kept = candidate().saw(replace(taken, version="11"), 0).claim("later")
-    assert (kept.renewed, kept.acquired, kept.transitions, kept.version) == ("later", "now", 4, "11")
-    assert candidate().saw(Lease(), 0).claim("now").transitions == 0
-
-
-def test_a_release_leaves_it_to_anybody() -> None:
-    held = candidate().saw(Lease("me", "r", "a", 4, 2, "5"), 0)
-    left = held.release("now")
-    assert (left.holder, left.transitions, left.version) == ("", 2, "5")
-    assert candidate("other").saw(left, 0).wait_seconds(0) == 0
-
-
-def test_writing_ends_before_anybody_else_begins() -> None:
-    for seconds in range(2, 61):
-        timing = Timing(seconds)
-        assert timing.renew_seconds * 2 < timing.deadline_seconds < timing.lease_seconds
-        assert timing.retry_seconds < timing.lease_seconds - timing.deadline_seconds
+def test_a_hostname_that_is_not_utf8_can_be_written_into_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: os.fsdecode(b"node-\xff"))
+    assert msgspec.json.decode(msgspec.json.encode(identity())).startswith("node-?_")

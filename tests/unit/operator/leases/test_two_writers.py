@@ -56,6 +56,23 @@ class Message(NamedTuple):
     lease: L | None
     sent_at: float | None
 
+    def left(self) -> "Message":
+        """Nobody waits for its answer any more."""
+        return self._replace(sent_at=None)
+
+    def resent(self) -> "Message":
+        return self._replace(sent_at=0)
+
+    def aged(self, seconds: float) -> "Message":
+        return self if self.sent_at is None else self._replace(sent_at=self.sent_at - seconds)
+
+    def outdated(self) -> "Message":
+        """After another Lease was stored."""
+        return self if self.lease is None else self._replace(lease=older(self.lease))
+
+    def answer(self, lease: L) -> "Message":
+        return self._replace(is_answer=True, lease=lease)
+
 
 class World(NamedTuple):
     """candidates: of each process. tries: how many requests of its present one it has sent."""
@@ -64,6 +81,12 @@ class World(NamedTuple):
     tries: tuple[int, ...]
     lease: L
     in_flight: frozenset[Message] = frozenset()
+
+    def without(self, message: Message) -> "World":
+        return self._replace(in_flight=self.in_flight - {message})
+
+    def sending(self, *messages: Message) -> "World":
+        return self._replace(in_flight=self.in_flight.union(messages))
 
 
 def _plain(candidate: Candidate) -> C:
@@ -156,7 +179,7 @@ def acted(world: World, process: int, candidate: C, tries: int, *sent: Message) 
     in_flight = world.in_flight
     if not tries and world.tries[process]:
         own = {m for m in in_flight if m.process == process and m.sent_at is not None}
-        in_flight = (in_flight - own) | {m._replace(sent_at=None) for m in own if m.is_write and not m.is_answer}
+        in_flight = (in_flight - own) | {m.left() for m in own if m.is_write and not m.is_answer}
     candidates = (*world.candidates[:process], candidate, *world.candidates[process + 1 :])
     all_tries = (*world.tries[:process], tries, *world.tries[process + 1 :])
     return World(candidates, all_tries, world.lease, in_flight.union(sent))
@@ -180,7 +203,7 @@ def actions(world: World, process: int) -> Iterator[tuple[int, World]]:
                 and not message.is_answer
                 and message.sent_at is not None
             ):
-                yield 1, acted(world, process, candidate, 2, message._replace(sent_at=0))
+                yield 1, acted(world, process, candidate, 2, message.resent())
         return
     if (left := release(candidate)) is not None:
         yield 1, acted(world, process, left[0], 0, Message(process, False, True, left[1], None))
@@ -194,28 +217,24 @@ def stored(world: World, lease: L) -> World:
     candidates = tuple(map(superseded, world.candidates))
     # what is to replace another version can change nothing any more
     in_flight = {
-        m if m.lease is None else m._replace(lease=older(m.lease))
-        for m in world.in_flight
-        if m.is_answer or m.lease is None or not _leases[m.lease].version
+        m.outdated() for m in world.in_flight if m.is_answer or m.lease is None or not _leases[m.lease].version
     }
     return World(candidates, world.tries, lease, frozenset(in_flight))
 
 
 def arrivals(world: World) -> Iterator[tuple[int, World]]:
     for message in world.in_flight:
-        rest = world._replace(in_flight=world.in_flight - {message})
+        rest = world.without(message)
         if message.is_answer:
             yield from answered(rest, message)
         elif message.lease is None:
-            yield 1, rest._replace(in_flight=rest.in_flight | {message._replace(is_answer=True, lease=world.lease)})
+            yield 1, rest.sending(message.answer(world.lease))
         elif _leases[message.lease].version == _leases[world.lease].version:
             lease = lease_number(replace(_leases[message.lease], renewed=NOW, version=NOW))
-            answers = frozenset({message._replace(is_answer=True, lease=lease)} if message.sent_at is not None else ())
-            after = stored(rest, lease)
-            yield len(answers), after._replace(in_flight=after.in_flight | answers)
+            answers = [message.answer(lease)] if message.sent_at is not None else []
+            yield len(answers), stored(rest, lease).sending(*answers)
             # and once more, later
-            after = stored(rest._replace(in_flight=rest.in_flight | {message._replace(sent_at=None)}), lease)
-            yield 1 + len(answers), after._replace(in_flight=after.in_flight | answers)
+            yield 1 + len(answers), stored(rest.sending(message.left()), lease).sending(*answers)
 
 
 def answered(world: World, answer: Message) -> Iterator[tuple[int, World]]:
@@ -239,7 +258,7 @@ def later(world: World) -> Iterator[tuple[int, World]]:
             moments.append(message.sent_at + _candidates[world.candidates[message.process]].timing.second_try_seconds)
     if moments := [moment for moment in moments if moment > 0]:
         seconds = min(moments)
-        in_flight = (m if m.sent_at is None else m._replace(sent_at=m.sent_at - seconds) for m in world.in_flight)
+        in_flight = (message.aged(seconds) for message in world.in_flight)
         candidates = tuple(aged(candidate, seconds) for candidate in world.candidates)
         yield 0, World(candidates, world.tries, world.lease, frozenset(in_flight))
 
@@ -330,12 +349,3 @@ def test_no_order_of_messages_makes_two_writers(
 ) -> None:
     start = World(candidates, (0,) * len(candidates), lease)
     assert way_to_two_writers(start, is_deleted, messages) == []
-
-
-def test_a_fence_that_stays_open_while_the_lease_is_shortened_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the model would find it."""
-    monkeypatch.setattr(Candidate, "claiming", lambda self, timing, _: replace(self, timing=timing))
-    claims.cache_clear()
-    way = way_to_two_writers(World((A, B), (0, 0), lease_number(STORED)), is_deleted=False)
-    claims.cache_clear()
-    assert way[-1].startswith("stored: b 4 s; a writes until 11.0; b writes until 3.0")

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 from nodedevice_api import names
-from nodedevice_api.poddevice import HeldDevice
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import AllocationRecord
@@ -67,12 +66,6 @@ def test_a_heartbeat_leaves_a_node_equal() -> None:
     assert records[1].resource_version == 99
 
 
-def test_a_bare_node() -> None:
-    body = {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": {"a.b/c": "1"}}}
-    record = node_record(of_json(body, NodeSchema))
-    assert record.resources["a.b/c"].capacity_strangers == {"unknown"}
-
-
 def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
     allocation = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, False)
     (want,) = desired_pod_devices("node-a", [node_device(allocations=(allocation,))])
@@ -83,10 +76,6 @@ def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
     del body["metadata"]["ownerReferences"]
     changed = pod_device_record(msgspec.convert(body, PodDeviceSchema))
     assert changed.fingerprint != record.fingerprint
-
-
-def test_a_device_without_numa_nodes_is_written_without_that_field() -> None:
-    assert msgspec.to_builtins(HeldDevice("gpu-0", "Healthy")) == {"id": "gpu-0", "health": "Healthy"}
 
 
 def test_a_pod_asks_for_what_its_limits_name_but_not_for_0() -> None:

@@ -21,35 +21,14 @@ def test_equal_small_values_are_one_object() -> None:
     assert make(("a", 1)) is make(("a", 1))
 
 
-@pytest.mark.parametrize(("length", "is_one"), [(1024 - 16, True), (1025 - 16, False)])
-def test_a_value_is_small_up_to_a_kilobyte(length: int, is_one: bool) -> None:
-    make = shared(Value)
-    assert (make("x" * length) is make("x" * length)) is is_one
-
-
 @pytest.mark.parametrize(
     "big",
     [
-        "x" * 2000,
-        ("x" * 500,) * 3,
-        tuple(range(100)),
-        frozenset(range(100)),
-        ((Need(1, container="c" * 1100),),),
-        PodNeeds((("example.com/gpu", tuple(Need(1, container=f"c{number}") for number in range(100))),)),
-        ("x" * 1100, ("a",)),
-        ("x" * 1100, Need(1, container="c")),
-        (1, None, "x" * 1100),
-    ],
-    ids=[
-        "text",
-        "texts",
-        "many",
-        "a set",
-        "in an object",
-        "many in an object",
-        "before a tuple",
-        "before an object",
-        "after a number and nothing",
+        pytest.param("x" * 2000, id="text"),
+        pytest.param(("x" * 500,) * 3, id="texts"),
+        pytest.param(frozenset(range(100)), id="a set"),
+        pytest.param(((Need(1, container="c" * 1100),),), id="in an object"),
+        pytest.param((1, None, "x" * 1100), id="after a number and nothing"),
     ],
 )
 def test_nothing_keeps_a_big_value_that_nobody_has(big: object) -> None:

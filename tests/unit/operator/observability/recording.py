@@ -1,8 +1,6 @@
-"""A recorder whose clock stands still, Events for it, and a wait until it has posted them."""
+"""A recorder by the loop's clock, and Events for it. Its tests run in virtual time."""
 
 import asyncio
-from collections.abc import Callable
-from itertools import count
 
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.observability.aggregates import HEALTHY_AGAIN, UNHEALTHY, DeviceAggregate, NumberAggregate
@@ -11,43 +9,34 @@ from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 
 from tests.fakes.operator.cluster_model import ClusterModel
-from tests.fakes.operator.collaborators import Clock, open_fence
+from tests.fakes.operator.collaborators import open_fence, running
+from tests.fakes.virtual_time import later
 
 
 def event(message: str, on_node: str | None = None) -> Event:
     return Event(about_pod("default", "pod-a", "uid-a"), NORMAL, "Test", message, on_node)
 
 
-_numbers = count()
-
-
 class Recorder(EventRecorder):
-    """A recorder whose clock stands still, the cluster that it posts to, and what came of it."""
+    """A recorder, the cluster that it posts to, and what came of it."""
 
-    def __init__(
-        self,
-        cluster: ClusterModel | None = None,
-        fence: WriteFence | None = None,
-    ) -> None:
+    def __init__(self, cluster: ClusterModel | None = None, fence: WriteFence | None = None) -> None:
         self.cluster = cluster or ClusterModel()
         self.metrics = Metrics()
-        super().__init__(self.cluster, self.metrics, fence or open_fence(), Clock())
+        super().__init__(self.cluster, self.metrics, fence or open_fence(), asyncio.get_running_loop().time)
 
-    async def posted(self) -> list[str]:
-        """Messages posted before a last one, for which is waited; without that one, and those of earlier calls."""
-        last = f"last {next(_numbers)}"
-        self.post(event(last))
-        await until(lambda: bool(self.cluster.events) and self.cluster.events[-1].message == last)
-        return [found.message for found in self.cluster.events if not found.message.startswith("last ")]
+    async def posted(self, seconds: float = 60.0) -> list[str]:
+        """All messages posted so far, after it has worked for so long."""
+        async with running(self.work()):
+            await later(seconds)
+        return [found.message for found in self.cluster.events]
+
+    def sums(self) -> list[Event]:
+        """The Events that stand for many."""
+        return [found for found in self.cluster.events if found.about.kind == "CustomResourceDefinition"]
 
     def lost(self) -> float | None:
         return self.metrics.registry.get_sample_value("nodedevice_operator_events_lost_total")
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not is_so():
-            await asyncio.sleep(0)
 
 
 def tallied(reason: str, *device_ids: str, unnamed: int = 0, node: str = "node-a") -> Event:

@@ -33,12 +33,6 @@ ON_A = f"of {GPU} on node-a"
     ("before", "after", "wanted"),
     [
         pytest.param(
-            cordoned(),
-            cordoned("gpu-0", "gpu-3"),
-            [("DevicesCordoned", f"2 devices (gpu-0, gpu-3) {ON_A} cordoned")],
-            id="some",
-        ),
-        pytest.param(
             cordoned("gpu-0", "gpu-3"),
             cordoned("gpu-3", "gpu-4"),
             [
@@ -46,12 +40,6 @@ ON_A = f"of {GPU} on node-a"
                 ("DevicesUncordoned", f"1 device (gpu-0) {ON_A} uncordoned"),
             ],
             id="one for another",
-        ),
-        pytest.param(
-            cordoned(),
-            cordoned("gpu-0", "gpu-3", by={"gpu-0": "alice", "gpu-3": "alice"}),
-            [("DevicesCordoned", f"2 devices (gpu-0, gpu-3) {ON_A} cordoned by alice")],
-            id="with a name",
         ),
         pytest.param(
             cordoned("gpu-4", by={"gpu-4": "carol"}),
@@ -65,23 +53,12 @@ ON_A = f"of {GPU} on node-a"
             [("DevicesUncordoned", f"1 device (gpu-0) {ON_A} uncordoned (cordoned by alice)")],
             id="nobody knows by whom it was uncordoned",
         ),
-        pytest.param(
-            cordoned("gpu-0", by={"gpu-0": "alice"}), cordoned("gpu-0", by={"gpu-0": "bob"}), [], id="another name"
-        ),
-        pytest.param(cordoned(), cordoned("*"), [("DevicesCordoned", f"all devices {ON_A} cordoned")], id="all"),
         pytest.param(cordoned("all"), cordoned(), [("DevicesUncordoned", f"all devices {ON_A} uncordoned")], id="word"),
-        pytest.param(cordoned("gpu-0"), cordoned("gpu-0", broken=0, available=3), [], id="nothing of cordons"),
         pytest.param(
             cordoned(lost=("gpu-0",)), cordoned("gpu-0"), [], id="the operator's own, which has another Event"
         ),
         pytest.param(
             record(cordons=300), record(cordons=420), [("DevicesCordoned", f"120 devices {ON_A} cordoned")], id="many"
-        ),
-        pytest.param(
-            record(cordons=420),
-            record(cordons=300),
-            [("DevicesUncordoned", f"120 devices {ON_A} uncordoned")],
-            id="fewer of many",
         ),
         pytest.param(
             cordoned(),
@@ -112,12 +89,6 @@ def test_an_event_that_waits_has_few_names() -> None:
         8,
         "admin-00, admin-01, admin-02, admin-03, admin-04 and 3 more",
     )
-
-
-def test_an_event_of_few_devices_waits_as_it_is() -> None:
-    ids, by = (frozenset(f"{number}" for number in range(count)) for count in (64, 80))
-    found = DeviceAggregate(GPU, "node-a", ids, became="cordoned", by=by)
-    assert found.bounded() == found
 
 
 def test_cordons_that_are_there_at_a_start_are_no_transition() -> None:

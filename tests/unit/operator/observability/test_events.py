@@ -5,22 +5,31 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, StoredCondition
-from nodedevice_operator.observability.aggregates import some
-from nodedevice_operator.observability.events import (
-    ROUTINE,
-    About,
-    Event,
-    about_node,
-    about_node_device,
-    about_pod,
-    of_many_nodes,
-)
 from nodedevice_operator.observability.transitions import transitions
 
-from tests.fakes.operator.operator_model import GPU, node_device, not_configured, waits
+from tests.fakes.operator.operator_model import GPU, not_configured, waits
 from tests.unit.operator.observability.changes import held, record, reported, waiting
+
+DRA = names.SERVED_BY_DRA
+REPORTED_NOTHING = record(has_status=False, conditions={})
+EDITED = frozenset({"kubectl-edit"})
+# a container holds the first device, which nobody lists
+ENDED = not_configured(
+    allocations=(held("pod-a", "main", "gpu-0"),),
+    allocated=1,
+    total=1,
+    devices={"gpu-0": DeviceRecord("Unhealthy", "NotConfigured", True, ())},
+    listed=("gpu-0",),
+)
+
+
+def registered(reason: str, message: str = "") -> NodeDeviceRecord:
+    return record(conditions={"Registered": StoredCondition("True", reason, message, "then", 1)})
+
+
+def twice(message: str) -> NodeDeviceRecord:
+    return record(conditions={"OfferedTwice": StoredCondition("True", "OfferedTwice", message, "then", 1)})
 
 
 @pytest.mark.parametrize(
@@ -35,83 +44,121 @@ def test_first_sight_is_no_transition(old: NodeDeviceRecord | None) -> None:
     assert reported(old, record(broken=2, endpoint="Stopped", waiting=(waiting("NotEnoughDevices"),))) == []
 
 
-def test_what_an_event_is_about() -> None:
-    node = NodeRecord("node-a", "uid-a", 1, {})
-    assert about_node(node) == About("v1", "Node", "", "node-a", "uid-a", "node-a")
-    found = about_node_device(node_device(node="node-a", uid="u"))
-    assert found == About("nodedevice.io/v1alpha1", "NodeDevice", "", "node-a.example.com.gpu", "u", "node-a")
-    assert about_pod("default", "a", "u") == About("v1", "Pod", "default", "a", "u")
-
-
-@pytest.mark.parametrize(("nodes", "where"), [(1, "1 more node"), (2, "2 more nodes")])
-def test_one_event_for_many_nodes_has_their_number(nodes: int, where: str) -> None:
-    found = of_many_nodes("CapacityAdvertised", GPU, nodes)
-    kind = About("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "nodedevices.nodedevice.io", "")
-    assert found == Event(kind, "Normal", "CapacityAdvertised", f"{GPU}: {ROUTINE['CapacityAdvertised']} on {where}")
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "reason", "message"),
+    [
+        pytest.param(record(), record(endpoint="Stopped"), "Warning", "EndpointStopped", "", id="stopped"),
+        pytest.param(record(endpoint="Stopped"), record(endpoint="Gone"), "Warning", "EndpointGone", "", id="gone"),
+        pytest.param(
+            record(endpoint="Gone"), record(), "Normal", "EndpointRunning", "the device plugin runs again", id="back"
+        ),
+        pytest.param(
+            record(served_by=DRA),
+            record(served_by=DRA, endpoint="Gone"),
+            "Warning",
+            "EndpointGone",
+            "its DRA driver has no ResourceSlice of this node any more",
+            id="a DRA driver is gone",
+        ),
+        pytest.param(
+            record(served_by=DRA, endpoint="Gone"),
+            record(served_by=DRA),
+            "Normal",
+            "EndpointRunning",
+            "its DRA driver has ResourceSlices of this node again",
+            id="a DRA driver is back",
+        ),
+        pytest.param(
+            record(allocations=ENDED.allocations),
+            ENDED,
+            "Normal",
+            "NotConfigured",
+            "its built-in plugin was taken out of the configuration",
+            id="not configured any more",
+        ),
+        pytest.param(
+            record(),
+            not_configured(reason="PlaceTaken"),
+            "Warning",
+            "PlaceTaken",
+            "another resource name has its place",
+            id="its place is taken",
+        ),
+        pytest.param(
+            ENDED,
+            record(allocations=ENDED.allocations),
+            "Normal",
+            "EndpointRunning",
+            "the device plugin runs again",
+            id="configured again, and no recovery",
+        ),
+        pytest.param(
+            record(), twice("by another; one"), "Warning", "OfferedTwice", "by another; one", id="offered twice"
+        ),
+        pytest.param(
+            REPORTED_NOTHING, twice("by another"), "Warning", "OfferedTwice", "by another", id="offered twice at first"
+        ),
+        pytest.param(twice("by another"), record(), "Normal", "OfferedOnce", "", id="offered once again"),
+        pytest.param(
+            record(),
+            record(edited_by=EDITED),
+            "Warning",
+            "StatusEdited",
+            "kubectl-edit changed the status, which only agent and operator write; "
+            "each restores its own fields, the agent once it runs",
+            id="edited",
+        ),
+        pytest.param(
+            record(has_status=False),
+            record(has_status=False, edited_by=EDITED),
+            "Warning",
+            "StatusEdited",
+            f"no agent has reported {GPU} there, so values written by other clients are ignored",
+            id="written without an agent",
+        ),
+        *(
+            pytest.param(
+                before, registered(reason, "gpu-0 twice"), "Warning", reason, "gpu-0 twice", id=f"{reason}{when}"
+            )
+            for before, when in ((registered("EndpointRunning"), ""), (REPORTED_NOTHING, " at first"))
+            for reason in (
+                *("DevicesRefused", "CheckpointUnreadable", "CheckpointNotWritten", "SeveralPlugins"),
+                *("CordonedDeviceUnknown", "CordonNotPossible", "PoolIncomplete"),
+            )
+        ),
+    ],
+)
+def test_a_change_is_one_event(
+    before: NodeDeviceRecord, after: NodeDeviceRecord, kind: str, reason: str, message: str
+) -> None:
+    (event,) = transitions(before, after)
+    assert (event.about.kind, event.type, event.reason) == ("NodeDevice", kind, reason)
+    assert event.message.startswith(f"{GPU} on node-a: ")
+    assert message in event.message
+    assert reported(after, after) == []
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "kind", "message"),
+    ("before", "after"),
     [
-        ("Running", "Gone", "Warning", f"{GPU} on node-a: its DRA driver has no ResourceSlice of this node any more"),
-        ("Gone", "Running", "Normal", f"{GPU} on node-a: its DRA driver has ResourceSlices of this node again"),
+        pytest.param(record(endpoint=None), record(), id="the first word of its plugin"),
+        pytest.param(record(), record(endpoint=None), id="no word of its plugin"),
+        pytest.param(
+            ENDED, replace(ENDED, allocated=0, allocations=(), devices={}, listed=()), id="freed after its end"
+        ),
+        pytest.param(registered("DevicesRefused", "a"), registered("DevicesRefused", "a and b"), id="other words"),
+        pytest.param(registered("DevicesRefused", "a"), registered("EndpointRunning"), id="repaired"),
+        pytest.param(twice("pods hold none"), twice("pods hold one"), id="other words of an offer"),
+        pytest.param(record(edited_by=EDITED), record(), id="edited no more"),
     ],
 )
-def test_what_a_dra_driver_offers_comes_and_goes_without_a_plugin(
-    before: str, now: str, kind: str, message: str
-) -> None:
-    dra = names.SERVED_BY_DRA
-    (event,) = transitions(record(endpoint=before, served_by=dra), record(endpoint=now, served_by=dra))
-    assert (event.type, event.message) == (kind, message)
-    assert reported(record(endpoint=now, served_by=dra), record(endpoint=now, served_by=dra)) == []
+def test_no_event(before: NodeDeviceRecord, after: NodeDeviceRecord) -> None:
+    assert reported(before, after) == []
 
 
-NOT_CONFIGURED = ("NotConfigured", f"{GPU} on node-a: its built-in plugin was taken out of the configuration")
-# a container holds the first device, which nobody lists
-ENDED = not_configured(
-    allocations=(held("pod-a", "main", "gpu-0"),),
-    allocated=1,
-    total=1,
-    devices={"gpu-0": DeviceRecord("Unhealthy", "NotConfigured", True, ())},
-    listed=("gpu-0",),
-)
-
-
-@pytest.mark.parametrize("before", ["Running", "Stopped", "Gone"])
-def test_what_is_not_configured_any_more_is_no_warning(before: str) -> None:
-    old = record(endpoint=before, allocations=(held("pod-a", "main", "gpu-0"),))
-    (event,) = transitions(old, ENDED)
-    assert (event.type, event.reason, event.message) == ("Normal", *NOT_CONFIGURED)
-    assert reported(ENDED, replace(ENDED, allocated=0, allocations=(), devices={}, listed=())) == []
-
-
-def test_a_place_that_another_name_has_is_a_warning() -> None:
-    (event,) = transitions(record(), not_configured(reason="PlaceTaken"))
-    assert (event.type, event.reason) == ("Warning", "PlaceTaken")
-    assert "another resource name has its place" in event.message
-
-
-def test_it_comes_back_without_a_recovery_and_with_what_is_broken_then() -> None:
-    runs = ("EndpointRunning", f"{GPU} on node-a: the device plugin runs again")
-    assert reported(ENDED, record(allocations=ENDED.allocations)) == [runs]
+def test_devices_that_are_broken_when_it_comes_back_are_reported() -> None:
     broken = [reason for reason, _ in reported(ENDED, record(broken=1))]
     assert broken == ["EndpointRunning", "DeviceUnhealthy"]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "reason"),
-    [
-        ("Running", "Stopped", "EndpointStopped"),
-        ("Stopped", "Gone", "EndpointGone"),
-        ("Gone", "Running", "EndpointRunning"),
-        ("Running", "Running", None),
-        (None, "Running", None),
-        ("Running", None, None),
-    ],
-)
-def test_endpoint(before: str | None, after: str | None, reason: str | None) -> None:
-    found = [event[0] for event in reported(record(endpoint=before), record(endpoint=after))]
-    assert found == ([reason] if reason else [])
 
 
 def test_a_waiting_pod_is_reported_once_per_reason() -> None:
@@ -119,21 +166,17 @@ def test_a_waiting_pod_is_reported_once_per_reason() -> None:
     (event,) = transitions(none, few)
     assert (event.about.kind, event.about.name, event.about.uid, event.on_node) == ("Pod", "pod-a", "uid-a", "node-a")
     assert event.message == f"container main is pending without {GPU} on node-a: NotEnoughDevices (0 of 2)"
-    (event,) = transitions(
-        none,
-        record(waiting=(waits("uid-a", "main", "AllocateFailed", "default", "pod-a", "delete the pod", final=True),)),
-    )
+    final = waits("uid-a", "main", "AllocateFailed", "default", "pod-a", "delete the pod", final=True)
+    (event,) = transitions(none, record(waiting=(final,)))
     assert event.message == f"container main cannot get {GPU} on node-a: AllocateFailed (delete the pod)"
-    (event,) = transitions(none, record(waiting=(waiting("NotEnoughDevices", ""),)))
-    assert event.message == f"container main is pending without {GPU} on node-a: NotEnoughDevices"
     assert reported(few, record(waiting=(waiting("NotEnoughDevices", "1 of 2"),))) == []
     assert len(reported(few, record(waiting=(waiting("AllocateFailed"), waiting("NotEnoughDevices"))))) == 1
 
 
-def not_injected(kind: str, container: str = "main", **fields: Any) -> dict[str, Any]:
+def not_injected(kind: str, container: str = "main") -> dict[str, Any]:
     """Fields of a record in which that container runs without its devices, recorded as its own or not."""
     if kind == "held":
-        return {"allocations": (held("pod-a", container, "gpu-0", not_injected=True, **fields),)}
+        return {"allocations": (held("pod-a", container, "gpu-0", not_injected=True),)}
     return {"waiting": (waits("uid-pod-a", container, "NotEnoughDevices", "default", "pod-a", not_injected=True),)}
 
 
@@ -141,7 +184,6 @@ def not_injected(kind: str, container: str = "main", **fields: Any) -> dict[str,
 @pytest.mark.parametrize(
     "before",
     [
-        pytest.param(record(), id="unknown"),
         pytest.param(record(allocations=(held("pod-a", "main", "gpu-0"),)), id="held"),
         pytest.param(record(waiting=(waits("uid-pod-a", "main", "AnyReason", "default", "pod-a"),)), id="waits"),
         pytest.param(record(has_status=False, endpoint=None), id="first word of the resource"),
@@ -162,89 +204,27 @@ def test_it_is_reported_at_each_transition_and_at_no_other_change() -> None:
     held_so, waits_so = record(**not_injected("held")), record(**not_injected("waiting"))
     assert [reason for reason, _ in reported(waits_so, held_so)] == []
     assert [reason for reason, _ in reported(held_so, replace(held_so, cordoned=1))] == []
-    well = record(allocations=(held("pod-a", "main", "gpu-0"),))
-    assert reported(held_so, well) == []
-    assert [reason for reason, _ in reported(well, held_so)] == ["DevicesNotInjected"]
+    assert reported(held_so, record(allocations=(held("pod-a", "main", "gpu-0"),))) == []
     both = replace(held_so, waiting=not_injected("waiting", "side")["waiting"])
     again = [message for reason, message in reported(held_so, both) if reason == "DevicesNotInjected"]
     assert [message.partition(" runs")[0] for message in again] == ["container side"]
 
 
-@pytest.mark.parametrize(
-    "allocation",
-    [
-        pytest.param(held("pod-a", "main", "gpu-0", is_releasing=True, not_injected=True), id="a pod that is over"),
-        pytest.param(
-            AllocationRecord("", "", "uid", "main", ("gpu-0",), 0, False, True), id="a pod nobody knows by name"
-        ),
-        pytest.param(
-            AllocationRecord("default", "", "uid", "main", ("gpu-0",), 0, False, True), id="one without a name"
-        ),
-        pytest.param(
-            AllocationRecord("", "pod-a", "uid", "main", ("gpu-0",), 0, False, True), id="one of no namespace"
-        ),
-    ],
-)
-def test_nothing_is_reported_of(allocation: AllocationRecord) -> None:
-    assert reported(record(), record(allocations=(allocation,))) == []
-
-
-@pytest.mark.parametrize(("namespace", "name"), [("", ""), ("default", ""), ("", "pod-a")])
-def test_a_pod_that_waits_is_reported_where_it_can_be_found(namespace: str, name: str) -> None:
-    assert reported(record(), record(waiting=(waits("uid-a", "main", "NotEnoughDevices", namespace, name),))) == []
-
-
-def registered(reason: str, message: str = "", **fields: Any) -> NodeDeviceRecord:
-    return record(conditions={"Registered": StoredCondition("True", reason, message, "then", 1)}, **fields)
+def named(namespace: str, name: str) -> AllocationRecord:
+    return AllocationRecord(namespace, name, "uid", "main", ("gpu-0",), 0, False, True)
 
 
 @pytest.mark.parametrize(
-    "reason",
+    "fields",
     [
-        *("DevicesRefused", "CheckpointUnreadable", "CheckpointNotWritten", "SeveralPlugins"),
-        *("CordonedDeviceUnknown", "CordonNotPossible", "PoolIncomplete"),
+        pytest.param(
+            {"allocations": (held("pod-a", "main", "gpu-0", is_releasing=True, not_injected=True),)}, id="over"
+        ),
+        pytest.param({"allocations": (named("default", ""),)}, id="held, without a name"),
+        pytest.param({"allocations": (named("", "pod-a"),)}, id="held, of no namespace"),
+        pytest.param({"waiting": (waits("uid-a", "main", "NotEnoughDevices", "default", ""),)}, id="without a name"),
+        pytest.param({"waiting": (waits("uid-a", "main", "NotEnoughDevices", "", "pod-a"),)}, id="of no namespace"),
     ],
 )
-@pytest.mark.parametrize("before", [registered("EndpointRunning"), record(has_status=False, conditions={})])
-def test_what_somebody_has_to_repair_is_reported_once(before: NodeDeviceRecord, reason: str) -> None:
-    now = registered(reason, "gpu-0 twice")
-    (event,) = transitions(before, now)
-    assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", reason)
-    assert event.message == f"{GPU} on node-a: gpu-0 twice"
-    assert reported(now, registered(reason, "gpu-0 and gpu-1 twice")) == []
-    assert reported(now, registered("EndpointRunning")) == []
-
-
-@pytest.mark.parametrize("before", [record(), record(has_status=False, conditions={})])
-def test_what_is_offered_twice_is_reported_at_its_beginning_and_its_end(before: NodeDeviceRecord) -> None:
-    def twice(message: str) -> NodeDeviceRecord:
-        return record(conditions={"OfferedTwice": StoredCondition("True", "OfferedTwice", message, "then", 1)})
-
-    now = twice("by another; pods hold none")
-    (event,) = transitions(before, now)
-    assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", "OfferedTwice")
-    assert event.message == f"{GPU} on node-a: by another; pods hold none"
-    assert reported(now, twice("by another; pods hold one")) == []
-    (event,) = transitions(now, record())
-    assert (event.type, event.reason) == ("Normal", "OfferedOnce")
-    assert reported(record(), record()) == []
-
-
-def test_who_edits_a_status_is_reported_of_once() -> None:
-    edited = record(edited_by=frozenset({"kubectl-edit"}))
-    (event,) = transitions(record(), edited)
-    assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", "StatusEdited")
-    assert event.message == (
-        f"{GPU} on node-a: kubectl-edit changed the status, which only agent and operator write; "
-        "each restores its own fields, the agent once it runs"
-    )
-    assert reported(edited, edited) == []
-    by_hand = record(has_status=False, edited_by=frozenset({"kubectl-edit"}))
-    (message,) = (message for _, message in reported(record(has_status=False), by_hand))
-    assert message.endswith(f"; no agent has reported {GPU} there, so values written by other clients are ignored")
-    assert reported(edited, record()) == []
-
-
-def test_some() -> None:
-    assert some(["a"]) == "a"
-    assert some(list("abcdef")) == "a, b, c, d, e and 1 more"
+def test_nothing_is_reported_on_a_pod_that_cannot_be_found(fields: dict[str, Any]) -> None:
+    assert reported(record(), record(**fields)) == []

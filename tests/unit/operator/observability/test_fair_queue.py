@@ -1,7 +1,5 @@
 """Who has much to report keeps nobody else waiting."""
 
-import asyncio
-
 from nodedevice_operator.observability.fair_queue import FairQueue
 
 from tests.fakes.virtual_time import virtual_time
@@ -30,29 +28,3 @@ async def test_what_is_too_much_is_taken_from_whoever_has_most() -> None:
     assert queue.put("c1", "c") == "a1"
     assert queue.put("a4", "a") == "a2"
     assert await all_of(queue, 4) == ["b1", "a3", "c1", "a4"]
-
-
-async def test_of_one_origin_the_newest_are_kept() -> None:
-    queue = FairQueue[str](2)
-    assert [queue.put(item) for item in ("1", "2", "3")] == [None, None, "1"]
-    assert await all_of(queue, 2) == ["2", "3"]
-
-
-async def test_an_empty_one_is_waited_for() -> None:
-    queue = FairQueue[str](2)
-    queue.put("first")
-    assert await queue.get() == "first"
-    waiting = asyncio.create_task(queue.get())
-    await asyncio.sleep(1)
-    assert not waiting.done()
-    queue.put("second")
-    assert await waiting == "second"
-
-
-async def test_nobody_is_remembered_who_has_nothing_waiting() -> None:
-    """Nodes come and go for as long as an operator runs."""
-    queue = FairQueue[str](2)
-    for number in range(1000):
-        queue.put("x", f"node-{number}")
-    assert await all_of(queue, 2) == ["x", "x"]
-    assert not queue._waiting

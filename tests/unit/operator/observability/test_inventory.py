@@ -55,6 +55,8 @@ def test_who_is_in_trouble_is_named() -> None:
             node_device(node="b", total=8, healthy=0, conditions=not_ready("EndpointStopped")),
             # nobody has reported anything of it yet
             node_device(node="c"),
+            # a cordon without effect
+            node_device(node="d", cordons=1, served_by=names.SERVED_BY_KUBELET, conditions=READY),
         ]
     )
     assert found["not_ready"] == [
@@ -65,7 +67,7 @@ def test_who_is_in_trouble_is_named() -> None:
         ({"node": "a", "resource_name": GPU}, 2),
         ({"node": "b", "resource_name": GPU}, 8),
     ]
-    assert found["omitted_series"] == [({}, 0)]
+    assert (found["cordons"], found["omitted_series"]) == ([], [({}, 0)])
 
 
 def test_a_resource_that_nobody_needs_or_that_is_cordoned_is_no_trouble() -> None:
@@ -102,27 +104,20 @@ def test_what_its_agent_has_ended_is_no_trouble_unless_pods_want_it(reason: str)
     assert found["allocated_devices"] == [({"namespace": "default", "resource_name": GPU}, 1)]
 
 
-def test_of_very_many_in_trouble_some_are_left_out_and_counted() -> None:
+CONFLICT = {"Conflict": StoredCondition("True", "ForeignOwner", "", "", 1)}
+
+
+def test_series_by_node_are_bounded_and_the_omitted_ones_are_counted() -> None:
     many = inventory.MOST_WITH_PROBLEMS + 7
-    found = reported(node_device(node=f"n{i:04}", total=1, conditions=not_ready("LeaseExpired")) for i in range(many))
-    assert len(found["not_ready"]) == len(found["unhealthy_devices"]) == inventory.MOST_WITH_PROBLEMS
-    assert found["not_ready"][0][0]["node"] == "n0000"
-    assert found["omitted_series"] == [({}, 14)]
-
-
-def test_holders_by_namespace() -> None:
     found = reported(
-        [
-            node_device(node="a", allocations=(holder("team-a", "0", "1"), holder("team-b", "2", is_releasing=True))),
-            node_device(node="b", allocations=(holder("team-a", "0", omitted=1000), holder("team-b", "1"))),
-            node_device(NIC, node="b", allocations=(holder("team-b", "0"),)),
-        ]
+        node_device(node=f"n{i:04}", total=1, cordons=2, conditions={**CONFLICT, **not_ready("LeaseExpired")})
+        for i in range(many)
     )
-    assert found["allocated_devices"] == [
-        ({"namespace": "team-a", "resource_name": GPU}, 1003),
-        ({"namespace": "team-b", "resource_name": GPU}, 1),
-        ({"namespace": "team-b", "resource_name": NIC}, 1),
-    ]
+    for family, value in (("not_ready", 1), ("unhealthy_devices", 1), ("conflicts_by_node", 1), ("cordons", 2)):
+        assert len(found[family]) == inventory.MOST_WITH_PROBLEMS
+        labels, first = found[family][0]
+        assert (labels["node"], first) == ("n0000", value)
+    assert (found["conflicts"], found["omitted_series"]) == ([({}, many)], [({}, 4 * 7)])
 
 
 def test_a_device_that_claims_share_counts_once_in_a_namespace() -> None:
@@ -160,43 +155,25 @@ def test_pools_of_drivers_displace_no_resource_that_pods_name() -> None:
     assert inventory.OTHER in named
 
 
-def test_conflicts_and_cordons_name_the_node_and_are_bounded() -> None:
-    conflict = {"Conflict": StoredCondition("True", "ForeignOwner", "", "", 1)}
-    many = inventory.MOST_WITH_PROBLEMS + 2
-    found = reported(node_device(node=f"n{i:04}", cordons=2, conditions=conflict) for i in range(many))
-    for family, value in (("conflicts_by_node", 1), ("cordons", 2)):
-        assert len(found[family]) == inventory.MOST_WITH_PROBLEMS
-        assert found[family][0] == ({"node": "n0000", "resource_name": GPU}, value)
-    assert (found["conflicts"], found["omitted_series"]) == ([({}, many)], [({}, 4)])
-
-
-def test_a_cordon_without_effect_is_not_counted() -> None:
-    assert reported([node_device(cordons=1, served_by=names.SERVED_BY_KUBELET)])["cordons"] == []
-
-
-def test_of_very_many_holders_the_largest_are_named_and_all_are_counted() -> None:
+def test_devices_by_namespace_have_the_largest_by_name_and_all_are_counted() -> None:
     small = [holder(f"small-{i:04}", "x") for i in range(inventory.MOST_HOLDERS + 9)]
-    found = reported([node_device(allocations=(*small, holder("large", "a", "b", "c")))])
+    rows = (*small, holder("large", "a", "b", "c"), holder("over", "d", is_releasing=True))
+    found = reported(
+        [node_device(node="a", allocations=rows), node_device(node="b", allocations=(holder("large", "e", omitted=9),))]
+    )
     values = {labels["namespace"]: value for labels, value in found["allocated_devices"]}
     assert len(values) == inventory.MOST_HOLDERS + 1
-    assert values["large"] == 3
+    assert values["large"] == 13
     assert values[inventory.OTHER] == 10
-    assert sum(values.values()) == len(small) + 3
+    assert sum(values.values()) == len(small) + 13
 
 
-@pytest.mark.parametrize("resources", [inventory.MOST_RESOURCES, inventory.MOST_RESOURCES + 30])
-def test_past_the_first_resources_all_are_one(resources: int) -> None:
-    found = reported(node_device(f"example.com/r{i:03}", total=1) for i in range(resources))
-    totals = {labels["resource_name"]: value for labels, value in found["devices"] if labels["state"] == "total"}
-    assert sum(totals.values()) == resources
-    assert len(totals) == min(resources, inventory.MOST_RESOURCES + 1)
-
-
-def test_what_a_node_has_past_the_first_resources_is_added_up() -> None:
-    conflict = {"Conflict": StoredCondition("True", "ForeignOwner", "", "", 1)}
-    fields: dict[str, Any] = {"total": 3, "healthy": 1, "cordons": 2, "conditions": conflict}
-    first = [node_device(f"example.com/r{i:03}") for i in range(inventory.MOST_RESOURCES)]
+def test_past_the_first_resources_all_are_one() -> None:
+    fields: dict[str, Any] = {"total": 3, "healthy": 1, "cordons": 2, "conditions": CONFLICT}
+    first = [node_device(f"example.com/r{i:03}", total=1, healthy=1) for i in range(inventory.MOST_RESOURCES)]
     found = reported([*first, *(node_device(f"example.com/z{i}", **fields) for i in range(2))])
+    totals = {labels["resource_name"]: value for labels, value in found["devices"] if labels["state"] == "total"}
+    assert (len(totals), totals[inventory.OTHER]) == (inventory.MOST_RESOURCES + 1, 6)
     labels = {"node": "node-a", "resource_name": inventory.OTHER}
     for family, value in (("conflicts_by_node", 2), ("cordons", 4), ("unhealthy_devices", 4)):
         assert found[family] == [(labels, value)]

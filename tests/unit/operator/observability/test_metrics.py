@@ -2,24 +2,9 @@
 
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.stores import KINDS as FLEET_KINDS
-from nodedevice_operator.informers.store import Cache, Store, Stores
-from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.informers.store import Store, Stores
 
 from tests.fakes.operator.operator_model import node_device
-
-
-def test_each_cause_of_a_repair_is_there_from_the_start() -> None:
-    value = Metrics().registry.get_sample_value
-    for cause in ("changed", "zeroed", "removed"):
-        assert value("nodedevice_operator_drift_repairs_total", {"cause": cause}) == 0
-
-
-def test_what_the_operator_has_stored_is_counted_at_each_scrape() -> None:
-    metrics, cache = Metrics(), Cache()
-    metrics.watch(cache)
-    cache.node_devices.put(node_device(total=3))
-    labels = {"resource_name": "example.com/gpu", "state": "total"}
-    assert metrics.registry.get_sample_value("nodedevice_operator_devices", labels) == 3
 
 
 def test_what_the_extender_has_stored_and_promised_is_counted_at_each_scrape() -> None:

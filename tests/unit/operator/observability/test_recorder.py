@@ -4,35 +4,34 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from nodedevice_kube.api_errors import Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
+from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.unwatched import PodRecord
 
-from tests.fakes.operator.collaborators import running
-from tests.unit.operator.observability.recording import Recorder, event, tallied, until
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.operator.observability.recording import Recorder, event, tallied
+
+pytestmark = virtual_time
+AWAY = Unreachable("post", "events", "away")
+FORBIDDEN = Forbidden("post", "events", "no role is known yet", 403)
 
 
-async def test_an_outage_is_waited_for_and_a_refusal_is_not(recorder: Recorder) -> None:
-    refused = Invalid("post", "events", "no", 422)
-    forbidden = Forbidden("post", "events", "no role is known yet", 403)
-    arrived = Conflict("post", "events", "already exists", 409)
-    away = Unreachable("post", "events", "away")
-    recorder.cluster.failures["post_event"] = [away, forbidden]
+@pytest.mark.parametrize(
+    ("failures", "posted", "lost"),
+    [
+        pytest.param([AWAY, FORBIDDEN], ["a", "b"], 0, id="an outage is waited for"),
+        pytest.param([AWAY] * 4, ["b"], 1, id="not without end"),
+        pytest.param([Invalid("post", "events", "no", 422)], ["b"], 1, id="a refusal is final"),
+        pytest.param([Conflict("post", "events", "already exists", 409)], ["b"], 0, id="it had arrived"),
+    ],
+)
+async def test_an_event_that_cannot_be_posted(failures: list[ApiError], posted: list[str], lost: int) -> None:
+    recorder = Recorder()
+    recorder.cluster.failures["post_event"] = failures
     recorder.post(event("a"))
-    assert await recorder.posted() == ["a"]
-    recorder.cluster.events.clear()
-    recorder.cluster.failures["post_event"] = [refused, arrived]
     recorder.post(event("b"))
-    recorder.post(event("c"))
-    assert await recorder.posted() == []
-    assert recorder.lost() == 1
-
-
-async def test_what_never_gets_through_is_lost(recorder: Recorder) -> None:
-    recorder.cluster.failures["post_event"] = [Unreachable("post", "events", "away")] * 4
-    recorder.post(event("a"))
-    assert await recorder.posted() == []
-    assert recorder.lost() == 1
+    assert await recorder.posted() == posted
+    assert recorder.lost() == lost
 
 
 @pytest.mark.parametrize(
@@ -44,92 +43,85 @@ async def test_what_never_gets_through_is_lost(recorder: Recorder) -> None:
         (None, False),
     ],
 )
-async def test_an_agent_is_not_believed_which_pods_it_has(
-    recorder: Recorder, pod: PodRecord | None, is_posted: bool
-) -> None:
+async def test_an_agent_is_not_trusted_about_its_pods(pod: PodRecord | None, is_posted: bool) -> None:
+    recorder = Recorder()
     if pod is not None:
         recorder.cluster.pods["default", "pod-a"] = pod
     recorder.post(event("a", on_node="node-a"))
     assert await recorder.posted() == (["a"] if is_posted else [])
 
 
-async def test_names_keep_the_order_in_which_it_was_reported(recorder: Recorder) -> None:
+async def test_names_keep_the_order_of_the_reports() -> None:
     """An Event's time has whole seconds, and kubectl lists those of one second by name."""
+    recorder = Recorder()
     for number in range(8):
         recorder.post(event(f"message {number}"))
     assert len(await recorder.posted()) == 8
     assert recorder.cluster.event_names == sorted(recorder.cluster.event_names)
 
 
-async def test_the_same_again_is_counted_on(recorder: Recorder) -> None:
+async def test_the_same_event_again_raises_its_count_while_it_exists() -> None:
+    recorder = Recorder()
     for message in ("a", "b", "a", "a"):
         recorder.post(event(message))
     assert await recorder.posted() == ["a", "b"]
     assert recorder.cluster.writes == ["again a 2", "again a 3"]
+    # somebody deleted it
+    recorder.cluster.failures["repeat_event"] = [NotFound("patch", "events", "gone", 404)]
+    recorder.post(event("a"))
+    assert await recorder.posted() == ["a", "b", "a"]
 
 
-async def test_what_goes_on_is_named_after_what_it_reports_and_reported_once(recorder: Recorder) -> None:
+async def test_an_ongoing_state_is_reported_once_whichever_process_does() -> None:
+    recorder = Recorder()
     standing = [replace(event(message), is_ongoing=True) for message in ("a", "b", "a")]
     for one in standing:
         recorder.post(one)
     assert await recorder.posted() == ["a", "b"]
     assert recorder.lost() == 0
-    recorder.cluster.events.clear()
-    # another process
     after = Recorder(recorder.cluster)
-    async with running(after.work()):
-        after.post(standing[0])
-        after.post(event("c"))
-        assert await after.posted() == ["c"]
+    after.post(standing[0])
+    after.post(event("c"))
+    assert await after.posted() == ["a", "b", "c"]
     assert recorder.cluster.writes == []
 
 
-async def test_one_that_is_no_longer_there_is_posted_again(recorder: Recorder) -> None:
-    recorder.cluster.failures["repeat_event"] = [NotFound("patch", "events", "gone", 404)]
-    for _ in range(3):
-        recorder.post(event("a"))
-    assert await recorder.posted() == ["a", "a"]
-    assert recorder.cluster.writes == ["again a 2"]
+async def test_a_standby_posts_when_it_leads_the_events_of_the_time_without_a_leader() -> None:
+    fence = WriteFence(asyncio.get_running_loop().time)
+    standby = Recorder(fence=fence)
+    standby.post(event("under the leader before"))
+    await standby.posted(10)
+    since = fence.clock()
+    standby.post(event("since it is gone"))
+    assert await standby.posted(10) == []
+    fence.open_for_good()
+    # that very moment counts
+    standby.take_over(since)
+    assert await standby.posted() == ["since it is gone"]
+    standby.take_over(0.0)
+    assert await standby.posted() == ["since it is gone"]
 
 
-async def test_a_standby_posts_when_it_leads_what_came_up_while_nobody_did() -> None:
-    now = [10.0]
-    standby = Recorder(fence=(fence := WriteFence(lambda: now[0])))
-    async with running(standby.work()):
-        for message in ("under the leader before", "since it is gone"):
-            standby.post(event(message))
-            await asyncio.sleep(0)
-            now[0] += 10.0
-        assert standby.cluster.events == []
-        fence.open_for_good()
-        # that very moment counts
-        standby.take_over(20.0)
-        assert await standby.posted() == ["since it is gone"]
-        standby.take_over(0.0)
-        assert await standby.posted() == ["since it is gone"]
-
-
-@pytest.mark.parametrize(("nobody_since", "is_posted"), [(14.0, True), (20.0, False)], ids=["nobody", "another one"])
-async def test_what_was_due_when_it_did_not_lead_is_posted_later_unless_another_one_led(
-    recorder: Recorder, nobody_since: float, is_posted: bool
-) -> None:
-    now = [10.0]
-    recorder._fence = fence = WriteFence(lambda: now[0])
+@pytest.mark.parametrize("another_led", [False, True])
+async def test_an_event_of_a_time_without_the_lead_is_posted_later_unless_another_one_led(another_led: bool) -> None:
+    clock = asyncio.get_running_loop().time
+    recorder = Recorder(fence=(fence := WriteFence(clock)))
+    # as after a process was stopped for some seconds
     recorder.cluster.failures["post_event"] = [NotLeading("post", "events", "its time as leader is over")] * 2
-    fence.open_until(13.0)
+    fence.open_until(clock() + 0.5)
     unhealthy, healthy = (tallied(reason, "gpu-0") for reason in ("DeviceUnhealthy", "DeviceRecovered"))
     recorder.post(event("in the queue"))
     recorder.post(unhealthy)
-    # as after a process was stopped for some seconds
-    now[0] = 14.0
+    await asyncio.sleep(0.6)
+    since = clock()
+    recorder.post(event("on standby"))
     recorder.post(healthy)
-    await until(lambda: not recorder.cluster.failures["post_event"])
+    assert await recorder.posted(5) == []
     fence.open_for_good()
-    recorder.take_over(nobody_since)
-    await until(lambda: not recorder._gathering)
+    recorder.take_over(clock() if another_led else since)
     # each device's last state last
-    wanted = ["in the queue", unhealthy.message, healthy.message]
-    assert await recorder.posted() == (wanted if is_posted else [])
+    wanted = [] if another_led else ["in the queue", unhealthy.message, "on standby", healthy.message]
+    assert await recorder.posted() == wanted
     recorder.take_over(0.0)
-    assert await recorder.posted() == (wanted if is_posted else [])
+    assert await recorder.posted() == wanted
     assert recorder.lost() == 0

@@ -8,7 +8,6 @@ from nodedevice_operator.capacity.reconciler import CapacityReconciler
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.leases.agent_liveness import LeaseTable
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord, PodRecord
@@ -19,7 +18,14 @@ from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler
 
 from tests.fakes.operator.cluster_model import ClusterModel
-from tests.fakes.operator.collaborators import NoRequiredPlugins, RecordingQueue, RecordingRecorder, open_fence
+from tests.fakes.operator.collaborators import (
+    NoRequiredPlugins,
+    RecordingQueue,
+    RecordingRecorder,
+    open_fence,
+    running,
+)
+from tests.unit.operator.leases.watched import next_poll
 
 POD_UID = "pod-uid-a"
 
@@ -37,6 +43,8 @@ class Bench:
     fence: WriteFence
     updated: list[str]
     now: list[float]
+    # the clock of the agents' Leases
+    polled_at: list[float]
 
     async def see(self, *records: NodeDeviceRecord) -> None:
         """Publish NodeDevices, and have every list read again."""
@@ -59,12 +67,16 @@ class Bench:
         """Go on as a process that has just started, or leads after another."""
         self.reconciler.take_over(another_wrote=True, nobody_since=math.inf)
 
-    async def silence_agent(self, table: LeaseTable) -> None:
-        """Let the agent's Lease run out; what that withdraws at once is the table's to decide."""
-        listed = table.updated(self.cluster.leases, 0, frozenset({"node-a"}))
-        self.agents.clock = lambda: 61.0
-        self.agents._table = replace(listed, listed_at=50.0)
-        await self.agents._poll()
+    async def poll(self) -> None:
+        """Have the agents' Leases listed once."""
+        async with running(self.agents.work()):
+            await next_poll(self.agents)
+
+    async def silence_agent(self) -> None:
+        """Let the agent's Lease run out."""
+        for _ in range(3):
+            self.polled_at[0] += 30.0
+            await self.poll()
 
     async def reconcile(self) -> list[str]:
         """Reconcile once; return what was written."""
@@ -81,15 +93,16 @@ def with_pod(bench: Bench, uid: str = POD_UID, node: str = "node-a", name: str =
     bench.cluster.pods["default", name] = PodRecord(uid, node)
 
 
-async def new_bench() -> Bench:
+async def new_bench(*, is_polled: bool = True) -> Bench:
+    """is_polled: False as after a restart, when the first list of the Leases fails."""
     cluster = ClusterModel(leases={"node-a": LeaseRecord("now", 60)})
     cache, recorder, queue, metrics = Cache(), RecordingRecorder(), RecordingQueue(), Metrics()
+    cache.synced.set()
     fence, policies = open_fence(), NoRequiredPlugins()
-    now = [100.0]
+    now, polled_at = [100.0], [100.0]
     updated: list[str] = []
     cache.node_devices.on_update(lambda _, __, record: updated.append(record.name if record else ""))
-    agents = AgentMonitor(cluster, cache, queue, metrics, recorder)
-    await agents._poll()
+    agents = AgentMonitor(cluster, cache, queue, metrics, recorder, clock=lambda: polled_at[0])
     reconciler = NodeReconciler(
         cache,
         agents,
@@ -101,4 +114,8 @@ async def new_bench() -> Bench:
         fence,
         lambda: now[0],
     )
-    return Bench(cluster, cache, recorder, agents, reconciler, queue, fence, updated, now)
+    bench = Bench(cluster, cache, recorder, agents, reconciler, queue, fence, updated, now, polled_at)
+    agents.has_listed = True
+    if is_polled:
+        await bench.poll()
+    return bench

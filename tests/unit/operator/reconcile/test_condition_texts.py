@@ -33,13 +33,13 @@ def _with(**reported: tuple[str, str, str]) -> NodeDeviceRecord:
 
 def _cases() -> Iterator[tuple[str, NodeDeviceRecord, ResourceStatus, AgentState]]:
     record = node_device()
-    for reason in conditions._SHOWN:
+    for reason in conditions.SHOWN:
         yield f"shown, {reason}", record, ResourceStatus(True, reason), ALIVE
     yield "shown, of another reason", record, ResourceStatus(True, "Odd"), ALIVE
     yield "shown, free ones withdrawn", record, ResourceStatus(False, Reason.FREE_WITHDRAWN), MISSING
-    for reason in (*conditions._NOT_SHOWN, "Odd"):
+    for reason in (*conditions.NOT_SHOWN, "Odd"):
         yield f"not shown, {reason}", record, ResourceStatus(False, reason), ALIVE
-    for reason in sorted(conditions._REJECTED):
+    for reason in sorted(conditions.REJECTED):
         yield f"rejected, {reason}", record, ResourceStatus(False, reason), ALIVE
     for reason in (Reason.FOREIGN_OWNER, Reason.CHANGED_REPEATEDLY):
         for writer in ("kubelet", "someone"):
@@ -60,7 +60,7 @@ def _cases() -> Iterator[tuple[str, NodeDeviceRecord, ResourceStatus, AgentState
     yield "nothing reported", _without(Condition.REGISTERED), _GOOD, ALIVE
     for kind in (Condition.REGISTERED, Condition.HEALTHY, Condition.INJECTABLE, Condition.WATCHES_CURRENT):
         yield f"{kind} is false", _with(**{kind: ("False", "Why", f"words of {kind}")}), _GOOD, ALIVE
-    for reason in sorted(conditions._NOTHING_HEALTHY):
+    for reason in sorted(conditions.NOTHING_HEALTHY):
         yield f"nothing healthy, {reason}", _with(Healthy=("False", reason, "words")), _GOOD, ALIVE
 
 
@@ -79,9 +79,9 @@ def test_conditions_are_these() -> None:
 
 def test_a_rejection_is_cut_and_stays_while_only_its_numbers_change() -> None:
     status = ResourceStatus(False, Reason.WRITE_REFUSED)
-    for length, end in ((conditions._LONGEST_REJECTION, "x"), (conditions._LONGEST_REJECTION + 1, "x...")):
+    for length, end in ((conditions.LONGEST_REJECTION, "x"), (conditions.LONGEST_REJECTION + 1, "x...")):
         found = conditions.desired(node_device(), status, ALIVE, rejection="x" * length)[Condition.ADVERTISED]
-        assert found.message.endswith(f": {'x' * (conditions._LONGEST_REJECTION - 1)}{end}")
+        assert found.message.endswith(f": {'x' * (conditions.LONGEST_REJECTION - 1)}{end}")
     first = conditions.desired(node_device(), status, ALIVE, rejection="from 10.0.0.1:5 at 10:00")
     message = first[Condition.ADVERTISED].message
     kept = _with(Advertised=("False", Reason.WRITE_REFUSED, message))

@@ -1,23 +1,25 @@
 """One reconcile at a node: what is written when everything is known, and nothing when it is not."""
 
+import asyncio
+import math
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 from nodedevice_api.names import Condition, Reason
-from nodedevice_kube.api_errors import Conflict, Invalid, NotFound, NotLeading, Unavailable
+from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.leases.agent_liveness import LeaseTable
-from nodedevice_operator.objects.unwatched import LeaseRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
-from nodedevice_operator.reconcile.node import NodeMemory
-from nodedevice_operator.reconcile.turn import Budget
 from nodedevice_operator.workqueue import WorkQueue
 
+from tests.fakes.operator.collaborators import running
 from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
-from tests.unit.operator.reconcile.bench import Bench, held, with_pod
+from tests.unit.operator.reconcile.bench import Bench, held, new_bench, with_pod
+from tests.unit.operator.reconciles import Reconciles
 
 
 async def test_capacity_then_conditions_and_then_silence(bench: Bench) -> None:
@@ -111,12 +113,17 @@ async def test_a_node_that_keeps_refusing_is_tried_later(bench: Bench) -> None:
     assert (await bench.reconcile())[0] == f"apply {{'{GPU}': 4}}"
 
 
-async def test_a_failed_write_is_neither_reported_nor_counted(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [Unavailable("PATCH", "nodes/status", "later", 503), NotLeading("PATCH", "nodes/status", "over")],
+    ids=["failed", "not sent"],
+)
+async def test_a_failed_write_is_neither_reported_nor_counted(bench: Bench, failure: ApiError) -> None:
     await bench.settle(node_device(available=4))
     bench.cluster.node.update("kubelet", GPU, 0)
     await bench.see()
-    bench.cluster.failures["apply_capacity"] = [Unavailable("patch", "nodes/status", "later", 503)]
-    with pytest.raises(Unavailable):
+    bench.cluster.failures["apply_capacity"] = [failure]
+    with pytest.raises(type(failure)):
         await bench.reconcile()
     assert bench.recorder.reasons() == []
     await bench.reconcile()
@@ -137,13 +144,6 @@ async def test_a_node_that_is_gone_meanwhile_is_no_failure(bench: Bench) -> None
     assert await bench.reconcile() == []
 
 
-async def test_a_refusal_that_is_not_about_the_uid_is_raised(bench: Bench) -> None:
-    await bench.see(node_device(available=4))
-    bench.cluster.failures["apply_capacity"] = [Invalid("patch", "nodes/status", "no", 422)]
-    with pytest.raises(Invalid):
-        await bench.reconcile()
-
-
 async def test_news_in_the_answer_to_our_own_write_is_not_lost(bench: Bench) -> None:
     record = node_device(available=4)
     await bench.see(record)
@@ -158,26 +158,28 @@ async def test_news_in_the_answer_to_our_own_write_is_not_lost(bench: Bench) -> 
 class TestWithoutItsNode:
     """A NodeDevice whose Node is another one, or none."""
 
-    async def test_it_is_reported_after_a_grace(self, bench: Bench) -> None:
-        record = node_device(available=4, owner_uid="uid-of-another")
+    @pytest.mark.parametrize(
+        ("record", "is_polled"),
+        [
+            pytest.param(node_device(available=4, owner_uid="uid-of-another"), True, id="of another Node"),
+            pytest.param(
+                node_device(owner_uid=None, has_status=False, endpoint=None, conditions={}),
+                False,
+                id="nothing reported",
+            ),
+        ],
+    )
+    async def test_it_is_reported_after_a_grace(self, record: NodeDeviceRecord, is_polled: bool) -> None:
+        bench = await new_bench(is_polled=is_polled)
         await bench.see(record)
         assert await bench.reconciler.reconcile("node-a") == NODE_MISSING_GRACE_SECONDS
         assert bench.cluster.writes == []
         bench.now[0] += NODE_MISSING_GRACE_SECONDS
         assert await bench.reconcile() == [f"conditions {record.name}"]
-        advertised = bench.cluster.node_devices[record.name].conditions[Condition.ADVERTISED]
-        assert (advertised.status, advertised.reason) == ("False", Reason.NODE_MISSING)
+        conditions = bench.cluster.node_devices[record.name].conditions
+        for kind in (Condition.ADVERTISED, Condition.READY):
+            assert (conditions[kind].status, conditions[kind].reason) == ("False", Reason.NODE_MISSING)
         assert await bench.reconcile() == []
-
-    async def test_one_of_which_nobody_has_reported_anything_is_reported_too(self, bench: Bench) -> None:
-        record = node_device(owner_uid=None, has_status=False, endpoint=None, conditions={})
-        bench.agents._table = LeaseTable()
-        await bench.see(record)
-        assert await bench.reconciler.reconcile("node-a") == NODE_MISSING_GRACE_SECONDS
-        bench.now[0] += NODE_MISSING_GRACE_SECONDS
-        assert await bench.reconcile() == [f"conditions {record.name}"]
-        ready = bench.cluster.node_devices[record.name].conditions[Condition.READY]
-        assert (ready.status, ready.reason) == ("False", Reason.NODE_MISSING)
 
 
 class TestWithoutItsAgent:
@@ -190,10 +192,6 @@ class TestWithoutItsAgent:
         conditions = bench.cluster.node_devices[record.name].conditions
         assert [conditions[kind].status for kind in (Condition.ADVERTISED, Condition.READY)] == ["False", "False"]
         assert conditions[Condition.READY].reason == Reason.DEVICE_LIST_PENDING
-
-    async def test_one_that_its_agent_has_just_made_is_not_reported_of_yet(self, bench: Bench) -> None:
-        await bench.see(node_device(has_status=False, endpoint=None, conditions={}))
-        assert await bench.reconcile() == []
 
     async def test_what_was_reported_of_one_goes_with_what_is_so(self, bench: Bench) -> None:
         made = node_device(owner_uid=None, has_status=False, endpoint=None, conditions={})
@@ -216,42 +214,14 @@ class TestAgents:
         bench.agents.has_listed = True
         assert await bench.reconcile() != []
 
-    async def test_a_withdrawal_and_its_end_are_one_write_each_to_the_node(self, bench: Bench) -> None:
-        record = node_device(available=4)
-        await bench.settle(record)
-        await bench.silence_agent(LeaseTable(0))
-        assert await bench.reconcile() == [f"apply {{'{GPU}': 0}}", f"conditions {record.name}"]
-        assert bench.recorder.reasons() == [Reason.LEASE_EXPIRED, Reason.FREE_WITHDRAWN]
-        bench.cluster.leases = {"node-a": LeaseRecord("later", 60)}
-        await bench.agents._poll()
-        assert await bench.reconcile() == [f"apply {{'{GPU}': 4}}", f"conditions {record.name}"]
-
-    async def test_without_the_leases_numbers_go_on_and_no_agent_is_doubted(self, bench: Bench) -> None:
-        record = node_device(available=4)
-        await bench.settle(record)
-        # as after a restart, where the first listing fails
-        bench.agents._table = LeaseTable()
+    async def test_without_the_leases_numbers_go_on_and_no_agent_is_doubted(self) -> None:
+        bench = await new_bench(is_polled=False)
+        await bench.settle(node_device(available=4))
         bench.restart()
         assert await bench.reconcile() == []
         await bench.see(node_device(available=3))
         assert await bench.reconcile() == [f"apply {{'{GPU}': 3}}"]
         assert bench.recorder.reasons() == []
-
-    async def test_who_begins_to_lead_after_another_writes_nothing_that_is_right(self, bench: Bench) -> None:
-        with_pod(bench)
-        await bench.settle(node_device(available=3, allocated=1, allocations=(held("gpu-0"),)))
-        reported = bench.recorder.reasons()
-        bench.restart()
-        assert await bench.reconcile() == []
-        assert bench.recorder.reasons() == reported
-
-    async def test_a_write_that_was_not_sent_is_neither_reported_nor_counted(self, bench: Bench) -> None:
-        await bench.see(node_device(available=4))
-        bench.cluster.failures["apply_capacity"] = [NotLeading("PATCH", "nodes/status", "over")]
-        with pytest.raises(NotLeading):
-            await bench.reconcile()
-        assert bench.recorder.reasons() == []
-        assert (await bench.reconcile())[0] == f"apply {{'{GPU}': 4}}"
 
 
 async def test_more_node_devices_than_count_are_reported_once(bench: Bench) -> None:
@@ -278,27 +248,43 @@ class TestATakeover:
     """A lapse in which nobody else wrote costs nothing; after another operator every node is reconciled."""
 
     @pytest.fixture
-    async def waiting(self, bench: Bench) -> WorkQueue:
-        """A real queue of that fence, which is closed."""
+    async def reconciled(self, bench: Bench) -> AsyncIterator[Reconciles]:
+        """The nodes that a worker of the queue reconciles; the fence is closed."""
         bench.fence.close()
-        bench.reconciler.queue = WorkQueue(Metrics(), bench.fence)
-        return bench.reconciler.queue
+        bench.reconciler.queue, reconciles = WorkQueue(Metrics(), bench.fence), Reconciles()
+        async with running(bench.reconciler.queue.work(reconciles)):
+            yield reconciles
 
-    async def test_a_lapse_brings_no_node_that_had_no_change(self, bench: Bench, waiting: WorkQueue) -> None:
+    @pytest.mark.parametrize(
+        ("another_wrote", "nodes"),
+        [
+            pytest.param(False, ["node-b"], id="no node without a change"),
+            pytest.param(True, ["node-a"], id="every node"),
+        ],
+    )
+    async def test_of_a_takeover(
+        self, bench: Bench, reconciled: Reconciles, another_wrote: bool, nodes: list[str]
+    ) -> None:
         await bench.see(node_device(available=4))
-        waiting.enqueue("node-b")
-        waiting._wake.clear()
+        bench.reconciler.queue.enqueue("node-b")
+        await asyncio.sleep(0)
+        assert reconciled.seen == []
+        bench.fence.open_for_good()
+        bench.reconciler.take_over(another_wrote=another_wrote, nobody_since=math.inf)
+        await reconciled.until(1)
+        assert reconciled.seen == nodes
+
+    async def test_a_standby_forgets_a_node_of_which_nothing_is_known(
+        self, bench: Bench, reconciled: Reconciles
+    ) -> None:
+        await bench.see(node_device(available=4))
+        for node in ("node-gone", "node-a"):
+            bench.reconciler.queue.enqueue(node)
+            bench.reconciler.changed(node)
+        bench.fence.open_for_good()
         bench.reconciler.take_over(another_wrote=False, nobody_since=0.0)
-        assert list(waiting._changed) == ["node-b"]
-        assert not waiting._resync
-        assert waiting._wake.is_set(), "workers go on"
-
-    async def test_after_another_every_known_node_comes(self, bench: Bench, waiting: WorkQueue) -> None:
-        await bench.see(node_device(available=4))
-        waiting.enqueue("node-b")
-        bench.reconciler.take_over(another_wrote=True, nobody_since=0.0)
-        assert not waiting._changed
-        assert list(waiting._resync) == ["node-a"]
+        await reconciled.until(1)
+        assert reconciled.seen == ["node-a"]
 
     async def test_capacity_comes_first_for_all_nodes_where_it_is_right_too(self, bench: Bench) -> None:
         """PodDevices and conditions of the first thousand would keep the capacity of the others waiting."""
@@ -319,19 +305,6 @@ class TestATakeover:
         bench.cluster.failures["apply_capacity"] = [Invalid("PATCH", "nodes/status", "no", 422)] * 3
         with pytest.raises(Invalid):
             await bench.reconciler.reconcile("node-a")
-
-    async def test_a_standby_forgets_a_node_of_which_nothing_is_known(self, bench: Bench, waiting: WorkQueue) -> None:
-        bench.reconciler.changed("node-a")
-        await bench.see(node_device(available=4))
-        bench.reconciler.changed("node-a")
-        bench.reconciler.changed("node-gone")
-        assert list(waiting._changed) == ["node-a"]
-        for store in bench.cache.stores.values():
-            store.replace([], 1000)
-        bench.reconciler._memories["node-a"] = NodeMemory(Budget())
-        bench.reconciler.changed("node-a")
-        assert not waiting._changed
-        assert not bench.reconciler._memories
 
     async def test_who_leads_reconciles_a_node_that_is_gone(self, bench: Bench) -> None:
         bench.reconciler.changed("node-gone")

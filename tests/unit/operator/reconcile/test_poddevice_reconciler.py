@@ -1,12 +1,9 @@
 """The PodDevices of one node: made, reported, repaired, refused and deleted."""
 
-from dataclasses import replace
-
 import pytest
-from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
-from nodedevice_operator.observability.events import about_pod
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.reconcile.bench import POD_UID, Bench, held, with_pod
@@ -14,26 +11,6 @@ from tests.unit.operator.reconcile.bench import POD_UID, Bench, held, with_pod
 
 class TestPodDevices:
     """PodDevices of the node, as its allocations report."""
-
-    async def test_made_reported_repaired_and_deleted(self, bench: Bench) -> None:
-        with_pod(bench)
-        await bench.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        assert "poddevice pod-a gpu-0" in await bench.reconcile()
-        assert bench.recorder.reasons() == ["DevicesAllocated"]
-        [event] = bench.recorder.posted
-        assert (event.about, event.node) == (about_pod("default", "pod-a", POD_UID, "node-a"), "node-a")
-        await bench.see(node_device(allocated=2, allocations=(held("gpu-0", "gpu-1"),)))
-        assert "poddevice pod-a gpu-0,gpu-1" in await bench.reconcile()
-        bench.cluster.pods.clear()
-        await bench.see(node_device(available=2))
-        assert f"delete pod-a {POD_UID}" in await bench.reconcile()
-        assert bench.recorder.reasons() == ["DevicesAllocated"]
-
-    async def test_each_resource_is_reported_as_its_nodedevice_shows_it(self, bench: Bench) -> None:
-        with_pod(bench)
-        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        await bench.settle(node_device("example.com/nic", uid="uid-nic", allocated=1, allocations=(held("nic-0"),)))
-        assert bench.recorder.reasons() == ["DevicesAllocated"] * 2
 
     async def test_refused_once_and_without_harm_to_the_neighbour(self, bench: Bench) -> None:
         with_pod(bench, node="node-b", name="stolen", uid="pod-uid-b")
@@ -74,62 +51,32 @@ class TestPodDevices:
             await bench.settle(node_device(allocations=allocations))
         assert bench.recorder.reasons() == ["AllocationRefused"] * 2
 
-    @pytest.mark.parametrize("pod", [None, PodRecord("another-uid", "node-a"), PodRecord("another-uid", "node-b")])
-    async def test_a_pod_that_is_gone_is_passed_over_in_silence(self, bench: Bench, pod: PodRecord | None) -> None:
-        if pod is not None:
-            bench.cluster.pods["default", "pod-a"] = pod
-        await bench.settle(node_device(allocated=1))
-        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        assert bench.cluster.pod_devices == {}
-        assert bench.recorder.reasons() == []
-
     @pytest.mark.parametrize(
-        ("pod", "failures"),
+        ("pod", "failures", "reasons"),
         [
-            pytest.param(None, [], id="there is none"),
-            pytest.param(PodRecord("another-uid", "node-a"), [], id="another has its name"),
-            pytest.param(PodRecord(POD_UID, "node-b"), [], id="it runs elsewhere"),
+            pytest.param(None, [], [], id="there is none"),
+            pytest.param(PodRecord("another-uid", "node-a"), [], [], id="another has its name"),
+            pytest.param(PodRecord("another-uid", "node-b"), [], [], id="another has its name elsewhere"),
+            pytest.param(PodRecord(POD_UID, "node-b"), [], ["AllocationRefused"], id="it runs elsewhere"),
             pytest.param(
-                PodRecord(POD_UID, "node-a"), [NotFound("patch", "poddevices", "terminating", 403)], id="it is ending"
+                PodRecord(POD_UID, "node-a"),
+                [NotFound("patch", "poddevices", "terminating", 403)],
+                [],
+                id="its namespace goes away",
             ),
         ],
     )
-    async def test_what_gets_no_object_is_asked_for_once(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, pod: PodRecord | None, failures: list[ApiError]
+    async def test_a_pod_without_an_object_is_looked_up_once(
+        self, bench: Bench, pod: PodRecord | None, failures: list[ApiError], reasons: list[str]
     ) -> None:
-        asked: list[str] = []
-        read = bench.cluster.read_pod
-
-        async def reading(namespace: str, name: str) -> PodRecord:
-            asked.append(name)
-            return await read(namespace, name)
-
-        monkeypatch.setattr(bench.cluster, "read_pod", reading)
         if pod is not None:
             bench.cluster.pods["default", "pod-a"] = pod
-        bench.cluster.failures["apply_pod_device"] = list(failures)
+        bench.cluster.failures["apply_pod_device"] = failures
+        await bench.settle(node_device(allocated=1))
         for healthy in range(3):
             await bench.settle(node_device(healthy=healthy, allocated=1, allocations=(held("gpu-0"),)))
-        assert (asked, bench.cluster.pod_devices) == (["pod-a"], {})
-
-    async def test_the_next_pod_of_that_name_replaces_the_object(self, bench: Bench) -> None:
-        with_pod(bench)
-        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        with_pod(bench, uid="pod-uid-new")
-        await bench.see(node_device(allocated=1, allocations=(held("gpu-1", uid="pod-uid-new"),)))
-        writes = await bench.reconcile()
-        assert [write for write in writes if "pod-a" in write] == [f"delete pod-a {POD_UID}", "poddevice pod-a gpu-1"]
-
-    async def test_one_that_vanished_is_made_again_without_a_second_event(self, bench: Bench) -> None:
-        with_pod(bench)
-        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        bench.cluster.pod_devices.clear()
-        changed = node_device(allocated=2, allocations=(held("gpu-0", "gpu-1"),))
-        bench.cache.node_devices.put(replace(changed, resource_version=9999))
-        with pytest.raises(Conflict):
-            await bench.reconcile()
-        assert "poddevice pod-a gpu-0,gpu-1" in await bench.reconcile()
-        assert bench.recorder.reasons() == ["DevicesAllocated"]
+        assert (bench.cluster.calls["read_pod"], bench.cluster.pod_devices) == (1, {})
+        assert bench.recorder.reasons() == reasons
 
     async def test_orphans_stay_while_a_nodedevice_reports_nothing(self, bench: Bench) -> None:
         orphan = PodDeviceRecord("default", "pod-z", "uid-z", 5, "node-a", "pod-uid-z", "")
@@ -146,27 +93,14 @@ class TestPodDevices:
         await bench.reconciler.reconcile("node-gone")
         assert bench.cluster.pod_devices == {}
 
-    async def test_a_namespace_that_goes_away_is_no_failure(self, bench: Bench) -> None:
-        with_pod(bench)
-        bench.cluster.failures["apply_pod_device"] = [NotFound("patch", "poddevices", "terminating", 403)]
-        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        assert bench.cluster.pod_devices == {}
-
-    async def test_a_refused_poddevice_does_not_hold_up_the_conditions(self, bench: Bench) -> None:
-        with_pod(bench)
-        record = node_device(allocated=1, allocations=(held("gpu-0"),))
-        bench.cluster.failures["apply_pod_device"] = [Forbidden("patch", "poddevices", "no", 403)]
-        await bench.see(record)
-        with pytest.raises(Forbidden):
-            await bench.reconcile()
-        assert f"conditions {record.name}" in bench.cluster.writes
-
-    async def test_a_refused_poddevice_does_not_hold_up_those_of_other_pods(self, bench: Bench) -> None:
+    async def test_a_refused_poddevice_holds_up_neither_other_pods_nor_the_conditions(self, bench: Bench) -> None:
         for name in ("pod-a", "pod-b"):
             with_pod(bench, uid=f"uid-of-{name}", name=name)
         bench.cluster.failures["apply_pod_device"] = [Forbidden("patch", "poddevices", "no", 403)]
         allocations = (held("gpu-0", uid="uid-of-pod-a"), held("gpu-1", uid="uid-of-pod-b", name="pod-b"))
-        await bench.see(node_device(allocated=2, allocations=allocations))
+        record = node_device(allocated=2, allocations=allocations)
+        await bench.see(record)
         with pytest.raises(Forbidden):
             await bench.reconcile()
         assert list(bench.cluster.pod_devices) == [("default", "pod-b")]
+        assert f"conditions {record.name}" in bench.cluster.writes

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import yaml
 from nodedevice_api import names
-from nodedevice_api.nodedevice import DeviceTaint
 from nodedevice_api.poddevice import HeldDevice
-from nodedevice_operator.objects.nodedevice import AllocationRecord, ClaimedShare, DeviceRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.reconcile.poddevices import DesiredPodDevice, desired_pod_devices, plan, sentence
 
@@ -59,105 +58,10 @@ def test_all_containers_and_resources_of_a_pod_sorted() -> None:
     assert (content.pod_uid, content.owner_uid, content.node) == ("uid-a", "uid-a", "node-a")
 
 
-def by_claim(claim: str, *device_ids: str, **more: Any) -> AllocationRecord:
-    return holds(*device_ids, claim=claim, **more)
-
-
-def shares(device_id: str, *share_ids: str) -> tuple[ClaimedShare, ...]:
-    return tuple(ClaimedShare(device_id, share_id, "") for share_id in share_ids)
-
-
-def published_by_dra(*allocations: AllocationRecord, **devices: DeviceRecord) -> NodeDeviceRecord:
-    published = publishes(*allocations)
-    known = {device_id.replace("_", "-"): device for device_id, device in devices.items()}
-    return replace(published, devices=known, served_by=names.SERVED_BY_DRA, driver="gpu.example.com", pool="rack-1")
-
-
-@pytest.mark.parametrize(
-    ("allocations", "shown", "resources", "devices"),
-    [
-        pytest.param(
-            [by_claim("a", "gpu-0"), by_claim("b", "gpu-0")],
-            {"main": [("gpu-0", "a", ""), ("gpu-0", "b", "")]},
-            "1",
-            "gpu-0",
-            id="a device of two claims counts once",
-        ),
-        pytest.param(
-            [by_claim("b", "gpu-1", "gpu-0"), by_claim("a", "gpu-2")],
-            {"main": [("gpu-0", "b", ""), ("gpu-1", "b", ""), ("gpu-2", "a", "")]},
-            "3",
-            "gpu-0,gpu-1,gpu-2",
-            id="sorted by device, of all claims",
-        ),
-        pytest.param(
-            [by_claim("a", "gpu-0", shares=shares("gpu-0", "2", "1"))],
-            {"main": [("gpu-0", "a", "1"), ("gpu-0", "a", "2")]},
-            "1",
-            "gpu-0",
-            id="two shares by one claim",
-        ),
-        pytest.param(
-            [by_claim("a", "gpu-0"), by_claim("a", "gpu-0")],
-            {"main": [("gpu-0", "a", "")]},
-            "1",
-            "gpu-0",
-            id="the same row twice",
-        ),
-        pytest.param(
-            [by_claim("a", "gpu-0"), by_claim("a", "gpu-0", container="side")],
-            {"main": [("gpu-0", "a", "")], "side": [("gpu-0", "a", "")]},
-            "1",
-            "gpu-0",
-            id="a claim of two containers",
-        ),
-        pytest.param(
-            [by_claim("a", "gpu-0", shares=shares("gpu-9", "1"))],
-            {"main": [("gpu-0", "a", "")]},
-            "1",
-            "gpu-0",
-            id="a share of a device that the row does not have",
-        ),
-        pytest.param(
-            [by_claim("a", "gpu-0", omitted=2)],
-            {"main": [("gpu-0", "a", "")]},
-            "3",
-            "gpu-0",
-            id="devices that the row only counts",
-        ),
-    ],
-)
-def test_devices_by_claims(
-    allocations: list[AllocationRecord],
-    shown: dict[str, list[tuple[str, str, str]]],
-    resources: str,
-    devices: str,
-) -> None:
-    content = only(published_by_dra(*allocations)).content
-    found = {
-        container.name: [(each.id, each.claim, each.share_id) for of in container.resources for each in of.devices]
-        for container in content.containers
-    }
-    assert found == shown
-    of_pool = {(of.driver, of.pool) for container in content.containers for of in container.resources}
-    assert of_pool == {("gpu.example.com", "rack-1")}
-    assert all(len(container.resources) == 1 for container in content.containers)
-    assert (content.resources, content.devices) == (f"{GPU}={resources}", devices)
-
-
-def test_taints_and_the_name_by_which_the_pod_asked_are_shown() -> None:
-    taint = DeviceTaint(key="example.com/hot", effect="NoExecute")
-    asked = ClaimedShare("gpu-0", "", "example.com/gpu")
-    hot = replace(BROKEN, taints=(taint,))
-    (container,) = only(published_by_dra(by_claim("a", "gpu-0", shares=(asked,)), gpu_0=hot)).content.containers
-    (device,) = container.resources[0].devices
-    assert (device.taints, device.extended_resource, device.health) == ((taint,), "example.com/gpu", "Unhealthy")
-
-
 def test_no_more_devices_of_a_container_than_the_api_takes() -> None:
     ids = [f"gpu-{number:04}" for number in range(900)]
-    rows = (by_claim("a", *ids), by_claim("b", *ids))
-    (container,) = only(published_by_dra(*rows)).content.containers
+    record = publishes(holds(*ids, claim="a"), holds(*ids, claim="b"))
+    (container,) = only(replace(record, served_by=names.SERVED_BY_DRA)).content.containers
     assert len(container.resources[0].devices) == 1024
 
 
@@ -244,55 +148,31 @@ def test_what_the_schema_does_not_hold_is_counted() -> None:
     assert content.resources.count("=1") == 69
 
 
-def test_sentence() -> None:
-    want = only(publishes(holds("gpu-1", "gpu-0")), publishes(holds("nic-0"), resource=NIC))
-    assert sentence(want, [GPU, NIC]) == f"{GPU}: gpu-0, gpu-1; {NIC}: nic-0 on node-a"
-    assert sentence(want, [NIC]) == f"{NIC}: nic-0 on node-a"
+WANT = only(publishes(holds("gpu-0"), gpu_0=HEALTHY))
+NOW = only(publishes(holds("gpu-0"), gpu_0=BROKEN))
+THERE = made_of(WANT)
+BEFORE = replace(THERE, pod_uid="uid-before")
+ELSEWHERE = replace(BEFORE, node="node-b")
+# of one name, while one is ending
+BOTH = desired_pod_devices("node-a", [publishes(holds("gpu-0"), holds("gpu-1", uid="uid-b"))])
+FIRST = made_of(BOTH[0])
 
 
-class TestPlan:
-    """Comparing what should be there with what is."""
-
-    want = only(publishes(holds("gpu-0"), gpu_0=HEALTHY))
-
-    def planned(self, *wants: DesiredPodDevice, there: list[PodDeviceRecord], node: str = "node-a", **more: Any) -> Any:
-        of_node = [record for record in there if record.node == node]
-        may_delete = more.get("may_delete", True)
-        return plan(wants, {record.key: record for record in there}, of_node, may_delete=may_delete)
-
-    def test_nothing_there(self) -> None:
-        assert self.planned(self.want, there=[]).create == ((self.want, None),)
-
-    def test_all_as_it_should_be(self) -> None:
-        found = self.planned(self.want, there=[made_of(self.want)])
-        assert (found.create, found.update, found.delete) == ((), (), ())
-
-    @pytest.mark.parametrize("changed", [BROKEN, MISSING])
-    def test_other_content(self, changed: DeviceRecord) -> None:
-        now = only(publishes(holds("gpu-0"), gpu_0=changed))
-        there = made_of(self.want)
-        assert self.planned(now, there=[there]).update == ((now, there),)
-
-    def test_nobody_calls_for_it(self) -> None:
-        there = made_of(self.want)
-        assert self.planned(there=[there]).delete == (there,)
-        assert self.planned(there=[there], may_delete=False).delete == ()
-
-    def test_another_pod_of_that_name(self) -> None:
-        there = replace(made_of(self.want), pod_uid="uid-before")
-        found = self.planned(self.want, there=[there])
-        assert found.create == ((self.want, there),)
-        assert found.delete == (there,)
-
-    def test_a_pod_of_that_name_that_was_on_another_node(self) -> None:
-        there = replace(made_of(self.want), pod_uid="uid-before", node="node-b")
-        found = self.planned(self.want, there=[there])
-        assert found.create == ((self.want, there),)
-        assert found.delete == ()
-
-    def test_two_pods_of_one_name_while_one_is_ending(self) -> None:
-        both = desired_pod_devices("node-a", [publishes(holds("gpu-0"), holds("gpu-1", uid="uid-b"))])
-        there = made_of(both[0])
-        found = self.planned(*both, there=[there])
-        assert found.create == ((both[1], there),)
-        assert found.delete == ()
+@pytest.mark.parametrize(
+    ("wants", "there", "steps"),
+    [
+        pytest.param([WANT], [], {"create": ((WANT, None),)}, id="nothing there"),
+        pytest.param([WANT], [THERE], {}, id="as it should be"),
+        pytest.param([NOW], [THERE], {"update": ((NOW, THERE),)}, id="other content"),
+        pytest.param([], [THERE], {"delete": (THERE,)}, id="nobody calls for it"),
+        pytest.param([WANT], [BEFORE], {"create": ((WANT, BEFORE),), "delete": (BEFORE,)}, id="another pod's"),
+        pytest.param([WANT], [ELSEWHERE], {"create": ((WANT, ELSEWHERE),)}, id="another pod's, on another node"),
+        pytest.param(BOTH, [FIRST], {"create": ((BOTH[1], FIRST),)}, id="two pods of one name"),
+    ],
+)
+def test_plan(wants: list[DesiredPodDevice], there: list[PodDeviceRecord], steps: dict[str, Any]) -> None:
+    of_node = [record for record in there if record.node == "node-a"]
+    found = plan(wants, {record.key: record for record in there}, of_node, may_delete=True)
+    assert (found.create, found.update) == (steps.get("create", ()), steps.get("update", ()))
+    assert found.delete == steps.get("delete", ())
+    assert plan(wants, {record.key: record for record in there}, of_node, may_delete=False).delete == ()

@@ -7,37 +7,16 @@ import pytest
 from nodedevice_operator.capacity.ownership import LOST_GRACE_SECONDS
 from nodedevice_operator.capacity.reconciler import CapacityOutcome, CapacityReconciler
 from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
-from nodedevice_operator.reconcile.turn import _AT_LEAST, REQUESTS_AT_ONCE, REQUESTS_PER_SECOND, Budget, Turn
+from nodedevice_operator.reconcile.turn import REQUESTS_AT_ONCE, Budget, Turn
 
+from tests.fakes.operator.collaborators import Clock
 from tests.fakes.operator.operator_model import NIC, node_device
 from tests.unit.operator.reconcile.bench import Bench, held, with_pod
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-def test_so_many_requests_at_once_and_then_some_together(clock: Clock) -> None:
-    budget = Budget(clock)
-    for _ in range(REQUESTS_AT_ONCE):
-        assert budget.wait_seconds() == 0.0
-        budget.spend()
-    # for several, as each reconcile costs something
-    assert budget.wait_seconds() == pytest.approx(_AT_LEAST / REQUESTS_PER_SECOND)
-    clock.seconds += 0.5 / REQUESTS_PER_SECOND
-    assert budget.wait_seconds() == pytest.approx((_AT_LEAST - 0.5) / REQUESTS_PER_SECOND)
-    # one may be sent as soon as there is one
-    clock.seconds += 0.6 / REQUESTS_PER_SECOND
-    assert budget.wait_seconds() == 0.0
 
 
 def test_a_turn_is_over_when_the_budget_is_or_something_else_is_due(clock: Clock) -> None:
@@ -52,25 +31,22 @@ def test_a_turn_is_over_when_the_budget_is_or_something_else_is_due(clock: Clock
     # what is left undone by nobody needs no other turn
     assert turn.wait_seconds() is None
     assert turn.is_over()
-    assert turn.wait_seconds() == pytest.approx(_AT_LEAST / REQUESTS_PER_SECOND)
+    assert turn.wait_seconds() == pytest.approx(1.0)
     # it stays over, though there is some again
-    clock.seconds += 1.0
+    clock.now += 1.0
     assert (turn.is_over(), turn.wait_seconds()) == (True, 0.0)
 
 
 @pytest.fixture
-def slow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def slow(bench: Bench) -> Bench:
     """Its conditions and PodDevices take a tenth of a second each: two are written, and then the node's slice is over."""
     # to the second, so that sums are exact
     bench.now[0] = 0.0
-    for name in ("apply_conditions", "apply_pod_device"):
-        apply = getattr(bench.cluster, name)
 
-        async def slowly(*args: Any, apply: Any = apply) -> Any:
-            bench.now[0] += 0.1
-            return await apply(*args)
+    def take(call: str) -> None:
+        bench.now[0] += 0.1 if call in ("apply_conditions", "apply_pod_device") else 0.0
 
-        monkeypatch.setattr(bench.cluster, name, slowly)
+    bench.cluster.on_call = take
     return bench
 
 

@@ -25,25 +25,22 @@ EVICT: dict[str, Policy] = {GPU: "evict"}
 def held(
     health: str = "Unhealthy", *, is_missing: bool = False, endpoint: str = "Running", **more: Any
 ) -> NodeDeviceRecord:
-    allocation = AllocationRecord(
-        "default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, **{"is_releasing": False, **more}
-    )
+    allocation = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, is_releasing=False)
+    allocation = replace(allocation, **more)
     devices = {"gpu-0": DeviceRecord(health, "x", is_missing, ()), "gpu-1": DeviceRecord("Healthy", "", False, ())}
     return node_device(devices=devices, allocations=(allocation,), endpoint=endpoint)
 
 
-def test_a_pod_with_a_device_of_the_kubelets_stays() -> None:
-    assert candidates([held()], EVICT)
-    kubelets = replace(held(), served_by=names.SERVED_BY_KUBELET)
-    assert not candidates([kubelets], EVICT)
-    assert candidates([kubelets, held()], EVICT).keys() == {"uid-a"}
+def waiting(reason: str, **more: Any) -> NodeDeviceRecord:
+    return node_device(waiting=(waits("uid-a", "main", reason, "default", "pod-a", **more),))
 
 
-@pytest.mark.parametrize("lacking", [{"namespace": ""}, {"name": ""}], ids=["no namespace", "no name"])
-def test_one_that_an_agent_names_by_its_uid_alone_cannot_be_evicted(lacking: dict[str, Any]) -> None:
-    record = held()
-    nameless = replace(record.allocations[0], **lacking)
-    assert not candidates([replace(record, allocations=(nameless,))], EVICT)
+RELEASED = DeviceRecord("Unhealthy", names.Reason.DRIVER_RELEASED, False, ())
+BROKEN = DeviceRecord("Unhealthy", "Xid79", False, ())
+
+
+def devices(first: DeviceRecord, second: DeviceRecord) -> NodeDeviceRecord:
+    return replace(held(), devices={"gpu-0": first, "gpu-1": second})
 
 
 def test_of_several_reasons_the_first_is_given() -> None:
@@ -76,26 +73,28 @@ def test_policy(policies: dict[str, Policy], policy: Policy) -> None:
         pytest.param(
             held("Healthy", not_injected=True), f"container main runs without its devices of {GPU}", id="without"
         ),
+        pytest.param(held(namespace=""), None, id="an agent names no namespace"),
+        pytest.param(held(name=""), None, id="an agent names no pod"),
+        pytest.param(waiting("NotEnoughDevices"), None, id="waits"),
+        pytest.param(
+            waiting("NotEnoughDevices", not_injected=True),
+            f"container main runs without its devices of {GPU}",
+            id="waits, and runs all the same",
+        ),
+        pytest.param(
+            waiting("AllocateFailed", final=True),
+            f"container main never gets its devices of {GPU} (AllocateFailed)",
+            id="waits for ever",
+        ),
+        # a driver upgrade ends; a device that broke beside it counts
+        pytest.param(devices(RELEASED, RELEASED), None, id="a driver was released"),
+        pytest.param(devices(RELEASED, BROKEN), f"gpu-1 of {GPU} unhealthy", id="one broke beside a released driver"),
     ],
 )
-def test_who_suffers(record: NodeDeviceRecord, why: str | None) -> None:
+def test_a_pod_is_a_candidate(record: NodeDeviceRecord, why: str | None) -> None:
     found = candidates([record], EVICT)
     assert [pod.why for pod in found.values()] == ([] if why is None else [why])
     assert candidates([record], {}) == {}
-
-
-@pytest.mark.parametrize("not_injected", [True, False])
-def test_a_waiting_pod_that_runs_all_the_same(not_injected: bool) -> None:
-    waiting = waits("uid-a", "main", "NotEnoughDevices", "default", "pod-a", not_injected=not_injected)
-    assert list(candidates([node_device(waiting=(waiting,))], EVICT)) == (["uid-a"] if not_injected else [])
-
-
-@pytest.mark.parametrize("final", [True, False])
-def test_a_waiting_pod_that_never_gets_its_devices(final: bool) -> None:
-    waiting = waits("uid-a", "main", "AllocateFailed", "default", "pod-a", final=final)
-    found = candidates([node_device(waiting=(waiting,))], EVICT)
-    why = f"container main never gets its devices of {GPU} (AllocateFailed)"
-    assert [pod.why for pod in found.values()] == ([why] if final else [])
 
 
 @pytest.fixture
@@ -113,12 +112,6 @@ def test_a_blip_is_waited_out_and_starts_again(pending: PendingEvictions) -> Non
     assert due(pending, ["a"], 1000) == due(pending, ["a"], 1020) == due(pending, [], 1021) == []
     assert due(pending, ["a"], 1025) == due(pending, ["a"], 1054) == []
     assert due(pending, ["a"], 1055) == ["a"]
-
-
-def test_once_each(pending: PendingEvictions) -> None:
-    due(pending, ["a"], 1000)
-    pending.tried("a", 1030, is_rejected=False)
-    assert due(pending, ["a"], 9999) == []
 
 
 def test_a_refusal_is_tried_again_later_and_later(pending: PendingEvictions) -> None:
@@ -148,12 +141,3 @@ def test_a_storm_goes_at_the_rate_and_no_faster(pending: PendingEvictions) -> No
     assert [uid for _, uid in gone] == sorted({uid for _, uid in gone})
     assert len(gone) == pytest.approx(BURST + 600 * 6 / 60, abs=1)
     assert max(sum(begin <= second < begin + 60 for second, _ in gone) for begin in range(630)) <= BURST + 6
-
-
-def test_a_device_whose_driver_was_released_has_not_failed() -> None:
-    """A driver upgrade ends; one that broke beside it counts."""
-    released = DeviceRecord("Unhealthy", names.Reason.DRIVER_RELEASED, False, ())
-    record = replace(held(), devices={"gpu-0": released, "gpu-1": released})
-    assert not candidates([record], EVICT)
-    broken = replace(record, devices={"gpu-0": released, "gpu-1": DeviceRecord("Unhealthy", "Xid79", False, ())})
-    assert candidates([broken], EVICT)["uid-a"].why == f"gpu-1 of {GPU} unhealthy"

@@ -3,9 +3,8 @@
 import re
 
 import pytest
-from nodedevice_api import names
 from nodedevice_operator.objects.node import LABEL_PREFIX, UNLABELED, TaintAndLabels, is_our_label
-from nodedevice_operator.objects.nodedevice import DeviceRecord
+from nodedevice_operator.objects.nodedevice import DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.remediation.node_taint_and_labels import desired_labels, label_changes
 
 from tests.fakes.operator.operator_model import node_device, not_configured
@@ -13,41 +12,35 @@ from tests.fakes.operator.operator_model import node_device, not_configured
 BROKEN = {"gpu-0": DeviceRecord("Unhealthy", "x", False, ())}
 
 
-def test_nothing_is_wanted_where_nothing_is_on() -> None:
-    assert desired_labels([node_device(devices=BROKEN)], taint=False, labels=False) == UNLABELED
+NUMBERS = {"nodedevice.io/example.com.gpu.total": "8", "nodedevice.io/example.com.gpu.healthy": "7"}
 
 
-@pytest.mark.parametrize(("devices", "is_tainted"), [(BROKEN, True), ({}, False)])
-def test_tainted_while_a_device_is_broken(devices: dict[str, DeviceRecord], is_tainted: bool) -> None:
-    assert desired_labels([node_device(devices=devices)], taint=True, labels=False) == TaintAndLabels(is_tainted)
-
-
-def test_tainted_while_the_plugin_is_away_though_no_device_is_listed() -> None:
-    stopped = node_device(endpoint="Stopped", total=8, healthy=0, available=0, devices_omitted=8)
-    assert desired_labels([stopped], taint=True, labels=False) == TaintAndLabels(True)
-
-
-def test_what_a_pod_holds_of_a_resource_that_is_not_configured_is_not_broken() -> None:
-    ended = not_configured(total=2, healthy=0, allocated=2, devices=BROKEN, devices_omitted=1)
-    assert desired_labels([ended], taint=True, labels=False) == TaintAndLabels(False)
-
-
-def test_what_the_kubelet_serves_neither_taints_nor_labels() -> None:
-    observed = node_device(devices=BROKEN, served_by=names.SERVED_BY_KUBELET)
-    assert desired_labels([observed], taint=True, labels=True) == UNLABELED
-
-
-def test_of_a_nodedevice_without_a_status_nothing_is_said() -> None:
-    silent = node_device(has_status=False, total=2, devices=BROKEN)
-    assert desired_labels([silent], taint=True, labels=True) == UNLABELED
+@pytest.mark.parametrize(
+    ("record", "wanted"),
+    [
+        pytest.param(node_device(devices=BROKEN), TaintAndLabels(True), id="a device is broken"),
+        pytest.param(node_device(), TaintAndLabels(False), id="none is broken"),
+        pytest.param(
+            node_device(endpoint="Stopped", total=8, healthy=0, available=0, devices_omitted=8),
+            TaintAndLabels(True),
+            id="the plugin is away, and no device is listed",
+        ),
+        pytest.param(
+            not_configured(total=2, healthy=0, allocated=2, devices=BROKEN, devices_omitted=1),
+            TaintAndLabels(False),
+            id="a pod holds devices that are not configured any more",
+        ),
+        pytest.param(node_device(has_status=False, total=2, devices=BROKEN), UNLABELED, id="nothing is reported"),
+    ],
+)
+def test_a_node_is_tainted_while_a_device_is_broken(record: NodeDeviceRecord, wanted: TaintAndLabels) -> None:
+    assert desired_labels([record], taint=True, labels=False) == wanted
+    assert desired_labels([record], taint=False, labels=False) == UNLABELED
 
 
 def test_labels_sum_up() -> None:
-    found = desired_labels([node_device(total=8, healthy=7)], taint=True, labels=True)
-    assert found.labels == {
-        "nodedevice.io/example.com.gpu.total": "8",
-        "nodedevice.io/example.com.gpu.healthy": "7",
-    }
+    assert desired_labels([node_device(total=8, healthy=7)], taint=True, labels=True).labels == NUMBERS
+    assert desired_labels([node_device(has_status=False, total=2)], taint=True, labels=True) == UNLABELED
 
 
 @pytest.mark.parametrize("resource", ["a/b", f"{'d' * 60}.example.com/{'n' * 63}", "example.com/" + "x-" * 30 + "y"])

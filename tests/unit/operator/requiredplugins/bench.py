@@ -51,8 +51,8 @@ class Objects(RequiredPluginsApi):
         self.reads = self.writes = 0
         # what the API server adds to each spec
         self.default: Spec = {}
-        self.cut = asyncio.Event()
         self.specs: dict[str, Spec] = {}
+        self._changes: dict[str, asyncio.Queue[bool]] = {kind: asyncio.Queue() for kind in (POLICIES, BINDINGS)}
 
     async def served(self) -> frozenset[str]:
         if self.hides_all is not None:
@@ -76,9 +76,18 @@ class Objects(RequiredPluginsApi):
         return await self.apply(kind, spec)
 
     async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
-        await self.cut.wait()
-        return
-        yield None
+        while await self._changes[kind].get():
+            yield self.specs.get(kind)
+
+    def vanish(self, kind: str) -> None:
+        """Somebody deletes it, and the watch shows that."""
+        self.specs.pop(kind, None)
+        self._changes[kind].put_nowait(True)
+
+    def cut(self) -> None:
+        """Ends the watches that are open: they are opened again after a read."""
+        for changes in self._changes.values():
+            changes.put_nowait(False)
 
 
 class Annotator(PodAnnotator):

@@ -95,22 +95,16 @@ async def test_what_is_advertised_is_done_unless_the_policy_lost_it() -> None:
     assert (waiting.lacks(GPU), pods.lists) == (False, 1)
 
 
-async def test_a_name_that_goes_and_comes_again_is_checked_for_again() -> None:
-    pods = Pods()
-    waiting = PodAnnotator(pods, is_on=True)
-    await waiting.annotate([GPU], [])
-    waiting.keep_only([])
-    await waiting.annotate([GPU], [])
-    assert pods.lists == 2
-
-
-async def test_a_name_that_goes_and_comes_again_waits_for_no_earlier_trouble() -> None:
+async def test_a_name_that_goes_and_comes_again_is_checked_for_without_earlier_trouble() -> None:
     pods = Pods(hides=Unavailable("GET", "pods", "busy", 429, retry_after_seconds=60.0))
     waiting = PodAnnotator(pods, is_on=True, clock=Clock())
     assert await waiting.annotate([GPU], []) == 60.0
     waiting.keep_only([])
     pods.hides = None
     assert await waiting.annotate([GPU], []) is None
+    waiting.keep_only([])
+    await waiting.annotate([GPU], [])
+    assert pods.lists == 3
 
 
 async def test_nothing_is_asked_where_it_is_off() -> None:
@@ -122,51 +116,36 @@ async def test_nothing_is_asked_where_it_is_off() -> None:
     assert pods.lists == 0
 
 
-@pytest.mark.parametrize("gone", [NotFound("PATCH", "pods", "gone", 404), Conflict("PATCH", "pods", "another", 409)])
-async def test_a_pod_that_is_gone_is_no_trouble(gone: ApiError, caplog: pytest.LogCaptureFixture) -> None:
-    pods = Pods(refuses=gone)
-    assert await PodAnnotator(pods, is_on=True).annotate([GPU], []) is None
-    assert len(pods.patched) == 3
-    assert reported(caplog) == []
-
-
 @pytest.mark.parametrize(
-    "refuses",
+    ("pods", "level", "patched"),
     [
-        pytest.param(Denied("PATCH", "pods", "nobody changes it", 403), id="by a policy"),
-        pytest.param(Forbidden("PATCH", "pods", "the webhook denied it", 403), id="by a webhook that gives no cause"),
-        pytest.param(Invalid("PATCH", "pods", "odd", 422), id="as invalid"),
+        pytest.param(Pods(refuses=NotFound("PATCH", "pods", "no", 404)), "", 3, id="a pod is gone"),
+        pytest.param(Pods(refuses=Conflict("PATCH", "pods", "no", 409)), "", 3, id="another pod has its name"),
+        pytest.param(Pods(refuses=Denied("PATCH", "pods", "no", 403)), "WARNING", 3, id="a policy refuses one"),
+        pytest.param(Pods(refuses=Invalid("PATCH", "pods", "no", 422)), "WARNING", 3, id="one is invalid"),
+        pytest.param(Pods(hides=Forbidden("GET", "pods", "no", 403)), "ERROR", 0, id="a missing right"),
     ],
 )
-async def test_a_refused_pod_is_reported_and_delays_none(refuses: ApiError, caplog: pytest.LogCaptureFixture) -> None:
-    pods = Pods(refuses=refuses)
+async def test_what_a_retry_does_not_change_is_reported_once_and_holds_nothing_back(
+    pods: Pods, level: str, patched: int, caplog: pytest.LogCaptureFixture
+) -> None:
     waiting = PodAnnotator(pods, is_on=True)
     for _ in range(2):
         assert await waiting.annotate([GPU], []) is None
     assert not waiting.lacks(GPU)
-    assert len(pods.patched) == 3
-    (line,) = reported(caplog)
-    assert (line.levelname, line.__dict__["pods"], line.__dict__["pod"]) == ("WARNING", 1, "pod-1")
-    assert refuses.problem in line.__dict__["error"]
-    assert "docs/security.md" in line.__dict__["remedy"]
-
-
-async def test_a_missing_right_is_reported_once_and_holds_nothing_back(caplog: pytest.LogCaptureFixture) -> None:
-    waiting = PodAnnotator(Pods(hides=Forbidden("GET", "pods", "no such role", 403)), is_on=True)
-    for _ in range(2):
-        assert await waiting.annotate([GPU], []) is None
-    assert not waiting.lacks(GPU)
-    (line,) = reported(caplog)
-    assert (line.levelname, line.__dict__["resource_names"]) == ("ERROR", [GPU])
-    assert "no such role" in line.__dict__["error"]
-    assert "docs/security.md" in line.__dict__["remedy"]
+    assert len(pods.patched) == patched
+    assert [line.levelname for line in reported(caplog)] == ([level] if level else [])
+    for line in reported(caplog):
+        fields = line.__dict__
+        assert (fields["pods"], fields["pod"]) == (1, "pod-1") if patched else fields["resource_names"] == [GPU]
+        assert fields["error"].endswith("no")
+        assert "docs/security.md" in fields["remedy"]
 
 
 @pytest.mark.parametrize(
     "passing",
     [
         Unavailable("PATCH", "pods", "etcd has a new leader", 500),
-        Unreachable("PATCH", "pods", "no answer"),
         Forbidden("PATCH", "pods", "the token has run out", 401),
     ],
 )
@@ -184,20 +163,6 @@ async def test_what_may_pass_is_retried_beside_a_refusal(passing: ApiError, capl
     assert pods.patched.count("pod-1") == 2
     (line,) = reported(caplog)
     assert (line.__dict__["pods"], line.__dict__["pod"]) == (1, "pod-0")
-
-
-async def test_a_policy_that_one_replica_has_late_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
-    pods = Pods(marks=False)
-    waiting = PodAnnotator(pods, is_on=True, clock=clock)
-    pause = await waiting.annotate([GPU], [])
-    assert pause is not None
-    assert waiting.lacks(GPU)
-    pods.marks = True
-    clock.now += pause
-    assert await waiting.annotate([GPU], []) is None
-    assert not waiting.lacks(GPU)
-    assert reported(caplog) == []
 
 
 async def seconds_held_back(waiting: PodAnnotator, clock: Clock, most: float) -> float:
@@ -264,18 +229,6 @@ async def test_an_unreachable_api_server_holds_it_back_until_it_is_there(caplog:
     assert reported(caplog) == []
 
 
-async def test_it_comes_back_when_the_api_server_reports() -> None:
-    pods = Pods(refuses=Unavailable("PATCH", "pods", "busy", 429, retry_after_seconds=40.0))
-    assert await PodAnnotator(pods, is_on=True, clock=Clock()).annotate([GPU], []) == 40.0
-
-
-async def test_whoever_leads_no_more_leaves_it_to_the_next() -> None:
-    waiting = PodAnnotator(Pods(refuses=NotLeading("PATCH", "pods", "another leads")), is_on=True)
-    with pytest.raises(NotLeading):
-        await waiting.annotate([GPU], [])
-    assert waiting.lacks(GPU)
-
-
 async def test_what_is_done_by_then_is_done_when_the_lead_is_lost() -> None:
     class Slow(Pods):
         async def admit_again(self, pod: PodRecord) -> bool:
@@ -284,8 +237,10 @@ async def test_what_is_done_by_then_is_done_when_the_lead_is_lost() -> None:
             return await super().admit_again(pod)
 
     pods = Slow(also={PODS[0].name: NotLeading("PATCH", "pods", "another leads")})
+    waiting = PodAnnotator(pods, is_on=True)
     with pytest.raises(NotLeading):
-        await PodAnnotator(pods, is_on=True).annotate([GPU], [])
+        await waiting.annotate([GPU], [])
+    assert waiting.lacks(GPU)
     assert sorted(pods.patched) == ["pod-0", "pod-1", "pod-2"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
 

@@ -50,7 +50,6 @@ def both(policy: Spec | None = None, binding: Spec | None = None) -> Stored:
 @pytest.mark.parametrize(
     ("names", "stored", "kinds"),
     [
-        pytest.param((GPU,), both(), [POLICIES, BINDINGS], id="nothing is there"),
         pytest.param((GPU,), both(POLICY), [BINDINGS], id="no binding"),
         pytest.param((GPU,), both(None, BINDING), [POLICIES], id="no policy"),
         pytest.param((GPU,), both(POLICY, BINDING), [], id="as it should be"),
@@ -68,17 +67,6 @@ def test_plan(names: tuple[str, ...], stored: Stored, kinds: list[str]) -> None:
     assert steps == {kind: wanted.get(kind) for kind in kinds}
 
 
-def test_names_are_those_of_agents_that_work_by_nri() -> None:
-    records = [
-        node_device(resource=NIC, delivery="nri"),
-        node_device(resource=GPU, delivery="nri"),
-        node_device(resource=GPU, delivery="nri"),
-        node_device(resource="example.com/a", delivery="kubelet"),
-        node_device(resource="example.com/b", delivery="none"),
-    ]
-    assert selected(records, NODES).names == (GPU, NIC)
-
-
 @pytest.mark.parametrize(
     ("fields", "is_in"),
     [
@@ -89,14 +77,17 @@ def test_names_are_those_of_agents_that_work_by_nri() -> None:
         pytest.param({"endpoint": "Gone", "releasing": 1}, True, id="gone and held until a container ends"),
         pytest.param({"owner_uid": "uid-0"}, False, id="of an earlier Node"),
         pytest.param({"owner_uid": None}, False, id="nobody's"),
-        pytest.param({"node": "node-b"}, False, id="its Node does not exist"),
+        pytest.param({"node": "node-c"}, False, id="its Node does not exist"),
         pytest.param({"name": "by-hand"}, False, id="under another name"),
         pytest.param({"served_by": names.SERVED_BY_KUBELET}, False, id="the kubelet serves it"),
+        pytest.param({"delivery": "kubelet"}, False, id="the kubelet delivers it"),
+        pytest.param({"delivery": "none"}, False, id="nobody delivers it"),
     ],
 )
-def test_only_what_a_node_has_is_in_the_policy(fields: dict[str, Any], is_in: bool) -> None:
-    found = selected([node_device(GPU, delivery="nri", **fields)], NODES)
-    assert found == PolicyNames((GPU,) if is_in else ())
+def test_only_devices_that_an_agent_delivers_by_nri_are_in_the_policy(fields: dict[str, Any], is_in: bool) -> None:
+    nics = [node_device(NIC, delivery="nri", node=node) for node in ("node-a", "node-b")]
+    found = selected([*nics, node_device(GPU, **{"delivery": "nri", **fields})], {**NODES, "node-b": NODES["node-a"]})
+    assert found == PolicyNames((GPU, NIC) if is_in else (NIC,))
 
 
 def aged(count: int, node: str = "node-a", *, length: int = 0, since: int = 0) -> list[NodeDeviceRecord]:
@@ -252,21 +243,17 @@ KEY = "required-plugins.noderesource.dev"
     ("annotations", "marked"),
     [
         ({}, False),
-        ({"other": "[ nodedevice ]"}, False),
         ({KEY: "[ nodedevice ]"}, True),
         ({KEY: "[ other ]"}, False),
         ({KEY: "[ other, nodedevice ]"}, True),
         ({KEY: "- other\n- nodedevice\n"}, True),
-        ({KEY: "{ nodedevice }"}, False),
         ({KEY: "[ nodedevice ]", f"{KEY}/container.a": "[ other ]"}, False),
         ({KEY: "[ nodedevice ]", f"{KEY}/container.a": '[ "nodedevice" ]'}, True),
         ({f"{KEY}/pod": "[ nodedevice ]"}, False),
         ({KEY: "[ other, nodedevice-x ]"}, False),
         ({KEY: "- other\n- 'nodedevice'"}, True),
-        ({KEY: "- nodedevice-x\n"}, False),
         # as the policy reads it, to which white space is ASCII's and the end is the end
         ({KEY: "[\u00a0nodedevice ]"}, False),
-        ({KEY: "[\vnodedevice ]"}, False),
         ({KEY: "[\fnodedevice ]"}, True),
         ({KEY: "- nodedevice\n\n"}, False),
     ],
@@ -298,23 +285,13 @@ def test_the_runtime_reads_a_mark_as_a_list_with_our_name_or_not_at_all(begin: s
     ("begin", "again", "end", "marked"),
     [
         ("[", "nodedevice,", "!", False),
-        ("[", "nodedevice,", "a]", True),
         ("[", "a , ", "b", False),
-        ("[", " ", "!", False),
         ("[a", " ", "!", False),
         ("", "- nodedevice\n", "!", False),
         ("", "- nodedevice\n", "", True),
-        ("-", " ", "!", False),
     ],
 )
 def test_the_longest_value_that_a_pod_can_have_is_read(begin: str, again: str, end: str, marked: bool) -> None:
     """An expression that tries all ways to match one of these is at it for minutes, in which the operator does nothing else."""
     value = begin + again * ((256 * 1024 - 100) // len(again)) + end
     assert is_annotated({KEY: value}) is marked
-
-
-def test_what_is_longer_than_wished_is_not_read_and_counts_as_not_marked() -> None:
-    value = "[ nodedevice ]"
-    annotations = {KEY: value, f"{KEY}/pod": value, "other": "o" * 100}
-    assert is_annotated(annotations, longest=2 * len(value))
-    assert not is_annotated(annotations, longest=2 * len(value) - 1)

@@ -1,5 +1,7 @@
 """Somebody undoes the policy again and again: it is restored a few times, that is reported, and then it waits."""
 
+import asyncio
+
 import pytest
 from nodedevice_operator.contention import Contention
 from nodedevice_operator.requiredplugins.policy import BINDINGS, KINDS, NAME, POLICIES
@@ -45,14 +47,12 @@ async def test_it_is_restored_twice_and_reported_once(kind: str, caplog: pytest.
         await bench.until_written()
         first = bench.objects.writes
         for count in (1, 2):
-            del bench.objects.specs[kind]
-            bench.keeper._watch._take(kind, None)
+            bench.objects.vanish(kind)
             await until(lambda: kind in bench.objects.specs)
             assert bench.objects.writes == first + count
         for _ in range(80):
-            bench.objects.specs.pop(kind, None)
-            bench.keeper._watch._take(kind, None)
-            await until(lambda: not bench.keeper._wake.is_set())
+            bench.objects.vanish(kind)
+            await asyncio.sleep(1)
         assert bench.objects.writes == first + 2
         [event] = bench.recorder.posted
         assert (event.about.kind, event.about.name) == (KINDS[kind], NAME)
@@ -60,8 +60,7 @@ async def test_it_is_restored_twice_and_reported_once(kind: str, caplog: pytest.
         assert [record.levelname for record in caplog.records if "keeps undoing" in record.message] == ["WARNING"]
         # the other object is restored meanwhile
         other = ({POLICIES, BINDINGS} - {kind}).pop()
-        del bench.objects.specs[other]
-        bench.keeper._watch._take(other, None)
+        bench.objects.vanish(other)
         await until(lambda: other in bench.objects.specs)
         assert kind not in bench.objects.specs
         # and the pause ends by itself
@@ -75,12 +74,11 @@ async def test_a_write_that_fails_is_no_change_of_anybody_elses() -> None:
     bench = Bench(Objects())
     async with bench:
         await bench.until_written()
-        del bench.objects.specs[POLICIES]
         bench.objects.refuses = True
-        bench.keeper._watch._take(POLICIES, None)
+        bench.objects.vanish(POLICIES)
         for _ in range(5):
             bench.keeper.wake()
-            await until(lambda: not bench.keeper._wake.is_set())
+            await asyncio.sleep(1)
         bench.objects.refuses = False
         bench.keeper.wake()
         await until(lambda: POLICIES in bench.objects.specs)

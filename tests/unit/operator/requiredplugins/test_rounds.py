@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_kube.api_errors import NotLeading
-from nodedevice_operator.informers import store as store_module
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, binding_spec, policy_spec
@@ -78,7 +77,7 @@ async def test_who_does_not_lead_tries_again_and_has_not_failed(caplog: pytest.L
     assert reported(caplog, "policy cannot be written") == []
 
 
-async def test_pauses_grow_while_it_is_refused_and_begin_with_the_first_after_a_write(
+async def test_a_refusal_is_reported_once_and_pauses_grow_until_a_write(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Refused(Objects):
@@ -97,11 +96,13 @@ async def test_pauses_grow_while_it_is_refused_and_begin_with_the_first_after_a_
         # what comes within a quarter of a second is one round
         pauses = [after - before for before, after in zip(objects.at, objects.at[1:], strict=False)]
         assert pauses == pytest.approx([1.25, 2.25, 4.25, 8.25])
+        bench.settle()
+        assert bench.unguarded == {GPU}
+        assert len(reported(caplog, "policy cannot be written")) == 1
         objects.refuses = False
         await bench.until_written()
         objects.refuses, count = True, len(objects.at)
-        del objects.specs[POLICIES]
-        bench.keeper._watch._take(POLICIES, None)
+        objects.vanish(POLICIES)
         await until(lambda: len(objects.at) == count + 2)
         assert objects.at[-1] - objects.at[-2] == pytest.approx(1.25)
     assert len(reported(caplog, "policy cannot be written")) == 2
@@ -125,13 +126,14 @@ async def test_pods_that_could_not_be_annotated_are_tried_again_when_that_is_due
     assert at[2] - at[1] < 3
 
 
-async def test_what_comes_in_steps_is_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_STEP", 1)
+async def test_records_that_come_in_steps_are_one_round() -> None:
     objects = Objects()
     objects.specs = {POLICIES: policy_spec((GPU, NIC)), BINDINGS: binding_spec()}
     also = node_device(NIC, delivery="nri", conditions=ADVERTISED.conditions)
     waiting = [advertised_as("False", "PolicyPending", node) for node in ("node-b", "node-c")]
-    bench = Bench(objects, marks=True, records=(ADVERTISED, also, *waiting))
+    # a step is of a thousand
+    others = [node_device(node=f"node-{number}", delivery="kubelet") for number in range(1000)]
+    bench = Bench(objects, marks=True, records=(ADVERTISED, waiting[0], *others, also, waiting[1]))
     async with bench:
         await until_in_force(bench)
         await until(lambda: bench.enqueued == {"node-b", "node-c"})

@@ -5,52 +5,14 @@ import tracemalloc
 from contextlib import aclosing
 from pathlib import Path
 
-import grpc
 import pytest
-from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltIn, BuiltInSockets
-from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
-from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.unit.node_agent.deviceplugin.one_plugin import FAILURE, RESOURCE, device_lists, first_list
+from tests.unit.node_agent.deviceplugin.one_plugin import RESOURCE, device_lists, first_list
 from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
-
-
-def test_a_channel_asks_of_grpc_what_any_plugin_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """gRPC ignores names that it does not know, and no server here is as particular as those of other languages."""
-    asked: dict[str, object] = {}
-    monkeypatch.setattr(grpc.aio, "insecure_channel", lambda target, options: asked.update(options, target=target))
-    plugin_connection.open_channel(Path("/run/a.sock"), 5)
-    assert asked == {
-        "target": "unix:/run/a.sock",
-        "grpc.default_authority": "localhost",
-        "grpc.use_local_subchannel_pool": 1,
-        "grpc.max_receive_message_length": 5,
-        "grpc.enable_http_proxy": 0,
-        "grpc.max_reconnect_backoff_ms": 1000,
-        "grpc.http2.lookahead_bytes": plugin_connection._READ_AHEAD_BYTES,
-        "grpc.http2.bdp_probe": 0,
-    }
-
-
-async def test_without_options_nothing_is_left_open(plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[grpc.aio.Channel] = []
-    real = plugin_connection.open_channel
-
-    def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
-        opened.append(real(socket, max_message_bytes))
-        return opened[-1]
-
-    monkeypatch.setattr(plugin_connection, "open_channel", open_channel)
-    plugin.knobs.options_error = FAILURE
-    with pytest.raises(
-        PluginFailed, match=r"GetDevicePluginOptions.*example\.com/fake failed: .*INTERNAL: out of order"
-    ):
-        await Connection.open(RESOURCE, plugin.socket_path)
-    assert [channel.get_state() for channel in opened] == [grpc.ChannelConnectivity.SHUTDOWN]
 
 
 class Found(BuiltInSockets):
@@ -89,15 +51,6 @@ async def test_a_built_in_plugin_that_ends_while_it_is_dialled_does_not_register
     """It would count as a foreign plugin, whose NodeDevice outlives the configuration."""
     with pytest.raises(PluginFailed, match="replaced or removed"):
         await Connection.open(RESOURCE, plugin.socket_path, built_in=Found(OWN, found))
-
-
-@pytest.mark.parametrize(("built_in", "identity"), [(Found(OWN, OWN), ("c1:3",)), (None, ())])
-async def test_what_a_device_is_the_agents_own_plugin_knows(
-    plugin: FakePlugin, built_in: BuiltInSockets | None, identity: tuple[str, ...]
-) -> None:
-    plugin.knobs.raw_list = [*list_to_wire([PluginDevice("d0", identity=("c1:3",))]).devices]
-    async with aclosing(await Connection.open(RESOURCE, plugin.socket_path, built_in=built_in)) as connection:
-        assert (await first_list(connection)).devices["d0"].identity == identity
 
 
 async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:

@@ -1,65 +1,18 @@
-"""Device plugins as they are in use, played: smarter-device-manager, Intel's GPU plugin and ROCm's."""
+"""Device plugins as they are in use, played: Intel's GPU plugin and ROCm's."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin import redial
-from nodedevice_api.device_ids import original_id
 
 from tests.fakes.background import background
-from tests.fakes.hosted_manager import HostedManager, hosted, pod
+from tests.fakes.hosted_manager import hosted, pod
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 GPU = "gpu.intel.com/i915"
 ROCM = "amd.com/gpu"
-
-
-class TestSmarterDeviceManager:
-    """One process with a socket for each resource, all of whose devices are alike: their IDs are control characters."""
-
-    _GROUPS, _DEVICES = 24, 20
-
-    @asynccontextmanager
-    async def _plugins(self, manager: HostedManager) -> AsyncIterator[list[FakePlugin]]:
-        devices = {chr(number): FakeDevice() for number in range(self._DEVICES)}
-        plugins = [FakePlugin(f"smarter-devices/video{number}", devices) for number in range(self._GROUPS)]
-        try:
-            await asyncio.gather(*(plugin.join(manager.plugin_dir) for plugin in plugins))
-            yield plugins
-        finally:
-            await asyncio.gather(*(plugin.stop() for plugin in plugins))
-
-    def _available(self, manager: HostedManager) -> set[int]:
-        return {manager.available(f"smarter-devices/video{number}") for number in range(self._GROUPS)}
-
-    async def test_all_devices_are_there_and_pods_get_them(self, tmp_path: Path) -> None:
-        async with hosted(tmp_path) as manager, self._plugins(manager) as plugins:
-            await manager.until(lambda: self._available(manager) == {self._DEVICES})
-            name = plugins[3].resource_name
-            for number in range(self._DEVICES):
-                manager.pod_seen(pod(f"p{number}", name, 1))
-            await manager.until(lambda: len(manager.manager.book.by_pod) == self._DEVICES)
-            called = [call.device_ids for call in plugins[3].calls_of("Allocate")]
-            assert sorted(called) == [(chr(number),) for number in range(self._DEVICES)]
-            now = snapshot(manager.manager, name)
-            assert (now.healthy, now.available, now.id_error) == (self._DEVICES, 0, "")
-            assert [view.id for view in now.devices][:2] == ["escaped:%00", "escaped:%01"]
-
-    async def test_a_restart_of_the_agent_loses_none(self, tmp_path: Path) -> None:
-        async with hosted(tmp_path) as manager, self._plugins(manager) as plugins:
-            name = plugins[0].resource_name
-            manager.pod_seen(pod("one", name, 2))
-            await manager.until(lambda: "one" in manager.manager.book.by_pod)
-            held = manager.manager.book.of_pod("one")
-        async with hosted(tmp_path, [pod("one", name, 2)]) as manager, self._plugins(manager):
-            assert manager.manager.book.of_pod("one") == held
-            await manager.until(lambda: self._available(manager) == {self._DEVICES, self._DEVICES - 2})
-            assert {original_id(i) for i in held[0].device_ids} == {"\0", "\1"}
 
 
 class TestIntelGPUPlugin:

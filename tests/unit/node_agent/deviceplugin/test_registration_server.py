@@ -19,7 +19,6 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
-from nodedevice_agent.lib.filesystem import is_served
 
 from tests.fakes.background import background
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
@@ -211,35 +210,12 @@ class TestSocketPath:
         await server.stop()
         assert os.path.lexists(tmp_path / "kubelet.sock")
 
-    async def test_a_missing_directory_is_an_error(self, tmp_path: Path) -> None:
-        server = RegistrationServer(PluginDirectory(tmp_path / "gone"), Manager(tmp_path).connect, Rejections())
-        with pytest.raises(AgentSettingsError, match=r"--plugin-dir .*gone: cannot create kubelet\.sock"):
-            await server.start()
-        await server.stop()
-
     async def test_the_socket_of_another_process_is_kept(self, tmp_path: Path, server: RegistrationServer) -> None:
         with listening(tmp_path / "kubelet.sock"):
             with pytest.raises(DirectoryServed, match=r"it listens on kubelet\.sock"):
                 await server.start()
             await server.stop()
             assert (tmp_path / "kubelet.sock").is_socket()
-
-    async def test_a_file_created_at_the_last_moment_is_not_replaced(
-        self, tmp_path: Path, server: RegistrationServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "kubelet.sock").touch()
-        monkeypatch.setattr(registration_server, "_remove_stale", lambda socket: None)
-        with pytest.raises(AgentSettingsError, match="File exists"):
-            await server.start()
-        await server.stop()
-        assert os.listdir(tmp_path) == ["kubelet.sock"]
-
-    async def test_it_answers_no_more_once_stopped(self, tmp_path: Path, server: RegistrationServer) -> None:
-        await server.start()
-        os.link(tmp_path / "kubelet.sock", tmp_path / "another-name.sock")
-        assert is_served(tmp_path / "another-name.sock")
-        await server.stop()
-        assert not is_served(tmp_path / "another-name.sock")
 
     async def test_a_file_system_without_hard_links(
         self, tmp_path: Path, server: RegistrationServer, monkeypatch: pytest.MonkeyPatch

@@ -46,39 +46,6 @@ def refused(reason: str) -> float:
     return REGISTRY.get_sample_value("nodedevice_agent_registrations_refused_total", {"reason": reason}) or 0.0
 
 
-@pytest.mark.parametrize("place", ["a.sock", "plugin/a.sock", "deep/er/a.sock"])
-async def test_one_is_connected_wherever_its_socket_is_and_until_it_is_removed(
-    place: str, manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # events of files are enough
-    monkeypatch.setattr(plugin_watcher, "_POLL_SECONDS", 3600.0)
-    async with background(PluginWatcher(registry, manager.host).run()):
-        async with announced(registry / place) as plugin:
-            await plugin.until_accepted()
-            await until(lambda: manager.available(GPU) == 1)
-        await until(lambda: manager.available(GPU) == 0)
-        # and again, as another socket
-        async with announced(registry / place) as plugin:
-            await plugin.until_accepted()
-            await until(lambda: manager.available(GPU) == 1)
-    assert manager.host.rejections.report() == ""
-
-
-async def test_one_at_another_place_serves_there(manager: HostedManager, registry: Path) -> None:
-    elsewhere = registry / "sockets/b.sock"
-    async with (
-        announced(elsewhere, kind="CSIPlugin"),
-        announced(registry / "a.sock", endpoint=str(elsewhere)) as plugin,
-        background(PluginWatcher(registry, manager.host).run()),
-    ):
-        await plugin.until_accepted()
-        await until(lambda: manager.available(GPU) == 1)
-        assert manager.host.newest(GPU, "x").socket == elsewhere
-        # what it announced is gone, and what it serves is not
-        await plugin.stop()
-        await until(lambda: manager.available(GPU) == 0)
-
-
 @pytest.mark.parametrize(
     ("info", "field", "reason"),
     [
@@ -107,19 +74,6 @@ async def test_what_is_invalid_is_answered_and_reported_with_the_reason(
     assert refused(field) == before + 1
     (line,) = (vars(record) for record in caplog.records if record.message == "registration rejected")
     assert line["socket"] == str(registry / "a.sock")
-
-
-async def test_other_plugins_and_hidden_sockets_are_not_ours(manager: HostedManager, registry: Path) -> None:
-    async with (
-        announced(registry / "csi.sock", kind="CSIPlugin") as other,
-        announced(registry / ".hidden.sock") as hidden,
-        announced(registry / ".d/a.sock") as below,
-        announced(registry / "a.sock") as plugin,
-        background(PluginWatcher(registry, manager.host).run()),
-    ):
-        await plugin.until_accepted()
-        await other.until(lambda: other.asked == 1)
-        assert (other.statuses, hidden.asked, below.asked) == ([], 0, 0)
 
 
 async def test_one_that_does_not_answer_is_asked_again_and_reported_once(

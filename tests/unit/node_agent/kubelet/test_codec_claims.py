@@ -130,14 +130,3 @@ def test_a_pod_and_a_node_have_a_bounded_number_of_rows() -> None:
     assert len(decoded(many).claim_rows) == codec.MAX_CLAIM_ROWS_OF_POD
     found = listed(*(pod(many, name=f"p{number}") for number in range(10)))
     assert sum(len(held.claim_rows) for held in found.values()) == codec.MAX_CLAIM_ROWS
-
-
-def test_a_kubelet_that_does_not_know_claims_shows_none() -> None:
-    found = codec.all_rows(
-        api_pb2.ListPodResourcesResponse(
-            pod_resources=[
-                api_pb2.PodResources(namespace="default", name="p", containers=[api_pb2.ContainerResources(name="c")])
-            ]
-        ).SerializeToString()
-    )
-    assert found == {}

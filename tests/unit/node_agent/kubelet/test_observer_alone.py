@@ -7,19 +7,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.kubelet import observer as module
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, Pace, PodReading
-from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
+from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, PodReading
+from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_kube.api_errors import Unavailable
 
 from tests.fakes.background import background
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU
 
 pytestmark = virtual_time
 
@@ -60,16 +60,12 @@ class Served:
 
 class Node:
     def __init__(self) -> None:
-        self.served, self.published = Served(), list[str]()
-        self.wakes = 0
+        self.served = Served()
         # of the capacity: when it was read, and what fails
         self.reads: list[float] = []
         self.fails = False
-        reader = cast(KubeletReader, SimpleNamespace(wake=self._wake, directory=SimpleNamespace(path=Path("/k"))))
-        self.observer = Observer(reader, cast(ServedByKubelet, self.served), self.published.append, self._capacity)
-
-    def _wake(self) -> None:
-        self.wakes += 1
+        reader = cast(KubeletReader, SimpleNamespace(wake=lambda: None, directory=SimpleNamespace(path=Path("/k"))))
+        self.observer = Observer(reader, cast(ServedByKubelet, self.served), lambda name: None, self._capacity)
 
     async def _capacity(self) -> Mapping[str, int]:
         self.reads.append(now())
@@ -93,50 +89,6 @@ def now() -> float:
 async def node() -> Node:
     await asyncio.sleep(5)
     return Node()
-
-
-async def test_pods_go_to_what_it_serves_with_the_time(node: Node) -> None:
-    one = pod("one", gpu=1)
-    node.observer.pods_synced([one])
-    node.observer.pod_seen(one)
-    node.observer.pod_gone("one")
-    node.observer.displace([GPU], "me")
-    assert node.served.calls == [
-        ("pods_synced", [one], now()),
-        ("pod_seen", one, now()),
-        ("pod_gone", "one", now()),
-        ("displaced", [GPU], "me"),
-    ]
-    assert node.published == ["pods_synced", "pod_seen", "pod_gone", "displaced"]
-
-
-async def test_it_is_outdated_as_what_it_serves_is_and_wakes_the_reader(node: Node) -> None:
-    node.observer.pod_gone("one")
-    assert (node.wakes, node.observer.is_outdated) == (0, False)
-    for value in (True, False):
-        node.observer.is_outdated = value
-        assert (node.served.attribution.is_outdated, node.observer.is_outdated) == (value, value)
-    node.observer.checkpoint_read(CheckpointReading(Checkpoint()))
-    assert node.served.attribution.is_outdated is True
-    node.observer.pod_gone("one")
-    assert node.wakes == 1
-    assert node.observer.pace == Pace(is_following=True, list_seconds=30.0, lists_devices=True)
-
-
-async def test_a_reading_is_taken_with_its_devices_unless_there_is_no_answer(node: Node) -> None:
-    node.observer.pods_read(PodReading(Checkpoint(), None, "no route"))
-    assert (node.served.calls, node.observer.is_known) == ([], False)
-    healthy = {GPU: {"a": (0,)}}
-    node.observer.pods_read(reading(healthy))
-    assert (node.served.calls, node.observer.is_known) == (
-        [("read", KubeletDevices(healthy), KubeletState((), ROWS), now()), ("tick", now())],
-        True,
-    )
-    # a checkpoint that cannot be used, and devices that are not listed: those of before stay
-    node.served.calls.clear()
-    node.observer.pods_read(PodReading(None, ROWS))
-    devices = KubeletDevices(healthy, are_names_complete=False)
-    assert node.served.calls == [("read", devices, KubeletState(None, ROWS), now()), ("tick", now())]
 
 
 async def test_each_problem_is_logged_once_and_so_is_its_end(node: Node, caplog: pytest.LogCaptureFixture) -> None:

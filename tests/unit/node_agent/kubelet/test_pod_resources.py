@@ -1,6 +1,5 @@
-"""What the kubelet is asked, and what becomes of an answer: each call with its path, its request and its deadline."""
+"""What the kubelet is asked, and what becomes of an answer: each call with its path and its request."""
 
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -8,9 +7,8 @@ import grpc
 import grpc.aio
 import pytest
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
-from nodedevice_agent.kubelet import codec, pod_resources
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused, PodResourcesUnavailable
-from nodedevice_agent.kubelet.readings import HeldByPod, RowsByPod
+from nodedevice_agent.kubelet.readings import HeldByPod
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
 HELD = api_pb2.PodResources(
@@ -30,11 +28,11 @@ class Channel:
 
     def __init__(self, answer: bytes | grpc.aio.AioRpcError) -> None:
         self.answer = answer
-        self.calls: list[tuple[str, bytes, float]] = []
+        self.calls: list[tuple[str, bytes]] = []
 
     def unary_unary(self, path: str) -> Callable[..., Awaitable[bytes]]:
         async def call(request: bytes, *, timeout: float) -> bytes:
-            self.calls.append((path, request, timeout))
+            self.calls.append((path, request))
             if isinstance(self.answer, grpc.aio.AioRpcError):
                 raise self.answer
             return self.answer
@@ -49,28 +47,23 @@ async def asked(method: str, *given: str, answer: bytes | grpc.aio.AioRpcError) 
     return found, channel.calls
 
 
-@pytest.fixture(autouse=True)
-def _deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_resources, "CALL_SECONDS", 7.0)
-
-
 async def test_all_pods() -> None:
     answer = api_pb2.ListPodResourcesResponse(pod_resources=[HELD]).SerializeToString()
-    found = {("ns", "p"): ROWS}, [("/v1.PodResourcesLister/List", b"", 7.0)]
+    found = {("ns", "p"): ROWS}, [("/v1.PodResourcesLister/List", b"")]
     assert await asked("list_pods", answer=answer) == found
 
 
 async def test_one_pod() -> None:
     answer = api_pb2.GetPodResourcesResponse(pod_resources=HELD).SerializeToString()
     request = api_pb2.GetPodResourcesRequest(pod_name="p", pod_namespace="ns").SerializeToString()
-    assert await asked("get_pod", "ns", "p", answer=answer) == (ROWS, [("/v1.PodResourcesLister/Get", request, 7.0)])
+    assert await asked("get_pod", "ns", "p", answer=answer) == (ROWS, [("/v1.PodResourcesLister/Get", request)])
 
 
 async def test_healthy_devices() -> None:
     nodes = api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=1)])
     listed = api_pb2.ContainerDevices(resource_name="example.com/gpu", device_ids=["a"], topology=nodes)
     answer = api_pb2.AllocatableResourcesResponse(devices=[listed]).SerializeToString()
-    found = {"example.com/gpu": {"a": (1,)}}, [("/v1.PodResourcesLister/GetAllocatableResources", b"", 7.0)]
+    found = {"example.com/gpu": {"a": (1,)}}, [("/v1.PodResourcesLister/GetAllocatableResources", b"")]
     listed, calls = await asked("list_devices", answer=answer)
     assert (listed.devices, calls) == found
 
@@ -95,18 +88,3 @@ async def test_what_is_no_message_is_no_answer() -> None:
     with pytest.raises(PodResourcesUnavailable) as raised:
         await asked("list_pods", answer=b"\xff")
     assert str(raised.value) == "the response is not a message of the pod resources API"
-
-
-@pytest.mark.parametrize("less", [0, 1])
-async def test_an_answer_is_long_from_a_bound_on(less: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode, seen = codec.all_rows, list[bool]()
-
-    def noted(octets: bytes, entries: object) -> RowsByPod:
-        seen.append(threading.current_thread() is threading.main_thread())
-        return decode(octets)
-
-    answer = api_pb2.ListPodResourcesResponse(pod_resources=[HELD]).SerializeToString()
-    monkeypatch.setattr(pod_resources, "MAX_BYTES_IN_LOOP", len(answer) - less)
-    monkeypatch.setattr(codec, "all_rows", noted)
-    assert (await asked("list_pods", answer=answer))[0] == {("ns", "p"): ROWS}
-    assert seen == [not less]

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, cast
 
 import grpc
 import pytest
-from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
+from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
@@ -44,11 +44,6 @@ class Hangs(HostDeviceStat):
 
     async def stat_devices(self, host_paths: Iterable[str]) -> HostDevices:
         await asyncio.Event().wait()
-        raise AssertionError
-
-
-class NotAsked(HostDeviceStat):
-    async def stat_devices(self, host_paths: Iterable[str]) -> HostDevices:
         raise AssertionError
 
 
@@ -182,12 +177,6 @@ async def test_preferred_devices(
     assert node.calls == calls
 
 
-async def test_without_an_opinion_of_the_plugin_near_devices_are_preferred() -> None:
-    devices = [Device(f"d{number}", numa_nodes=(number % 2,)) for number in range(4)]
-    topology = Topology(TopologyPolicy.BEST_EFFORT, numa_nodes=(0, 1))
-    assert await Node(devices=devices, topology=topology).prefer(["d0", "d1", "d3"], [], 2) == ["d1", "d3"]
-
-
 @pytest.mark.parametrize("problem", ["nowhere", "preferred"])
 async def test_a_plugin_that_fails_to_prefer_is_ignored(problem: str, caplog: pytest.LogCaptureFixture) -> None:
     """An error would fail the pod."""
@@ -240,10 +229,8 @@ async def test_a_device_that_another_name_has_is_not_allocated() -> None:
 @pytest.mark.parametrize(
     ("paths", "is_refused"),
     [
-        pytest.param(["/dev/null"], True, id="its file"),
         pytest.param(["/dev/zero", "/dev/null"], True, id="beside another"),
         pytest.param(["/dev/zero"], False, id="another"),
-        pytest.param([], False, id="none"),
         pytest.param(["/dev/null", "/nonexistent"], False, id="one that the runtime will not find"),
     ],
 )
@@ -267,14 +254,6 @@ async def test_a_file_system_that_hangs_is_not_waited_for() -> None:
     began = clock()
     assert await node.allocate(["d0"]) == [node.response]
     assert clock() - began == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize(("options", "path"), [(OURS, "/dev/null"), (PluginOptions(), "")])
-async def test_files_are_read_only_where_somebody_elses_plugin_gives_some(options: PluginOptions, path: str) -> None:
-    """A built-in plugin's devices are compared before."""
-    node = Node(options, host_devices=NotAsked())
-    node.gives_out(*filter(None, [path]))
-    assert await node.allocate(["d0"]) == [node.response]
 
 
 # -- PreStartContainer ----------------------------------------------------------------------------------------------

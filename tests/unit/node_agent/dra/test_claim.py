@@ -74,12 +74,6 @@ def test_what_is_read_is_bounded() -> None:
     assert {(len(each.device), len(each.consumed)) for each in found.results} == {(253, 32)}
 
 
-def test_a_capacity_of_the_longest_or_shortest_name_and_the_longest_value_is_read_and_no_other() -> None:
-    capacity = {"": "1", "n": "1", "n" * 253: "9" * 64, "n" * 254: "1", "big": "9" * 65}
-    [only] = read(body(device(consumedCapacity=capacity))).results
-    assert dict(only.consumed) == {"n": "1", "n" * 253: "9" * 64}
-
-
 def test_of_parameters_and_consumers_nothing_is_kept() -> None:
     found = decode(json.dumps(body(device())).encode(), ResourceClaimObject)
     assert SECRET in repr(found.metadata.annotations), "which is dropped with the object"

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -205,7 +204,6 @@ def test_a_pod_that_has_ended_has_its_devices_until_the_kubelet_shows_them_no_mo
     node.holders.pods_read(reading())
     assert (node.held, node.holders.pools()) == ({}, frozenset())
     assert node.changed == [f"{DRIVER}/{POOL}"] * 2
-    assert node.holders._ended == {}
 
 
 def test_a_pod_of_the_same_name_does_not_get_them(node: Node) -> None:
@@ -250,23 +248,10 @@ def test_only_the_pools_that_changed_are_named(node: Node) -> None:
     assert node.holders.pools() == {KEY, (DRIVER, "other")}
 
 
-def test_of_an_unknown_pool_there_is_nothing(node: Node) -> None:
-    unknown = (DRIVER, "other")
-    assert (node.holders.of(unknown).allocations, node.holders.of(unknown).cdi_ids) == ((), {})
-    assert node.holders.of(unknown).unhealthy == {}
-
-
 def test_our_own_driver_is_not_observed(node: Node) -> None:
     node.holders.pods_read(reading(row("a"), row("a", driver="nodedevice.io")))
     assert node.holders.pools() == {KEY}
     assert node.claims.asked == {("default", "claim"): wanted("uid-a")}
-
-
-def test_two_pods_that_share_a_claim_are_two_rows(node: Node) -> None:
-    node.holders.pod_seen(pod("b", "claim"))
-    node.holders.pods_read(reading(row("a"), row("b")))
-    assert node.held == {"a": ["gpu-0"], "b": ["gpu-0"]}
-    assert node.claims.asked == {("default", "claim"): wanted("uid-a", "uid-b")}
 
 
 def test_a_pod_that_the_api_shows_later_has_its_row_then(node: Node) -> None:
@@ -274,14 +259,6 @@ def test_a_pod_that_the_api_shows_later_has_its_row_then(node: Node) -> None:
     assert node.held == {"a": ["gpu-0"]}
     node.holders.pod_seen(pod("late", "claim"))
     assert node.held == {"a": ["gpu-0"], "late": ["gpu-1"]}
-
-
-def test_what_happens_to_pods_without_claims_costs_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node.holders, "_decide", lambda: pytest.fail("it was decided again"))
-    node.holders.pod_seen(pod("c"))
-    node.holders.pod_seen(replace(pod("b"), is_terminating=True))
-    node.holders.pod_gone("uid-b")
-    node.holders.pod_seen(pod("c", has_ended=True))
 
 
 # -- what is said once ----------------------------------------------------------------------------------------------------------
@@ -386,16 +363,3 @@ async def test_many_are_shown_in_steps_and_changes_meanwhile_are_not_lost() -> N
     showing.cancel()
     # a decision and what it shows, together, take twice as many
     assert found.most.cost < 100_000, found.most
-
-
-def test_devices_of_many_pools_in_one_container_cost_no_more_than_of_one() -> None:
-    lines = Lines()
-    costs = []
-    for pools in (1, 256):
-        made = Node()
-        made.holders.pods_synced([pod("a", "claim")])
-        lines.begin()
-        made.holders.pods_read(reading(*(row("a", f"gpu-{i}", pool=f"pool-{i % pools}") for i in range(512))))
-        costs.append(lines.end())
-        assert len(made.holders.pools()) == pools
-    assert costs[1] < 5 * costs[0]

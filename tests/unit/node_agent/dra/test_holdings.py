@@ -57,13 +57,6 @@ def test_an_allocation_is_a_pod_a_container_and_a_claim() -> None:
     ]
 
 
-def test_each_pool_has_its_own() -> None:
-    rows = [row("a"), row("a", pool="other"), row("a", driver="nic.example.com")]
-    pools = found(rows, pod("a", "claim"))
-    assert pools.keys() == {KEY, (DRIVER, "other"), ("nic.example.com", KEY[1])}
-    assert all(len(each.allocations) == 1 for each in pools.values())
-
-
 def test_a_device_that_is_shown_twice_is_one() -> None:
     """For two requests of a claim, each with a CDI name of its own."""
     twice = [row("a", cdi_ids=("x=1",)), row("a", cdi_ids=("x=0",))]
@@ -106,11 +99,6 @@ def test_a_pod_that_has_ended_is_releasing() -> None:
 
 
 # -- claims -------------------------------------------------------------------------------------------------------------------
-
-
-def test_without_the_claim_nothing_is_said_of_the_devices() -> None:
-    (only,) = allocations([row("a")], pod("a", "claim"))
-    assert only.claim == ClaimStatus(name="claim")
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.dra import observer, pools, slices
 from nodedevice_agent.dra.served import GONE_SECONDS
 from nodedevice_agent.dra.slices import ResourceSliceObject
-from nodedevice_kube.api_errors import ApiError, Forbidden, Invalid, Unavailable
+from nodedevice_kube.api_errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
@@ -98,9 +97,10 @@ async def test_any_other_pool_that_only_pods_tell_of_is_gone(node: Node, error: 
         assert node.api.asked_beyond == [NET[0]]
 
 
-async def test_while_the_api_server_does_not_answer_it_is_in_none(node: Node) -> None:
+@pytest.mark.parametrize("error", [Unavailable("listing", "x", "timeout"), Unauthorized("listing", "x", "token", 401)])
+async def test_while_the_api_server_does_not_answer_it_is_in_none(node: Node, error: ApiError) -> None:
     async with node.running():
-        node.api.fails = Unavailable("listing", "x", "timeout")
+        node.api.fails = error
         node.held.rows[NET] = [row("p", "port-0")]
         node.observer.held_changed(NET)
         await later(60)
@@ -167,30 +167,6 @@ async def test_of_many_generations_a_few_are_decoded_and_the_last_one_counts(
         await later(2)
         assert node.devices() == ["d301"]
         assert len(decoded) <= 2 + 1 + observer.DECODED_AT_ONCE + 34
-    monkeypatch.undo()
-
-
-async def test_a_turn_is_given_to_others_after_each_slice(node: Node) -> None:
-    for n in range(40):
-        await node.put(f"s{n}", "a", pool=f"p{n}")
-    turns = 0
-
-    async def counting() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with node.running():
-        others = asyncio.create_task(counting())
-        assert node.api.handler is not None
-        before = turns
-        for n in range(40):
-            node.api.handler.updated(published(f"s{n}", ["a", "b"], pool=f"p{n}", version=2))
-        while node.devices((DRIVER, "p39")) != ["a", "b"]:
-            await asyncio.sleep(0)
-        assert turns - before >= 40
-        others.cancel()
 
 
 # -- lists ----------------------------------------------------------------------------------------------------------------------
@@ -274,21 +250,6 @@ async def test_too_many_slices_of_a_driver_are_logged_once_and_the_rest_is_shown
         assert ("d128" in pool.devices, pool.count - pool.missing) == (True, 128)
 
 
-async def test_pools_without_a_place_are_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    node.served.places.others = lambda: {f"example.com/r{n}": True for n in range(MAX_NAMES - 1)}
-    await node.put("s", "a")
-    await node.put("t", "b", pool="other")
-    async with node.running():
-        await node.put("u", "c", pool="third")
-        assert len(node.served.resources) == 1
-        [warning] = [record for record in caplog.records if "too many names" in record.getMessage()]
-        assert warning.__dict__["error"] == "1"
-        node.served.places.others = dict
-        await later(60)
-        assert len(node.served.resources) == 3
-    assert len([record for record in caplog.records if "too many names" in record.getMessage()]) == 1
-
-
 async def test_attributes_without_room_are_logged_once_whichever_slice_changes(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -308,22 +269,6 @@ async def test_attributes_without_room_are_logged_once_whichever_slice_changes(
         for n in (0, 1):
             await node.remove(f"s{n}")
         await node.put("s2", {**many, "name": "last"}, pool="p2", version=9)
-        assert node.served.pools.bare == set()
-
-
-async def test_a_slice_without_attributes_has_them_once_there_is_room(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pools, "MAX_ATTRIBUTES", 1)
-    for name in ("s0", "s1"):
-        await node.put(name, device("d", attributes={"a": 1}), pool=name)
-    async with node.running():
-        [whole] = {"s0", "s1"} - node.served.pools.bare
-        await node.remove(whole)
-        # the next list brings it again
-        assert node.api.handler is not None
-        node.api.handler.synced([*node.api.slices.values()], 2)
-        await later(1)
         assert node.served.pools.bare == set()
 
 

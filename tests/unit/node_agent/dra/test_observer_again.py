@@ -7,7 +7,7 @@ from nodedevice_agent.dra import observer
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.dra.observed import Node
-from tests.unit.node_agent.dra.published import DRIVER, published
+from tests.unit.node_agent.dra.published import DRIVER
 
 pytestmark = virtual_time
 
@@ -41,16 +41,6 @@ async def test_a_slice_that_was_deleted_and_is_in_the_next_list_is_shown(node: N
         assert node.devices() == ["a"]
 
 
-async def test_one_of_those_that_a_list_has_may_be_deleted_before_they_are_decoded(node: Node) -> None:
-    await node.put("s", "a")
-    await node.put("t", "b", pool="other")
-    async with node.running():
-        assert node.api.handler is not None
-        node.api.handler.synced([*node.api.slices.values()], 2)
-        await node.remove("s")
-        assert (node.devices(), node.devices((DRIVER, "other"))) == ([], ["b"])
-
-
 async def test_a_slice_that_comes_again_is_a_new_one_whose_first_changes_are_decoded_at_once(node: Node) -> None:
     async with node.running():
         for version in range(2 * observer.DECODED_AT_ONCE):
@@ -62,16 +52,3 @@ async def test_a_slice_that_comes_again_is_a_new_one_whose_first_changes_are_dec
         await node.remove("s")
         await node.put("s", "again", version=99)
         assert node.devices() == ["again"]
-
-
-async def test_a_slice_that_changes_before_it_is_decoded_takes_its_room_once(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changes = [published("s", ["a"], version=version) for version in (2, 3)]
-    monkeypatch.setattr(observer, "MOST_LISTED", changes[0].octets)
-    async with node.running():
-        assert node.api.handler is not None
-        for found in changes:
-            node.api.handler.updated(found)
-        await later(0.1)
-        assert node.devices() == ["a"]

@@ -1,7 +1,5 @@
 """Pools of DRA drivers that have no place any more: the observer finds out when there is room again."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -33,21 +31,3 @@ async def test_a_pool_that_lost_its_place_has_one_as_soon_as_there_is_room(node:
         node.served.places.others = dict
         await later(60)
         assert [*node.served.resources] == [NAME]
-
-
-@pytest.mark.parametrize("change", ["held_changed", "held_known"])
-async def test_a_pool_whose_name_is_anothers_gets_one_as_soon_as_there_is_room(change: str, node: Node) -> None:
-    changes: dict[str, Callable[[], None]] = {
-        "held_changed": partial(node.observer.held_changed, KEY),
-        "held_known": node.observer.held_known,
-    }
-    await node.put("s", "a")
-    async with node.running():
-        node.taken.add(NAME)
-        node.served.places.others = lambda: FULL
-        changes[change]()
-        assert (node.served.resources, node.served.without_place) == ({}, {KEY})
-        node.served.places.others = dict
-        await later(60)
-        (found,) = node.served.resources
-        assert found.startswith(f"{NAME}-")

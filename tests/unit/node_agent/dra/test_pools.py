@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from msgspec import structs
 from nodedevice_agent.dra import pools
 from nodedevice_agent.dra.devices import Device
 from nodedevice_agent.dra.pools import Pool, Pools
@@ -246,36 +245,6 @@ def test_attributes_are_kept_as_long_as_there_is_room() -> None:
     assert found.has_room_for_attributes("s0")
     found.remove("s0")
     assert found.has_room_for_attributes("another")
-
-
-def test_counters_have_a_bound_in_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "MAX_COUNTERS", 5)
-    found = Pools()
-    parts = a_slice("s0", [counted("a", "memory", "cores"), counted("b", "memory")], count=2)
-    shared = a_slice("s1", count=2, sharedCounters=counters("memory", "cores"))
-    more = a_slice("s2", [counted("c", "memory")])
-    assert (parts.counted, shared.counted, more.counted) == (3, 2, 1)
-    for each in (parts, shared):
-        assert found.has_room_for_counters(each)
-        found.put(each)
-    # its own are replaced
-    assert found.has_room_for_counters(parts)
-    assert not found.has_room_for_counters(more)
-    assert found.has_room_for_counters(a_slice("s3", ["d"]))
-    found.remove("s1")
-    assert found.has_room_for_counters(more)
-
-
-def test_which_slices_are_without_attributes_is_known() -> None:
-    found = Pools()
-    whole = a_slice("s", [device("d", attributes={"a": 1})])
-    found.put(structs.replace(whole, has_attributes=False))
-    assert found.bare == {"s"}
-    found.put(whole)
-    assert found.bare == set()
-    found.put(structs.replace(whole, has_attributes=False))
-    found.remove("s")
-    assert found.bare == set()
 
 
 @pytest.mark.parametrize("count", [0, -3])

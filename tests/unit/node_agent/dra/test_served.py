@@ -2,9 +2,7 @@
 
 import math
 
-import pytest
 from nodedevice_agent import __version__
-from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.dra.served import GONE_SECONDS, INCOMPLETE_SECONDS
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
@@ -176,17 +174,6 @@ def test_a_nodedevice_of_before_is_remembered_where_nothing_else_is() -> None:
     assert (DRIVER, "late") not in node.served.names
 
 
-def test_the_resources_have_states_by_which_they_are_parked() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.begin("s")
-    states = [node.served.resources[NAME].presence.state]
-    node.served.removed("s", node.now)
-    node.passes(GONE_SECONDS)
-    states.append(node.served.resources[NAME].presence.state)
-    assert states == [EndpointState.RUNNING, EndpointState.GONE]
-
-
 def test_a_cordon_is_reported_until_it_is_gone() -> None:
     node = Node()
     node.put("s", ["a"])
@@ -210,11 +197,3 @@ def test_cordons_end_with_the_object_that_had_them() -> None:
     assert node.served.forget(NAME)
     node.put("s", ["a"])
     assert node.reason() == Reason.SERVED_BY_DRA
-
-
-@pytest.mark.parametrize("driver", ["nodedevice.io", "", "No_Name"])
-def test_other_drivers_have_none(driver: str) -> None:
-    node = Node()
-    assert node.put("s", ["a"], driver=driver) == set()
-    assert node.begin("s") == set()
-    assert node.served.resources == {}

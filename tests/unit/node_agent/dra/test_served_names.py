@@ -4,7 +4,6 @@ from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES, Places
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
-from nodedevice_common.fair_places import EXCHANGE_SECONDS
 
 from tests.unit.node_agent.dra.published import DRIVER, NODE, a_slice, row
 from tests.unit.node_agent.dra.serving import KEY, NAME, Node
@@ -143,21 +142,6 @@ def test_no_more_than_one_place_a_minute_is_taken_and_none_that_is_held_or_of_ot
     assert node.passes(600) == set()
 
 
-def test_within_a_minute_of_one_exchange_there_is_no_other() -> None:
-    node = Node()
-    node.served.places.others = lambda: {f"example.com/r{n}": True for n in range(MAX_NAMES - 4)}
-    for n in range(4):
-        node.put(f"s{n}", ["a"], pool=f"p{n}")
-    node.begin(*(f"s{n}" for n in range(4)))
-    assert node.put("b", ["b"], driver="b.example.com") == {f"{DRIVER}/p3"}
-    assert node.served.forget(f"{DRIVER}/p3")
-    assert node.put("b", ["b", "c"], driver="b.example.com") == {"b.example.com/devices"}
-    # whose place was not anybody's any more
-    assert node.put("c", ["c"], driver="c.example.com") == set()
-    assert node.passes(EXCHANGE_SECONDS - 1) == set()
-    assert node.passes(1) == {f"{DRIVER}/p2"}
-
-
 def test_a_new_pool_gets_no_name_that_another_had_before_the_start() -> None:
     known = {(DRIVER, f"{NODE}-gpus"): f"{DRIVER}/gpus"}
     node = Node(known)
@@ -179,17 +163,3 @@ def test_a_pool_whose_place_is_anothers_is_deleted_and_waits_for_one() -> None:
     assert node.served.forget(NAME)
     assert node.passes(1) == {NAME}
     assert node.reason() == Reason.SERVED_BY_DRA
-
-
-def test_what_pods_hold_is_needed_and_the_rest_may_lose_its_place() -> None:
-    node = Node()
-    node.held.rows[KEY] = [row("p", "a")]
-    node.put("s", ["a"])
-    node.put("t", ["b"], driver="nic.example.com")
-    node.begin("s", "t")
-    # by whom is not said: several pods may have one device
-    assert node.served.resources[NAME].use.holders == {"a": ""}
-    assert node.served.places.own() == {NAME: True, "nic.example.com/devices": False}
-    node.held.rows[KEY] = []
-    node.served.held_changed(KEY, node.now)
-    assert node.served.places.own()[NAME] is False

@@ -13,9 +13,7 @@ from nodedevice_agent.dra.status import (
     Offered,
     attributes_of,
     conditions,
-    held_devices,
     snapshot,
-    taint_rule,
     with_times,
 )
 from nodedevice_agent.kube.conditions import MAX_MESSAGE
@@ -91,15 +89,6 @@ def test_a_pool_that_is_incomplete_or_has_a_device_twice_has_none_available() ->
     assert numbers(offered(found.get(KEY))) == (2, 2, 0, 0)
 
 
-def test_nothing_is_cordoned_reserved_or_said_by_a_plugin() -> None:
-    whole = shown(offered(pool_of("a"), row("p", "a"), cordons=["a"]))
-    assert (whole["cordoned"], whole["reserved"]) == (0, 0)
-    for pool in (pool_of("a"), None):
-        now = snapshot(offered(pool))
-        assert (now.id_error, now.plugin_message, now.pending) == ("", "", ())
-        assert now.is_live is (pool is not None)
-
-
 def test_while_a_generation_comes_slice_by_slice_the_numbers_stay() -> None:
     found = Pools()
     found.put(a_slice("s", ["a", "b"]))
@@ -160,10 +149,6 @@ def test_times_stay_while_a_row_does() -> None:
     assert [each.since for each in with_times(rows, before, TUESDAY)] == [MONDAY, TUESDAY, TUESDAY, TUESDAY]
 
 
-def test_a_row_without_a_claim_holds_what_it_says() -> None:
-    assert held_devices([AllocationStatus(pod_uid="u", container="c", device_ids=["a"])]) == {"a"}
-
-
 # -- devices ------------------------------------------------------------------------------------------------------------------
 
 
@@ -200,15 +185,6 @@ def test_a_device_is_shown_with_all_that_is_known_of_it() -> None:
     assert only["taints"] == [{"key": "a.com/hot", "value": "90C", "effect": "NoSchedule", "since": MONDAY}]
     assert only["numaNodes"] == [1]
     assert (only["health"], only["reason"], only["message"]) == ("Unhealthy", Reason.REPORTED_UNHEALTHY, "ECC errors")
-
-
-def test_what_is_well_is_shown_beside_what_is_missing() -> None:
-    devices = shown(offered(pool_of("a", "c"), row("p", "b")))["devices"]
-    assert [(each["id"], each["health"], each["presence"], each.get("reason", "")) for each in devices] == [
-        ("a", "Healthy", "Present", ""),
-        ("b", "Unhealthy", "Missing", Reason.NOT_LISTED),
-        ("c", "Healthy", "Present", ""),
-    ]
 
 
 # -- conditions ---------------------------------------------------------------------------------------------------------------
@@ -338,11 +314,6 @@ def test_the_longest_rule_fits_a_condition() -> None:
     message = condition_of(found)[2]
     assert len(message) < MAX_MESSAGE
     json.loads(message[message.index("{") :])
-
-
-def test_the_rule_is_one_line_of_json() -> None:
-    assert json.loads(taint_rule(KEY, "a"))["spec"]["deviceSelector"]["device"] == "a"
-    assert not {*" \n"} & {*taint_rule(KEY, "a")}
 
 
 @pytest.mark.parametrize(

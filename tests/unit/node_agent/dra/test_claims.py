@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncIterator, Iterable
 from itertools import pairwise
 
@@ -110,14 +109,6 @@ async def test_a_device_that_it_does_not_have_is_a_reason_once(api: Api) -> None
     assert not api.is_awaited("c", "p")
     assert await api.names_asked(10_000) == ["c"]
     api.wanted("c", "p", devices=[GPU_0])
-    assert await api.names_asked(10_000) == []
-
-
-async def test_another_device_that_it_is_known_to_have_is_no_reason(api: Api) -> None:
-    api.claims["c"] = claim("gpu-0", "gpu-1")
-    api.wanted("c", "p")
-    await api.names_asked()
-    api.wanted("c", "p", devices=[GPU_0, GPU_1])
     assert await api.names_asked(10_000) == []
 
 
@@ -237,15 +228,6 @@ async def test_nobody_waits_for_an_api_server_that_does_not_answer(api: Api) -> 
     # of which nobody knows yet
     assert not api.is_awaited("b", "b")
     assert not api.is_awaited("a", "a")
-
-
-async def test_a_claim_that_takes_longer_is_awaited_for_half_a_minute(api: Api) -> None:
-    api.seconds = math.inf
-    api.wanted("c", "p")
-    await asyncio.sleep(LONGEST_WAIT_SECONDS - 1)
-    assert api.is_awaited("c", "p")
-    await asyncio.sleep(1)
-    assert not api.is_awaited("c", "p")
 
 
 async def test_many_claims_are_read_at_a_pace(api: Api) -> None:

@@ -9,10 +9,9 @@ import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, Container, ContainerKind, Pod, PodClaims, UnhealthyDevice
 from nodedevice_agent.dra.holders import Holders, Wanted
 from nodedevice_agent.dra.holdings import Claim, DeviceKey
-from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
-from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, PodReading
+from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS_OF_POD
+from nodedevice_agent.kubelet.readings import ClaimRow, PodReading
 
-from tests.fakes.log_lines import log_lines
 from tests.fakes.turns import Lines, turns
 from tests.unit.node_agent.dra.claimed import DRIVER, KEY, POOL, claim, pod, reading, result, row
 
@@ -161,34 +160,6 @@ def test_when_a_pod_is_gone(node: Node, gone: str, is_asked: bool) -> None:
     assert node.is_asked_again() is is_asked
 
 
-@pytest.mark.parametrize(
-    ("pods", "is_asked"),
-    [
-        pytest.param([pod("a", "claim"), pod("b")], False, id="the same"),
-        pytest.param([pod("a", "claim")], False, id="without the other"),
-        pytest.param([pod("b")], True, id="without it"),
-        pytest.param([pod("a", "claim", has_ended=True)], True, id="it has ended"),
-        pytest.param([pod("a", "claim"), pod("b", "claim")], True, id="the other has claims"),
-    ],
-)
-def test_when_all_are_listed_again(node: Node, pods: list[Pod], is_asked: bool) -> None:
-    node.holders.pods_synced(pods)
-    assert node.is_asked_again() is is_asked
-
-
-def test_a_watch_that_begins_before_the_list_is_no_reason() -> None:
-    node = Node()
-    node.holders.pod_seen(pod("a", "claim"))
-    node.holders.pod_gone("uid-a")
-    assert node.woken == 0
-
-
-def test_the_checkpoint_says_nothing_of_claims(node: Node) -> None:
-    node.holders.checkpoint_read(CheckpointReading(None, "torn"))
-    assert not node.is_asked_again()
-    assert node.held == {"a": ["gpu-0"]}
-
-
 # -- ends ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -234,12 +205,6 @@ def test_health_is_a_change(node: Node) -> None:
     node.holders.pod_seen(pod("a", "claim"))
     assert node.holders.of(KEY).unhealthy == {}
     assert node.changed == [f"{DRIVER}/{POOL}"] * 2
-
-
-def test_cdi_names_are_a_change(node: Node) -> None:
-    node.holders.pods_read(reading(row("a", cdi_ids=("x=0",))))
-    assert node.holders.of(KEY).cdi_ids == {"gpu-0": ("x=0",)}
-    assert node.changed == [f"{DRIVER}/{POOL}"]
 
 
 def test_only_the_pools_that_changed_are_named(node: Node) -> None:
@@ -302,28 +267,10 @@ def test_what_is_said_once(pods: list[Pod], rows: int, said: list[str], caplog: 
     assert [(record.levelname, record.message) for record in caplog.records] == [(levels[each], each) for each in said]
 
 
-@pytest.mark.parametrize("count", [MAX_CLAIM_ROWS - 1, MAX_CLAIM_ROWS])
-def test_too_many_of_a_node(count: int, caplog: pytest.LogCaptureFixture) -> None:
-    node = Node()
-    for _ in range(2):
-        node.holders.pods_read(reading(*(row(f"p{number // 8}", f"gpu-{number}") for number in range(count))))
-    logged = [("WARNING", MANY, {"error": "the rest is not shown", "shown": MAX_CLAIM_ROWS})]
-    assert log_lines(caplog.records) == logged * (count == MAX_CLAIM_ROWS)
-
-
 def test_of_a_pod_that_has_ended_no_devices_are_missed(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     node.holders.pod_seen(pod("a", "claim", has_ended=True))
     node.holders.pods_read(reading())
-    assert caplog.records == []
-
-
-def test_of_one_pod_alone_nothing_is_concluded(caplog: pytest.LogCaptureFixture) -> None:
-    """Get may have been asked for another one."""
-    caplog.set_level(logging.INFO)
-    node = Node()
-    node.holders.pods_synced([pod("a", "claim")])
-    node.holders.pods_read(reading(is_listed=False))
     assert caplog.records == []
 
 

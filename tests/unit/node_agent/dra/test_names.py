@@ -99,36 +99,18 @@ def test_no_two_pools_have_one_name_and_each_fits_the_crd(pools: list[str]) -> N
     assert again == names
 
 
-@pytest.mark.parametrize("pool", [NODE, "gpus", "a/b"])
-def test_capitals_of_a_driver_are_lower_case_in_the_name(pool: str) -> None:
-    mixed = DRIVER.title()
-    name = resource_name(NODE, mixed, pool, free)
-    assert name.startswith(f"{DRIVER}/")
-    assert NAME.fullmatch(name)
-    # ... where that is the name of another driver's pool, it has a hash of its own
-    other = resource_name(NODE, DRIVER, pool, {name}.__contains__)
-    assert other.startswith(f"{DRIVER}/")
-    assert other != name
-    assert other.rpartition("-")[2] == hashlib.sha256(f"{DRIVER}\0{pool}".encode()).hexdigest()[:8]
-
-
 @pytest.mark.parametrize(
     ("key", "is_shown"),
     [
         ((DRIVER, NODE), True),
         (("nodedevice.io", NODE), False),
         (("gpu.nodedevice.io", NODE), True),
-        (("dra.kubernetes.io", NODE), True),
         (("x" * 64, NODE), False),
-        (("x" * 59 + ".com", NODE), True),
         (("x" * 60 + ".com", NODE), False),
         (("Gpu.Example.com", NODE), True),
-        (("NodeDevice.io", NODE), True),
         (("Gpu_1.example.com", NODE), False),
-        (("Gpu.example.com/a", NODE), False),
         (("", NODE), False),
         ((DRIVER, ""), False),
-        ((DRIVER, "p"), True),
         ((DRIVER, "x" * 253), True),
         ((DRIVER, "x" * 254), False),
     ],

@@ -1,12 +1,11 @@
 """How slices of the own node reach what is published: a driver without pause, lists after a break, clusters without the kind."""
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.dra import observer, pools, slices
 from nodedevice_agent.dra.served import GONE_SECONDS
 from nodedevice_agent.dra.slices import ResourceSliceObject
@@ -291,35 +290,55 @@ async def test_a_slice_whose_counters_have_no_room_is_not_read_until_a_list_with
         assert node.devices((DRIVER, "other")) == ["a"]
 
 
-async def test_slices_that_wait_have_a_bound_in_sum_and_the_next_list_brings_them(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = published("s", ["a"], version=2), published("t", ["b"], pool="other", version=2)
-    monkeypatch.setattr(observer, "MOST_LISTED", first.octets)
-    async with node.running():
-        assert node.api.handler is not None
-        # no turn of the loop between them
-        node.api.handler.updated(first)
-        node.api.handler.updated(second)
-        await later(1)
-        assert (node.devices(), node.devices((DRIVER, "other"))) == (["a"], [])
-        node.api.handler.synced([published("s", ["a"], version=2), published("t", ["b"], pool="other", version=2)], 3)
-        await later(1)
-        assert node.devices((DRIVER, "other")) == ["b"]
-
-
 # -- others ---------------------------------------------------------------------------------------------------------------------
 
 
-async def test_changes_of_holders_and_places_are_published(node: Node) -> None:
+async def test_slices_that_one_list_lacks_and_the_next_one_has_are_shown(node: Node) -> None:
+    await node.put("s", "a")
+    # which is ignored all the time
+    await node.put("other", "b", node="node-b")
+    async with node.running():
+        assert node.api.handler is not None
+        for listed in ([], [*node.api.slices.values()]):
+            node.api.handler.synced(listed, 2)
+            await later(0.1)
+        assert node.devices() == ["a"]
+
+
+async def test_a_slice_that_was_deleted_and_is_in_the_next_list_is_shown(node: Node) -> None:
     await node.put("s", "a")
     async with node.running():
-        changes: list[Callable[[], None]] = [
-            partial(node.observer.held_changed, KEY),
-            node.observer.held_known,
-            partial(node.observer.displace, [NAME], "example.com/gpu"),
-        ]
-        for change in changes:
-            node.published.clear()
-            change()
-            assert node.published == [NAME]
+        assert node.api.handler is not None
+        listed = [*node.api.slices.values()]
+        await node.remove("s")
+        assert node.devices() == []
+        node.api.handler.synced(listed, 2)
+        await later(0.1)
+        assert node.devices() == ["a"]
+
+
+async def test_a_slice_that_comes_again_is_a_new_one_whose_first_changes_are_decoded_at_once(node: Node) -> None:
+    async with node.running():
+        for version in range(2 * observer.DECODED_AT_ONCE):
+            await node.put("s", f"d{version}", version=version)
+        assert node.devices() == [f"d{observer.DECODED_AT_ONCE - 1}"]
+        # while it waits others do not
+        await node.put("t", "b", pool="other")
+        assert node.devices((DRIVER, "other")) == ["b"]
+        await node.remove("s")
+        await node.put("s", "again", version=99)
+        assert node.devices() == ["again"]
+
+
+async def test_a_pool_that_lost_its_place_has_one_as_soon_as_there_is_room(node: Node) -> None:
+    await node.put("s", "a")
+    async with node.running():
+        node.served.places.others = lambda: {f"example.com/r{n}": True for n in range(MAX_NAMES)}
+        node.observer.displace([NAME], "example.com/gpu")
+        # its NodeDevice is deleted
+        assert node.served.forget(NAME)
+        await later(60)
+        assert (node.served.resources, node.served.without_place) == ({}, {KEY})
+        node.served.places.others = dict
+        await later(60)
+        assert [*node.served.resources] == [NAME]

@@ -9,7 +9,7 @@ from nodedevice_agent.dra.served import GONE_SECONDS
 from nodedevice_agent.dra.slices import RESOURCE
 from nodedevice_api.names import Condition, Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
-from nodedevice_kube.api_errors import Forbidden, Unavailable
+from nodedevice_kube.api_errors import Forbidden
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
@@ -85,16 +85,6 @@ async def test_without_the_right_any_more_what_is_shown_is_not_current(node: Nod
         node.api.fails, node.api.is_stale = None, False
         await later(180)
         assert (node.published, is_current()) == ([NAME, NAME], "True")
-
-
-async def test_an_api_server_that_does_not_answer_is_asked_again(node: Node) -> None:
-    node.api.fails = Unavailable("listing", "resourceslices", "timeout")
-    async with node.running():
-        await later(60)
-        node.api.fails = None
-        await node.put("s", "a")
-        await later(60)
-        assert node.devices() == ["a"]
 
 
 async def test_a_kubelet_that_starts_takes_no_device_out_of_the_list(node: Node) -> None:

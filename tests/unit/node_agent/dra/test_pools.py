@@ -36,16 +36,6 @@ def test_one_slice_is_a_pool() -> None:
     assert found.remove("s") == set()
 
 
-def test_several_slices_are_one_pool_and_two_drivers_have_their_own() -> None:
-    found = Pools()
-    found.put(a_slice("s0", ["a"], count=2))
-    found.put(a_slice("s1", ["b"], count=2))
-    found.put(a_slice("t", ["c"], driver="nic.example.com"))
-    assert names_of(found) == ["a", "b"]
-    assert [*pool_of(found, ("nic.example.com", NODE)).devices] == ["c"]
-    assert {*found} == {KEY, ("nic.example.com", NODE)}
-
-
 def test_the_last_complete_generation_counts_until_the_next_is_complete() -> None:
     found = Pools()
     for name in ("s0", "s1"):
@@ -99,17 +89,6 @@ def test_an_older_generation_never_counts_again() -> None:
     found.put(a_slice("s0", ["new"], generation=5))
     assert found.put(a_slice("s1", ["old"], generation=4)) == set()
     assert names_of(found) == ["new"]
-
-
-def test_slices_of_a_driver_that_ends_go_one_by_one() -> None:
-    found = Pools()
-    for n in range(3):
-        found.put(a_slice(f"s{n}", [f"d{n}"], count=3))
-    found.remove("s0")
-    found.remove("s1")
-    assert (names_of(found), pool_of(found).missing) == (["d0", "d1", "d2"], 2)
-    assert found.remove("s2") == {KEY}
-    assert found.get(KEY) is None
 
 
 def test_a_slice_may_move_to_another_pool() -> None:

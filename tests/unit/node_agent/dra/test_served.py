@@ -146,16 +146,6 @@ def test_a_pool_that_only_pods_know_is_shown_as_gone() -> None:
     assert {*node.served.resources} == {NAME}
 
 
-def test_slices_that_a_list_lacks_are_gone() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.put("t", ["b"], driver="nic.example.com")
-    node.begin("s", "t")
-    assert node.begin("s") == {"nic.example.com/devices"}
-    node.passes(GONE_SECONDS)
-    assert (node.state(), node.state("nic.example.com/devices")) == ("Running", "Gone")
-
-
 def test_a_nodedevice_of_before_is_remembered_where_nothing_else_is() -> None:
     node = Node({KEY: NAME})
     for name, status in (
@@ -184,16 +174,4 @@ def test_a_cordon_is_reported_until_it_is_gone() -> None:
     node.served.has_rules = True
     assert "create this DeviceTaintRule" in node.registered().message
     node.served.cordoned(NAME, {})
-    assert node.reason() == Reason.SERVED_BY_DRA
-
-
-def test_cordons_end_with_the_object_that_had_them() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.begin("s")
-    node.served.cordoned(NAME, {"a": None})
-    node.served.removed("s", node.now)
-    node.passes(GONE_SECONDS)
-    assert node.served.forget(NAME)
-    node.put("s", ["a"])
     assert node.reason() == Reason.SERVED_BY_DRA

@@ -5,7 +5,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, a_slice, row
+from tests.unit.node_agent.dra.published import DRIVER, NODE, row
 from tests.unit.node_agent.dra.serving import KEY, NAME, Node
 
 
@@ -74,21 +74,6 @@ def test_a_driver_with_capitals_has_a_lower_case_name_and_is_shown_whole() -> No
     assert again.served.names == {(mixed, NODE): NAME}
 
 
-def test_the_names_of_drivers_that_differ_in_capitals_alone_count_as_of_one() -> None:
-    known = {(DRIVER.title(), f"p{n}"): f"{DRIVER}/p{n}" for n in range(2)}
-    node = Node()
-    node.served.places.others = lambda: {f"example.com/r{n}": False for n in range(MAX_NAMES - 3)}
-    for number, (driver, pool) in enumerate(known):
-        node.put(f"s{number}", ["a"], driver=driver, pool=pool)
-    node.begin(*(f"s{number}" for number in range(2)))
-    assert node.served.names == known
-    for driver in (DRIVER.upper(), "a.example.com"):
-        node.served.pools.put(a_slice(driver, ["a"], driver=driver, pool="p"))
-    # the one place that is left is the driver's without any, whatever the order of their names
-    node.passes(0)
-    assert {*node.served.names.values()} == {*known.values(), "a.example.com/p"}
-
-
 def test_pools_have_a_place_among_the_names_of_the_node() -> None:
     node, own = Node(), {f"example.com/r{n}": Resource(f"example.com/r{n}") for n in range(MAX_NAMES - 1)}
     places = Places(own, {})
@@ -150,16 +135,3 @@ def test_a_new_pool_gets_no_name_that_another_had_before_the_start() -> None:
     node.begin("s", "t")
     assert node.served.names[DRIVER, f"{NODE}-gpus"] == f"{DRIVER}/gpus"
     assert node.served.names[DRIVER, "gpus"].startswith(f"{DRIVER}/gpus-")
-
-
-def test_a_pool_whose_place_is_anothers_is_deleted_and_waits_for_one() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.begin("s")
-    assert node.served.displaced([NAME, "example.com/none"], "example.com/gpu") == {NAME}
-    assert (node.state(), node.reason()) == ("Gone", Reason.PLACE_TAKEN)
-    node.put("s", ["a", "b"])
-    assert node.reason() == Reason.PLACE_TAKEN
-    assert node.served.forget(NAME)
-    assert node.passes(1) == {NAME}
-    assert node.reason() == Reason.SERVED_BY_DRA

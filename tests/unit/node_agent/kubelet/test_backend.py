@@ -208,16 +208,6 @@ async def test_a_change_while_a_long_list_is_made_is_advertised_afterwards(
     assert len(devices.latest) == 3
 
 
-@virtual_time
-async def test_before_there_is_a_list_nothing_is_served(stopped: Node) -> None:
-    stopped.mirror.connected(GPU, 1, PluginOptions(), 0.0)
-    async with background(stopped.run()):
-        await asyncio.sleep(0.1)
-        stopped.backend.resource_changed(GPU)
-        await asyncio.sleep(100.0)
-        assert stopped.sockets == []
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -268,15 +258,6 @@ async def test_what_cannot_be_served_is_tried_again_ever_later(
         stopped.problem = None
         await asyncio.sleep(30.0)
         assert stopped.open == [GPU]
-        # once it was served the first pause is short again
-        stopped.problem = problem
-        stopped.mirror.connected(GPU, 2, PluginOptions(pre_start_required=True), 0.0)
-        stopped.mirror.listed(GPU, 2, accept([Device("a")]), 0.0)
-        endpoint.resource_changed()
-        await asyncio.sleep(0.5)
-        count = len(stopped.sockets)
-        await asyncio.sleep(1.0)
-        assert len(stopped.sockets) == count + 1
 
 
 @virtual_time

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, KubeletFile
+from nodedevice_agent.checkpoint.long_files import KubeletFile
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.kubelet import reader
@@ -15,10 +15,9 @@ from nodedevice_agent.kubelet.readings import Pace
 
 from tests.fakes.background import background
 from tests.fakes.kubelet_answers import KubeletAnswers
-from tests.fakes.log_lines import log_lines
 from tests.fakes.polling import until
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod
-from tests.unit.node_agent.kubelet.reader_node import Node, has_a_torn_file, is_away
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+from tests.unit.node_agent.kubelet.reader_node import Node, is_away
 
 
 async def test_a_write_while_the_file_is_read_is_read_next(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,13 +97,6 @@ async def test_the_end_of_a_pod_that_the_api_does_not_have_shows_in_a_list(node:
     assert [row.name for row in node.recorded.pods[-1].rows or ()] == ["one"]
 
 
-async def test_a_problem_that_lasts_is_given_once(node: Node) -> None:
-    has_a_torn_file(node)
-    for _ in range(3):
-        await node.reader.read_checkpoint()
-    assert len(node.recorded.checkpoints) == 1
-
-
 async def test_a_kubelet_that_went_away_is_noticed_though_no_pod_has_changed(node: Node) -> None:
     node.pods["one"] = pod("one", gpu=1)
     await node.reader.read()
@@ -117,14 +109,6 @@ async def test_a_kubelet_that_went_away_is_noticed_though_no_pod_has_changed(nod
     node.kubelet.calls.clear()
     await node.reader.read()
     assert (node.recorded.pods[-1].problem, node.kubelet.calls["List"]) == ("", 1)
-
-
-async def test_a_reading_says_whether_all_pods_were_listed_for_it(node: Node) -> None:
-    node.pods["one"] = pod("one", gpu=1)
-    for _ in range(2):
-        node.recorded.is_outdated = True
-        await node.reader.read()
-    assert [each.is_listed for each in node.recorded.pods] == [True, False]
 
 
 async def test_callers_that_come_during_a_reading_share_the_next_one(
@@ -152,21 +136,3 @@ async def test_callers_that_come_during_a_reading_share_the_next_one(
     await asyncio.gather(*callers[10:])
     assert threads_seen == [True, True]
     assert [len(each.checkpoint.allocations) for each in node.recorded.checkpoints if each.checkpoint][-1] == 3
-
-
-async def test_a_response_that_is_too_long_is_named_and_logged_once(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
-    for size in (4_194_303, MAX_RESPONSE_BYTES + 3):
-        node.write(Allocation("three", "c1", GPU, {-1: ("c",)}, b"x" * size), Allocation("four", "c", NIC, {}, b"y"))
-        if size < 1 << 20:
-            node.write(*(Allocation(f"{n}", "c", NIC, {}, b"x" * (size if n else 9)) for n in range(5)))
-        await node.reader.read_checkpoint()
-    first, second = node.recorded.checkpoints
-    assert first.unread == {("three", "c1", GPU): 4_194_303}
-    assert first.checkpoint is not None
-    assert [a.response for a in first.checkpoint.allocations] == [b"", b"", b"", b"y"]
-    assert set(second.unread) == {(f"{n}", "c", NIC) for n in range(1, 5)}
-    [(level, message, fields)] = log_lines(caplog.records)
-    assert (level, fields["error"]) == ("WARNING", f"1 of {GPU}")
-    assert "each may have 262144 bytes" in message

@@ -23,7 +23,7 @@ from nodedevice_api.nodedevice import DeviceStatus
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
 from tests.fakes.settled import observing
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod
 
 
 def devices(*ids: str, name: str = GPU) -> KubeletDevices:
@@ -182,20 +182,6 @@ def test_a_resource_without_healthy_devices_is_the_kubelets_while_its_checkpoint
     assert found.forget(GPU)
 
 
-def test_what_is_forgotten_comes_again_as_a_new_one() -> None:
-    found = observing()
-    found.capacity_is({GPU: 2}, 0.0)
-    for ids in (("a", "b"), ("a",)):
-        read(found, devices(*ids))
-        found.remember_published(GPU, [], 0.0)
-    assert shown(found.snapshot(GPU)) == {"a": "Healthy", "b": Reason.NOT_ALLOCATABLE}
-    read(found, KubeletDevices({}))
-    found.tick(STOP_GRACE_PERIOD_SECONDS)
-    assert found.forget(GPU)
-    read(found, devices("a"))
-    assert shown(found.snapshot(GPU)) == {"a": "Healthy"}
-
-
 def test_without_a_checkpoint_no_resource_is_given_up() -> None:
     found = observing()
     read(found, devices("a"))
@@ -216,13 +202,6 @@ def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:
     read(found, devices("a"), ("one", "a"))
     assert Publish(GPU) in found.pod_gone("one", 0.0)
     assert (found.snapshot(GPU).allocated, found.manager.attribution.is_outdated) == (0, True)
-
-
-def test_resources_that_come_and_go_at_once_are_all_published() -> None:
-    found = observing()
-    names: dict[str, DevicesByID] = {name: {"a": (0,)} for name in (GPU, NIC)}
-    assert published(read(found, KubeletDevices(names))) == {GPU, NIC}
-    assert published(read(found, KubeletDevices({}))) == {GPU, NIC}
 
 
 def messages(seen: Snapshot) -> dict[str, str]:
@@ -355,19 +334,6 @@ def test_of_lists_that_are_too_long_together_the_rest_is_counted_as_healthy(monk
     # With room again, all are known.
     read(found, lists.of(held, gpu=ids), ("one", "499"))
     assert (len(found.resources[GPU].devices), found.snapshot(GPU).id_error) == (500, "")
-
-
-def test_as_many_devices_as_are_held_are_known_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "MAX_DEVICES_OF_KUBELET", 0)
-    found, lists = observing(), Lists()
-    ids = [f"{number:03}" for number in range(500)]
-    found.pods_synced([pod("one", gpu=400)], 0.0)
-    entries = (allocation("one", *ids[:400]),)
-    for _ in range(2):
-        listed = lists.of({GPU: ids[:400]}, gpu=ids[::-1])
-        found.read(listed, KubeletState(entries, (row("one", *ids[:400]),)), 0.0)
-        assert numbers(found.snapshot(GPU)) == (500, 500, 400, 100)
-        assert len(found.resources[GPU].devices) == 400
 
 
 def test_a_list_of_which_pods_hold_thousands_is_made_in_a_thread() -> None:

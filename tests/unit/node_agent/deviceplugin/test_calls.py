@@ -1,6 +1,6 @@
 """The device manager's calls to plugins: what it learns of them, where their plugin is gone, or where they wait for the disk."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
@@ -30,9 +30,6 @@ class Callers:
     def __init__(self, scenario: Scenario, connection: object = None) -> None:
         self.scenario = scenario
         self.effects: list[Effect] = []
-        self.saved: list[str] = []
-        # called during the wait for the disk
-        self.meanwhile: Callable[[], object] = list
         connections = {} if connection is None else {1: cast(PluginConnection, connection)}
         self.calls = PluginCalls(scenario.manager, connections, {}, self._settle, lambda: scenario.now, self._saved)
 
@@ -40,8 +37,7 @@ class Callers:
         self.effects += self.scenario.manager.settle(self.scenario.now)
 
     async def _saved(self, pod_uid: str) -> None:
-        self.saved.append(pod_uid)
-        self.meanwhile()
+        """Every record is on disk."""
 
 
 def allocating(scenario: Scenario, made: PluginCalls) -> Coroutine[Any, Any, None]:

@@ -67,14 +67,6 @@ def test_encoded_and_decoded() -> None:
     assert listed.plugin_message == "reboot"
 
 
-def test_a_v1beta1_client_sees_v1beta1() -> None:
-    # a message of the upstream fields alone, parsed from what we send
-    device = api_pb2.ListAndWatchResponse.FromString(sent(BROKEN)).devices[0]
-    device.DiscardUnknownFields()
-    plain = api_pb2.Device(ID="b", health="Unhealthy", topology=api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=1)]))
-    assert device.SerializeToString() == plain.SerializeToString()
-
-
 def test_the_numbers_are_not_upstreams() -> None:
     upstream = {field.number for field in api_pb2.Device.DESCRIPTOR.fields}
     ours = {field.number for field in DeviceDetails.DESCRIPTOR.fields} - {1}

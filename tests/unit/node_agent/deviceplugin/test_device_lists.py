@@ -1,6 +1,7 @@
 """Device lists of one plugin: what they become, at which rate they are read, how large they may be, and how they end."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -100,16 +101,6 @@ class TestDeviceLists:
         assert listed.id_error == ""
         # more than the kubelet's bound, where such a plugin is dropped
         assert sum(map(len, listed.devices)) > 4 * 1024 * 1024
-
-    async def test_an_equal_list_is_the_same_object(self, plugin: FakePlugin, connection: Connection) -> None:
-        async with device_lists(connection) as lists:
-            first = await anext(lists)
-            await plugin.update(dict(plugin.devices))
-            assert await anext(lists) is first
-            await plugin.update({**plugin.devices, "new": FakeDevice()})
-            more = await anext(lists)
-        assert more.devices.keys() == {*first.devices, "new"}
-        assert all(more.devices[name] is device for name, device in first.devices.items())
 
     @virtual_time
     async def test_a_flood_is_read_slowly(self) -> None:
@@ -221,3 +212,36 @@ async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pyt
     assert at_once == [1] * 6
     await unconnected().decoded(octets(1000, "x"), turn, most)
     assert len(at_once) == 6, "a short one is decoded sooner than a thread starts"
+
+
+async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:
+    async with aclosing(await Connection.open(RESOURCE, plugin.socket_path)):
+        await plugin.stop()
+        second = FakePlugin(RESOURCE, {"other": FakeDevice()}, socket_name=plugin.socket_name)
+        await second.start(tmp_path)
+        async with aclosing(await Connection.open(RESOURCE, second.socket_path)) as connection:
+            assert set((await first_list(connection)).devices) == {"other"}
+        await second.stop()
+
+
+async def test_the_octets_of_a_list_are_not_kept_until_the_next_one(plugin: FakePlugin) -> None:
+    """The next one may never come, and a list may have 16 MiB."""
+    plugin.devices = {f"GPU-{index:040}": FakeDevice() for index in range(20_000)}
+    made = await Connection.open(RESOURCE, plugin.socket_path)
+    async with aclosing(made), device_lists(made) as lists:
+        assert len((await anext(lists)).ids) == 20_000
+        tracemalloc.start()
+        try:
+            await plugin.update({**plugin.devices, "d": FakeDevice()})
+            assert len((await anext(lists)).ids) == 20_001
+            waiting = asyncio.ensure_future(anext(lists))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            of_grpc = [tracemalloc.Filter(True, "*/grpc/aio/_call.py")]
+            kept = sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(of_grpc).traces)
+        finally:
+            tracemalloc.stop()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    # a MiB came
+    assert kept < 100_000

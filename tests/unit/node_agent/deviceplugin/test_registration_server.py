@@ -1,14 +1,12 @@
 """Register over a real socket: valid plugins, rejected ones with their status, and invalid requests."""
 
 import asyncio
-import errno
 import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -71,10 +69,6 @@ async def refusal(plugin: FakePlugin, **fields: str) -> tuple[grpc.StatusCode, s
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await plugin.register(**fields)
     return refused.value.code(), refused.value.details() or ""
-
-
-async def test_only_its_owner_may_write_to_the_socket(manager: Manager) -> None:
-    assert (manager.folder / "kubelet.sock").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.kubelet("behaviour 7", "behaviour 8", "scenario 43")
@@ -330,22 +324,3 @@ class TestKeepServing:
         with listening(kept.socket):
             await kept.server.stop()
             assert kept.socket.is_socket()
-
-    async def test_a_socket_that_cannot_be_asked_about_is_kept(
-        self, kept: Kept, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        asked, real = 0, os.lstat
-
-        def refuse(path: Any, **options: Any) -> os.stat_result:
-            nonlocal asked
-            if path != kept.socket:
-                return real(path, **options)
-            asked += 1
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        before = kept.socket.stat().st_ino
-        with monkeypatch.context() as broken:
-            broken.setattr(os, "lstat", refuse)
-            await kept.until(lambda: asked > 2)
-        assert (kept.problems, caplog.records, kept.socket.stat().st_ino) == ([], [], before)
-        await kept.register()

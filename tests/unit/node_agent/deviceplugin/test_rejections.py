@@ -44,11 +44,6 @@ def test_changing_errors_do_not_fill_the_lease(rejected: Rejections) -> None:
     assert max(map(len, lines)) == 400
 
 
-def test_a_rejection_is_one_line(rejected: Rejections) -> None:
-    rejected.add("Version", ValueError("a\nb\r\n\tc  d"))
-    assert rejected.report() == "a b c d"
-
-
 def test_many_are_logged_in_sums(rejected: Rejections, time: list[float], caplog: pytest.LogCaptureFixture) -> None:
     for number in range(100_000):
         rejected.add("Names" if number % 10 else "Version", ValueError(f"{number}"))

@@ -3,8 +3,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import grpc
-import grpc.aio
 import pytest
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.deviceplugin.connection import PluginConnection, open_channel
@@ -24,22 +22,21 @@ class Open:
     def __init__(self) -> None:
         self.time = 1000.0
         self.connections: dict[int, PluginConnection] = {}
-        self._channels: dict[int, grpc.aio.Channel] = {}
+        self._count = 0
         self._replaced = ReplacedConnections(self.connections, lambda: self.time)
 
     def connect(self, count: int = 1, name: str = GPU, socket: Path = HERE) -> int:
         """So many more. Returns the newest one's endpoint."""
         for _ in range(count):
-            endpoint = len(self._channels) + 1
-            channel = self._channels[endpoint] = open_channel(socket, 1024)
-            self.connections[endpoint] = PluginConnection(name, socket, channel, PluginOptions())
-        return len(self._channels)
+            self._count += 1
+            channel = open_channel(socket, 1024)
+            self.connections[self._count] = PluginConnection(name, socket, channel, PluginOptions())
+        return self._count
 
     async def lists(self, endpoint: int) -> list[int]:
         """That one has sent its first list. Returns those that are closed by that, which are open no more."""
         await self._replaced.close_older(endpoint, self.connections[endpoint])
-        is_closed = grpc.ChannelConnectivity.SHUTDOWN
-        closed = [each for each in self.connections if self._channels[each].get_state() is is_closed]
+        closed = [each for each, connection in self.connections.items() if connection.is_closed]
         for each in closed:
             del self.connections[each]
         return closed

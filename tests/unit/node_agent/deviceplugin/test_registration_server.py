@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -20,11 +20,10 @@ from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 
 from tests.fakes.background import background
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.polling import PATIENCE_SECONDS, until
 from tests.fakes.sockets import left_behind, listening
 
 REFUSED = grpc.StatusCode.INVALID_ARGUMENT
-# Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 60.0
 NOT_REACHED = grpc.StatusCode.FAILED_PRECONDITION
 
 
@@ -224,34 +223,15 @@ class TestSocketPath:
         assert os.listdir(tmp_path) == []
 
 
-class CheckedDirectory(PluginDirectory):
-    """Sets `checked` at every check of its lock."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.checked = asyncio.Event()
-
-    def hold(self) -> None:
-        self.checked.set()
-        super().hold()
-
-
 class Kept:
     """A server of a directory that is kept serving; `problems`: what prevented that, in order."""
 
     def __init__(self, folder: Path) -> None:
         self.manager = Manager(folder)
-        self.directory = CheckedDirectory.take(folder)
+        self.directory = PluginDirectory.take(folder)
         self.socket = self.directory.registration_socket
         self.server = RegistrationServer(self.directory, self.manager.connect, self.manager.rejections)
         self.problems: list[str] = []
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Evaluated after every check of the directory."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not holds():
-                self.directory.checked.clear()
-                await self.directory.checked.wait()
 
     async def register(self) -> None:
         """A plugin can register now."""
@@ -261,28 +241,22 @@ class Kept:
         await plugin.stop()
 
 
-@asynccontextmanager
-async def kept(folder: Path) -> AsyncIterator[Kept]:
-    found = Kept(folder)
-    with closing(found.directory):
-        await found.server.start()
-        async with background(found.server.keep(found.problems.append)):
-            yield found
-        await found.server.stop()
-        for connection in found.manager.connections:
-            await connection.aclose()
-
-
 class TestKeepServing:
     @pytest.fixture
     async def kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Kept]:
         monkeypatch.setattr(registration_server, "CHECK_SECONDS", 0.01)
-        async with kept(tmp_path / "p") as found:
-            yield found
+        found = Kept(tmp_path / "p")
+        with closing(found.directory):
+            await found.server.start()
+            async with background(found.server.keep(found.problems.append)):
+                yield found
+            await found.server.stop()
+            for connection in found.manager.connections:
+                await connection.aclose()
 
     async def test_removed_sockets_are_recreated_and_logged(self, kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
         kept.socket.unlink()
-        await kept.until(kept.socket.exists)
+        await until(kept.socket.exists)
         assert kept.socket.stat().st_mode & 0o777 == 0o600
         await kept.register()
         assert [record.getMessage() for record in caplog.records] == [
@@ -292,7 +266,7 @@ class TestKeepServing:
 
     async def test_a_removed_directory_is_created_and_locked_again(self, kept: Kept) -> None:
         shutil.rmtree(kept.directory.path)
-        await kept.until(kept.socket.exists)
+        await until(kept.socket.exists)
         await kept.register()
         with pytest.raises(DirectoryServed, match="lock"):
             PluginDirectory.take(kept.directory.path)
@@ -301,10 +275,10 @@ class TestKeepServing:
         kept.socket.unlink()
         with listening(kept.socket):
             taken = kept.socket.stat().st_ino
-            await kept.until(lambda: len(kept.problems) == 1)
+            await until(lambda: len(kept.problems) == 1)
             assert "it listens on kubelet.sock" in kept.problems[0]
             assert kept.socket.stat().st_ino == taken
-        await kept.until(lambda: len(kept.problems) == 2)
+        await until(lambda: len(kept.problems) == 2)
         await kept.register()
         assert kept.problems[1] == ""
         assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
@@ -313,10 +287,10 @@ class TestKeepServing:
         shutil.rmtree(kept.directory.path)
         # no await in between, so the server cannot be faster
         with closing(PluginDirectory.take(kept.directory.path)):
-            await kept.until(lambda: kept.problems != [])
+            await until(lambda: kept.problems != [])
             assert "it holds the directory's lock" in kept.problems[0]
             assert not kept.socket.exists()
-        await kept.until(lambda: kept.problems[1:] == [""])
+        await until(lambda: kept.problems[1:] == [""])
         await kept.register()
 
     async def test_stopping_keeps_the_socket_of_another_process(self, kept: Kept) -> None:

@@ -74,16 +74,6 @@ async def test_one_that_registers_again_as_a_stream_ended_keeps_them(
     assert await opened.lists(opened.connect(2, NIC, ELSEWHERE)) == [5]
 
 
-async def test_one_whose_connections_were_kept_is_not_one_whose_were_closed(opened: Open) -> None:
-    await opened.lists(opened.connect(2))
-    opened.time += 6
-    assert await opened.lists(opened.connect()) == []
-    opened.time += 6
-    assert await opened.lists(opened.connect()) == [2, 3]
-    opened.time += 6
-    assert await opened.lists(opened.connect()) == []
-
-
 async def test_one_that_registers_again_and_again_keeps_a_few(opened: Open) -> None:
     await opened.lists(opened.connect(2))
     most = 8

@@ -177,14 +177,6 @@ def test_a_pod_that_has_ended_has_its_devices_until_the_kubelet_shows_them_no_mo
     assert node.changed == [f"{DRIVER}/{POOL}"] * 2
 
 
-def test_a_pod_of_the_same_name_does_not_get_them(node: Node) -> None:
-    node.holders.pod_gone("uid-a")
-    node.holders.pod_seen(pod("a", "other", uid="second", are_prepared=False))
-    assert [(each.pod_uid, each.releasing) for each in node.holders.of(KEY).allocations] == [("uid-a", True)]
-    node.holders.pods_read(reading(row("a", "gpu-1", "other")))
-    assert [(each.pod_uid, each.device_ids) for each in node.holders.of(KEY).allocations] == [("second", ["gpu-1"])]
-
-
 # -- changes ------------------------------------------------------------------------------------------------------------------
 
 
@@ -219,13 +211,6 @@ def test_our_own_driver_is_not_observed(node: Node) -> None:
     assert node.claims.asked == {("default", "claim"): wanted("uid-a")}
 
 
-def test_a_pod_that_the_api_shows_later_has_its_row_then(node: Node) -> None:
-    node.holders.pods_read(reading(row("a"), row("late", "gpu-1")))
-    assert node.held == {"a": ["gpu-0"]}
-    node.holders.pod_seen(pod("late", "claim"))
-    assert node.held == {"a": ["gpu-0"], "late": ["gpu-1"]}
-
-
 # -- what is said once ----------------------------------------------------------------------------------------------------------
 
 OLD = "the kubelet does not show which devices containers have by claims; it does since Kubernetes 1.36"
@@ -237,8 +222,6 @@ MANY = "containers have more devices by claims than are shown"
     [
         pytest.param([pod("a", "claim")], 0, [OLD], id="an old kubelet"),
         pytest.param([pod("a", "claim", are_prepared=False)], 0, [], id="nothing is prepared"),
-        pytest.param([pod("a")], 0, [], id="no claims"),
-        pytest.param([pod("a", "claim")], 1, [], id="some are shown"),
         pytest.param([pod("a", "claim")], MAX_CLAIM_ROWS_OF_POD - 1, [], id="as many as a pod may have"),
         pytest.param([pod("a", "claim")], MAX_CLAIM_ROWS_OF_POD, [MANY], id="too many of a pod"),
         pytest.param(

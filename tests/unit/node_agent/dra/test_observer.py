@@ -45,8 +45,7 @@ async def test_without_a_change_nothing_is_published(node: Node, caplog: pytest.
         await later(600)
         assert node.published == []
         # ... nor where all are listed again
-        assert node.api.handler is not None
-        node.api.handler.synced([*node.api.slices.values()], 2)
+        node.watch.synced([*node.api.slices.values()], 2)
         await later(600)
         assert (node.published, caplog.records) == ([], [])
 
@@ -135,8 +134,7 @@ async def test_after_a_break_what_is_gone_ends_beside_drivers_without_pause(node
             if version == 200:
                 # ... which the watch has missed
                 del node.api.slices["gone"]
-                assert node.api.handler is not None
-                node.api.handler.synced([*node.api.slices.values()], 2)
+                node.watch.synced([*node.api.slices.values()], 2)
             await later(0.1)
         assert node.devices() == []
 
@@ -175,14 +173,13 @@ async def test_what_a_list_lacks_is_gone_and_what_came_since_is_not(node: Node) 
     await node.put("s", "a")
     await node.put("t", "b", pool="other")
     async with node.running():
-        assert node.api.handler is not None
-        node.api.handler.synced([node.api.slices["s"]], 2)
+        node.watch.synced([node.api.slices["s"]], 2)
         # both before the list was dealt with
-        node.api.handler.updated(published("u", ["c"], pool="third"))
+        node.watch.updated(published("u", ["c"], pool="third"))
         await later(0.1)
         assert [node.devices((DRIVER, pool)) for pool in (NODE, "other", "third")] == [["a"], [], ["c"]]
-        node.api.handler.synced([node.api.slices["s"]], 3)
-        node.api.handler.deleted(node.api.slices["s"])
+        node.watch.synced([node.api.slices["s"]], 3)
+        node.watch.deleted(node.api.slices["s"])
         await later(0.1)
         assert node.devices() == []
 
@@ -190,8 +187,7 @@ async def test_what_a_list_lacks_is_gone_and_what_came_since_is_not(node: Node) 
 async def test_a_slice_that_cannot_be_decoded_is_as_good_as_none(node: Node) -> None:
     await node.put("s", "a")
     async with node.running():
-        assert node.api.handler is not None
-        node.api.handler.updated(ResourceSliceObject.known_by_name(published("s", version=2).metadata))
+        node.watch.updated(ResourceSliceObject.known_by_name(published("s", version=2).metadata))
         await later(0.1)
         assert [*node.served.pools] == []
 
@@ -200,10 +196,9 @@ async def test_a_list_goes_before_what_a_watch_has_shown(node: Node) -> None:
     """Both before a turn: the watch goes on from the list."""
     await node.put("s", "a")
     async with node.running():
-        assert node.api.handler is not None
-        node.api.handler.deleted(node.api.slices["s"])
-        node.api.handler.updated(published("s", ["b"], version=2))
-        node.api.handler.synced([node.api.slices["s"]], 3)
+        node.watch.deleted(node.api.slices["s"])
+        node.watch.updated(published("s", ["b"], version=2))
+        node.watch.synced([node.api.slices["s"]], 3)
         await later(0.1)
         assert node.devices() == ["a"]
 
@@ -241,8 +236,7 @@ async def test_too_many_slices_of_a_driver_are_logged_once_and_the_rest_is_shown
         assert log_lines(caplog.records) == [("WARNING", message, {"error": f"the slice s128 of the driver {DRIVER}"})]
         # where one leaves, the next list brings another
         await node.remove("s000")
-        assert node.api.handler is not None
-        node.api.handler.synced([*node.api.slices.values()], 2)
+        node.watch.synced([*node.api.slices.values()], 2)
         await later(1)
         pool = node.served.pools.get(KEY)
         assert pool is not None
@@ -284,8 +278,7 @@ async def test_a_slice_whose_counters_have_no_room_is_not_read_until_a_list_with
         assert other is not None
         assert (other.unread, other.is_complete, node.devices((DRIVER, "third"))) == (("s1",), False, ["b"])
         await node.remove("s0")
-        assert node.api.handler is not None
-        node.api.handler.synced([published("s1", ["a"], pool="other", sharedCounters=sets)], 2)
+        node.watch.synced([published("s1", ["a"], pool="other", sharedCounters=sets)], 2)
         await later(1)
         assert node.devices((DRIVER, "other")) == ["a"]
 
@@ -298,9 +291,8 @@ async def test_slices_that_one_list_lacks_and_the_next_one_has_are_shown(node: N
     # which is ignored all the time
     await node.put("other", "b", node="node-b")
     async with node.running():
-        assert node.api.handler is not None
         for listed in ([], [*node.api.slices.values()]):
-            node.api.handler.synced(listed, 2)
+            node.watch.synced(listed, 2)
             await later(0.1)
         assert node.devices() == ["a"]
 
@@ -308,11 +300,10 @@ async def test_slices_that_one_list_lacks_and_the_next_one_has_are_shown(node: N
 async def test_a_slice_that_was_deleted_and_is_in_the_next_list_is_shown(node: Node) -> None:
     await node.put("s", "a")
     async with node.running():
-        assert node.api.handler is not None
         listed = [*node.api.slices.values()]
         await node.remove("s")
         assert node.devices() == []
-        node.api.handler.synced(listed, 2)
+        node.watch.synced(listed, 2)
         await later(0.1)
         assert node.devices() == ["a"]
 

@@ -45,7 +45,6 @@ async def test_without_the_kind_nothing_is_done_but_to_ask_rarely(node: Node) ->
 async def test_an_api_server_that_has_the_kind_no_more_has_no_slices(node: Node) -> None:
     await node.put("s", "a")
     async with node.running():
-        assert node.api.handler is not None
         node.api.kinds, node.api.is_stale = frozenset(), True
         await later(180)
         assert node.api.handler is None

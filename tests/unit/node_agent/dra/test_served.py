@@ -45,9 +45,7 @@ def test_a_pool_has_a_nodedevice_once_all_slices_and_holders_are_known() -> None
 
 
 def test_a_pool_that_loses_its_slices_stays_for_a_moment_and_is_gone_then() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.begin("s")
+    node = Node.with_pool()
     assert node.served.removed("s", node.now) == {NAME}
     assert (node.state(), node.reason()) == ("Running", Reason.SERVED_BY_DRA)
     assert node.served.next_deadline(node.now) == node.now + GONE_SECONDS
@@ -165,9 +163,7 @@ def test_a_nodedevice_of_before_is_remembered_where_nothing_else_is() -> None:
 
 
 def test_a_cordon_is_reported_until_it_is_gone() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.begin("s")
+    node = Node.with_pool()
     node.served.cordoned(NAME, {"a": None})
     assert node.reason() == Reason.CORDON_NOT_POSSIBLE
     assert "only the driver can take a device out of use" in node.registered().message

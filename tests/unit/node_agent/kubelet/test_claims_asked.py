@@ -86,16 +86,6 @@ async def test_an_end_is_one_get(claims: Node, is_known: bool) -> None:
     assert await read(claims) == {}
 
 
-async def test_an_ended_pod_is_asked_for_until_the_kubelet_does_not_show_it(claims: Node) -> None:
-    del claims.pods["p000"]
-    for _ in range(2):
-        assert await read(claims) == {"Get": 1}
-        assert "p000 gpu-0" in shown(claims)
-    claims.kubelet.claim_rows = claims.kubelet.claim_rows[1:]
-    assert await read(claims) == {"Get": 1}
-    assert len(shown(claims)) == 19
-
-
 async def test_devices_of_a_plugin_are_free_as_their_pod_ends_whatever_the_kubelet_remembers(claims: Node) -> None:
     claims.kubelet.rows += (PodResourcesRow("default", "p000", "c0", GPU, ("c",)),)
     await listed(claims)
@@ -111,15 +101,6 @@ async def test_pods_without_claims_cost_nothing(claims: Node) -> None:
     del claims.pods["p100"]
     claims.pods["p101"] = replace(pod("p101"), is_terminating=True)
     assert await read(claims) == {}
-
-
-async def test_a_pod_of_the_same_name_is_asked_for(claims: Node) -> None:
-    del claims.pods["p000"]
-    claims.pods["other"] = claiming("p000", uid="other")
-    claims.kubelet.claim_rows = (*claims.kubelet.claim_rows[1:], row("p000", "gpu-1"))
-    assert await read(claims) == {"Get": 1}
-    assert "p000 gpu-1" in shown(claims)
-    assert "p000 gpu-0" not in shown(claims)
 
 
 async def test_another_sandbox_is_another_preparation(claims: Node) -> None:

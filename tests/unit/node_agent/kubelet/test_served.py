@@ -12,7 +12,6 @@ from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, P
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS, EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kubelet import codec
@@ -85,19 +84,6 @@ def test_what_a_reading_says_of_devices(
 
 def many(count: int) -> dict[str, dict[str, tuple[int, ...]]]:
     return {f"example.com/r{number:03}": {"a": ()} for number in range(count)}
-
-
-def test_names_get_places_that_nobody_has() -> None:
-    found = observing()
-    assert found.without_place == 0
-    found.pods_synced([], 0.0)
-    # one of the agent's own is the kubelet's as well, and counts once
-    found.places.others = lambda: dict.fromkeys(["example.com/own", "example.com/r000"], False)
-    read(found, KubeletDevices(many(MAX_NAMES + 10)))
-    assert [*found.resources] == [*many(MAX_NAMES - 1)]
-    assert found.without_place == 11
-    read(found, KubeletDevices(dict(reversed(many(MAX_NAMES + 10).items()))))
-    assert [*found.resources] == [*many(MAX_NAMES - 1)]
 
 
 def test_a_name_that_has_lost_its_place_is_shown_again_when_it_was_forgotten_and_has_one() -> None:
@@ -187,13 +173,6 @@ def test_without_a_checkpoint_no_resource_is_given_up() -> None:
     read(found, devices("a"))
     found.read(KubeletDevices({}, are_names_complete=False), KubeletState(None, ()), 0.0)
     assert found.snapshot(GPU).is_live
-
-
-def test_one_whose_plugin_is_gone_is_shown_while_pods_hold_it() -> None:
-    found = observing()
-    found.pods_synced([pod("one", gpu=1)], 0.0)
-    read(found, KubeletDevices({}), ("one", "a"))
-    assert (numbers(found.snapshot(GPU)), found.snapshot(GPU).is_live) == ((1, 0, 1, 0), False)
 
 
 def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:

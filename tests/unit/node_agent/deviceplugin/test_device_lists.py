@@ -59,6 +59,19 @@ async def test_long_lists_leave_the_loop_half_of_the_time(monkeypatch: pytest.Mo
     assert loop.time() - began == pytest.approx(3 * (0.3 + 0.3))
 
 
+class Flood:
+    """A channel to a plugin that always has another list, which is empty."""
+
+    def unary_stream(self, path: str) -> Any:
+        return lambda request: self
+
+    async def read(self) -> bytes:
+        return b""
+
+    def cancel(self) -> None:
+        """It has been read long enough."""
+
+
 class Garbled(RawPlugin):
     """Its first list is no message, and it sends no other one. has_ended: nobody listens any more."""
 
@@ -104,11 +117,13 @@ class TestDeviceLists:
 
     @virtual_time
     async def test_a_flood_is_read_slowly(self) -> None:
-        loop, connection = asyncio.get_running_loop(), unconnected()
-        began, lists = loop.time(), 1000
-        for _ in range(lists):
-            await connection._pause()
-        expected = (lists - plugin_connection.LISTS_AT_ONCE) / plugin_connection.LISTS_PER_SECOND
+        loop, connection = asyncio.get_running_loop(), Connection(RESOURCE, Path(), cast(Any, Flood()), PluginOptions())
+        began, lists = loop.time(), 0
+        async for _ in connection.device_lists():
+            lists += 1
+            if lists == 1000:
+                break
+        expected = (lists - 1 - plugin_connection.LISTS_AT_ONCE) / plugin_connection.LISTS_PER_SECOND
         assert loop.time() - began == pytest.approx(expected)
 
     async def test_a_flood_holds_the_plugin_back(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.dra import status
+from nodedevice_agent.dra.devices import Slice
 from nodedevice_agent.dra.pools import Pool, Pools
 from nodedevice_agent.dra.slices import slice_of
 from nodedevice_agent.dra.status import (
@@ -223,36 +224,37 @@ def test_an_incomplete_pool_is_only_reported_once_it_is_late() -> None:
     assert "the devices of s are not read" in condition_of(offered(pools.get(KEY), is_late=True))[2]
 
 
-def test_a_pool_with_too_many_slices_says_how_many() -> None:
+@pytest.mark.parametrize(
+    ("slices", "reason", "words"),
+    [
+        pytest.param(
+            [a_slice("s0", ["a"]), a_slice("s1", ["b"])],
+            Reason.POOL_INCOMPLETE,
+            f"the pool {NODE} has 2 ResourceSlices in its newest generation, but they state 1: the scheduler",
+            id="too many slices",
+        ),
+        pytest.param(
+            [a_slice("s0", ["a"], count=2), a_slice("s1", ["a"], count=2)],
+            Reason.DEVICES_REFUSED,
+            "a in s0 and s1",
+            id="a device in two slices",
+        ),
+        pytest.param(
+            [a_slice("s", [part("a", 1), "b"])],
+            Reason.DEVICES_REFUSED,
+            "missing in their pool or occur twice: slices of gpu-0 for a; its driver",
+            id="counters that are nowhere",
+        ),
+    ],
+)
+def test_a_pool_that_the_scheduler_refuses_says_why(slices: Sequence[Slice], reason: str, words: str) -> None:
     pools = Pools()
-    for name in ("s0", "s1"):
-        pools.put(a_slice(name, [name]))
-    # for a moment it may have them while a driver changes it
-    assert numbers(offered(pools.get(KEY)))[3] == 2
+    for each in slices:
+        pools.put(each)
     found = offered(pools.get(KEY), is_late=True)
     assert numbers(found)[3] == 0
-    _, reason, message = condition_of(found)
-    assert reason == Reason.POOL_INCOMPLETE
-    assert message.startswith(
-        f"the pool {NODE} has 2 ResourceSlices in its newest generation, but they state 1: the scheduler"
-    )
-
-
-def test_counters_that_are_nowhere_are_named() -> None:
-    found = offered(pool_of(part("a", 1), "b"))
-    assert numbers(found)[3] == 0
-    _, reason, message = condition_of(found)
-    assert reason == Reason.DEVICES_REFUSED
-    assert "missing in their pool or occur twice: slices of gpu-0 for a; its driver" in message
-
-
-def test_a_device_in_two_slices_is_named_with_both() -> None:
-    pools = Pools()
-    pools.put(a_slice("s0", ["a"], count=2))
-    pools.put(a_slice("s1", ["a"], count=2))
-    found = condition_of(offered(pools.get(KEY)))
-    assert found[:2] == ("True", Reason.DEVICES_REFUSED)
-    assert "a in s0 and s1" in found[2]
+    assert condition_of(found)[:2] == ("True", reason)
+    assert words in condition_of(found)[2]
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,9 @@ def test_a_list_whose_percent_for_parts_is_none_is_refused(percent: int) -> None
 
 @pytest.mark.parametrize("rule", ["placement", "choice", "containers", "advertise"])
 def test_a_list_with_an_unknown_rule_for_parts_is_refused(rule: str) -> None:
-    octets = DeviceListDetails(parts=PartRules(**{rule: "Odd"})).SerializeToString()
+    rules = PartRules()
+    setattr(rules, rule, "Odd")
+    octets = DeviceListDetails(parts=rules).SerializeToString()
     found = device_list(sent(PluginDevice("a-0", parent="a")) + octets)
     assert found.devices == {}
     assert f"its rule {rule} for parts is 'Odd', and must be one of " in found.id_error

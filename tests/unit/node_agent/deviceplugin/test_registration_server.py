@@ -128,20 +128,6 @@ async def test_a_plugin_that_refuses_to_send_its_options(manager: Manager, plugi
     assert len(details) < 1000
 
 
-async def test_a_hung_plugin_delays_none(manager: Manager, plugin: FakePlugin) -> None:
-    plugin.knobs.options_gate = asyncio.Event()
-    hanging = asyncio.create_task(plugin.register())
-    await plugin.wait_for_calls("GetDevicePluginOptions")
-    other = FakePlugin("example.com/other", {"d0": FakeDevice()})
-    await other.start(manager.folder)
-    await other.register()
-    assert [connection.resource_name for connection in manager.connections] == ["example.com/other"]
-    assert not hanging.done()
-    plugin.knobs.options_gate.set()
-    await hanging
-    await other.stop()
-
-
 async def test_a_hung_plugin_is_refused_in_time(
     manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,27 +52,6 @@ def test_the_last_complete_generation_counts_until_the_next_is_complete() -> Non
     assert (names_of(found), pool_of(found).missing) == (["s0-new", "s2-new", "s3-new"], 0)
 
 
-def test_slices_that_come_again_one_by_one_hide_no_device() -> None:
-    found = Pools()
-    for name in ("s0", "s1"):
-        found.put(a_slice(name, [name], count=2))
-    before = pool_of(found)
-    # a kubelet that starts deletes those of its node
-    for name in ("s0", "s1"):
-        found.remove(name)
-    assert found.get(KEY) is None
-    found.put(a_slice("s2", ["s0"], count=2))
-    assert (names_of(found), pool_of(found).missing) == (["s0", "s1"], 1)
-    found.put(a_slice("s3", ["s1"], count=2))
-    assert pool_of(found) == before
-    # one that comes much later is another
-    for name in ("s2", "s3"):
-        found.remove(name)
-    del found.former[KEY]
-    found.put(a_slice("s4", ["s0"], count=2))
-    assert names_of(found) == ["s0"]
-
-
 def test_without_a_complete_generation_what_is_published_is_shown() -> None:
     found = Pools()
     found.put(a_slice("s0", ["a"], count=3))

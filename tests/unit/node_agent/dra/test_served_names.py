@@ -111,22 +111,6 @@ def test_a_driver_that_invents_pools_leaves_a_place_to_another() -> None:
     assert len(node.put("third", ["c"], driver="third.example.com")) == 1
 
 
-def test_no_more_than_one_place_a_minute_is_taken_and_none_that_is_held_or_of_others() -> None:
-    node = Node()
-    node.served.places.others = lambda: {f"example.com/r{n}": False for n in range(MAX_NAMES - 2)}
-    node.held.rows[KEY] = [row("p", "a")]
-    node.put("s", ["a"])
-    node.put("t", ["a"], pool="free")
-    node.begin("s", "t")
-    assert node.put("u", ["b"], driver="b.example.com") == {f"{DRIVER}/free"}
-    assert node.served.forget(f"{DRIVER}/free")
-    assert node.put("u", ["b", "c"], driver="b.example.com") == {"b.example.com/devices"}
-    # what is left is held, or of others, or all that a driver has
-    node.now += 600
-    assert node.put("v", ["c"], driver="c.example.com") == set()
-    assert node.passes(600) == set()
-
-
 def test_a_new_pool_gets_no_name_that_another_had_before_the_start() -> None:
     known = {(DRIVER, f"{NODE}-gpus"): f"{DRIVER}/gpus"}
     node = Node(known)

@@ -12,7 +12,7 @@ from nodedevice_agent.devicemanager.snapshot import snapshot
 
 from tests.fakes.settled import attributing
 from tests.unit.node_agent.devicemanager.attribution.test_stage import message
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, held_by, pod
 
 
 def lists(found: Any, number: int, count: int = 1) -> None:
@@ -94,15 +94,3 @@ def test_when_its_pod_has_ended_a_device_goes_by_its_own_id() -> None:
     assert [device.id for device in snapshot(found, GPU).devices] == ["d0"]
     found.pod_events.gone("one", 0.0)
     assert [device.id for device in snapshot(found, GPU).devices] == ["new"]
-
-
-def test_a_device_that_is_held_by_another_name_is_held_back() -> None:
-    found = built_in()
-    found.connected(NIC, 2, PluginOptions(scope="built-in y"), 0.0)
-    found.listed(NIC, 2, accept([Device("raw", identity=("c188:0",))]), 0.0)
-    assert snapshot(found, GPU).healthy == 1
-    effects = message(found, held_by("one", "raw", name=NIC))
-    assert published(effects) == {GPU, NIC}
-    assert (snapshot(found, GPU).healthy, snapshot(found, NIC).allocated) == (0, 1)
-    assert "pod default/one has it now" in snapshot(found, GPU).devices[0].message
-    assert published(found.pod_events.gone("one", 0.0)) == {GPU, NIC}

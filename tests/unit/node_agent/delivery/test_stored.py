@@ -223,3 +223,14 @@ def test_move_fails_with_an_unreadable_checkpoint(node: Path) -> None:
     refused = command(node, "move", "--to", "nri")
     assert (refused.exit_code, stored(node)) == (1, "")
     assert "cannot be read" in refused.output
+
+
+def test_move_replaces_an_invalid_delivery(node: Path) -> None:
+    (node / "s/delivery").write_text("docker")
+    assert command(node, "show").exit_code == 1
+    assert command(node, "move", "--to", "kubelet").exit_code == 0
+    assert stored(node) == "kubelet\n"
+
+
+def test_none_is_not_stored(node: Path) -> None:
+    assert (select(node, "none"), stored(node)) == ("none", "")

@@ -153,6 +153,11 @@ class TestFailures:
         with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: the connection was closed"):
             await in_flight
 
+    async def test_a_later_call_fails(self, connection: Connection, call: str) -> None:
+        await connection.aclose()
+        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: the connection was closed"):
+            await CALLS[call](connection)
+
     async def test_a_plugin_that_is_silent_is_not_called(
         self, plugin: FakePlugin, connection: Connection, call: str
     ) -> None:

@@ -12,7 +12,7 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.deviceplugin import host, redial
 from nodedevice_agent.lib import filesystem
 
-from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.hosted_manager import HostedManager
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure, StreamEnd
 from tests.fakes.polling import until
 
@@ -55,12 +55,6 @@ class Line:
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redial, "REDIAL_SECONDS", 0.0)
     monkeypatch.setattr("nodedevice_common.tasks.FIRST_PAUSE_SECONDS", 0.01)
-
-
-@pytest.fixture
-async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
-    async with hosted(tmp_path) as manager:
-        yield manager
 
 
 @pytest.fixture

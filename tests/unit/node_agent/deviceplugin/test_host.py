@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,6 @@ from tests.unit.node_agent.deviceplugin.conftest import Start
 
 ODD = "example.com/odd"
 GOOD = "example.com/good"
-
-
-@pytest.fixture
-async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
-    async with hosted(tmp_path) as manager:
-        yield manager
 
 
 async def test_a_bug_in_reading_one_plugins_lists_ends_only_that_plugin(

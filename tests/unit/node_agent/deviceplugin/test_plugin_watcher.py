@@ -17,18 +17,12 @@ from nodedevice_common.text import shown
 from prometheus_client import REGISTRY
 
 from tests.fakes.background import background
-from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.hosted_manager import HostedManager
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.fakes.polling import until
 from tests.fakes.registrant import Registrant
 
 NAMES = [b"\xff\xfe.sock", b"tab\there.sock", b"line\nfeed.sock", "größe.sock".encode(), b"%41?#.sock", b"good.sock"]
-
-
-@pytest.fixture
-async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
-    async with hosted(tmp_path) as manager:
-        yield manager
 
 
 @pytest.fixture

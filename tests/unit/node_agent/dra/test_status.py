@@ -291,16 +291,6 @@ def test_without_such_rules_the_driver_alone_can() -> None:
     assert "lists no device zz" in condition_of(offered(pool_of("a"), cordons=["zz"], has_rules=True))[2]
 
 
-def test_all_that_is_wrong_is_in_one_message_and_a_cordon_first() -> None:
-    pools = Pools()
-    pools.put(a_slice("s0", ["a"], count=3))
-    pools.put(a_slice("s1", ["a"], count=3))
-    found = condition_of(offered(pools.get(KEY), cordons=["a"], has_rules=True, is_late=True))
-    assert found[1] == Reason.CORDON_NOT_POSSIBLE
-    assert "in two ResourceSlices" in found[2]
-    assert "are missing" in found[2]
-
-
 def test_the_longest_rule_fits_a_condition() -> None:
     pool = Pool(
         "d" * 63,

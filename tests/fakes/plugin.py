@@ -19,6 +19,8 @@ import grpc.aio
 from nodedevice_api import device_details_pb2, device_details_pb2_grpc
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
+from tests.fakes.polling import PATIENCE_SECONDS
+
 StreamEnd = Literal["never", "at_once", "after_first"]
 
 
@@ -199,8 +201,7 @@ class FakePlugin:
         """End every open ListAndWatch call, and go on serving."""
         self._end_streams = True
         await self._bump()
-        async with self._happened:
-            await self._happened.wait_for(lambda: self.streams == 0)
+        await self._until(lambda: self.streams == 0)
         self._end_streams = False
 
     async def stop(self, *, leave_socket: bool = False) -> None:
@@ -224,19 +225,21 @@ class FakePlugin:
 
     async def wait_for_calls(self, method: str, count: int = 1) -> list[Call]:
         """Wait until an RPC has been called this often."""
-        async with self._happened:
-            await self._happened.wait_for(lambda: len(self.calls_of(method)) >= count)
+        await self._until(lambda: len(self.calls_of(method)) >= count)
         return self.calls_of(method)
 
     async def wait_for_streams(self, count: int = 1) -> None:
         """Wait until exactly so many ListAndWatch calls are open."""
-        async with self._happened:
-            await self._happened.wait_for(lambda: self.streams == count)
+        await self._until(lambda: self.streams == count)
 
     async def wait_for_lists(self, count: int) -> None:
         """Wait until so many lists have been handed to gRPC, over all streams."""
-        async with self._happened:
-            await self._happened.wait_for(lambda: self.lists_sent >= count)
+        await self._until(lambda: self.lists_sent >= count)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Checked after each call, list and stream. Raises TimeoutError when it does not hold for a minute."""
+        async with asyncio.timeout(PATIENCE_SECONDS), self._happened:
+            await self._happened.wait_for(holds)
 
     def wire_options(self) -> api_pb2.DevicePluginOptions:
         """What the fake says it wants."""

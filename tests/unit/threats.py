@@ -13,7 +13,7 @@ TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "tests/robustness/fuzz/test_plugin_answers.py::test_any_answers_to_an_agent_that_serves_others",
             "tests/integration/agent/test_pods.py::test_a_hanging_plugin_blocks_no_other",
             "tests/unit/node_agent/deviceplugin/test_plugin_watcher.py::test_every_name_is_asked_and_reported_as_text",
-            "tests/unit/node_agent/deviceplugin/test_plugin_watcher.py::test_an_endpoint_that_nothing_can_be_is_rejected",
+            "tests/unit/node_agent/deviceplugin/test_plugin_watcher.py::test_what_is_invalid_is_answered_once_and_reported_with_the_reason",
             "tests/robustness/fuzz/test_sizes.py::test_memory_has_a_bound",
         ),
         "give a pod a device file that another pod holds": (

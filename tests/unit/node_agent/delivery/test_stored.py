@@ -94,7 +94,6 @@ def test_a_name_in_its_checkpoint_selects_the_kubelet(node: Path, nri: Path, kno
     [
         pytest.param({"nvml": {}}, "nvidia.com/gpu", id="nvml"),
         pytest.param({"nvml": {"modelResourceNames": {"*T4*": "example.com/t4"}}}, "example.com/t4", id="of a model"),
-        pytest.param({"nvml": {"mig": "mixed"}}, "nvidia.com/mig-1g.10gb", id="MIG instances"),
         pytest.param({"simulated": [{"resourceName": GPU}]}, GPU, id="simulated"),
         pytest.param(
             {"generic": [{"resourceName": GPU, "groups": [{"paths": [{"path": "/dev/x"}]}]}]}, GPU, id="generic"
@@ -142,10 +141,6 @@ def test_an_agent_of_the_release_before_reads_and_replaces_the_choice(node: Path
     # as that release does it
     filesystem.replace_durably(node / "s/runtime", "kubelet\n")
     assert (select(node), stored(node)) == ("kubelet", "kubelet\n")
-
-
-def test_none_is_not_stored(node: Path) -> None:
-    assert (select(node, "none"), stored(node)) == ("none", "")
 
 
 @pytest.mark.parametrize("content", [b"", b"docker\n", b"\xff", b"x" * 10_000])
@@ -235,3 +230,7 @@ def test_move_replaces_an_invalid_delivery(node: Path) -> None:
     assert command(node, "show").exit_code == 1
     assert command(node, "move", "--to", "kubelet").exit_code == 0
     assert stored(node) == "kubelet\n"
+
+
+def test_none_is_not_stored(node: Path) -> None:
+    assert (select(node, "none"), stored(node)) == ("none", "")

@@ -1,10 +1,11 @@
 """Plugins and kubelets here answer over real sockets."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
-from tests.fakes.hosted_manager import HostedManager
+from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.deadlines import long_deadlines as long_deadlines
 
@@ -14,6 +15,12 @@ Start = Callable[[str], Awaitable[FakePlugin]]
 @pytest.fixture(autouse=True)
 def deadlines(long_deadlines: None) -> None:
     """None of them decides a test, but where the other side never answers."""
+
+
+@pytest.fixture
+async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
+    async with hosted(tmp_path) as manager:
+        yield manager
 
 
 @pytest.fixture

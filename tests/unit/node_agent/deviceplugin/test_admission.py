@@ -11,12 +11,11 @@ import pytest
 from nodedevice_agent.devicemanager import registration, resource_name_limit
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_NAME
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
-from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.hosted_manager import HostedManager, hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.polling import until
 from tests.unit.node_agent.deviceplugin.conftest import Start
 
@@ -81,29 +80,8 @@ async def test_a_domain_with_fewer_names_gets_the_place_of_the_newest(
         await loser.register()
 
 
-async def test_a_name_that_somebody_else_serves_gives_its_place_up(manager: HostedManager, start: Start) -> None:
-    of_node = manager.manager.places
-    of_node.others = lambda: dict.fromkeys((f"{MANY}/r{number}" for number in range(4)), False)
-    given_up: list[tuple[list[str], str]] = []
-    of_node.displace_others = lambda names, by: given_up.append(([*names], by))
-    new = await start(f"{FEW}/new")
-    await new.register()
-    await manager.until(lambda: manager.available(new.resource_name) == 1)
-    assert given_up == [([f"{MANY}/r3"], new.resource_name)]
-
-
-async def test_one_that_answers_when_its_place_is_another_ones_is_refused_and_closed(
-    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_answers_when_its_place_is_another_ones_is_refused(manager: HostedManager, start: Start) -> None:
     await fill(manager, start)
-    opened: dict[Path, grpc.aio.Channel] = {}
-    real = plugin_connection.open_channel
-
-    def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
-        opened[socket] = real(socket, max_message_bytes)
-        return opened[socket]
-
-    monkeypatch.setattr(plugin_connection, "open_channel", open_channel)
     late, new = await start(f"{FEW}/late"), await start("other.example.com/new")
     gate = late.knobs.options_gate = asyncio.Event()
     registering = asyncio.create_task(late.register())
@@ -113,19 +91,6 @@ async def test_one_that_answers_when_its_place_is_another_ones_is_refused_and_cl
     with pytest.raises(grpc.aio.AioRpcError, match="this node has 5 resource names"):
         await registering
     assert late.resource_name not in manager.manager.resources
-    assert opened[late.socket_path].get_state() is grpc.ChannelConnectivity.SHUTDOWN
-
-
-async def test_plugins_that_have_failed_keep_no_others_out(
-    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registration, "MAX_OPENING", 2)
-    odd = await start(f"{FEW}/odd")
-    odd.knobs.options_error = RpcFailure()
-    for _ in range(3):
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await odd.register()
-        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_a_plugin_that_hangs_takes_nobodys_place(
@@ -151,17 +116,6 @@ async def test_a_plugin_that_hangs_takes_nobodys_place(
             await task
 
 
-async def test_a_name_that_registers_without_end_is_never_refused_and_keeps_few_connections(
-    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plugin = await start(f"{MANY}/r0")
-    for _ in range(3 * MAX_CONNECTIONS_OF_A_NAME):
-        await plugin.register()
-    open_now = [c for c in manager.host._connections.values() if c.resource_name == plugin.resource_name]
-    assert len(open_now) <= MAX_CONNECTIONS_OF_A_NAME
-    await manager.until(lambda: manager.available(plugin.resource_name) == 1)
-
-
 class Mute(FakePlugin):
     """Lists nothing, so its older connections are not replaced by newer ones."""
 
@@ -170,12 +124,16 @@ class Mute(FakePlugin):
         yield api_pb2.ListAndWatchResponse()
 
 
-async def test_one_that_never_lists_keeps_few_connections_either(manager: HostedManager) -> None:
-    plugin = Mute(f"{MANY}/r0")
+@pytest.mark.parametrize("kind", [FakePlugin, Mute])
+async def test_a_name_that_registers_without_end_is_never_refused_and_keeps_few_connections(
+    manager: HostedManager, kind: type[FakePlugin]
+) -> None:
+    plugin = kind(f"{MANY}/r0", {"d0": FakeDevice()})
     await plugin.start(manager.plugin_dir)
     for _ in range(3 * MAX_CONNECTIONS_OF_A_NAME):
         await plugin.register()
-    await until(lambda: len(manager.host._connections) <= MAX_CONNECTIONS_OF_A_NAME)
+    connections = manager.manager.resources[plugin.resource_name].connections
+    await until(lambda: 0 < len(connections.sockets()) <= MAX_CONNECTIONS_OF_A_NAME)
     await plugin.stop()
 
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
-import grpc
 import pytest
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.pods import Container, Pod
@@ -22,7 +21,7 @@ from nodedevice_api.nodedevice import NodeDeviceStatus
 from prometheus_client import REGISTRY
 
 from tests.fakes.hosted_manager import HostedManager, hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import later, virtual_time
 
@@ -89,13 +88,6 @@ async def test_an_error_is_an_answer(plugin: Plugin) -> None:
 
 
 @virtual_time
-async def test_while_another_call_is_under_way_it_is_not_asked(plugin: Plugin) -> None:
-    plugin.takes = 200.0
-    await plugin.call(seconds=300.0)
-    assert (plugin.asked, plugin.changes) == (0, [])
-
-
-@virtual_time
 async def test_while_one_of_several_calls_is_under_way_it_is_not_asked(plugin: Plugin) -> None:
     plugin.takes = 200.0
     long = asyncio.create_task(plugin.call(seconds=300.0))
@@ -135,48 +127,6 @@ async def test_calls_that_have_no_answer_in_their_own_time_count(plugin: Plugin)
             await plugin.call(seconds=15.0)
     assert plugin.changes == [False]
     assert plugin.asked == 0
-
-
-@pytest.mark.parametrize(
-    ("due", "beats", "counts"),
-    [
-        pytest.param(4.0, 0, False, id="not once"),
-        pytest.param(3.9, 1, True, id="half of the time, but for one beat"),
-        pytest.param(6.0, 1, False, id="less than half of it"),
-        pytest.param(5.9, 2, True, id="half of it again"),
-        pytest.param(1.0, 0, True, id="a call that is too short for a beat"),
-    ],
-)
-@virtual_time
-async def test_a_call_counts_if_this_process_ran_half_of_the_time(
-    due: float, beats: int, counts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever a beat is. due: how many beats the call takes."""
-    monkeypatch.setattr(module, "_BEAT_SECONDS", 2.0)
-    answers = Answers()
-    call = answers.during()
-    call.__enter__()
-    await asyncio.sleep(beats * module._BEAT_SECONDS + 0.5)
-    # no more from now on
-    call._timer.cancel()
-    await asyncio.sleep((due - beats) * module._BEAT_SECONDS - 0.5)
-    call.__exit__(TimeoutError, TimeoutError(), None)
-    assert answers._misses == counts
-
-
-@virtual_time
-async def test_two_misses_are_silence_and_nothing_beats_after_a_call() -> None:
-    changes: list[bool] = []
-    answers = Answers(changes.append)
-    answers.missed()
-    assert (answers.is_silent, changes) == (False, [])
-    answers.missed()
-    assert (answers.is_silent, changes) == (True, [False])
-    call = answers.during()
-    with call:
-        await asyncio.sleep(3)
-    assert call._timer.cancelled()
-    assert (answers.is_silent, changes) == (False, [False, True])
 
 
 @virtual_time
@@ -226,7 +176,7 @@ def registered(manager: HostedManager) -> tuple[str, str]:
 async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     manager: HostedManager, good: FakePlugin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    [connection] = manager.host._connections.values()
+    connection = manager.host.newest(GOOD, "Allocate")
     good.knobs.options_gate = asyncio.Event()
     await manager.until(lambda: manager.available(GOOD) == 0)
     resource = manager.manager.resources[GOOD]
@@ -249,18 +199,11 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     good.knobs.options_gate.set()
     await until(lambda: bool(good.calls_of("Allocate")))
     await manager.until(lambda: manager.available(GOOD) == 1)
-    assert list(manager.host._connections.values()) == [connection], "it never had to register again"
+    assert manager.host.newest(GOOD, "Allocate") is connection, "it never had to register again"
     assert resource.connections.sockets() == (str(good.socket_path),)
     assert REGISTRY.get_sample_value("nodedevice_agent_allocate_failures_total", {"resource_name": GOOD}) == 0
     messages = [record.message for record in caplog.records if "respond" in record.message]
     assert messages[0].startswith("device plugin does not respond")
-
-
-async def test_an_error_to_the_question_ends_nothing(manager: HostedManager, good: FakePlugin) -> None:
-    good.knobs.options_error = RpcFailure(grpc.StatusCode.UNIMPLEMENTED, "no such call")
-    before = len(good.calls_of("GetDevicePluginOptions"))
-    await until(lambda: len(good.calls_of("GetDevicePluginOptions")) >= before + 5)
-    assert manager.available(GOOD) == 2
 
 
 @pytest.mark.usefixtures("_answers_are_due_soon")
@@ -268,8 +211,9 @@ async def test_one_that_ends_while_it_is_silent_is_stopped(manager: HostedManage
     good.knobs.options_gate = asyncio.Event()
     await manager.until(lambda: manager.available(GOOD) == 0)
     await good.stop()
-    await until(lambda: not manager.host._connections)
-    assert manager.manager.resources[GOOD].presence.state is EndpointState.STOPPED
+    resource = manager.manager.resources[GOOD]
+    await until(lambda: resource.connections.sockets() == ())
+    assert resource.presence.state is EndpointState.STOPPED
     # and a new one takes its place
     again = FakePlugin(GOOD, {"d0": FakeDevice()})
     await manager.register(again)

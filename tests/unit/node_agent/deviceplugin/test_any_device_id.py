@@ -13,7 +13,6 @@ import grpc
 import pytest
 from msgspec import to_builtins
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kube.observed import cordons_of
 from nodedevice_agent.kube.status import node_device_status
@@ -200,14 +199,3 @@ async def test_what_is_recovered_from_the_api_gets_its_originals_by_the_plugins_
         assert Counter(original_id(i) for a in manager.manager.book for i in a.device_ids) == Counter(IDS)
     written = json.loads((tmp_path / "checkpoint.json").read_text())["Data"]["PodDeviceEntries"]
     assert Counter(i for entry in written for ids in entry["DeviceIDs"].values() for i in ids) == Counter(IDS)
-
-
-async def test_cordoning_all_still_takes_all(tmp_path: Path, plugin: FakePlugin) -> None:
-    async with hosted(tmp_path) as manager:
-        await manager.register(plugin)
-        for word in ("*", "all"):
-            cordons = cordons_of([CordonedDevice(id=word)])
-            assert cordons == {word: Cordon()}
-            manager.manager.table.cordoned(NAME, "uid", cordons)
-            manager.host.settle()
-            assert snapshot(manager.manager, NAME).cordoned == len(IDS)

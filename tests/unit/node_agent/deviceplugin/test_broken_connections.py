@@ -8,10 +8,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.deviceplugin import host, redial
 from nodedevice_agent.lib import filesystem
 
-from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.hosted_manager import HostedManager
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure, StreamEnd
 from tests.fakes.polling import until
 
@@ -57,12 +58,6 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
-    async with hosted(tmp_path) as manager:
-        yield manager
-
-
-@pytest.fixture
 async def plugin(manager: HostedManager) -> AsyncIterator[FakePlugin]:
     plugin = FakePlugin(NAME, {"d0": FakeDevice()})
     await plugin.start(manager.plugin_dir)
@@ -81,6 +76,12 @@ async def line(manager: HostedManager, plugin: FakePlugin) -> AsyncIterator[Line
     await line.stop()
 
 
+def remembered(manager: HostedManager) -> list[str]:
+    """The plugins to which the next start of the agent connects."""
+    checkpoint = checkpoint_file.read(manager.folder)
+    return [] if checkpoint is None else [socket.resource_name for socket in checkpoint.sockets]
+
+
 async def test_it_is_dialled_again(manager: HostedManager, plugin: FakePlugin, line: Line) -> None:
     for _ in range(3):
         line.cut()
@@ -90,32 +91,6 @@ async def test_it_is_dialled_again(manager: HostedManager, plugin: FakePlugin, l
     await plugin.set_health("d0", healthy=False)
     await manager.until(lambda: manager.available(NAME) == 0)
     assert len(plugin.calls_of("ListAndWatch")) == 4
-
-
-async def test_one_that_breaks_again_and_again_is_dialled_ever_later(
-    manager: HostedManager, plugin: FakePlugin, line: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a plugin that answers, and whose lists never last; after one that has lasted, as soon as the first time."""
-    pauses: list[tuple[float, ...]] = []
-
-    def noted(*given: float) -> float:
-        pauses.append(given)
-        return 0.0
-
-    async def breaks() -> None:
-        line.cut()
-        await manager.until(lambda: manager.available(NAME) == 0)
-        await manager.until(lambda: manager.available(NAME) == 1)
-
-    monkeypatch.setattr(redial, "REDIAL_SECONDS", 1.0)
-    monkeypatch.setattr(redial, "exponential_seconds", noted)
-    for _ in range(4):
-        await breaks()
-    assert pauses == [(number, 1.0, 60.0) for number in range(4)]
-    for module in host, redial:
-        monkeypatch.setattr(module, "MOST_REDIAL_SECONDS", -1.0)
-    await breaks()
-    assert pauses[4:] == [(0, 1.0, -1.0)]
 
 
 async def test_it_is_dialled_until_it_answers(
@@ -152,8 +127,7 @@ async def test_one_of_which_nobody_knows_whether_it_serves_is_dialled(
 async def test_one_that_serves_no_more_is_not(manager: HostedManager, plugin: FakePlugin, line: Line) -> None:
     await line.stop()
     await manager.until(lambda: manager.available(NAME) == 0)
-    # it has been given up: nothing is kept for the next start
-    await until(lambda: not manager.host._sockets)
+    await until(lambda: remembered(manager) == [])
 
 
 async def test_one_that_has_registered_meanwhile_is_not(
@@ -164,7 +138,7 @@ async def test_one_that_has_registered_meanwhile_is_not(
     await manager.until(lambda: manager.available(NAME) == 0)
     await plugin.register(endpoint=VIA)
     await manager.until(lambda: manager.available(NAME) == 1)
-    await until(lambda: len(manager.host._sockets) == 1)
+    await until(lambda: remembered(manager) == [NAME])
     assert len(plugin.calls_of("ListAndWatch")) == 2
 
 
@@ -184,7 +158,7 @@ async def test_one_that_ends_its_stream_is_dialled_again(
 async def test_one_whose_streams_all_end_is_dialled_ever_later(
     manager: HostedManager, plugin: FakePlugin, line: Line, monkeypatch: pytest.MonkeyPatch, end: StreamEnd
 ) -> None:
-    """And is dialled once at a time, however often it has registered."""
+    """And is dialled once at a time, however often it has registered; soon again after a stream that has lasted."""
     pauses: list[int] = []
 
     def noted(number: int, *bounds: float) -> float:
@@ -200,7 +174,13 @@ async def test_one_whose_streams_all_end_is_dialled_ever_later(
     assert pauses[-4:] == [*range(pauses[-4], pauses[-4] + 4)]
     plugin.knobs.stream_end = "never"
     await manager.until(lambda: manager.available(NAME) == 1)
-    assert len(manager.host._sockets) == 1
+    await until(lambda: remembered(manager) == [NAME])
+    for module in host, redial:
+        monkeypatch.setattr(module, "MOST_REDIAL_SECONDS", -1.0)
+    streams = len(plugin.calls_of("ListAndWatch"))
+    await plugin.end_streams()
+    await plugin.wait_for_calls("ListAndWatch", streams + 1)
+    assert pauses[-1] == 0
 
 
 async def test_a_name_that_has_lost_its_place_is_not_dialled(
@@ -211,5 +191,5 @@ async def test_a_name_that_has_lost_its_place_is_not_dialled(
     await manager.until(lambda: manager.available(NAME) == 0)
     manager.manager.table.displaced([NAME], "example.com/other")
     manager.host.settle()
-    await until(lambda: not manager.host._sockets)
+    await until(lambda: remembered(manager) == [])
     assert len(plugin.calls_of("ListAndWatch")) == 1

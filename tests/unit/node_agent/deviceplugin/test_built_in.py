@@ -1,10 +1,14 @@
 """Which plugins are the agent's own: those whose sockets it made in this process, whatever anybody sends or puts in a path."""
 
 import socket
+from contextlib import aclosing
 from pathlib import Path
 
+import pytest
 from msgspec import convert
 from nodedevice_agent.deviceplugin.codec import device_list
+from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
+from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltIn, BuiltInSockets
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, socket_name
@@ -13,6 +17,8 @@ from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.fakes.hosted_manager import hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.unit.node_agent.deviceplugin.one_plugin import RESOURCE
+from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
 
 SERIAL = "example.com/serial"
 
@@ -73,3 +79,44 @@ async def test_a_plugin_that_takes_over_the_path_of_an_own_one(tmp_path: Path) -
         await manager.until(lambda: manager.available(SERIAL) == 3)
         assert not manager.manager.resources[SERIAL].presence.is_built_in
         await thief.stop()
+
+
+# -- while it is dialled
+
+
+class Found(BuiltInSockets):
+    """Finds these at a path, one after the other."""
+
+    def __init__(self, *found: BuiltIn | None) -> None:
+        super().__init__()
+        self._found = [*found]
+
+    def find(self, socket: Path, resource_name: str) -> BuiltIn | None:
+        return self._found.pop(0)
+
+
+OWN = BuiltIn(RESOURCE, "built-in x")
+
+
+@pytest.mark.parametrize(
+    ("built_in", "scope"),
+    [
+        pytest.param(Found(OWN, OWN), "built-in x", id="its own"),
+        pytest.param(Found(None), "", id="somebody else's"),
+        pytest.param(None, "", id="a process without any"),
+    ],
+)
+async def test_the_agents_own_plugin_is_the_file_that_was_dialled(
+    plugin: FakePlugin, built_in: BuiltInSockets | None, scope: str
+) -> None:
+    async with aclosing(await Connection.open(RESOURCE, plugin.socket_path, built_in=built_in)) as connection:
+        assert connection.options.scope == scope
+
+
+@pytest.mark.parametrize("found", [None, BuiltIn(RESOURCE, "built-in y")], ids=["ended", "by another one of its own"])
+async def test_a_built_in_plugin_that_ends_while_it_is_dialled_does_not_register(
+    plugin: FakePlugin, found: BuiltIn | None
+) -> None:
+    """It would count as a foreign plugin, whose NodeDevice outlives the configuration."""
+    with pytest.raises(PluginFailed, match="replaced or removed"):
+        await Connection.open(RESOURCE, plugin.socket_path, built_in=Found(OWN, found))

@@ -1,7 +1,7 @@
 """Device lists of one plugin: what they become, at which rate they are read, how large they may be, and how they end."""
 
 import asyncio
-import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, Device, ListedDevices
-from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import MAX_MESSAGE_BYTES
 from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
@@ -37,19 +36,6 @@ def most() -> int:
     return MAX_DEVICES
 
 
-@pytest.mark.parametrize(
-    ("octets", "asks"),
-    [(plugin_connection._SHORT_BYTES, False), (plugin_connection._SHORT_BYTES + 1, True)],
-)
-async def test_of_a_short_list_nobody_asks_whether_there_is_room(
-    octets: int, asks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[int] = []
-    monkeypatch.setattr(codec, "device_list", lambda octets, known, *, is_built_in, most: found.append(most))
-    await unconnected().decoded(bytes(octets), asyncio.Lock(), lambda: 7)
-    assert found == [7 if asks else MAX_DEVICES]
-
-
 @pytest.mark.parametrize(("most", "count"), [(2000, 2000), (1999, 0)])
 async def test_a_long_list_is_made_where_there_is_room_for_it(most: int, count: int) -> None:
     devices = [PluginDevice(f"device-{number:032}", identity=(f"c1:{number}",)) for number in range(2000)]
@@ -71,6 +57,19 @@ async def test_long_lists_leave_the_loop_half_of_the_time(monkeypatch: pytest.Mo
     began = loop.time()
     await asyncio.gather(*(unconnected().decoded(octets, turn, most) for _ in range(3)))
     assert loop.time() - began == pytest.approx(3 * (0.3 + 0.3))
+
+
+class Flood:
+    """A channel to a plugin that always has another list, which is empty."""
+
+    def unary_stream(self, path: str) -> Any:
+        return lambda request: self
+
+    async def read(self) -> bytes:
+        return b""
+
+    def cancel(self) -> None:
+        """It has been read long enough."""
 
 
 class Garbled(RawPlugin):
@@ -100,24 +99,11 @@ class TestDeviceLists:
         d1 = Device("d1", healthy=False, numa_nodes=(0, 1))
         assert seen == [{"d0": Device("d0"), "d1": d1}, {"d0": Device("d0", healthy=False), "d1": d1}, {}]
 
-    @pytest.mark.parametrize("word", ["", "healthy", "HEALTHY", "Healthy ", "Unknown"])
-    async def test_only_the_word_healthy_means_healthy(
-        self, plugin: FakePlugin, connection: Connection, word: str
-    ) -> None:
-        plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word)]
-        assert not (await first_list(connection)).devices["d0"].healthy
-
     async def test_a_duplicate_id_is_one_device_and_reported(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word) for word in ("Healthy", "Unhealthy", "Healthy")]
         listed = await first_list(connection)
         assert dict(listed.devices) == {"d0": Device("d0", healthy=False)}
         assert "listed more than once" in listed.id_error
-
-    async def test_absurd_numa_nodes_are_left_out(self, plugin: FakePlugin, connection: Connection) -> None:
-        nodes = [api_pb2.NUMANode(ID=node) for node in (3, -1, 2**40, 3, 1)]
-        topology = api_pb2.TopologyInfo(nodes=nodes)
-        plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health="Healthy", topology=topology)]
-        assert (await first_list(connection)).devices["d0"].numa_nodes == (1, 3)
 
     @pytest.mark.kubelet("weak spot 10")
     async def test_a_hundred_thousand_devices_are_one_message(self, plugin: FakePlugin, connection: Connection) -> None:
@@ -129,60 +115,15 @@ class TestDeviceLists:
         # more than the kubelet's bound, where such a plugin is dropped
         assert sum(map(len, listed.devices)) > 4 * 1024 * 1024
 
-    async def test_long_lists_are_decoded_in_a_thread(
-        self, plugin: FakePlugin, connection: Connection, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        readers: list[threading.Thread] = []
-
-        def read(octets: bytes, known: ListedDevices, *, is_built_in: bool, most: int) -> ListedDevices:
-            readers.append(threading.current_thread())
-            return device_list(octets, known, is_built_in=is_built_in, most=most)
-
-        device_list = codec.device_list
-        monkeypatch.setattr(codec, "device_list", read)
-        lengths = []
-        async with device_lists(connection) as lists:
-            lengths.append(len((await anext(lists)).devices))
-            for count in (10_000, 1):
-                await plugin.update({f"device-{index:032}": FakeDevice() for index in range(count)})
-                lengths.append(len((await anext(lists)).devices))
-        assert lengths == [2, 10_000, 1]
-        assert [reader is threading.main_thread() for reader in readers] == [True, False, True]
-
-    async def test_an_equal_list_is_the_same_object(self, plugin: FakePlugin, connection: Connection) -> None:
-        async with device_lists(connection) as lists:
-            first = await anext(lists)
-            await plugin.update(dict(plugin.devices))
-            assert await anext(lists) is first
-            await plugin.update({**plugin.devices, "new": FakeDevice()})
-            more = await anext(lists)
-        assert more.devices.keys() == {*first.devices, "new"}
-        assert all(more.devices[name] is device for name, device in first.devices.items())
-
-    async def test_equal_bytes_are_not_decoded(
-        self, plugin: FakePlugin, connection: Connection, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        decoded: list[bytes] = []
-
-        def read(octets: bytes, known: ListedDevices, *, is_built_in: bool, most: int) -> ListedDevices:
-            decoded.append(octets)
-            return device_list(octets, known, is_built_in=is_built_in, most=most)
-
-        device_list = codec.device_list
-        monkeypatch.setattr(codec, "device_list", read)
-        async with device_lists(connection) as lists:
-            for number in range(6):
-                await anext(lists)
-                await (plugin.resend() if number != 3 else plugin.set_health("d0", healthy=False))
-        assert len(decoded) == 2
-
     @virtual_time
     async def test_a_flood_is_read_slowly(self) -> None:
-        loop, connection = asyncio.get_running_loop(), unconnected()
-        began, lists = loop.time(), 1000
-        for _ in range(lists):
-            await connection._pause()
-        expected = (lists - plugin_connection.LISTS_AT_ONCE) / plugin_connection.LISTS_PER_SECOND
+        loop, connection = asyncio.get_running_loop(), Connection(RESOURCE, Path(), cast(Any, Flood()), PluginOptions())
+        began, lists = loop.time(), 0
+        async for _ in connection.device_lists():
+            lists += 1
+            if lists == 1000:
+                break
+        expected = (lists - 1 - plugin_connection.LISTS_AT_ONCE) / plugin_connection.LISTS_PER_SECOND
         assert loop.time() - began == pytest.approx(expected)
 
     async def test_a_flood_holds_the_plugin_back(
@@ -212,21 +153,6 @@ class TestDeviceLists:
             # whoever has the error has not what was read
             assert error.value.call == "ListAndWatch"
         await plugin.stop()
-
-    async def test_their_bytes_are_not_kept(self, plugin: FakePlugin, connection: Connection) -> None:
-        """Of the longest lists of many plugins they would fill the memory."""
-        assert connection.octets == b""
-        async with device_lists(connection) as lists:
-            await anext(lists)
-            assert connection.octets
-            following = asyncio.ensure_future(anext(lists))
-            # until it waits for the next list
-            await asyncio.sleep(0)
-            assert connection.octets == b""
-            await plugin.resend()
-            await following
-            await connection.aclose()
-            assert connection.octets == b""
 
     async def test_a_message_over_the_limit_fails_that_plugin(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="x" * MAX_MESSAGE_BYTES, health="Healthy")]
@@ -274,22 +200,6 @@ class TestDeviceLists:
         assert seen == 1
         await plugin.wait_for_streams(0)
 
-    async def test_of_a_closed_connection_end(self, connection: Connection) -> None:
-        await connection.aclose()
-        assert [listed async for listed in connection.device_lists()] == []
-
-    async def test_a_cancelled_reader_is_cancelled(self, plugin: FakePlugin, connection: Connection) -> None:
-        async def read() -> None:
-            async for _ in connection.device_lists():
-                pass
-
-        reading = asyncio.create_task(read())
-        await plugin.wait_for_streams(1)
-        reading.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-        await plugin.wait_for_streams(0)
-
 
 async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many threads as there are streams would leave the event loop, which answers the container runtime, its share of one."""
@@ -317,3 +227,36 @@ async def test_long_lists_of_all_streams_take_turns_in_a_thread(monkeypatch: pyt
     assert at_once == [1] * 6
     await unconnected().decoded(octets(1000, "x"), turn, most)
     assert len(at_once) == 6, "a short one is decoded sooner than a thread starts"
+
+
+async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:
+    async with aclosing(await Connection.open(RESOURCE, plugin.socket_path)):
+        await plugin.stop()
+        second = FakePlugin(RESOURCE, {"other": FakeDevice()}, socket_name=plugin.socket_name)
+        await second.start(tmp_path)
+        async with aclosing(await Connection.open(RESOURCE, second.socket_path)) as connection:
+            assert set((await first_list(connection)).devices) == {"other"}
+        await second.stop()
+
+
+async def test_the_octets_of_a_list_are_not_kept_until_the_next_one(plugin: FakePlugin) -> None:
+    """The next one may never come, and a list may have 16 MiB."""
+    plugin.devices = {f"GPU-{index:040}": FakeDevice() for index in range(20_000)}
+    made = await Connection.open(RESOURCE, plugin.socket_path)
+    async with aclosing(made), device_lists(made) as lists:
+        assert len((await anext(lists)).ids) == 20_000
+        tracemalloc.start()
+        try:
+            await plugin.update({**plugin.devices, "d": FakeDevice()})
+            assert len((await anext(lists)).ids) == 20_001
+            waiting = asyncio.ensure_future(anext(lists))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            of_grpc = [tracemalloc.Filter(True, "*/grpc/aio/_call.py")]
+            kept = sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(of_grpc).traces)
+        finally:
+            tracemalloc.stop()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    # a MiB came
+    assert kept < 100_000

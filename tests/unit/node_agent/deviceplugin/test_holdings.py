@@ -3,17 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.holdings import Holding, holdings
 from nodedevice_agent.deviceplugin import holdings as sender
-from nodedevice_common import tasks
 
-from tests.fakes.failing_task import Failing
 from tests.fakes.hosted_manager import HostedManager, hosted, pod, running
 from tests.fakes.plugin import Call, FakeDevice, FakePlugin, RpcFailure
-from tests.fakes.polling import until
 
 GPU = "example.com/gpu"
 OTHER = "example.com/other"
@@ -41,12 +36,6 @@ async def syncs(plugin: FakePlugin, count: int) -> list[tuple[str, ...]]:
 async def allocated(manager: HostedManager, uid: str, resource_name: str = GPU) -> None:
     manager.pod_seen(pod(uid, resource_name, 1))
     await manager.until(lambda: uid in manager.manager.book.by_pod)
-
-
-async def allocated_later(manager: HostedManager, plugin: FakePlugin, uid: str) -> None:
-    """Until the plugin has got the call."""
-    manager.pod_seen(pod(uid, GPU, 1))
-    await plugin.wait_for_calls("Allocate", len(plugin.calls_of("Allocate")) + 1)
 
 
 async def test_once_after_it_has_connected_and_when_a_holding_has_ended(tmp_path: Path, plugin: FakePlugin) -> None:
@@ -94,38 +83,6 @@ async def test_allocate_waits_for_a_call_in_flight(tmp_path: Path, plugin: FakeP
     await other.stop()
 
 
-async def test_once_more_after_a_call_whose_pod_has_ended(
-    tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the plugin makes late is removed too, whichever of the two it did first."""
-    is_checked, sent = asyncio.Event(), []
-    send = sender.HoldingsSync._send
-
-    def checked(*args: Any) -> tuple[Holding, ...] | None:
-        is_checked.set()
-        return holdings(*args)
-
-    async def counted(self: sender.HoldingsSync, current: tuple[Holding, ...]) -> None:
-        sent.append(current)
-        await send(self, current)
-
-    monkeypatch.setattr(sender, "holdings", checked)
-    monkeypatch.setattr(sender.HoldingsSync, "_send", counted)
-    async with hosted(tmp_path) as manager:
-        await manager.register(plugin)
-        await syncs(plugin, 1)
-        gate = plugin.knobs.allocate_gate = asyncio.Event()
-        await allocated_later(manager, plugin, "p")
-        is_checked.clear()
-        manager.pod_gone("p")
-        # what is sent at once has begun then
-        await is_checked.wait()
-        await asyncio.sleep(0)
-        before = len(sent)
-        gate.set()
-        assert (await syncs(plugin, before + 1))[before:] == [()]
-
-
 async def test_nothing_before_the_pods_of_a_restart_are_known(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
         await manager.register(plugin)
@@ -151,14 +108,3 @@ async def test_not_to_a_plugin_that_does_not_require_it(tmp_path: Path) -> None:
         await manager.until(lambda: manager.available(GPU) == 1)
         assert plain.calls_of("Sync") == []
     await plain.stop()
-
-
-async def test_a_bug_in_it_names_the_task_and_the_resource(
-    tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bad = Failing(ValueError("odd"))
-    monkeypatch.setattr(tasks, "_failing", {})
-    monkeypatch.setattr(sender.HoldingsSync, "run", bad.work)
-    async with hosted(tmp_path) as manager:
-        await manager.register(plugin)
-        await until(lambda: f"holdings {GPU} fails and is tried again: odd" in tasks.problems())

@@ -158,11 +158,6 @@ class TestFailures:
         with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: the connection was closed"):
             await CALLS[call](connection)
 
-    async def test_a_cancelled_caller_is_cancelled(self, in_flight: asyncio.Future[object]) -> None:
-        in_flight.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await in_flight
-
     async def test_a_plugin_that_is_silent_is_not_called(
         self, plugin: FakePlugin, connection: Connection, call: str
     ) -> None:
@@ -183,27 +178,3 @@ class TestFailures:
             with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: DEADLINE_EXCEEDED: the driver was late"):
                 await CALLS[call](connection)
         assert len(plugin.calls_of(call)) == 3
-
-
-class TestQuestion:
-    """Whether the plugin still answers: asked beside all other calls."""
-
-    @pytest.fixture
-    async def asking(self, plugin: FakePlugin, connection: Connection) -> AsyncIterator[asyncio.Task[None]]:
-        """It has no answer yet."""
-        gate = plugin.knobs.options_gate = asyncio.Event()
-        asking = asyncio.create_task(connection.ask())
-        # after that for which it was opened
-        await plugin.wait_for_calls("GetDevicePluginOptions", 2)
-        yield asking
-        gate.set()
-
-    async def test_is_cancelled_with_its_task(self, asking: asyncio.Task[None]) -> None:
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-
-    async def test_ends_with_its_connection(self, connection: Connection, asking: asyncio.Task[None]) -> None:
-        await connection.aclose()
-        await asking
-        assert not asking.cancelled()

@@ -1,135 +1,34 @@
-"""Device plugins as they are in use, played: smarter-device-manager, Intel's GPU plugin and ROCm's."""
+"""A device plugin as it is in use, played: Intel's GPU plugin."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.deviceplugin import redial
-from nodedevice_api.device_ids import original_id
 
-from tests.fakes.background import background
-from tests.fakes.hosted_manager import HostedManager, hosted, pod
+from tests.fakes.hosted_manager import hosted, pod
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 GPU = "gpu.intel.com/i915"
-ROCM = "amd.com/gpu"
 
 
-class TestSmarterDeviceManager:
-    """One process with a socket for each resource, all of whose devices are alike: their IDs are control characters."""
-
-    _GROUPS, _DEVICES = 24, 20
-
-    @asynccontextmanager
-    async def _plugins(self, manager: HostedManager) -> AsyncIterator[list[FakePlugin]]:
-        devices = {chr(number): FakeDevice() for number in range(self._DEVICES)}
-        plugins = [FakePlugin(f"smarter-devices/video{number}", devices) for number in range(self._GROUPS)]
-        try:
-            await asyncio.gather(*(plugin.join(manager.plugin_dir) for plugin in plugins))
-            yield plugins
-        finally:
-            await asyncio.gather(*(plugin.stop() for plugin in plugins))
-
-    def _available(self, manager: HostedManager) -> set[int]:
-        return {manager.available(f"smarter-devices/video{number}") for number in range(self._GROUPS)}
-
-    async def test_all_devices_are_there_and_pods_get_them(self, tmp_path: Path) -> None:
-        async with hosted(tmp_path) as manager, self._plugins(manager) as plugins:
-            await manager.until(lambda: self._available(manager) == {self._DEVICES})
-            name = plugins[3].resource_name
-            for number in range(self._DEVICES):
-                manager.pod_seen(pod(f"p{number}", name, 1))
-            await manager.until(lambda: len(manager.manager.book.by_pod) == self._DEVICES)
-            called = [call.device_ids for call in plugins[3].calls_of("Allocate")]
-            assert sorted(called) == [(chr(number),) for number in range(self._DEVICES)]
-            now = snapshot(manager.manager, name)
-            assert (now.healthy, now.available, now.id_error) == (self._DEVICES, 0, "")
-            assert [view.id for view in now.devices][:2] == ["escaped:%00", "escaped:%01"]
-
-    async def test_a_restart_of_the_agent_loses_none(self, tmp_path: Path) -> None:
-        async with hosted(tmp_path) as manager, self._plugins(manager) as plugins:
-            name = plugins[0].resource_name
-            manager.pod_seen(pod("one", name, 2))
-            await manager.until(lambda: "one" in manager.manager.book.by_pod)
-            held = manager.manager.book.of_pod("one")
-        async with hosted(tmp_path, [pod("one", name, 2)]) as manager, self._plugins(manager):
-            assert manager.manager.book.of_pod("one") == held
-            await manager.until(lambda: self._available(manager) == {self._DEVICES, self._DEVICES - 2})
-            assert {original_id(i) for i in held[0].device_ids} == {"\0", "\1"}
-
-
-class TestIntelGPUPlugin:
-    """It registers with an empty list, and sends its devices when it has scanned them."""
-
-    async def test_a_pod_waits_for_the_devices_and_gets_them(self, tmp_path: Path) -> None:
-        async with hosted(tmp_path) as manager:
-            plugin = FakePlugin(GPU, {})
-            await manager.register(plugin)
-            try:
-                manager.pod_seen(pod("one", GPU, 1))
-                now = snapshot(manager.manager, GPU)
-                assert (now.total, now.state, [p.pending.reason for p in now.pending]) == (
-                    0,
-                    EndpointState.RUNNING,
-                    ["NotEnoughDevices"],
-                )
-                await plugin.update({f"card{n}-{m}": FakeDevice(numa_nodes=(n,)) for n in range(2) for m in range(3)})
-                await manager.until(lambda: "one" in manager.manager.book.by_pod)
-                assert manager.available(GPU) == 5
-            finally:
-                await plugin.stop()
-
-    async def test_an_empty_first_list_after_a_restart_frees_nothing(self, tmp_path: Path) -> None:
-        async with hosted(tmp_path) as manager:
-            plugin = FakePlugin(GPU, {"card0-0": FakeDevice(), "card1-0": FakeDevice()})
-            await manager.register(plugin)
-            manager.pod_seen(pod("one", GPU, 1))
-            await manager.until(lambda: "one" in manager.manager.book.by_pod)
-            listed, plugin.devices = plugin.devices, {}
-            # Its container is started again.
-            await plugin.stop()
-            await manager.until(lambda: snapshot(manager.manager, GPU).state is EndpointState.STOPPED)
-            await plugin.join(manager.plugin_dir)
-            await manager.until(lambda: snapshot(manager.manager, GPU).state is EndpointState.RUNNING)
-            try:
-                now = snapshot(manager.manager, GPU)
-                assert (now.allocated, now.available) == (1, 0)
-                await plugin.update(listed)
-                await manager.until(lambda: manager.available(GPU) == 1)
-                assert snapshot(manager.manager, GPU).healthy == 2
-            finally:
-                await plugin.stop()
-
-
-class TestROCmDevicePlugin:
-    """It ends when a stream of it ends, and its DaemonSet starts it again."""
-
-    @pytest.fixture(autouse=True)
-    def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(redial, "REDIAL_SECONDS", 0.0)
-
-    async def _live(self, plugin: FakePlugin, plugin_dir: Path) -> None:
-        while True:
-            await plugin.join(plugin_dir)
-            await plugin.wait_for_streams(1)
-            await plugin.wait_for_streams(0)
-            await plugin.stop()
-
-    async def test_it_comes_back_and_pods_keep_their_devices(self, tmp_path: Path) -> None:
-        plugin = FakePlugin(ROCM, {f"0000:{n:02x}:00.0": FakeDevice() for n in range(8)})
-        async with hosted(tmp_path) as manager, background(self._live(plugin, manager.plugin_dir)):
-            await manager.until(lambda: manager.available(ROCM) == 8)
-            manager.pod_seen(pod("one", ROCM, 2))
-            await manager.until(lambda: manager.available(ROCM) == 6)
-            held = manager.manager.book.of_pod("one")
-            for number in (2, 3, 4):
-                await plugin.end_streams()
-                await plugin.wait_for_calls("ListAndWatch", number)
-                await manager.until(lambda: manager.available(ROCM) == 6)
-            assert manager.manager.book.of_pod("one") == held
-            assert (len(plugin.calls_of("Allocate")), snapshot(manager.manager, ROCM).healthy) == (1, 8)
+async def test_intels_gpu_plugin_registers_with_an_empty_list(tmp_path: Path) -> None:
+    """It sends its devices when it has scanned them: a pod waits for them, and none is freed by a restart of the plugin."""
+    devices = {f"card{n}-{m}": FakeDevice(numa_nodes=(n,)) for n in range(2) for m in range(3)}
+    plugin = FakePlugin(GPU, {})
+    async with hosted(tmp_path) as manager:
+        await manager.register(plugin)
+        manager.pod_seen(pod("one", GPU, 1))
+        (waiting,) = snapshot(manager.manager, GPU).pending
+        assert waiting.pending.reason == "NotEnoughDevices"
+        await plugin.update(devices)
+        await manager.until(lambda: manager.available(GPU) == 5)
+        plugin.devices = {}
+        await plugin.stop()
+        await manager.until(lambda: snapshot(manager.manager, GPU).state is EndpointState.STOPPED)
+        await plugin.join(manager.plugin_dir)
+        await manager.until(lambda: snapshot(manager.manager, GPU).state is EndpointState.RUNNING)
+        now = snapshot(manager.manager, GPU)
+        assert (now.allocated, now.available) == (1, 0)
+        await plugin.update(devices)
+        await manager.until(lambda: manager.available(GPU) == 5)
         await plugin.stop()

@@ -79,14 +79,6 @@ async def test_one_that_was_kept_before_is_known_by_the_name_that_it_registered(
     assert sockets_in(directory) == {kept}
 
 
-async def test_one_that_is_named_twice_is_dialled_once(
-    directory: PluginDirectory, plugins: dict[str, FakePlugin]
-) -> None:
-    gpu = socket_of(plugins[GPU])
-    assert [*await connected(directory, gpu, gpu)] == [GPU]
-    assert len(plugins[GPU].calls_of("GetDevicePluginOptions")) == 1
-
-
 async def test_sockets_without_a_process_go_and_nothing_is_said(
     directory: PluginDirectory, plugins: dict[str, FakePlugin], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,8 +1,6 @@
 """Lists that are refused for lack of room, on real sockets: nothing is made of them, and they are taken when there is room."""
 
 import asyncio
-import threading
-import weakref
 import zlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.polling import until
 
+Pair = tuple[FakePlugin, FakePlugin]
 FIRST, SECOND, THIRD = "one.example.com/a", "two.example.com/b", "three.example.com/c"
 
 
@@ -32,34 +31,42 @@ def some(count: int, prefix: str = "d") -> dict[str, FakeDevice]:
     return {f"{prefix}{index}": FakeDevice() for index in range(count)}
 
 
+@pytest.fixture
+async def plugins() -> AsyncIterator[Pair]:
+    """There is room for one of their lists, and they are not registered."""
+    pair = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500, "d" * 100))
+    yield pair
+    for plugin in pair:
+        await plugin.stop()
+
+
 def total(manager: HostedManager, name: str) -> int:
     return len(manager.manager.resources[name].devices)
 
 
-async def test_it_is_taken_once_there_is_room_though_its_plugin_sent_it_once(manager: HostedManager) -> None:
-    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
-    try:
-        await manager.register(first)
-        await manager.register(second)
-        assert (total(manager, FIRST), total(manager, SECOND)) == (600, 0)
-        assert manager.manager.resources[SECOND].listed.is_refused
-        await first.stop()
-        await manager.until(lambda: total(manager, SECOND) == 500)
-        assert not manager.manager.resources[SECOND].listed.is_refused
-        assert (second.lists_sent, manager.host._lists._held.get(2)) == (1, None)
-        # the same list again is no longer a refused one
-        await second.resend()
-        await second.wait_for_lists(2)
-        await second.update(some(499))
-        await manager.until(lambda: total(manager, SECOND) == 499)
-    finally:
-        await second.stop()
+async def test_it_is_taken_once_there_is_room_though_its_plugin_sent_it_once(
+    manager: HostedManager, plugins: Pair
+) -> None:
+    first, second = plugins
+    await manager.register(first)
+    await manager.register(second)
+    assert (total(manager, FIRST), total(manager, SECOND)) == (600, 0)
+    assert manager.manager.resources[SECOND].listed.is_refused
+    await first.stop()
+    await manager.until(lambda: total(manager, SECOND) == 500)
+    assert not manager.manager.resources[SECOND].listed.is_refused
+    assert second.lists_sent == 1
+    # the same list again is no longer a refused one
+    await second.resend()
+    await second.wait_for_lists(2)
+    await second.update(some(499))
+    await manager.until(lambda: total(manager, SECOND) == 499)
 
 
 async def test_room_that_comes_before_it_is_held_is_used(
-    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
+    manager: HostedManager, plugins: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    first, second = plugins
     is_holding, may_hold = asyncio.Event(), asyncio.Event()
 
     async def held(lists: dict[int, HeldList], endpoint: int, resource_name: str, octets: bytes) -> bool:
@@ -67,81 +74,30 @@ async def test_room_that_comes_before_it_is_held_is_used(
         await may_hold.wait()
         return await hold(lists, endpoint, resource_name, octets)
 
-    try:
-        await manager.register(first)
-        monkeypatch.setattr(device_lists, "hold", held)
-        await second.join(manager.plugin_dir)
-        await is_holding.wait()
-        await first.update(some(400))
-        await manager.until(lambda: total(manager, FIRST) == 400)
-        may_hold.set()
-        await manager.until(lambda: total(manager, SECOND) == 500)
-        assert second.lists_sent == 1
-    finally:
-        await first.stop()
-        await second.stop()
+    await manager.register(first)
+    monkeypatch.setattr(device_lists, "hold", held)
+    await second.join(manager.plugin_dir)
+    await is_holding.wait()
+    await first.update(some(400))
+    await manager.until(lambda: total(manager, FIRST) == 400)
+    may_hold.set()
+    await manager.until(lambda: total(manager, SECOND) == 500)
+    assert second.lists_sent == 1
 
 
-async def test_one_that_cannot_be_read_again_takes_no_room(
-    manager: HostedManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
-    try:
-        await manager.register(first)
-        await manager.register(second)
-        decompress = zlib.decompress
-        monkeypatch.setattr(zlib, "decompress", lambda _: decompress(b"none"))
-        await first.update(some(400))
-        await until(lambda: "a bug in this agent" in caplog.text)
-        assert manager.host._lists._held.get(2) is None
-        assert "restart it then" in manager.manager.resources[SECOND].listed.id_error
-        await first.update(some(900))
-        await manager.until(lambda: total(manager, FIRST) == 900)
-    finally:
-        await first.stop()
-        await second.stop()
-
-
-async def test_the_latest_of_refused_lists_is_taken(manager: HostedManager) -> None:
-    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
-    try:
-        await manager.register(first)
-        await manager.register(second)
-        for count in (450, 700, 420):
-            await second.update(some(count))
-            await until(lambda count=count: refused_sizes(manager) == [count])  # type: ignore[misc]
-        await first.update(some(500))
-        await manager.until(lambda: total(manager, SECOND) == 420)
-    finally:
-        await first.stop()
-        await second.stop()
+async def test_the_latest_of_refused_lists_is_taken(manager: HostedManager, plugins: Pair) -> None:
+    first, second = plugins
+    await manager.register(first)
+    await manager.register(second)
+    for count in (450, 700, 420):
+        await second.update(some(count))
+        await until(lambda count=count: refused_sizes(manager) == [count])  # type: ignore[misc]
+    await first.update(some(500))
+    await manager.until(lambda: total(manager, SECOND) == 420)
 
 
 def refused_sizes(manager: HostedManager) -> list[int]:
     return [size.devices for _, _, size in manager.manager.resources[SECOND].connections.refused()]
-
-
-async def test_nothing_is_made_of_it_before_there_is_room(
-    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, made = codec.device_list, []
-
-    def noted(octets: bytes, known: ListedDevices, *, is_built_in: bool, most: int) -> ListedDevices:
-        found = read(octets, known, is_built_in=is_built_in, most=most)
-        made.append(len(found.ids))
-        return found
-
-    monkeypatch.setattr(codec, "device_list", noted)
-    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
-    try:
-        await manager.register(first)
-        await manager.register(second)
-        await first.update(some(400))
-        await manager.until(lambda: total(manager, SECOND) == 500)
-        assert made == [600, 0, 400, 500]
-    finally:
-        await first.stop()
-        await second.stop()
 
 
 async def test_one_as_long_as_the_one_before_it_is_taken_whatever_the_bound_is_by_now(
@@ -155,10 +111,10 @@ async def test_one_as_long_as_the_one_before_it_is_taken_whatever_the_bound_is_b
     await first.stop()
 
 
-async def test_one_that_is_no_longer_the_latest_is_neither_kept_nor_taken(
-    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
+async def test_one_that_is_no_longer_the_latest_is_not_taken(
+    manager: HostedManager, plugins: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it is being read already."""
+    """Even if it was already being read when the next one came."""
     is_reading, may_be_read = asyncio.Event(), asyncio.Event()
 
     async def in_thread(read: Callable[[], ListedDevices]) -> ListedDevices:
@@ -166,37 +122,19 @@ async def test_one_that_is_no_longer_the_latest_is_neither_kept_nor_taken(
         await may_be_read.wait()
         return read()
 
-    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500, "d" * 100))
-    try:
-        await manager.register(first)
-        await manager.register(second)
-        held = manager.host._lists._held
-        await until(lambda: held.get(2) is not None)
-        monkeypatch.setattr(connection, "in_thread", in_thread)
-        await first.update(some(400))
-        await is_reading.wait()
-        await second.update(some(10))
-        await manager.until(lambda: total(manager, SECOND) == 10)
-        assert held.get(2) is None
-        may_be_read.set()
-        await until(lambda: not [task for task in asyncio.all_tasks() if "DeviceLists.take" in repr(task)])
-        assert total(manager, SECOND) == 10
-    finally:
-        await first.stop()
-        await second.stop()
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["its list is taken before", "its list is held"])
-async def test_nothing_is_kept_of_connections_that_have_ended(manager: HostedManager, order: tuple[int, int]) -> None:
-    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    first, second = plugins
     await manager.register(first)
     await manager.register(second)
-    connections = [weakref.ref(each) for each in manager.host._connections.values()]
-    for number in order:
-        await (first, second)[number].stop()
-    await until(lambda: not manager.host._connections)
-    assert manager.host._lists._held == {}
-    assert all(ref() is None or ref().last.ids == () for ref in connections)  # type: ignore[union-attr]
+    monkeypatch.setattr(connection, "in_thread", in_thread)
+    await first.update(some(400))
+    await is_reading.wait()
+    await second.update(some(10))
+    await manager.until(lambda: total(manager, SECOND) == 10)
+    may_be_read.set()
+    # the older list has been read when this one has come
+    await first.update(some(401))
+    await manager.until(lambda: total(manager, FIRST) == 401)
+    assert total(manager, SECOND) == 10
 
 
 def test_more_devices_than_there_is_room_for_are_counted_and_not_made() -> None:
@@ -229,50 +167,17 @@ async def test_what_is_held_has_a_bound_for_each_domain_and_for_all(monkeypatch:
     assert held.keys() == {0, 2, 5, 6}
 
 
-async def test_a_long_list_is_compressed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: list[threading.Thread] = []
-    compress = zlib.compress
-
-    def noted(octets: bytes, level: int) -> bytes:
-        threads.append(threading.current_thread())
-        return compress(octets, level)
-
-    monkeypatch.setattr(zlib, "compress", noted)
-    held: dict[int, HeldList] = {}
-    await hold(held, 1, FIRST, bytes(32 * 1024))
-    await hold(held, 2, FIRST, bytes(32 * 1024 + 1))
-    assert [thread is threading.main_thread() for thread in threads] == [True, False]
-
-
-async def test_lists_of_plugins_that_have_ended_are_not_decoded_any_more(
-    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
+async def test_a_list_that_cannot_be_held_says_so(
+    manager: HostedManager, plugins: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    monkeypatch.setattr(held_lists, "MAX_HELD_BYTES", 10)
+    first, second = plugins
     await manager.register(first)
     await manager.register(second)
-    async with manager.host._lists._taking:
-        # the list is about to be taken, when its plugin ends, too
-        await first.stop()
-        await until(lambda: not refused_sizes(manager))
-        await second.stop()
-        await until(lambda: not manager.host._connections)
-        monkeypatch.setattr(codec, "device_list", None)
-    await until(lambda: not [task for task in asyncio.all_tasks() if "DeviceLists.take" in repr(task)])
+    resource = manager.manager.resources[SECOND]
+    await until(lambda: resource.listed.id_error.endswith("stop other plugins, and restart it then"))
+    await first.stop()
+    await until(lambda: not manager.manager.resources[FIRST].is_live)
     assert total(manager, SECOND) == 0
-
-
-async def test_a_list_that_cannot_be_held_says_so(manager: HostedManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_lists, "MAX_HELD_BYTES", 10)
-    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
-    try:
-        await manager.register(first)
-        await manager.register(second)
-        resource = manager.manager.resources[SECOND]
-        await until(lambda: resource.listed.id_error.endswith("stop other plugins, and restart it then"))
-        await first.stop()
-        await until(lambda: not manager.manager.resources[FIRST].is_live)
-        assert total(manager, SECOND) == 0
-        await second.resend()
-        await manager.until(lambda: total(manager, SECOND) == 500)
-    finally:
-        await second.stop()
+    await second.resend()
+    await manager.until(lambda: total(manager, SECOND) == 500)

@@ -1,14 +1,12 @@
 """Register over a real socket: valid plugins, rejected ones with their status, and invalid requests."""
 
 import asyncio
-import errno
 import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -19,15 +17,13 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
-from nodedevice_agent.lib.filesystem import is_served
 
 from tests.fakes.background import background
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.polling import PATIENCE_SECONDS, until
 from tests.fakes.sockets import left_behind, listening
 
 REFUSED = grpc.StatusCode.INVALID_ARGUMENT
-# Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 60.0
 NOT_REACHED = grpc.StatusCode.FAILED_PRECONDITION
 
 
@@ -72,10 +68,6 @@ async def refusal(plugin: FakePlugin, **fields: str) -> tuple[grpc.StatusCode, s
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await plugin.register(**fields)
     return refused.value.code(), refused.value.details() or ""
-
-
-async def test_only_its_owner_may_write_to_the_socket(manager: Manager) -> None:
-    assert (manager.folder / "kubelet.sock").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.kubelet("behaviour 7", "behaviour 8", "scenario 43")
@@ -134,20 +126,6 @@ async def test_a_plugin_that_refuses_to_send_its_options(manager: Manager, plugi
     assert code is NOT_REACHED
     assert "failed to get device plugin options: INTERNAL: no options xx" in details
     assert len(details) < 1000
-
-
-async def test_a_hung_plugin_delays_none(manager: Manager, plugin: FakePlugin) -> None:
-    plugin.knobs.options_gate = asyncio.Event()
-    hanging = asyncio.create_task(plugin.register())
-    await plugin.wait_for_calls("GetDevicePluginOptions")
-    other = FakePlugin("example.com/other", {"d0": FakeDevice()})
-    await other.start(manager.folder)
-    await other.register()
-    assert [connection.resource_name for connection in manager.connections] == ["example.com/other"]
-    assert not hanging.done()
-    plugin.knobs.options_gate.set()
-    await hanging
-    await other.stop()
 
 
 async def test_a_hung_plugin_is_refused_in_time(
@@ -211,35 +189,12 @@ class TestSocketPath:
         await server.stop()
         assert os.path.lexists(tmp_path / "kubelet.sock")
 
-    async def test_a_missing_directory_is_an_error(self, tmp_path: Path) -> None:
-        server = RegistrationServer(PluginDirectory(tmp_path / "gone"), Manager(tmp_path).connect, Rejections())
-        with pytest.raises(AgentSettingsError, match=r"--plugin-dir .*gone: cannot create kubelet\.sock"):
-            await server.start()
-        await server.stop()
-
     async def test_the_socket_of_another_process_is_kept(self, tmp_path: Path, server: RegistrationServer) -> None:
         with listening(tmp_path / "kubelet.sock"):
             with pytest.raises(DirectoryServed, match=r"it listens on kubelet\.sock"):
                 await server.start()
             await server.stop()
             assert (tmp_path / "kubelet.sock").is_socket()
-
-    async def test_a_file_created_at_the_last_moment_is_not_replaced(
-        self, tmp_path: Path, server: RegistrationServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "kubelet.sock").touch()
-        monkeypatch.setattr(registration_server, "_remove_stale", lambda socket: None)
-        with pytest.raises(AgentSettingsError, match="File exists"):
-            await server.start()
-        await server.stop()
-        assert os.listdir(tmp_path) == ["kubelet.sock"]
-
-    async def test_it_answers_no_more_once_stopped(self, tmp_path: Path, server: RegistrationServer) -> None:
-        await server.start()
-        os.link(tmp_path / "kubelet.sock", tmp_path / "another-name.sock")
-        assert is_served(tmp_path / "another-name.sock")
-        await server.stop()
-        assert not is_served(tmp_path / "another-name.sock")
 
     async def test_a_file_system_without_hard_links(
         self, tmp_path: Path, server: RegistrationServer, monkeypatch: pytest.MonkeyPatch
@@ -254,34 +209,15 @@ class TestSocketPath:
         assert os.listdir(tmp_path) == []
 
 
-class CheckedDirectory(PluginDirectory):
-    """Sets `checked` at every check of its lock."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.checked = asyncio.Event()
-
-    def hold(self) -> None:
-        self.checked.set()
-        super().hold()
-
-
 class Kept:
     """A server of a directory that is kept serving; `problems`: what prevented that, in order."""
 
     def __init__(self, folder: Path) -> None:
         self.manager = Manager(folder)
-        self.directory = CheckedDirectory.take(folder)
+        self.directory = PluginDirectory.take(folder)
         self.socket = self.directory.registration_socket
         self.server = RegistrationServer(self.directory, self.manager.connect, self.manager.rejections)
         self.problems: list[str] = []
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Evaluated after every check of the directory."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not holds():
-                self.directory.checked.clear()
-                await self.directory.checked.wait()
 
     async def register(self) -> None:
         """A plugin can register now."""
@@ -291,28 +227,22 @@ class Kept:
         await plugin.stop()
 
 
-@asynccontextmanager
-async def kept(folder: Path) -> AsyncIterator[Kept]:
-    found = Kept(folder)
-    with closing(found.directory):
-        await found.server.start()
-        async with background(found.server.keep(found.problems.append)):
-            yield found
-        await found.server.stop()
-        for connection in found.manager.connections:
-            await connection.aclose()
-
-
 class TestKeepServing:
     @pytest.fixture
     async def kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Kept]:
         monkeypatch.setattr(registration_server, "CHECK_SECONDS", 0.01)
-        async with kept(tmp_path / "p") as found:
-            yield found
+        found = Kept(tmp_path / "p")
+        with closing(found.directory):
+            await found.server.start()
+            async with background(found.server.keep(found.problems.append)):
+                yield found
+            await found.server.stop()
+            for connection in found.manager.connections:
+                await connection.aclose()
 
     async def test_removed_sockets_are_recreated_and_logged(self, kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
         kept.socket.unlink()
-        await kept.until(kept.socket.exists)
+        await until(kept.socket.exists)
         assert kept.socket.stat().st_mode & 0o777 == 0o600
         await kept.register()
         assert [record.getMessage() for record in caplog.records] == [
@@ -322,7 +252,7 @@ class TestKeepServing:
 
     async def test_a_removed_directory_is_created_and_locked_again(self, kept: Kept) -> None:
         shutil.rmtree(kept.directory.path)
-        await kept.until(kept.socket.exists)
+        await until(kept.socket.exists)
         await kept.register()
         with pytest.raises(DirectoryServed, match="lock"):
             PluginDirectory.take(kept.directory.path)
@@ -331,10 +261,10 @@ class TestKeepServing:
         kept.socket.unlink()
         with listening(kept.socket):
             taken = kept.socket.stat().st_ino
-            await kept.until(lambda: len(kept.problems) == 1)
+            await until(lambda: len(kept.problems) == 1)
             assert "it listens on kubelet.sock" in kept.problems[0]
             assert kept.socket.stat().st_ino == taken
-        await kept.until(lambda: len(kept.problems) == 2)
+        await until(lambda: len(kept.problems) == 2)
         await kept.register()
         assert kept.problems[1] == ""
         assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
@@ -343,10 +273,10 @@ class TestKeepServing:
         shutil.rmtree(kept.directory.path)
         # no await in between, so the server cannot be faster
         with closing(PluginDirectory.take(kept.directory.path)):
-            await kept.until(lambda: kept.problems != [])
+            await until(lambda: kept.problems != [])
             assert "it holds the directory's lock" in kept.problems[0]
             assert not kept.socket.exists()
-        await kept.until(lambda: kept.problems[1:] == [""])
+        await until(lambda: kept.problems[1:] == [""])
         await kept.register()
 
     async def test_stopping_keeps_the_socket_of_another_process(self, kept: Kept) -> None:
@@ -354,22 +284,3 @@ class TestKeepServing:
         with listening(kept.socket):
             await kept.server.stop()
             assert kept.socket.is_socket()
-
-    async def test_a_socket_that_cannot_be_asked_about_is_kept(
-        self, kept: Kept, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        asked, real = 0, os.lstat
-
-        def refuse(path: Any, **options: Any) -> os.stat_result:
-            nonlocal asked
-            if path != kept.socket:
-                return real(path, **options)
-            asked += 1
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        before = kept.socket.stat().st_ino
-        with monkeypatch.context() as broken:
-            broken.setattr(os, "lstat", refuse)
-            await kept.until(lambda: asked > 2)
-        assert (kept.problems, caplog.records, kept.socket.stat().st_ino) == ([], [], before)
-        await kept.register()

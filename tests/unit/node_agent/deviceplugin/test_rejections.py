@@ -2,7 +2,6 @@
 
 import pytest
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
-from nodedevice_agent.deviceplugin import registration_server
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 
 
@@ -29,9 +28,9 @@ def test_a_repeated_rejection_is_one_change(rejected: Rejections) -> None:
 def test_a_rejection_that_does_not_recur_expires(rejected: Rejections, time: list[float]) -> None:
     for text in ("once", "again and again"):
         rejected.add("Version", ValueError(text))
-    time[0] = registration_server._EXPIRY_SECONDS / 2
+    time[0] = 300.0
     rejected.add("Version", ValueError("again and again"))
-    time[0] = registration_server._EXPIRY_SECONDS
+    time[0] = 600.0
     assert rejected.report() == "again and again"
     rejected.add("Version", ValueError("once"))
     assert rejected.changed.is_set()
@@ -42,12 +41,7 @@ def test_changing_errors_do_not_fill_the_lease(rejected: Rejections) -> None:
         rejected.add("Version", ValueError(f"{number} {'x' * 10_000}"))
     lines = rejected.report().splitlines()
     assert [line.split()[0] for line in lines] == ["995", "996", "997", "998", "999"]
-    assert max(map(len, lines)) == registration_server._MAX_CHARACTERS
-
-
-def test_a_rejection_is_one_line(rejected: Rejections) -> None:
-    rejected.add("Version", ValueError("a\nb\r\n\tc  d"))
-    assert rejected.report() == "a b c d"
+    assert max(map(len, lines)) == 400
 
 
 def test_many_are_logged_in_sums(rejected: Rejections, time: list[float], caplog: pytest.LogCaptureFixture) -> None:

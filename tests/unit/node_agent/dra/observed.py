@@ -83,6 +83,12 @@ class Node:
         watches = cast(Watches, self.api)
         self.observer = DriverObserver(watches, NODE, self.served, self.published.append, self.file)
 
+    @property
+    def watch(self) -> DriverObserver:
+        """What the API server's events go to."""
+        assert self.api.handler is not None
+        return self.api.handler
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self.observer.run())
@@ -102,9 +108,7 @@ class Node:
         await later(0.01)
 
     async def remove(self, name: str) -> None:
-        found = self.api.slices.pop(name)
-        assert self.api.handler is not None
-        self.api.handler.deleted(found)
+        self.watch.deleted(self.api.slices.pop(name))
         await later(0.01)
 
     def devices(self, key: tuple[str, str] = KEY) -> list[str]:

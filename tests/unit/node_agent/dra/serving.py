@@ -1,7 +1,7 @@
 """A node whose slices and holders a test gives it, in seconds of a clock of its own; and what is shown of its pools."""
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.dra.served import ServedByDrivers
@@ -23,6 +23,14 @@ class Node:
         self.held, self.now = FakeHeld(), 100.0
         self.taken: set[str] = set()
         self.served = ServedByDrivers(NODE, self.held, lambda name: name in self.taken, known or {})
+
+    @classmethod
+    def with_pool(cls) -> Self:
+        """Of one slice, s, that has one device, a."""
+        found = cls()
+        found.put("s", ["a"])
+        found.begin("s")
+        return found
 
     def put(self, name: str, devices: Collection[str] = (), **more: Any) -> set[str]:
         return self.served.put(a_slice(name, devices, **more), self.now)

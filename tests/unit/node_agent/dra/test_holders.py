@@ -3,17 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, Container, ContainerKind, Pod, PodClaims, UnhealthyDevice
 from nodedevice_agent.dra.holders import Holders, Wanted
 from nodedevice_agent.dra.holdings import Claim, DeviceKey
-from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
-from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, PodReading
+from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS_OF_POD
+from nodedevice_agent.kubelet.readings import ClaimRow, PodReading
 
-from tests.fakes.log_lines import log_lines
 from tests.fakes.turns import Lines, turns
 from tests.unit.node_agent.dra.claimed import DRIVER, KEY, POOL, claim, pod, reading, result, row
 
@@ -162,34 +160,6 @@ def test_when_a_pod_is_gone(node: Node, gone: str, is_asked: bool) -> None:
     assert node.is_asked_again() is is_asked
 
 
-@pytest.mark.parametrize(
-    ("pods", "is_asked"),
-    [
-        pytest.param([pod("a", "claim"), pod("b")], False, id="the same"),
-        pytest.param([pod("a", "claim")], False, id="without the other"),
-        pytest.param([pod("b")], True, id="without it"),
-        pytest.param([pod("a", "claim", has_ended=True)], True, id="it has ended"),
-        pytest.param([pod("a", "claim"), pod("b", "claim")], True, id="the other has claims"),
-    ],
-)
-def test_when_all_are_listed_again(node: Node, pods: list[Pod], is_asked: bool) -> None:
-    node.holders.pods_synced(pods)
-    assert node.is_asked_again() is is_asked
-
-
-def test_a_watch_that_begins_before_the_list_is_no_reason() -> None:
-    node = Node()
-    node.holders.pod_seen(pod("a", "claim"))
-    node.holders.pod_gone("uid-a")
-    assert node.woken == 0
-
-
-def test_the_checkpoint_says_nothing_of_claims(node: Node) -> None:
-    node.holders.checkpoint_read(CheckpointReading(None, "torn"))
-    assert not node.is_asked_again()
-    assert node.held == {"a": ["gpu-0"]}
-
-
 # -- ends ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -205,15 +175,6 @@ def test_a_pod_that_has_ended_has_its_devices_until_the_kubelet_shows_them_no_mo
     node.holders.pods_read(reading())
     assert (node.held, node.holders.pools()) == ({}, frozenset())
     assert node.changed == [f"{DRIVER}/{POOL}"] * 2
-    assert node.holders._ended == {}
-
-
-def test_a_pod_of_the_same_name_does_not_get_them(node: Node) -> None:
-    node.holders.pod_gone("uid-a")
-    node.holders.pod_seen(pod("a", "other", uid="second", are_prepared=False))
-    assert [(each.pod_uid, each.releasing) for each in node.holders.of(KEY).allocations] == [("uid-a", True)]
-    node.holders.pods_read(reading(row("a", "gpu-1", "other")))
-    assert [(each.pod_uid, each.device_ids) for each in node.holders.of(KEY).allocations] == [("second", ["gpu-1"])]
 
 
 # -- changes ------------------------------------------------------------------------------------------------------------------
@@ -238,50 +199,16 @@ def test_health_is_a_change(node: Node) -> None:
     assert node.changed == [f"{DRIVER}/{POOL}"] * 2
 
 
-def test_cdi_names_are_a_change(node: Node) -> None:
-    node.holders.pods_read(reading(row("a", cdi_ids=("x=0",))))
-    assert node.holders.of(KEY).cdi_ids == {"gpu-0": ("x=0",)}
-    assert node.changed == [f"{DRIVER}/{POOL}"]
-
-
 def test_only_the_pools_that_changed_are_named(node: Node) -> None:
     node.holders.pods_read(reading(row("a"), row("a", pool="other")))
     assert node.changed == [f"{DRIVER}/other"]
     assert node.holders.pools() == {KEY, (DRIVER, "other")}
 
 
-def test_of_an_unknown_pool_there_is_nothing(node: Node) -> None:
-    unknown = (DRIVER, "other")
-    assert (node.holders.of(unknown).allocations, node.holders.of(unknown).cdi_ids) == ((), {})
-    assert node.holders.of(unknown).unhealthy == {}
-
-
 def test_our_own_driver_is_not_observed(node: Node) -> None:
     node.holders.pods_read(reading(row("a"), row("a", driver="nodedevice.io")))
     assert node.holders.pools() == {KEY}
     assert node.claims.asked == {("default", "claim"): wanted("uid-a")}
-
-
-def test_two_pods_that_share_a_claim_are_two_rows(node: Node) -> None:
-    node.holders.pod_seen(pod("b", "claim"))
-    node.holders.pods_read(reading(row("a"), row("b")))
-    assert node.held == {"a": ["gpu-0"], "b": ["gpu-0"]}
-    assert node.claims.asked == {("default", "claim"): wanted("uid-a", "uid-b")}
-
-
-def test_a_pod_that_the_api_shows_later_has_its_row_then(node: Node) -> None:
-    node.holders.pods_read(reading(row("a"), row("late", "gpu-1")))
-    assert node.held == {"a": ["gpu-0"]}
-    node.holders.pod_seen(pod("late", "claim"))
-    assert node.held == {"a": ["gpu-0"], "late": ["gpu-1"]}
-
-
-def test_what_happens_to_pods_without_claims_costs_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node.holders, "_decide", lambda: pytest.fail("it was decided again"))
-    node.holders.pod_seen(pod("c"))
-    node.holders.pod_seen(replace(pod("b"), is_terminating=True))
-    node.holders.pod_gone("uid-b")
-    node.holders.pod_seen(pod("c", has_ended=True))
 
 
 # -- what is said once ----------------------------------------------------------------------------------------------------------
@@ -295,8 +222,6 @@ MANY = "containers have more devices by claims than are shown"
     [
         pytest.param([pod("a", "claim")], 0, [OLD], id="an old kubelet"),
         pytest.param([pod("a", "claim", are_prepared=False)], 0, [], id="nothing is prepared"),
-        pytest.param([pod("a")], 0, [], id="no claims"),
-        pytest.param([pod("a", "claim")], 1, [], id="some are shown"),
         pytest.param([pod("a", "claim")], MAX_CLAIM_ROWS_OF_POD - 1, [], id="as many as a pod may have"),
         pytest.param([pod("a", "claim")], MAX_CLAIM_ROWS_OF_POD, [MANY], id="too many of a pod"),
         pytest.param(
@@ -325,28 +250,10 @@ def test_what_is_said_once(pods: list[Pod], rows: int, said: list[str], caplog: 
     assert [(record.levelname, record.message) for record in caplog.records] == [(levels[each], each) for each in said]
 
 
-@pytest.mark.parametrize("count", [MAX_CLAIM_ROWS - 1, MAX_CLAIM_ROWS])
-def test_too_many_of_a_node(count: int, caplog: pytest.LogCaptureFixture) -> None:
-    node = Node()
-    for _ in range(2):
-        node.holders.pods_read(reading(*(row(f"p{number // 8}", f"gpu-{number}") for number in range(count))))
-    logged = [("WARNING", MANY, {"error": "the rest is not shown", "shown": MAX_CLAIM_ROWS})]
-    assert log_lines(caplog.records) == logged * (count == MAX_CLAIM_ROWS)
-
-
 def test_of_a_pod_that_has_ended_no_devices_are_missed(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     node.holders.pod_seen(pod("a", "claim", has_ended=True))
     node.holders.pods_read(reading())
-    assert caplog.records == []
-
-
-def test_of_one_pod_alone_nothing_is_concluded(caplog: pytest.LogCaptureFixture) -> None:
-    """Get may have been asked for another one."""
-    caplog.set_level(logging.INFO)
-    node = Node()
-    node.holders.pods_synced([pod("a", "claim")])
-    node.holders.pods_read(reading(is_listed=False))
     assert caplog.records == []
 
 
@@ -386,16 +293,3 @@ async def test_many_are_shown_in_steps_and_changes_meanwhile_are_not_lost() -> N
     showing.cancel()
     # a decision and what it shows, together, take twice as many
     assert found.most.cost < 100_000, found.most
-
-
-def test_devices_of_many_pools_in_one_container_cost_no_more_than_of_one() -> None:
-    lines = Lines()
-    costs = []
-    for pools in (1, 256):
-        made = Node()
-        made.holders.pods_synced([pod("a", "claim")])
-        lines.begin()
-        made.holders.pods_read(reading(*(row("a", f"gpu-{i}", pool=f"pool-{i % pools}") for i in range(512))))
-        costs.append(lines.end())
-        assert len(made.holders.pools()) == pools
-    assert costs[1] < 5 * costs[0]

@@ -17,7 +17,7 @@ from nodedevice_agent.dra import claims
 from nodedevice_agent.dra.claims import ClaimReader
 from nodedevice_agent.dra.holders import Holders
 from nodedevice_agent.dra.holdings import Claim, Result
-from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod
+from nodedevice_agent.kubelet.readings import ClaimRow, Pace, Subscriber
 from nodedevice_kube.api_errors import NotFound
 
 from tests.examples import examples
@@ -87,6 +87,12 @@ def _claims(found: Pod) -> set[str]:
     return {use.claim for use in found.claims.uses} if found.claims is not None else set()
 
 
+class Lister(Subscriber):
+    """Makes a list of all pods due."""
+
+    pace = Pace()
+
+
 class Agent:
     """Reader, claims and holders of an agent that starts now."""
 
@@ -98,6 +104,8 @@ class Agent:
         self.claims = ClaimReader(self._get)
         self.holders = Holders(self.claims, self.reader.wake)
         self.reader.subscribe(self.holders)
+        self.lister = Lister()
+        self.reader.subscribe(self.lister)
         self.synced()
 
     async def _get(self, namespace: str, name: str) -> Claim:
@@ -128,6 +136,7 @@ class Agent:
         self.answers.without_devices = known - held
         while self.holders.is_outdated:
             await self.reader.read()
+        self.lister.pace = Pace()
         async with asyncio.timeout(60):
             while any(entry.is_wanted for entry in self.claims._entries.values()):
                 await asyncio.sleep(0)
@@ -189,7 +198,7 @@ def is_given_back(agent: Agent, name: str) -> None:
     found = agent.cluster.pods.get(name)
     if name in agent.cluster.shown and (found is None or found.has_ended):
         del agent.cluster.shown[name]
-    agent.reader._rows.is_list_due = True
+    agent.lister.pace = Pace(list_seconds=0.0)
     agent.holders.is_outdated = True
 
 
@@ -254,4 +263,3 @@ async def _run(
             await other.settle()
             in_api = {each.uid for each in cluster.pods.values()}
             assert other.shown() == [row for row in agent.shown() if row[0] in in_api]
-    assert HeldByPod() not in agent.reader._rows._rows.values()

@@ -57,13 +57,6 @@ def test_an_allocation_is_a_pod_a_container_and_a_claim() -> None:
     ]
 
 
-def test_each_pool_has_its_own() -> None:
-    rows = [row("a"), row("a", pool="other"), row("a", driver="nic.example.com")]
-    pools = found(rows, pod("a", "claim"))
-    assert pools.keys() == {KEY, (DRIVER, "other"), ("nic.example.com", KEY[1])}
-    assert all(len(each.allocations) == 1 for each in pools.values())
-
-
 def test_a_device_that_is_shown_twice_is_one() -> None:
     """For two requests of a claim, each with a CDI name of its own."""
     twice = [row("a", cdi_ids=("x=1",)), row("a", cdi_ids=("x=0",))]
@@ -91,7 +84,6 @@ def test_a_row_has_a_bounded_number_of_devices() -> None:
         pytest.param(
             [pod("a", ClaimUse("side", "claim"), uid="x"), pod("a", "claim", uid="y")], "y", id="by container"
         ),
-        pytest.param([pod("a")], "uid-a", id="one that cannot be decoded"),
         pytest.param([pod("b", "claim")], None, id="not in the API"),
     ],
 )
@@ -108,18 +100,11 @@ def test_a_pod_that_has_ended_is_releasing() -> None:
 # -- claims -------------------------------------------------------------------------------------------------------------------
 
 
-def test_without_the_claim_nothing_is_said_of_the_devices() -> None:
-    (only,) = allocations([row("a")], pod("a", "claim"))
-    assert only.claim == ClaimStatus(name="claim")
-
-
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        pytest.param(claim("gpu-0"), [], id="nothing more"),
         pytest.param(claim("gpu-1"), [], id="another device"),
         pytest.param(claim(result(driver="nic.example.com", admin_access=True)), [], id="of another driver"),
-        pytest.param(claim(result(pool="other", admin_access=True)), [], id="of another pool"),
         pytest.param(
             claim(result(share_id="s", admin_access=True)), [], id="of a share that the kubelet does not show"
         ),
@@ -142,11 +127,6 @@ def test_what_a_claim_says(said: Claim, expected: list[ClaimedDevice]) -> None:
     assert claimed([row("a")], pod("a", "claim"), claims={"claim": said}) == expected
 
 
-def test_a_claim_has_its_uid() -> None:
-    (only,) = allocations([row("a")], pod("a", "claim"), claims={"claim": claim(uid="u")})
-    assert only.claim == ClaimStatus(name="claim", uid="u")
-
-
 def test_each_share_has_its_own_capacity() -> None:
     said = claim(
         result(share_id="s2", consumed=(("memory", "2Gi"),)), result(share_id="s1", consumed=(("memory", "1Gi"),))
@@ -164,8 +144,6 @@ def test_each_share_has_its_own_capacity() -> None:
     [
         pytest.param([""], True, {"a/main": ["gpu-0", "gpu-1"]}, id="the whole claim"),
         pytest.param(["one"], True, {"a/main": ["gpu-0"]}, id="one request"),
-        pytest.param(["one", "two"], True, {"a/main": ["gpu-0", "gpu-1"]}, id="both"),
-        pytest.param(["one", ""], True, {"a/main": ["gpu-0", "gpu-1"]}, id="one and the whole claim"),
         pytest.param(["none"], True, {}, id="one that got nothing"),
         pytest.param(["one"], False, {"a/main": ["gpu-0", "gpu-1"]}, id="the claim is not known"),
     ],
@@ -238,7 +216,6 @@ def test_a_device_of_a_claim_that_the_pod_names_has_no_name_of_an_extended_resou
         pytest.param(UnhealthyDevice("main", "claim", "x=all"), set(), id="by its second"),
         pytest.param(UnhealthyDevice("main", "claim", f"{DRIVER}/node-1/gpu-1"), {"gpu-1"}, id="without one"),
         pytest.param(UnhealthyDevice("main", "other", "x=0"), set(), id="of another claim"),
-        pytest.param(UnhealthyDevice("side", "claim", "x=0"), set(), id="of another container"),
         pytest.param(UnhealthyDevice("main", "claim", "x=s"), {"gpu-2"}, id="the first of two with one name"),
     ],
 )
@@ -261,10 +238,3 @@ def test_what_is_said_of_it() -> None:
         "gpu-0": "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it: too hot",
         "gpu-1": "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it",
     }
-
-
-def test_it_is_ill_for_both_pods_that_share_it() -> None:
-    rows = [row("a", cdi_ids=("x=0",)), row("b", cdi_ids=("x=0",))]
-    ill = [UnhealthyDevice("main", "claim", "x=0")]
-    (only,) = found(rows, pod("a", "claim"), pod("b", "claim", ill=ill)).values()
-    assert only.unhealthy.keys() == {"gpu-0"}

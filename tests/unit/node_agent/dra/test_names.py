@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -50,10 +49,6 @@ def test_what_does_not_fit_has_a_hash(pool: str) -> None:
     assert re.fullmatch(rf"{DRIVER}/([-A-Za-z0-9_.]+-)?[0-9a-f]{{8}}", name)
     assert NAME.fullmatch(name)
     assert resource_name(NODE, DRIVER, pool, free) == name
-
-
-def test_as_much_is_shown_as_there_is_room() -> None:
-    assert len(resource_name(NODE, DRIVER, "x" * 64, free)) == len(DRIVER) + 1 + 63
 
 
 def test_a_hash_is_the_same_in_each_release() -> None:
@@ -104,50 +99,18 @@ def test_no_two_pools_have_one_name_and_each_fits_the_crd(pools: list[str]) -> N
     assert again == names
 
 
-def test_two_drivers_with_one_pool_have_names_of_their_own() -> None:
-    drivers = ["gpu.example.com", "nic.example.com", "example.com"]
-    assert len({resource_name(NODE, driver, "gpus", free) for driver in drivers}) == 3
-
-
-@pytest.mark.parametrize("pool", [NODE, "gpus", "a/b"])
-def test_capitals_of_a_driver_are_lower_case_in_the_name(pool: str) -> None:
-    mixed = DRIVER.title()
-    name = resource_name(NODE, mixed, pool, free)
-    assert name.startswith(f"{DRIVER}/")
-    assert NAME.fullmatch(name)
-    # ... where that is the name of another driver's pool, it has a hash of its own
-    other = resource_name(NODE, DRIVER, pool, {name}.__contains__)
-    assert other.startswith(f"{DRIVER}/")
-    assert other != name
-    assert other.rpartition("-")[2] == hashlib.sha256(f"{DRIVER}\0{pool}".encode()).hexdigest()[:8]
-
-
-def test_pools_keep_apart_whichever_came_first() -> None:
-    for pools in permutations(["gpus", f"{NODE}-gpus", f"gpus-{NODE}", f"{NODE}/gpus"]):
-        taken: list[str] = []
-        for pool in pools:
-            taken.append(resource_name(NODE, DRIVER, pool, taken.__contains__))
-        assert taken[0] == f"{DRIVER}/gpus"
-        assert len(set(taken)) == 4
-
-
 @pytest.mark.parametrize(
     ("key", "is_shown"),
     [
         ((DRIVER, NODE), True),
         (("nodedevice.io", NODE), False),
         (("gpu.nodedevice.io", NODE), True),
-        (("dra.kubernetes.io", NODE), True),
         (("x" * 64, NODE), False),
-        (("x" * 59 + ".com", NODE), True),
         (("x" * 60 + ".com", NODE), False),
         (("Gpu.Example.com", NODE), True),
-        (("NodeDevice.io", NODE), True),
         (("Gpu_1.example.com", NODE), False),
-        (("Gpu.example.com/a", NODE), False),
         (("", NODE), False),
         ((DRIVER, ""), False),
-        ((DRIVER, "p"), True),
         ((DRIVER, "x" * 253), True),
         ((DRIVER, "x" * 254), False),
     ],

@@ -1,8 +1,6 @@
 """How slices of the own node reach what is published: a driver without pause, lists after a break, clusters without the kind."""
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.dra import observer, pools, slices
 from nodedevice_agent.dra.served import GONE_SECONDS
 from nodedevice_agent.dra.slices import ResourceSliceObject
-from nodedevice_kube.api_errors import ApiError, Forbidden, Invalid, Unavailable
+from nodedevice_kube.api_errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
@@ -47,8 +45,7 @@ async def test_without_a_change_nothing_is_published(node: Node, caplog: pytest.
         await later(600)
         assert node.published == []
         # ... nor where all are listed again
-        assert node.api.handler is not None
-        node.api.handler.synced([*node.api.slices.values()], 2)
+        node.watch.synced([*node.api.slices.values()], 2)
         await later(600)
         assert (node.published, caplog.records) == ([], [])
 
@@ -98,9 +95,10 @@ async def test_any_other_pool_that_only_pods_tell_of_is_gone(node: Node, error: 
         assert node.api.asked_beyond == [NET[0]]
 
 
-async def test_while_the_api_server_does_not_answer_it_is_in_none(node: Node) -> None:
+@pytest.mark.parametrize("error", [Unavailable("listing", "x", "timeout"), Unauthorized("listing", "x", "token", 401)])
+async def test_while_the_api_server_does_not_answer_it_is_in_none(node: Node, error: ApiError) -> None:
     async with node.running():
-        node.api.fails = Unavailable("listing", "x", "timeout")
+        node.api.fails = error
         node.held.rows[NET] = [row("p", "port-0")]
         node.observer.held_changed(NET)
         await later(60)
@@ -136,8 +134,7 @@ async def test_after_a_break_what_is_gone_ends_beside_drivers_without_pause(node
             if version == 200:
                 # ... which the watch has missed
                 del node.api.slices["gone"]
-                assert node.api.handler is not None
-                node.api.handler.synced([*node.api.slices.values()], 2)
+                node.watch.synced([*node.api.slices.values()], 2)
             await later(0.1)
         assert node.devices() == []
 
@@ -167,30 +164,6 @@ async def test_of_many_generations_a_few_are_decoded_and_the_last_one_counts(
         await later(2)
         assert node.devices() == ["d301"]
         assert len(decoded) <= 2 + 1 + observer.DECODED_AT_ONCE + 34
-    monkeypatch.undo()
-
-
-async def test_a_turn_is_given_to_others_after_each_slice(node: Node) -> None:
-    for n in range(40):
-        await node.put(f"s{n}", "a", pool=f"p{n}")
-    turns = 0
-
-    async def counting() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with node.running():
-        others = asyncio.create_task(counting())
-        assert node.api.handler is not None
-        before = turns
-        for n in range(40):
-            node.api.handler.updated(published(f"s{n}", ["a", "b"], pool=f"p{n}", version=2))
-        while node.devices((DRIVER, "p39")) != ["a", "b"]:
-            await asyncio.sleep(0)
-        assert turns - before >= 40
-        others.cancel()
 
 
 # -- lists ----------------------------------------------------------------------------------------------------------------------
@@ -200,14 +173,13 @@ async def test_what_a_list_lacks_is_gone_and_what_came_since_is_not(node: Node) 
     await node.put("s", "a")
     await node.put("t", "b", pool="other")
     async with node.running():
-        assert node.api.handler is not None
-        node.api.handler.synced([node.api.slices["s"]], 2)
+        node.watch.synced([node.api.slices["s"]], 2)
         # both before the list was dealt with
-        node.api.handler.updated(published("u", ["c"], pool="third"))
+        node.watch.updated(published("u", ["c"], pool="third"))
         await later(0.1)
         assert [node.devices((DRIVER, pool)) for pool in (NODE, "other", "third")] == [["a"], [], ["c"]]
-        node.api.handler.synced([node.api.slices["s"]], 3)
-        node.api.handler.deleted(node.api.slices["s"])
+        node.watch.synced([node.api.slices["s"]], 3)
+        node.watch.deleted(node.api.slices["s"])
         await later(0.1)
         assert node.devices() == []
 
@@ -215,8 +187,7 @@ async def test_what_a_list_lacks_is_gone_and_what_came_since_is_not(node: Node) 
 async def test_a_slice_that_cannot_be_decoded_is_as_good_as_none(node: Node) -> None:
     await node.put("s", "a")
     async with node.running():
-        assert node.api.handler is not None
-        node.api.handler.updated(ResourceSliceObject.known_by_name(published("s", version=2).metadata))
+        node.watch.updated(ResourceSliceObject.known_by_name(published("s", version=2).metadata))
         await later(0.1)
         assert [*node.served.pools] == []
 
@@ -225,10 +196,9 @@ async def test_a_list_goes_before_what_a_watch_has_shown(node: Node) -> None:
     """Both before a turn: the watch goes on from the list."""
     await node.put("s", "a")
     async with node.running():
-        assert node.api.handler is not None
-        node.api.handler.deleted(node.api.slices["s"])
-        node.api.handler.updated(published("s", ["b"], version=2))
-        node.api.handler.synced([node.api.slices["s"]], 3)
+        node.watch.deleted(node.api.slices["s"])
+        node.watch.updated(published("s", ["b"], version=2))
+        node.watch.synced([node.api.slices["s"]], 3)
         await later(0.1)
         assert node.devices() == ["a"]
 
@@ -266,27 +236,11 @@ async def test_too_many_slices_of_a_driver_are_logged_once_and_the_rest_is_shown
         assert log_lines(caplog.records) == [("WARNING", message, {"error": f"the slice s128 of the driver {DRIVER}"})]
         # where one leaves, the next list brings another
         await node.remove("s000")
-        assert node.api.handler is not None
-        node.api.handler.synced([*node.api.slices.values()], 2)
+        node.watch.synced([*node.api.slices.values()], 2)
         await later(1)
         pool = node.served.pools.get(KEY)
         assert pool is not None
         assert ("d128" in pool.devices, pool.count - pool.missing) == (True, 128)
-
-
-async def test_pools_without_a_place_are_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    node.served.places.others = lambda: {f"example.com/r{n}": True for n in range(MAX_NAMES - 1)}
-    await node.put("s", "a")
-    await node.put("t", "b", pool="other")
-    async with node.running():
-        await node.put("u", "c", pool="third")
-        assert len(node.served.resources) == 1
-        [warning] = [record for record in caplog.records if "too many names" in record.getMessage()]
-        assert warning.__dict__["error"] == "1"
-        node.served.places.others = dict
-        await later(60)
-        assert len(node.served.resources) == 3
-    assert len([record for record in caplog.records if "too many names" in record.getMessage()]) == 1
 
 
 async def test_attributes_without_room_are_logged_once_whichever_slice_changes(
@@ -311,22 +265,6 @@ async def test_attributes_without_room_are_logged_once_whichever_slice_changes(
         assert node.served.pools.bare == set()
 
 
-async def test_a_slice_without_attributes_has_them_once_there_is_room(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pools, "MAX_ATTRIBUTES", 1)
-    for name in ("s0", "s1"):
-        await node.put(name, device("d", attributes={"a": 1}), pool=name)
-    async with node.running():
-        [whole] = {"s0", "s1"} - node.served.pools.bare
-        await node.remove(whole)
-        # the next list brings it again
-        assert node.api.handler is not None
-        node.api.handler.synced([*node.api.slices.values()], 2)
-        await later(1)
-        assert node.served.pools.bare == set()
-
-
 async def test_a_slice_whose_counters_have_no_room_is_not_read_until_a_list_with_some(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,41 +278,58 @@ async def test_a_slice_whose_counters_have_no_room_is_not_read_until_a_list_with
         assert other is not None
         assert (other.unread, other.is_complete, node.devices((DRIVER, "third"))) == (("s1",), False, ["b"])
         await node.remove("s0")
-        assert node.api.handler is not None
-        node.api.handler.synced([published("s1", ["a"], pool="other", sharedCounters=sets)], 2)
+        node.watch.synced([published("s1", ["a"], pool="other", sharedCounters=sets)], 2)
         await later(1)
         assert node.devices((DRIVER, "other")) == ["a"]
-
-
-async def test_slices_that_wait_have_a_bound_in_sum_and_the_next_list_brings_them(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = published("s", ["a"], version=2), published("t", ["b"], pool="other", version=2)
-    monkeypatch.setattr(observer, "MOST_LISTED", first.octets)
-    async with node.running():
-        assert node.api.handler is not None
-        # no turn of the loop between them
-        node.api.handler.updated(first)
-        node.api.handler.updated(second)
-        await later(1)
-        assert (node.devices(), node.devices((DRIVER, "other"))) == (["a"], [])
-        node.api.handler.synced([published("s", ["a"], version=2), published("t", ["b"], pool="other", version=2)], 3)
-        await later(1)
-        assert node.devices((DRIVER, "other")) == ["b"]
 
 
 # -- others ---------------------------------------------------------------------------------------------------------------------
 
 
-async def test_changes_of_holders_and_places_are_published(node: Node) -> None:
+async def test_slices_that_one_list_lacks_and_the_next_one_has_are_shown(node: Node) -> None:
+    await node.put("s", "a")
+    # which is ignored all the time
+    await node.put("other", "b", node="node-b")
+    async with node.running():
+        for listed in ([], [*node.api.slices.values()]):
+            node.watch.synced(listed, 2)
+            await later(0.1)
+        assert node.devices() == ["a"]
+
+
+async def test_a_slice_that_was_deleted_and_is_in_the_next_list_is_shown(node: Node) -> None:
     await node.put("s", "a")
     async with node.running():
-        changes: list[Callable[[], None]] = [
-            partial(node.observer.held_changed, KEY),
-            node.observer.held_known,
-            partial(node.observer.displace, [NAME], "example.com/gpu"),
-        ]
-        for change in changes:
-            node.published.clear()
-            change()
-            assert node.published == [NAME]
+        listed = [*node.api.slices.values()]
+        await node.remove("s")
+        assert node.devices() == []
+        node.watch.synced(listed, 2)
+        await later(0.1)
+        assert node.devices() == ["a"]
+
+
+async def test_a_slice_that_comes_again_is_a_new_one_whose_first_changes_are_decoded_at_once(node: Node) -> None:
+    async with node.running():
+        for version in range(2 * observer.DECODED_AT_ONCE):
+            await node.put("s", f"d{version}", version=version)
+        assert node.devices() == [f"d{observer.DECODED_AT_ONCE - 1}"]
+        # while it waits others do not
+        await node.put("t", "b", pool="other")
+        assert node.devices((DRIVER, "other")) == ["b"]
+        await node.remove("s")
+        await node.put("s", "again", version=99)
+        assert node.devices() == ["again"]
+
+
+async def test_a_pool_that_lost_its_place_has_one_as_soon_as_there_is_room(node: Node) -> None:
+    await node.put("s", "a")
+    async with node.running():
+        node.served.places.others = lambda: {f"example.com/r{n}": True for n in range(MAX_NAMES)}
+        node.observer.displace([NAME], "example.com/gpu")
+        # its NodeDevice is deleted
+        assert node.served.forget(NAME)
+        await later(60)
+        assert (node.served.resources, node.served.without_place) == ({}, {KEY})
+        node.served.places.others = dict
+        await later(60)
+        assert [*node.served.resources] == [NAME]

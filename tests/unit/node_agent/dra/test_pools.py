@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from msgspec import structs
 from nodedevice_agent.dra import pools
 from nodedevice_agent.dra.devices import Device
 from nodedevice_agent.dra.pools import Pool, Pools
@@ -37,16 +36,6 @@ def test_one_slice_is_a_pool() -> None:
     assert found.remove("s") == set()
 
 
-def test_several_slices_are_one_pool_and_two_drivers_have_their_own() -> None:
-    found = Pools()
-    found.put(a_slice("s0", ["a"], count=2))
-    found.put(a_slice("s1", ["b"], count=2))
-    found.put(a_slice("t", ["c"], driver="nic.example.com"))
-    assert names_of(found) == ["a", "b"]
-    assert [*pool_of(found, ("nic.example.com", NODE)).devices] == ["c"]
-    assert {*found} == {KEY, ("nic.example.com", NODE)}
-
-
 def test_the_last_complete_generation_counts_until_the_next_is_complete() -> None:
     found = Pools()
     for name in ("s0", "s1"):
@@ -61,27 +50,6 @@ def test_the_last_complete_generation_counts_until_the_next_is_complete() -> Non
     assert names_of(found) == ["s0-old", "s1-old"]
     assert found.put(a_slice("s3", ["s3-new"], count=3, generation=2)) == {KEY}
     assert (names_of(found), pool_of(found).missing) == (["s0-new", "s2-new", "s3-new"], 0)
-
-
-def test_slices_that_come_again_one_by_one_hide_no_device() -> None:
-    found = Pools()
-    for name in ("s0", "s1"):
-        found.put(a_slice(name, [name], count=2))
-    before = pool_of(found)
-    # a kubelet that starts deletes those of its node
-    for name in ("s0", "s1"):
-        found.remove(name)
-    assert found.get(KEY) is None
-    found.put(a_slice("s2", ["s0"], count=2))
-    assert (names_of(found), pool_of(found).missing) == (["s0", "s1"], 1)
-    found.put(a_slice("s3", ["s1"], count=2))
-    assert pool_of(found) == before
-    # one that comes much later is another
-    for name in ("s2", "s3"):
-        found.remove(name)
-    del found.former[KEY]
-    found.put(a_slice("s4", ["s0"], count=2))
-    assert names_of(found) == ["s0"]
 
 
 def test_without_a_complete_generation_what_is_published_is_shown() -> None:
@@ -100,17 +68,6 @@ def test_an_older_generation_never_counts_again() -> None:
     found.put(a_slice("s0", ["new"], generation=5))
     assert found.put(a_slice("s1", ["old"], generation=4)) == set()
     assert names_of(found) == ["new"]
-
-
-def test_slices_of_a_driver_that_ends_go_one_by_one() -> None:
-    found = Pools()
-    for n in range(3):
-        found.put(a_slice(f"s{n}", [f"d{n}"], count=3))
-    found.remove("s0")
-    found.remove("s1")
-    assert (names_of(found), pool_of(found).missing) == (["d0", "d1", "d2"], 2)
-    assert found.remove("s2") == {KEY}
-    assert found.get(KEY) is None
 
 
 def test_a_slice_may_move_to_another_pool() -> None:
@@ -246,36 +203,6 @@ def test_attributes_are_kept_as_long_as_there_is_room() -> None:
     assert found.has_room_for_attributes("s0")
     found.remove("s0")
     assert found.has_room_for_attributes("another")
-
-
-def test_counters_have_a_bound_in_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "MAX_COUNTERS", 5)
-    found = Pools()
-    parts = a_slice("s0", [counted("a", "memory", "cores"), counted("b", "memory")], count=2)
-    shared = a_slice("s1", count=2, sharedCounters=counters("memory", "cores"))
-    more = a_slice("s2", [counted("c", "memory")])
-    assert (parts.counted, shared.counted, more.counted) == (3, 2, 1)
-    for each in (parts, shared):
-        assert found.has_room_for_counters(each)
-        found.put(each)
-    # its own are replaced
-    assert found.has_room_for_counters(parts)
-    assert not found.has_room_for_counters(more)
-    assert found.has_room_for_counters(a_slice("s3", ["d"]))
-    found.remove("s1")
-    assert found.has_room_for_counters(more)
-
-
-def test_which_slices_are_without_attributes_is_known() -> None:
-    found = Pools()
-    whole = a_slice("s", [device("d", attributes={"a": 1})])
-    found.put(structs.replace(whole, has_attributes=False))
-    assert found.bare == {"s"}
-    found.put(whole)
-    assert found.bare == set()
-    found.put(structs.replace(whole, has_attributes=False))
-    found.remove("s")
-    assert found.bare == set()
 
 
 @pytest.mark.parametrize("count", [0, -3])

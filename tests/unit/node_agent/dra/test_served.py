@@ -2,9 +2,7 @@
 
 import math
 
-import pytest
 from nodedevice_agent import __version__
-from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.dra.served import GONE_SECONDS, INCOMPLETE_SECONDS
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
@@ -47,9 +45,7 @@ def test_a_pool_has_a_nodedevice_once_all_slices_and_holders_are_known() -> None
 
 
 def test_a_pool_that_loses_its_slices_stays_for_a_moment_and_is_gone_then() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.begin("s")
+    node = Node.with_pool()
     assert node.served.removed("s", node.now) == {NAME}
     assert (node.state(), node.reason()) == ("Running", Reason.SERVED_BY_DRA)
     assert node.served.next_deadline(node.now) == node.now + GONE_SECONDS
@@ -148,16 +144,6 @@ def test_a_pool_that_only_pods_know_is_shown_as_gone() -> None:
     assert {*node.served.resources} == {NAME}
 
 
-def test_slices_that_a_list_lacks_are_gone() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.put("t", ["b"], driver="nic.example.com")
-    node.begin("s", "t")
-    assert node.begin("s") == {"nic.example.com/devices"}
-    node.passes(GONE_SECONDS)
-    assert (node.state(), node.state("nic.example.com/devices")) == ("Running", "Gone")
-
-
 def test_a_nodedevice_of_before_is_remembered_where_nothing_else_is() -> None:
     node = Node({KEY: NAME})
     for name, status in (
@@ -176,21 +162,8 @@ def test_a_nodedevice_of_before_is_remembered_where_nothing_else_is() -> None:
     assert (DRIVER, "late") not in node.served.names
 
 
-def test_the_resources_have_states_by_which_they_are_parked() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.begin("s")
-    states = [node.served.resources[NAME].presence.state]
-    node.served.removed("s", node.now)
-    node.passes(GONE_SECONDS)
-    states.append(node.served.resources[NAME].presence.state)
-    assert states == [EndpointState.RUNNING, EndpointState.GONE]
-
-
 def test_a_cordon_is_reported_until_it_is_gone() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.begin("s")
+    node = Node.with_pool()
     node.served.cordoned(NAME, {"a": None})
     assert node.reason() == Reason.CORDON_NOT_POSSIBLE
     assert "only the driver can take a device out of use" in node.registered().message
@@ -198,23 +171,3 @@ def test_a_cordon_is_reported_until_it_is_gone() -> None:
     assert "create this DeviceTaintRule" in node.registered().message
     node.served.cordoned(NAME, {})
     assert node.reason() == Reason.SERVED_BY_DRA
-
-
-def test_cordons_end_with_the_object_that_had_them() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.begin("s")
-    node.served.cordoned(NAME, {"a": None})
-    node.served.removed("s", node.now)
-    node.passes(GONE_SECONDS)
-    assert node.served.forget(NAME)
-    node.put("s", ["a"])
-    assert node.reason() == Reason.SERVED_BY_DRA
-
-
-@pytest.mark.parametrize("driver", ["nodedevice.io", "", "No_Name"])
-def test_other_drivers_have_none(driver: str) -> None:
-    node = Node()
-    assert node.put("s", ["a"], driver=driver) == set()
-    assert node.begin("s") == set()
-    assert node.served.resources == {}

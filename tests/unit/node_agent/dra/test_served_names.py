@@ -4,9 +4,8 @@ from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES, Places
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
-from nodedevice_common.fair_places import EXCHANGE_SECONDS
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, a_slice, row
+from tests.unit.node_agent.dra.published import DRIVER, NODE, row
 from tests.unit.node_agent.dra.serving import KEY, NAME, Node
 
 
@@ -75,21 +74,6 @@ def test_a_driver_with_capitals_has_a_lower_case_name_and_is_shown_whole() -> No
     assert again.served.names == {(mixed, NODE): NAME}
 
 
-def test_the_names_of_drivers_that_differ_in_capitals_alone_count_as_of_one() -> None:
-    known = {(DRIVER.title(), f"p{n}"): f"{DRIVER}/p{n}" for n in range(2)}
-    node = Node()
-    node.served.places.others = lambda: {f"example.com/r{n}": False for n in range(MAX_NAMES - 3)}
-    for number, (driver, pool) in enumerate(known):
-        node.put(f"s{number}", ["a"], driver=driver, pool=pool)
-    node.begin(*(f"s{number}" for number in range(2)))
-    assert node.served.names == known
-    for driver in (DRIVER.upper(), "a.example.com"):
-        node.served.pools.put(a_slice(driver, ["a"], driver=driver, pool="p"))
-    # the one place that is left is the driver's without any, whatever the order of their names
-    node.passes(0)
-    assert {*node.served.names.values()} == {*known.values(), "a.example.com/p"}
-
-
 def test_pools_have_a_place_among_the_names_of_the_node() -> None:
     node, own = Node(), {f"example.com/r{n}": Resource(f"example.com/r{n}") for n in range(MAX_NAMES - 1)}
     places = Places(own, {})
@@ -127,37 +111,6 @@ def test_a_driver_that_invents_pools_leaves_a_place_to_another() -> None:
     assert len(node.put("third", ["c"], driver="third.example.com")) == 1
 
 
-def test_no_more_than_one_place_a_minute_is_taken_and_none_that_is_held_or_of_others() -> None:
-    node = Node()
-    node.served.places.others = lambda: {f"example.com/r{n}": False for n in range(MAX_NAMES - 2)}
-    node.held.rows[KEY] = [row("p", "a")]
-    node.put("s", ["a"])
-    node.put("t", ["a"], pool="free")
-    node.begin("s", "t")
-    assert node.put("u", ["b"], driver="b.example.com") == {f"{DRIVER}/free"}
-    assert node.served.forget(f"{DRIVER}/free")
-    assert node.put("u", ["b", "c"], driver="b.example.com") == {"b.example.com/devices"}
-    # what is left is held, or of others, or all that a driver has
-    node.now += 600
-    assert node.put("v", ["c"], driver="c.example.com") == set()
-    assert node.passes(600) == set()
-
-
-def test_within_a_minute_of_one_exchange_there_is_no_other() -> None:
-    node = Node()
-    node.served.places.others = lambda: {f"example.com/r{n}": True for n in range(MAX_NAMES - 4)}
-    for n in range(4):
-        node.put(f"s{n}", ["a"], pool=f"p{n}")
-    node.begin(*(f"s{n}" for n in range(4)))
-    assert node.put("b", ["b"], driver="b.example.com") == {f"{DRIVER}/p3"}
-    assert node.served.forget(f"{DRIVER}/p3")
-    assert node.put("b", ["b", "c"], driver="b.example.com") == {"b.example.com/devices"}
-    # whose place was not anybody's any more
-    assert node.put("c", ["c"], driver="c.example.com") == set()
-    assert node.passes(EXCHANGE_SECONDS - 1) == set()
-    assert node.passes(1) == {f"{DRIVER}/p2"}
-
-
 def test_a_new_pool_gets_no_name_that_another_had_before_the_start() -> None:
     known = {(DRIVER, f"{NODE}-gpus"): f"{DRIVER}/gpus"}
     node = Node(known)
@@ -166,30 +119,3 @@ def test_a_new_pool_gets_no_name_that_another_had_before_the_start() -> None:
     node.begin("s", "t")
     assert node.served.names[DRIVER, f"{NODE}-gpus"] == f"{DRIVER}/gpus"
     assert node.served.names[DRIVER, "gpus"].startswith(f"{DRIVER}/gpus-")
-
-
-def test_a_pool_whose_place_is_anothers_is_deleted_and_waits_for_one() -> None:
-    node = Node()
-    node.put("s", ["a"])
-    node.begin("s")
-    assert node.served.displaced([NAME, "example.com/none"], "example.com/gpu") == {NAME}
-    assert (node.state(), node.reason()) == ("Gone", Reason.PLACE_TAKEN)
-    node.put("s", ["a", "b"])
-    assert node.reason() == Reason.PLACE_TAKEN
-    assert node.served.forget(NAME)
-    assert node.passes(1) == {NAME}
-    assert node.reason() == Reason.SERVED_BY_DRA
-
-
-def test_what_pods_hold_is_needed_and_the_rest_may_lose_its_place() -> None:
-    node = Node()
-    node.held.rows[KEY] = [row("p", "a")]
-    node.put("s", ["a"])
-    node.put("t", ["b"], driver="nic.example.com")
-    node.begin("s", "t")
-    # by whom is not said: several pods may have one device
-    assert node.served.resources[NAME].use.holders == {"a": ""}
-    assert node.served.places.own() == {NAME: True, "nic.example.com/devices": False}
-    node.held.rows[KEY] = []
-    node.served.held_changed(KEY, node.now)
-    assert node.served.places.own()[NAME] is False

@@ -1,12 +1,10 @@
 """How much of a pool fits a NodeDevice: which devices are named, and which of them with attributes."""
 
 import pytest
-from nodedevice_agent.dra import status
 from nodedevice_agent.dra.pools import Pools
-from nodedevice_agent.dra.status import snapshot
 
-from tests.unit.node_agent.dra.offered import KEY, offered, pool_of, shown, tainted
-from tests.unit.node_agent.dra.published import Json, a_slice, device, row
+from tests.unit.node_agent.dra.offered import KEY, offered, shown, tainted
+from tests.unit.node_agent.dra.published import a_slice, device, row
 from tests.unit.node_agent.kube.shown_status import MONDAY
 
 
@@ -45,27 +43,3 @@ def test_where_all_are_tainted_those_that_are_broken_or_held_are_in_the_list(tai
     listed = [each["id"] for each in whole["devices"]]
     assert listed == sorted(listed)
     assert {names[-1], names[-2], names[0]} <= {*listed}
-
-
-@pytest.mark.parametrize(
-    ("more", "octets"),
-    [
-        pytest.param({}, 111, id="a name"),
-        pytest.param({"taints": [{"key": "k", "value": "of it", "effect": "None"}] * 2}, 281, id="taints"),
-    ],
-)
-def test_how_many_devices_have_room(more: Json, octets: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = pool_of(*(device(name, **more) for name in "abc"))
-    monkeypatch.setattr(status, "MAX_ATTRIBUTES_BYTES", 0)
-    for room, ids in ((2 * octets, "ab"), (2 * octets - 1, "a")):
-        monkeypatch.setattr(status, "MAX_LIST_BYTES", room)
-        assert [each.id for each in snapshot(offered(pool)).devices] == [*ids]
-
-
-@pytest.mark.parametrize(("value", "octets"), [("xyz", 10), ("é", 19)])
-def test_how_many_devices_have_room_for_attributes(value: str, octets: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = pool_of(*(device(name, attributes={"n": value}) for name in "abc"))
-    for room, count in ((2 * octets, 2), (2 * octets - 1, 1)):
-        monkeypatch.setattr(status, "MAX_ATTRIBUTES_BYTES", room)
-        shown = [each.attributes for each in snapshot(offered(pool)).devices]
-        assert shown == [(("n", value),)] * count + [()] * (3 - count)

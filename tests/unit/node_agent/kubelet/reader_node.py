@@ -25,6 +25,8 @@ class Node:
         self.pods: dict[str, Pod] = {}
         self.reader = kubelet.reader(self.pods)
         self.recorded = Recorder()
+        # the last one
+        self.subscriber: Subscriber = self.recorded
         self.reader.subscribe(self.recorded)
         kubelet.rows = (PodResourcesRow("default", "one", "c0", GPU, ("a",)),)
         kubelet.claim_rows = (row("one"),)
@@ -37,9 +39,12 @@ class Node:
 
     def subscribe(self, name: str) -> Callable[[], object]:
         """Returns what shows all that it knows."""
-        subscriber, known = SUBSCRIBERS[name](self.reader)
-        self.reader.subscribe(subscriber)
+        self.subscriber, known = SUBSCRIBERS[name](self.reader, self.pods)
+        self.reader.subscribe(self.subscriber)
         return known
+
+    def begin_without_subscribers(self) -> None:
+        self.reader = self.kubelet.reader(self.pods)
 
 
 class Recorder(Subscriber):

@@ -1,8 +1,9 @@
-"""Every subscriber that the agent has, and what shows all that it knows."""
+"""Every subscriber that the agent has, and what shows all that it knows. pods: those of the reader, to which each adds its own."""
 
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -22,14 +23,14 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, init, pod
 from tests.unit.node_agent.dra import claimed
 
 
-def observer(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
+def observer(reader: KubeletReader, pods: dict[str, Pod]) -> tuple[Subscriber, Callable[[], object]]:
     async def capacity() -> dict[str, int]:
         return {GPU: 3}
 
     served = ServedByKubelet(0.0)
     served.pods_synced([pod("one", gpu=1), pod("two", init("i0"))], 0.0)
     served.settle(0.0)
-    reader._pods = served.pods
+    pods.update(served.pods)
 
     def known() -> object:
         devices = served.snapshot(GPU).devices if GPU in served.resources else ()
@@ -39,23 +40,23 @@ def observer(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
     return Observer(reader, served, lambda _: None, capacity), known
 
 
-def mirror_feed(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
+def mirror_feed(reader: KubeletReader, pods: dict[str, Pod]) -> tuple[Subscriber, Callable[[], object]]:
     mirror = attributing(0.0)
     mirror.connected(GPU, 1, PluginOptions(), 0.0)
     mirror.listed(GPU, 1, accept(Device(name) for name in "abc"), 0.0)
     mirror.pod_events.synced([pod("one", gpu=1), pod("two", init("i0"))], 0.0)
-    reader._pods = mirror.pods
+    pods.update(mirror.pods)
     host = cast(PluginHost, host_of(mirror))
     feed = AttributionFeed(reader.directory, host, lambda: None)
     return feed, lambda: {a.pod_uid: a.device_ids for a in mirror.book}
 
 
-def kubelet_checkpoint(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
+def kubelet_checkpoint(reader: KubeletReader, pods: dict[str, Pod]) -> tuple[Subscriber, Callable[[], object]]:
     found = KubeletCheckpoint(reader)
     return found, lambda: (GPU in found, *(found.requests_met(name, ("default", name)) for name in ("one", "two")))
 
 
-def kubelet_takeover(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
+def kubelet_takeover(reader: KubeletReader, pods: dict[str, Pod]) -> tuple[Subscriber, Callable[[], object]]:
     found = KubeletTakeover(RuntimeScenario.with_plugin(1).manager, reader.directory.pod_resources)
     return found, lambda: found.pace.list_seconds
 
@@ -75,14 +76,14 @@ class NoClaims:
         return False
 
 
-def holders(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
+def holders(reader: KubeletReader, pods: dict[str, Pod]) -> tuple[Subscriber, Callable[[], object]]:
     found = Holders(cast(Any, NoClaims()), reader.wake)
     found.pods_synced([claimed.pod("one", "claim")])
     return found, lambda: (found.is_known, found.of(claimed.KEY))
 
 
 # all that the agent has, by the name of their class
-SUBSCRIBERS: Final[dict[str, Callable[[KubeletReader], tuple[Subscriber, Callable[[], object]]]]] = {
+SUBSCRIBERS: Final[dict[str, Callable[[KubeletReader, dict[str, Pod]], tuple[Subscriber, Callable[[], object]]]]] = {
     "Holders": holders,
     "KubeletCheckpoint": kubelet_checkpoint,
     "KubeletTakeover": kubelet_takeover,

@@ -12,16 +12,15 @@ from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, Plugi
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint, endpoint_name
+from nodedevice_agent.kubelet import backend
+from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.proxy_service import ProxyService
 from nodedevice_agent.lib.deviceplugin_server import registered_socket
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE
 from nodedevice_api.names import Reason
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common import tasks
 
 from tests.fakes.background import background
@@ -85,12 +84,6 @@ class Node:
         self.mirror.listed(name, endpoint, accept([Device("a")]), 0.0)
         self.mirror.table.cordoned(name, "object", {}, 0.0)
 
-    def leaves(self, name: str = GPU) -> None:
-        """The plugin, and its grace period has ended."""
-        self.mirror.table.disconnected(name, 1, 0.0)
-        self.mirror.tick(1e6)
-        self.backend.resource_changed(name)
-
     def injectable(self, name: str = GPU) -> tuple[str, str, str]:
         return self.backend.injectable(snapshot(self.mirror, name))
 
@@ -117,12 +110,6 @@ async def node(stopped: Node) -> AsyncIterator[Node]:
 
 
 @virtual_time
-async def test_the_kubelets_state_is_read_once_at_the_start(node: Node) -> None:
-    assert (node.kubelet.calls["List"], node.reader.has_subscribers) == (1, True)
-    assert not node.mirror.attribution.is_outdated
-
-
-@virtual_time
 async def test_a_state_that_cannot_be_taken_ends_no_start(stopped: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails() -> None:
         raise ZeroDivisionError
@@ -136,23 +123,6 @@ async def test_a_state_that_cannot_be_taken_ends_no_start(stopped: Node, monkeyp
 
 
 @virtual_time
-async def test_a_resource_is_served_with_what_the_kubelets_calls_need(node: Node) -> None:
-    [socket] = node.sockets
-    assert (socket.resource_name, socket.endpoint) == (GPU, endpoint_name(GPU))
-    assert (socket.plugin_dir, socket.watcher) == (node.kubelet.directory.device_plugins, node.backend.watcher)
-    service = socket.make_service()
-    assert (service.resource_name, service.options) == (
-        GPU,
-        api_pb2.DevicePluginOptions(get_preferred_allocation_available=True),
-    )
-    assert [device.id for device in service.devices.latest] == ["a"]
-    assert service.manager is node.mirror
-    assert service.host is node.host
-    assert isinstance(service.host_devices, HostDeviceStat)
-    assert (node.injectable()[:2], node.conditions) == (("True", Reason.KUBELET_REGISTERED), [GPU])
-
-
-@virtual_time
 async def test_each_resource_has_one_socket_however_often_it_changes(node: Node) -> None:
     node.plugin(NIC)
     for name in (NIC, GPU, NIC):
@@ -162,39 +132,75 @@ async def test_each_resource_has_one_socket_however_often_it_changes(node: Node)
     assert node.open == [GPU, NIC]
 
 
+@pytest.mark.parametrize("state", [RegistrationState.NO_MANAGER, RegistrationState.NO_DIRECTORY])
 @virtual_time
-async def test_it_is_open_while_the_resource_is_advertised(node: Node) -> None:
-    node.leaves()
-    await asyncio.sleep(0.1)
-    assert (node.open, node.injectable()[1]) == ([], Reason.NOTHING_FOR_KUBELET)
-    node.plugin(endpoint=2)
-    node.backend.resource_changed(GPU)
-    await asyncio.sleep(0.1)
-    assert (node.open, len(node.sockets), node.injectable()[1]) == ([GPU], 2, Reason.KUBELET_REGISTERED)
-
-
-@virtual_time
-async def test_a_kubelet_that_is_away_counts_after_the_grace_period(node: Node) -> None:
-    node.sockets[0].report(RegistrationState.NO_MANAGER, "there is no kubelet.sock")
+async def test_a_kubelet_that_is_away_counts_after_the_grace_period(node: Node, state: RegistrationState) -> None:
+    report = node.sockets[0].report
+    for _ in range(2):
+        # back in time, it was never away
+        report(state, "there is no kubelet.sock")
+        await asyncio.sleep(0.9)
+        report(RegistrationState.REGISTERED, "")
+        await asyncio.sleep(0.9)
+    assert node.conditions == [GPU]
+    report(state, "there is no kubelet.sock")
     await asyncio.sleep(0.9)
     assert node.injectable()[1] == Reason.KUBELET_REGISTERED
     await asyncio.sleep(0.2)
     assert node.injectable()[1] == Reason.KUBELET_UNREACHABLE
+    assert "there is no kubelet.sock" in node.injectable()[2]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (RegistrationState.REFUSED, Reason.KUBELET_REFUSED),
+        (RegistrationState.TAKEN, Reason.KUBELET_CANNOT_SERVE),
+    ],
+)
+@virtual_time
+async def test_why_it_is_not_registered_is_shown_once(node: Node, state: RegistrationState, reason: str) -> None:
+    node.conditions.clear()
+    for _ in range(2):
+        node.sockets[0].report(state, "why")
+    assert (node.injectable()[1], "why" in node.injectable()[2]) == (reason, True)
+    assert node.conditions == [GPU]
 
 
 @virtual_time
-async def test_before_there_is_a_list_nothing_is_served(stopped: Node) -> None:
-    stopped.mirror.connected(GPU, 1, PluginOptions(), 0.0)
-    async with background(stopped.run()):
-        await asyncio.sleep(0.1)
-        stopped.backend.resource_changed(GPU)
-        await asyncio.sleep(100.0)
-        assert stopped.sockets == []
+async def test_a_change_while_a_long_list_is_made_is_advertised_afterwards(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_made, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def held(is_long: bool, run: Callable[[], object]) -> object:
+        result = run()
+        is_made.set()
+        await may_go_on.wait()
+        return result
+
+    monkeypatch.setattr(backend, "in_thread_if", held)
+    devices = node.sockets[0].make_service().devices
+    for count in (5, 3):
+        node.mirror.listed(GPU, 1, accept(Device(f"d{number}") for number in range(count)), 0.0)
+        node.backend.resource_changed(GPU)
+        await is_made.wait()
+    assert len(devices.latest) == 1
+    may_go_on.set()
+    await asyncio.sleep(0.1)
+    assert len(devices.latest) == 3
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(PluginOptions(pre_start_required=True), id="as the plugin wants"),
+        pytest.param(PluginOptions(scope=f"{BUILT_IN}test"), id="built-in: its response is checked"),
+    ],
+)
 @virtual_time
-async def test_other_options_are_sent_with_another_registration(node: Node) -> None:
-    node.plugin(endpoint=2, options=PluginOptions(pre_start_required=True))
+async def test_other_options_are_sent_with_another_registration(node: Node, options: PluginOptions) -> None:
+    node.plugin(endpoint=2, options=options)
     node.backend.resource_changed(GPU)
     await asyncio.sleep(0.1)
     assert node.open == [GPU]
@@ -230,40 +236,24 @@ async def test_what_cannot_be_served_is_tried_again_ever_later(
             Reason.KUBELET_CANNOT_SERVE,
             "no room",
         )
-        found = {(each.levelno, vars(each)["resource_name"], vars(each)["error"]) for each in caplog.records}
-        assert (found, len(caplog.records)) == ({(logging.ERROR, GPU, "no room")}, 8)
+        assert {(each.levelno, vars(each)["error"]) for each in caplog.records} == {(logging.ERROR, "no room")}
         stopped.problem = None
         await asyncio.sleep(30.0)
         assert stopped.open == [GPU]
-        # once it was served the first pause is short again
-        stopped.problem = problem
-        stopped.mirror.connected(GPU, 2, PluginOptions(pre_start_required=True), 0.0)
-        stopped.mirror.listed(GPU, 2, accept([Device("a")]), 0.0)
-        endpoint.resource_changed()
-        await asyncio.sleep(0.5)
-        count = len(stopped.sockets)
+
+
+@virtual_time
+async def test_a_state_that_became_outdated_is_read_again(node: Node) -> None:
+    async with background(node.reader.run()):
         await asyncio.sleep(1.0)
-        assert len(stopped.sockets) == count + 1
-
-
-@virtual_time
-async def test_a_failure_of_ours_is_none_of_the_sockets(stopped: Node) -> None:
-    stopped.plugin()
-    stopped.problem = ZeroDivisionError()
-    with pytest.raises(ExceptionGroup) as raised:
-        await KubeletEndpoint(stopped.backend, GPU).run()
-    assert isinstance(raised.value.exceptions[0], ZeroDivisionError)
-
-
-@virtual_time
-async def test_a_state_that_became_outdated_is_read_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    woken: list[str] = []
-    monkeypatch.setattr(node.reader, "wake", lambda: woken.append("reader"))
-    node.backend.resource_changed(GPU)
-    assert woken == []
-    node.mirror.attribution.is_outdated = True
-    node.backend.resource_changed(GPU)
-    assert woken == ["reader"]
+        readings = node.kubelet.calls["connections"]
+        node.backend.resource_changed(GPU)
+        await asyncio.sleep(1.0)
+        assert node.kubelet.calls["connections"] == readings
+        node.mirror.attribution.is_outdated = True
+        node.backend.resource_changed(GPU)
+        await asyncio.sleep(1.0)
+        assert node.kubelet.calls["connections"] == readings + 1
 
 
 @virtual_time
@@ -287,10 +277,3 @@ async def test_a_checkpoint_that_cannot_be_used_is_a_note_of_each_resource(node:
 async def test_of_gpus_it_is_said_that_containers_may_change_them(node: Node, scope: str, is_noted: bool) -> None:
     node.plugin(endpoint=2, options=PluginOptions(scope=scope))
     assert ("NVIDIA_VISIBLE_DEVICES" in node.injectable()[2]) is is_noted
-    now = snapshot(node.mirror, GPU)
-    del node.mirror.resources[GPU]
-    assert "NVIDIA_VISIBLE_DEVICES" not in node.backend.injectable(now)[2]
-
-
-def test_nothing_is_said_of_single_containers(stopped: Node) -> None:
-    assert stopped.backend.not_injected("uid", "main", GPU) is False

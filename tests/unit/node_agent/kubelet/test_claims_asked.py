@@ -7,11 +7,11 @@ import pytest
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims, UnhealthyDevice
 from nodedevice_agent.kubelet.pod_rows import DOUBTED_SECONDS
-from nodedevice_agent.kubelet.readings import ClaimRow
+from nodedevice_agent.kubelet.readings import ClaimRow, Pace
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
-from tests.unit.node_agent.kubelet.reader_node import Node
+from tests.unit.node_agent.kubelet.reader_node import Node, Recorder
 
 USES: Final = (ClaimUse("c0", "claim"),)
 BOUND, PREPARED = PodClaims(USES), PodClaims(USES, are_prepared=True)
@@ -35,6 +35,14 @@ async def read(node: Node) -> dict[str, int]:
     node.recorded.is_outdated = True
     await node.reader.read()
     return {name: count for name, count in node.kubelet.calls.items() if name in ("Get", "List")}
+
+
+async def listed(node: Node) -> list[str]:
+    """As when the next list is due."""
+    node.recorded.pace = Pace(list_seconds=0.0)
+    assert await read(node) == {"List": 1}
+    node.recorded.pace = Recorder.pace
+    return shown(node)
 
 
 @pytest.fixture
@@ -67,13 +75,6 @@ async def test_a_start_is_one_get_once_the_claims_are_prepared(claims: Node) -> 
     assert await read(claims) == {}
 
 
-async def test_a_pod_that_is_first_seen_with_a_sandbox_is_asked_for(claims: Node) -> None:
-    claims.pods["new"] = claiming("new")
-    claims.kubelet.claim_rows += (row("new"),)
-    assert await read(claims) == {"Get": 1}
-    assert "new gpu-0" in shown(claims)
-
-
 @pytest.mark.parametrize("is_known", [False, True], ids=["the kubelet has it no more", "the kubelet has it yet"])
 async def test_an_end_is_one_get(claims: Node, is_known: bool) -> None:
     del claims.pods["p000"]
@@ -85,20 +86,9 @@ async def test_an_end_is_one_get(claims: Node, is_known: bool) -> None:
     assert await read(claims) == {}
 
 
-async def test_an_ended_pod_is_asked_for_until_the_kubelet_does_not_show_it(claims: Node) -> None:
-    del claims.pods["p000"]
-    for _ in range(2):
-        assert await read(claims) == {"Get": 1}
-        assert "p000 gpu-0" in shown(claims)
-    claims.kubelet.claim_rows = claims.kubelet.claim_rows[1:]
-    assert await read(claims) == {"Get": 1}
-    assert len(shown(claims)) == 19
-
-
 async def test_devices_of_a_plugin_are_free_as_their_pod_ends_whatever_the_kubelet_remembers(claims: Node) -> None:
     claims.kubelet.rows += (PodResourcesRow("default", "p000", "c0", GPU, ("c",)),)
-    claims.reader._rows.is_list_due = True
-    await read(claims)
+    await listed(claims)
     del claims.pods["p000"]
     assert await read(claims) == {"Get": 1}
     found = claims.recorded.pods[-1]
@@ -111,15 +101,6 @@ async def test_pods_without_claims_cost_nothing(claims: Node) -> None:
     del claims.pods["p100"]
     claims.pods["p101"] = replace(pod("p101"), is_terminating=True)
     assert await read(claims) == {}
-
-
-async def test_a_pod_of_the_same_name_is_asked_for(claims: Node) -> None:
-    del claims.pods["p000"]
-    claims.pods["other"] = claiming("p000", uid="other")
-    claims.kubelet.claim_rows = (*claims.kubelet.claim_rows[1:], row("p000", "gpu-1"))
-    assert await read(claims) == {"Get": 1}
-    assert "p000 gpu-1" in shown(claims)
-    assert "p000 gpu-0" not in shown(claims)
 
 
 async def test_another_sandbox_is_another_preparation(claims: Node) -> None:
@@ -137,9 +118,20 @@ async def test_a_claim_that_is_made_late_is_asked_for(claims: Node) -> None:
     assert await read(claims) == {"Get": 1}
 
 
-async def test_many_at_once_are_listed(claims: Node) -> None:
-    for number in range(5):
+@pytest.mark.parametrize(("count", "calls"), [(4, {"Get": 4}), (5, {"List": 1})])
+async def test_more_than_a_few_are_listed(claims: Node, count: int, calls: dict[str, int]) -> None:
+    for number in range(count):
         claims.pods[f"new{number}"] = claiming(f"new{number}")
+        claims.kubelet.claim_rows += (row(f"new{number}"),)
+    assert await read(claims) == calls
+    assert len(shown(claims)) == 20 + count
+
+
+async def test_the_end_of_a_mirror_pod_shows_in_a_list(claims: Node) -> None:
+    """It is not that of its static pod."""
+    claims.pods["mirror"] = replace(pod("mirror"), config_hash="0123456789abcdef0123456789abcdef")
+    assert await read(claims) == {}
+    del claims.pods["mirror"]
     assert await read(claims) == {"List": 1}
 
 
@@ -150,12 +142,6 @@ async def test_a_kubelet_that_does_not_answer_for_the_pod_lists_all(claims: Node
 
 
 # -- a kubelet that has just started: it does not know its pods yet --------------------------------------------------------------
-
-
-async def listed(node: Node) -> list[str]:
-    node.reader._rows.is_list_due = True
-    assert await read(node) == {"List": 1}
-    return shown(node)
 
 
 async def test_it_is_not_get_that_such_a_kubelet_lacks(claims: Node) -> None:

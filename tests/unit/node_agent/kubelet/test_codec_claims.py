@@ -71,9 +71,7 @@ def test_a_pod_that_is_listed_twice_has_the_devices_of_both() -> None:
     [
         pytest.param([("a", "x=a"), ("b", "x=a", "x=b")], [("a", "x=a"), ("b", "x=b")], id="each has those before it"),
         pytest.param([("a", "x=a"), ("b", "x=b")], [("a", "x=a"), ("b", "x=b")], id="each has its own"),
-        pytest.param([("a", "x=a"), ("b", "x=a", "x=a")], [("a", "x=a"), ("b", "x=a")], id="one name for two"),
         pytest.param([("a",), ("b", "x=b")], [("a",), ("b", "x=b")], id="only the second has a name"),
-        pytest.param([("a", "x=a"), ("b", "x=a")], [("a", "x=a"), ("b",)], id="only the first has a name"),
         pytest.param([("a", "", "y" * 257), ("b", "", "y" * 257, "x=b")], [("a",), ("b", "x=b")], id="no names"),
         pytest.param([("a", "x", "y" * 256)], [("a", "x", "y" * 256)], id="the shortest and the longest"),
     ],
@@ -93,14 +91,10 @@ def test_cdi_names_of_another_driver_are_not_cut() -> None:
     [
         pytest.param(device(""), id="no device"),
         pytest.param(device("a" * 64), id="a long device"),
-        pytest.param(device("a\n"), id="a line"),
         pytest.param(device("GPU"), id="an upper-case device"),
         pytest.param(device("a", pool=""), id="no pool"),
-        pytest.param(device("a", pool="p" * 254), id="a long pool"),
-        pytest.param(device("a", pool="p//q"), id="half a pool"),
         pytest.param(device("a", driver=""), id="no driver"),
         pytest.param(device("a", driver="d" * 64), id="a long driver"),
-        pytest.param(device("a", driver="d\u0000.com"), id="a null in the driver"),
         pytest.param(device("a", driver="\u212a.com"), id="a driver that folds to ASCII"),
     ],
 )
@@ -130,14 +124,3 @@ def test_a_pod_and_a_node_have_a_bounded_number_of_rows() -> None:
     assert len(decoded(many).claim_rows) == codec.MAX_CLAIM_ROWS_OF_POD
     found = listed(*(pod(many, name=f"p{number}") for number in range(10)))
     assert sum(len(held.claim_rows) for held in found.values()) == codec.MAX_CLAIM_ROWS
-
-
-def test_a_kubelet_that_does_not_know_claims_shows_none() -> None:
-    found = codec.all_rows(
-        api_pb2.ListPodResourcesResponse(
-            pod_resources=[
-                api_pb2.PodResources(namespace="default", name="p", containers=[api_pb2.ContainerResources(name="c")])
-            ]
-        ).SerializeToString()
-    )
-    assert found == {}

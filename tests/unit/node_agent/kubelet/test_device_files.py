@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from nodedevice_agent.devicemanager.attribution import stage
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
@@ -13,8 +11,8 @@ from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import snapshot
 
 from tests.fakes.settled import attributing
-from tests.unit.node_agent.devicemanager.attribution.test_stage import message, mirror
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published
+from tests.unit.node_agent.devicemanager.attribution.test_stage import message
+from tests.unit.node_agent.devicemanager.scenario import GPU, held_by, pod
 
 
 def lists(found: Any, number: int, count: int = 1) -> None:
@@ -88,22 +86,6 @@ def test_of_an_answer_that_nobody_recorded_its_own_paths_count() -> None:
         assert (found.attribution.start_problem(GPU, ["d0"], decoded) == "") is is_right
 
 
-def test_of_a_resource_that_is_not_known_there_is_no_problem() -> None:
-    assert mirror(0).attribution.start_problem(GPU, ["d0"], lambda allocation: allocation) == ""
-
-
-def test_answers_that_nobody_holds_are_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "_MAX_RECENT", 2)
-    found = built_in(6)
-    answers(found, "d0")
-    message(found, held_by("one", "d0"))
-    for number in range(1, 6):
-        answers(found, f"d{number}")
-    lists(found, 1, 6)
-    forgotten = [number for number in range(6) if not problem(found, f"d{number}")]
-    assert forgotten == [1, 2]
-
-
 def test_when_its_pod_has_ended_a_device_goes_by_its_own_id() -> None:
     found = built_in()
     message(found, held_by("one", "d0"))
@@ -112,15 +94,3 @@ def test_when_its_pod_has_ended_a_device_goes_by_its_own_id() -> None:
     assert [device.id for device in snapshot(found, GPU).devices] == ["d0"]
     found.pod_events.gone("one", 0.0)
     assert [device.id for device in snapshot(found, GPU).devices] == ["new"]
-
-
-def test_a_device_that_is_held_by_another_name_is_held_back() -> None:
-    found = built_in()
-    found.connected(NIC, 2, PluginOptions(scope="built-in y"), 0.0)
-    found.listed(NIC, 2, accept([Device("raw", identity=("c188:0",))]), 0.0)
-    assert snapshot(found, GPU).healthy == 1
-    effects = message(found, held_by("one", "raw", name=NIC))
-    assert published(effects) == {GPU, NIC}
-    assert (snapshot(found, GPU).healthy, snapshot(found, NIC).allocated) == (0, 1)
-    assert "pod default/one has it now" in snapshot(found, GPU).devices[0].message
-    assert published(found.pod_events.gone("one", 0.0)) == {GPU, NIC}

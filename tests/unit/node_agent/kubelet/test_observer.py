@@ -1,37 +1,38 @@
 """The observer beside a kubelet that is a real socket and a real file: when it is read, and what is made of answers."""
 
-import asyncio
 import logging
-import shutil
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import encode
-from nodedevice_agent.devicemanager import resource_name_limit
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.resources.devices import ListedDevices
-from nodedevice_agent.kubelet import observer, pod_resources
+from nodedevice_agent.kubelet import pod_resources
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, POD_RESOURCES, KubeletDirectory
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import PodReading
-from nodedevice_agent.kubelet.served import Listing, ServedByKubelet
-from nodedevice_agent.lib.file_watcher import Subscription
+from nodedevice_agent.kubelet.readings import PodReading, Subscriber
+from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_api.device_ids import shown_id
-from nodedevice_common.pacing import Backoff
 from nodedevice_kube.api_errors import Unavailable
 
 from tests.fakes.background import background
-from tests.fakes.log_lines import log_lines
-from tests.fakes.pod_resources import AssignedDevices, Get, PodResources
-from tests.fakes.polling import PATIENCE_SECONDS, until
+from tests.fakes.pod_resources import AssignedDevices, PodResources
+from tests.fakes.polling import until
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+
+
+class Readings(Subscriber):
+    """Those of pod resources."""
+
+    def __init__(self) -> None:
+        self.found: list[PodReading] = []
+
+    def pods_read(self, found: PodReading) -> None:
+        self.found.append(found)
 
 
 class Kubelet:
@@ -48,8 +49,9 @@ class Kubelet:
         self.observer = Observer(self.reader, served, self.published.append, self.read_capacity)
         self.reader.subscribe(self.observer)
         self.observer.pods_synced([pod("one", gpu=1)])
-        # of its pod resources
-        self.readings: list[PodReading] = []
+        readings = Readings()
+        self.reader.subscribe(readings)
+        self.readings = readings.found
 
     async def read(self) -> bool:
         """As when its checkpoint is written, whatever was before. Whether it answered."""
@@ -91,13 +93,6 @@ async def kubelet(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     # short, as a socket lies below it
     found = Kubelet(tmp_path_factory.mktemp("k"))
     found.resources.allocatable = {GPU: {"a": (0,), "b": (0, 1)}}
-    take = Observer.pods_read
-
-    def noted(self: Observer, reading: PodReading) -> None:
-        found.readings.append(reading)
-        take(self, reading)
-
-    monkeypatch.setattr(Observer, "pods_read", noted)
     async with found.resources:
         found.write()
         yield found
@@ -121,13 +116,6 @@ async def test_an_allocation_is_seen_when_the_kubelet_writes_it(running: Kubelet
     await until(lambda: running.holders() == {"one": ("a",)})
 
 
-async def test_a_pod_that_comes_is_the_only_one_asked_for(running: Kubelet) -> None:
-    await until(lambda: running.resources.calls == 1)
-    running.allocate("one", "a")
-    await until(lambda: running.holders() == {"one": ("a",)})
-    assert (running.resources.calls, running.resources.asked) == (1, ["one"])
-
-
 async def test_a_pod_that_the_api_does_not_have_is_found_by_a_list(running: Kubelet) -> None:
     await until(lambda: running.resources.calls == 1)
     running.allocate("early", "a")
@@ -149,86 +137,6 @@ async def test_after_the_end_of_a_pod_the_kubelet_need_not_list(running: Kubelet
         running.write()
         await running.until_it_is_read()
     assert (running.holders(), running.resources.calls) == ({}, calls)
-
-
-@pytest.mark.parametrize("answer", [Get.UNKNOWN, Get.OFF])
-async def test_a_kubelet_without_get_lists(running: Kubelet, answer: Get) -> None:
-    running.resources.get = answer
-    running.observer.pod_seen(pod("two", gpu=1))
-    running.allocate("one", "a")
-    await until(lambda: running.holders() == {"one": ("a",)})
-    running.allocate("two", "b")
-    await until(lambda: running.holders() == {"two": ("b",)})
-    assert running.resources.asked == ["one", "two"]
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[float]:
-    """How long it is ready to wait for events of files, each time that it does, in seconds."""
-    found: asyncio.Queue[float] = asyncio.Queue()
-    wait = Subscription.wait
-
-    def recorded(self: Subscription, timeout_seconds: float) -> Coroutine[Any, Any, frozenset[Path]]:
-        found.put_nowait(timeout_seconds)
-        return wait(self, timeout_seconds)
-
-    monkeypatch.setattr(Subscription, "wait", recorded)
-    return found
-
-
-async def test_it_is_not_read_while_nothing_happens(running: Kubelet, waits: asyncio.Queue[float]) -> None:
-    """Nor for what others write beside its checkpoint; it waits for the next list that is due."""
-    for number in range(3):
-        (running.path / PLUGIN_DIR / f"other-{number}").touch()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            assert await waits.get() > observer.LIST_SECONDS / 3
-    assert (len(running.readings), running.resources.calls) == (1, 1)
-
-
-async def test_nor_while_the_kubelet_has_no_devices(kubelet: Kubelet, waits: asyncio.Queue[float]) -> None:
-    kubelet.resources.allocatable = {}
-    kubelet.write(registered={})
-    async with kubelet.running():
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            assert await waits.get() > observer.LIST_SECONDS / 3
-
-
-async def test_nor_beside_a_kubelet_that_is_away_before_the_pause_is_over(
-    kubelet: Kubelet, waits: asyncio.Queue[float]
-) -> None:
-    kubelet.resources.refusal = "rejected by rate limit"
-    kubelet.reader._pauses = Backoff(20.0, 20.0)
-    async with kubelet.running():
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            assert await waits.get() > 10.0
-
-
-async def test_a_folder_that_the_kubelet_makes_later_is_watched(
-    kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Observer, "pace", replace(Observer.pace, list_seconds=3600.0))
-    followed: list[frozenset[Path]] = []
-    follow = Subscription.follow
-
-    def recorded(self: Subscription, directories: Iterable[Path]) -> None:
-        follow(self, directories)
-        followed.append(self.followed)
-
-    monkeypatch.setattr(Subscription, "follow", recorded)
-    shutil.rmtree(kubelet.path / PLUGIN_DIR)
-    async with kubelet.running():
-        await until(lambda: GPU in kubelet.observer.served.resources)
-        assert followed[-1] == {kubelet.path}
-        (kubelet.path / PLUGIN_DIR).mkdir()
-        await until(lambda: followed[-1] == {kubelet.path / PLUGIN_DIR})
-        kubelet.allocate("one", "a")
-        await until(lambda: kubelet.holders() == {"one": ("a",)})
-
-
-async def test_it_is_read_again_after_a_while(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Observer, "pace", replace(Observer.pace, list_seconds=0.05))
-    async with kubelet.running():
-        await until(lambda: kubelet.resources.calls > 3)
 
 
 async def test_a_kubelet_that_restarts_loses_nothing(running: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
@@ -273,17 +181,6 @@ async def test_an_unreadable_checkpoint_leaves_the_names_of_pods(
     assert message in caplog.messages
 
 
-async def test_without_pod_resources_nothing_is_shown_and_it_is_said_once(
-    kubelet: Kubelet, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    kubelet.resources.refusal = "rejected by rate limit"
-    for _ in range(3):
-        assert not await kubelet.read()
-    assert not kubelet.observer.served.resources
-    assert [record.levelname for record in caplog.records] == ["INFO"]
-
-
 async def test_a_kubelet_that_does_not_answer_in_time_loses_nothing(
     kubelet: Kubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,16 +198,9 @@ async def test_a_kubelet_that_does_not_answer_in_time_loses_nothing(
     assert await kubelet.read()
 
 
-async def test_sixty_thousand_devices_are_shown(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sixty_thousand_devices_are_shown(kubelet: Kubelet) -> None:
     kubelet.resources.allocatable = {GPU: {f"device-{index:06}": (index % 2,) for index in range(60_000)}}
-    served, made = kubelet.observer.served, list[int]()
-    making = served.listing_made
-
-    def noted(listing: Listing, listed: ListedDevices, now: float) -> None:
-        made.append(len(listed.ids))
-        making(listing, listed, now)
-
-    monkeypatch.setattr(served, "listing_made", noted)
+    served = kubelet.observer.served
     await kubelet.read()
     assert not served.resources, "it is shown once its list is made, in a thread"
     async with background(kubelet.observer.run()):
@@ -322,7 +212,6 @@ async def test_sixty_thousand_devices_are_shown(kubelet: Kubelet, monkeypatch: p
         kubelet.resources.allocatable = {GPU: dict([*listed.items()][:-5])}
         await kubelet.read()
         await until(lambda: served.snapshot(GPU).healthy == 59_995)
-    assert made == [60_000, 60_000], "what has not changed is not made again"
     assert len(served.resources[GPU].devices) == 60_000
 
 
@@ -337,30 +226,6 @@ async def test_more_devices_than_a_message_may_have_are_those_of_the_checkpoint(
     # gRPC's server logs its own end of the call, at any moment
     errors = [getattr(record, "error", "") for record in caplog.records]
     assert any("larger than max" in error for error in errors)
-
-
-async def test_the_capacity_is_asked_for_again_when_it_could_not_be_read(kubelet: Kubelet) -> None:
-    kubelet.capacity = None
-    await kubelet.read()
-    await kubelet.observer._read_capacity()
-    assert kubelet.observer.served.snapshot(GPU).total == 2
-    kubelet.capacity, kubelet.observer._capacity_due = {GPU: 5}, 0.0
-    await kubelet.observer._read_capacity()
-    assert kubelet.observer.served.snapshot(GPU).total == 5
-
-
-async def test_names_beyond_those_of_a_node_are_logged_once(
-    kubelet: Kubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resource_name_limit, "MAX_NAMES", 2)
-    names = [f"example.com/r{number}" for number in range(5)]
-    kubelet.resources.allocatable = {name: {"a": ()} for name in names}
-    kubelet.write(registered=dict.fromkeys(names, ("a",)))
-    for _ in range(2):
-        assert await kubelet.read()
-    found = [line for line in log_lines(caplog.records) if "too many names" in line[1]]
-    message = "resources of the kubelet are not shown: this node has too many names"
-    assert found == [("WARNING", message, {"count": 3})]
 
 
 @pytest.mark.parametrize("is_listed", [True, False], ids=["with a list of devices", "by the checkpoint alone"])

@@ -1,25 +1,25 @@
-"""What the observer makes of readings and pods, and when it reads the Node's capacity: without a kubelet, in virtual time."""
+"""What the observer logs of readings, and when it reads the Node's capacity: without a kubelet, in virtual time."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
+from nodedevice_agent.devicemanager import resource_name_limit
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.kubelet import observer as module
 from nodedevice_agent.kubelet.observer import Observer
-from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, Pace, PodReading
-from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
+from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, PodReading
+from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_kube.api_errors import Unavailable
 
 from tests.fakes.background import background
+from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU
 
 pytestmark = virtual_time
 
@@ -31,45 +31,14 @@ CHECKPOINT, RESOURCES, ALLOCATABLE = (
 )
 
 
-class Served:
-    """Keeps each call with its arguments; each publishes a resource that has the call's name."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-        self.resources = {GPU: None}
-        self.without_place = 0
-        # after the next reading
-        self.without_place_next = 0
-        self.attribution = SimpleNamespace(is_outdated=False)
-        self.manager = SimpleNamespace(attribution=self.attribution)
-
-    def next_listing(self) -> None:
-        """None is long."""
-
-    def settle(self, now: float) -> list[str]:
-        return [self.calls[-1][0]]
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        def call(*given: object) -> None:
-            self.calls.append((name, *given))
-            if name == "read":
-                self.without_place = self.without_place_next
-
-        return call
-
-
 class Node:
-    def __init__(self) -> None:
-        self.served, self.published = Served(), list[str]()
-        self.wakes = 0
-        # of the capacity: when it was read, and what fails
+    def __init__(self, folder: Path) -> None:
+        # when the capacity was read, and whether that fails
         self.reads: list[float] = []
         self.fails = False
-        reader = cast(KubeletReader, SimpleNamespace(wake=self._wake, directory=SimpleNamespace(path=Path("/k"))))
-        self.observer = Observer(reader, cast(ServedByKubelet, self.served), self.published.append, self._capacity)
-
-    def _wake(self) -> None:
-        self.wakes += 1
+        self.served = ServedByKubelet(now())
+        self.observer = Observer(reader_of(folder), self.served, lambda name: None, self._capacity)
+        self.observer.pods_synced([])
 
     async def _capacity(self) -> Mapping[str, int]:
         self.reads.append(now())
@@ -90,56 +59,13 @@ def now() -> float:
 
 
 @pytest.fixture
-async def node() -> Node:
-    await asyncio.sleep(5)
-    return Node()
+async def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
 
 
-async def test_pods_go_to_what_it_serves_with_the_time(node: Node) -> None:
-    one = pod("one", gpu=1)
-    node.observer.pods_synced([one])
-    node.observer.pod_seen(one)
-    node.observer.pod_gone("one")
-    node.observer.displace([GPU], "me")
-    assert node.served.calls == [
-        ("pods_synced", [one], now()),
-        ("pod_seen", one, now()),
-        ("pod_gone", "one", now()),
-        ("displaced", [GPU], "me"),
-    ]
-    assert node.published == ["pods_synced", "pod_seen", "pod_gone", "displaced"]
-
-
-async def test_it_is_outdated_as_what_it_serves_is_and_wakes_the_reader(node: Node) -> None:
-    node.observer.pod_gone("one")
-    assert (node.wakes, node.observer.is_outdated) == (0, False)
-    for value in (True, False):
-        node.observer.is_outdated = value
-        assert (node.served.attribution.is_outdated, node.observer.is_outdated) == (value, value)
-    node.observer.checkpoint_read(CheckpointReading(Checkpoint()))
-    assert node.served.attribution.is_outdated is True
-    node.observer.pod_gone("one")
-    assert node.wakes == 1
-    assert node.observer.pace == Pace(is_following=True, list_seconds=30.0, lists_devices=True)
-
-
-async def test_a_reading_is_taken_with_its_devices_unless_there_is_no_answer(node: Node) -> None:
-    node.observer.pods_read(PodReading(Checkpoint(), None, "no route"))
-    assert (node.served.calls, node.observer.is_known) == ([], False)
-    healthy = {GPU: {"a": (0,)}}
-    node.observer.pods_read(reading(healthy))
-    assert (node.served.calls, node.observer.is_known) == (
-        [("read", KubeletDevices(healthy), KubeletState((), ROWS), now()), ("tick", now())],
-        True,
-    )
-    # a checkpoint that cannot be used, and devices that are not listed: those of before stay
-    node.served.calls.clear()
-    node.observer.pods_read(PodReading(None, ROWS))
-    devices = KubeletDevices(healthy, are_names_complete=False)
-    assert node.served.calls == [("read", devices, KubeletState(None, ROWS), now()), ("tick", now())]
-
-
-async def test_each_problem_is_logged_once_and_so_is_its_end(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_problem_is_logged_once_and_so_is_its_end(
+    node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
 
     def happens() -> list[tuple[str, str, dict[str, Any]]]:
@@ -152,13 +78,13 @@ async def test_each_problem_is_logged_once_and_so_is_its_end(node: Node, caplog:
         return log_lines(caplog.records)
 
     def expected(level: str) -> list[tuple[str, str, dict[str, Any]]]:
-        over = "the kubelet responds again"
+        over, path = "the kubelet responds again", str(tmp_path)
         return [
-            (level, CHECKPOINT, {"path": "/k", "error": "why"}),
-            (level, RESOURCES, {"path": "/k", "error": "why"}),
+            (level, CHECKPOINT, {"path": path, "error": "why"}),
+            (level, RESOURCES, {"path": path, "error": "why"}),
             ("INFO", over, {"what": "checkpoint"}),
             ("INFO", over, {"what": "pod resources"}),
-            ("WARNING", ALLOCATABLE, {"path": "/k", "error": "why"}),
+            ("WARNING", ALLOCATABLE, {"path": path, "error": "why"}),
             ("INFO", over, {"what": "allocatable"}),
         ]
 
@@ -168,26 +94,22 @@ async def test_each_problem_is_logged_once_and_so_is_its_end(node: Node, caplog:
 
 
 async def test_names_without_a_place_are_logged_as_their_number_changes(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = []
-    for node.served.without_place_next in (0, 3, 3, 1, 2, 0, 1):
+    # one is that of the row
+    monkeypatch.setattr(resource_name_limit, "MAX_NAMES", 3)
+    counts = []
+    for names in (2, 5, 5, 4, 2, 3):
         caplog.clear()
-        node.observer.pods_read(reading())
-        found.append([fields["count"] for _, _, fields in log_lines(caplog.records)])
-    assert found == [[], [3], [], [1], [2], [], [1]]
+        node.observer.pods_read(reading({f"example.com/r{number}": {"a": ()} for number in range(names)}))
+        counts.append([fields["count"] for _, _, fields in log_lines(caplog.records)])
+    assert counts == [[], [3], [], [2], [], [1]]
 
 
 async def test_the_capacity_is_read_as_devices_change_and_rarely_besides(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spread: list[tuple[float, float]] = []
-
-    def jittered(seconds: float, share: float, _: float) -> float:
-        spread.append((seconds, share))
-        return seconds
-
-    monkeypatch.setattr(module, "jittered", jittered)
+    monkeypatch.setattr(module, "jittered", lambda seconds, share, chance: seconds)
     began = now()
     async with background(node.observer.run()):
         await asyncio.sleep(1000)
@@ -199,7 +121,7 @@ async def test_the_capacity_is_read_as_devices_change_and_rarely_besides(
         node.reads_devices(a=(0,), b=())
         await asyncio.sleep(700)
         assert [round(each - began) for each in node.reads] == [1000, 1013, 1613]
-        assert ("capacity_is", {GPU: 5}) in node.served.calls
+        assert node.served.snapshot(GPU).total == 5
         # where it cannot be read
         node.fails = True
         await asyncio.sleep(1000)
@@ -209,4 +131,3 @@ async def test_the_capacity_is_read_as_devices_change_and_rarely_besides(
         node.reads.clear()
         await asyncio.sleep(1000)
         assert node.reads == []
-    assert set(spread) == {(600.0, 0.5)}

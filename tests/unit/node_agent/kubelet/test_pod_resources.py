@@ -1,112 +1,40 @@
-"""What the kubelet is asked, and what becomes of an answer: each call with its path, its request and its deadline."""
+"""What becomes of the kubelet's response: an error is a refusal or no answer, and what is no message is no empty one."""
 
-import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import cast
 
 import grpc
 import grpc.aio
 import pytest
-from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
-from nodedevice_agent.kubelet import codec, pod_resources
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused, PodResourcesUnavailable
-from nodedevice_agent.kubelet.readings import HeldByPod, RowsByPod
-from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
-
-HELD = api_pb2.PodResources(
-    namespace="ns",
-    name="p",
-    containers=[
-        api_pb2.ContainerResources(
-            name="main", devices=[api_pb2.ContainerDevices(resource_name="example.com/gpu", device_ids=["a"])]
-        )
-    ],
-)
-ROWS = HeldByPod((PodResourcesRow("ns", "p", "main", "example.com/gpu", ("a",)),))
 
 
-class Channel:
-    """Answers each call so, or fails."""
+async def list_pods(answer: bytes | grpc.StatusCode) -> object:
+    class Channel:
+        def unary_unary(self, path: str) -> Callable[..., Awaitable[bytes]]:
+            return self._call
 
-    def __init__(self, answer: bytes | grpc.aio.AioRpcError) -> None:
-        self.answer = answer
-        self.calls: list[tuple[str, bytes, float]] = []
+        async def _call(self, request: bytes, *, timeout: float) -> bytes:
+            if isinstance(answer, bytes):
+                return answer
+            raise grpc.aio.AioRpcError(answer, grpc.aio.Metadata(), grpc.aio.Metadata(), details="why")
 
-    def unary_unary(self, path: str) -> Callable[..., Awaitable[bytes]]:
-        async def call(request: bytes, *, timeout: float) -> bytes:
-            self.calls.append((path, request, timeout))
-            if isinstance(self.answer, grpc.aio.AioRpcError):
-                raise self.answer
-            return self.answer
-
-        return call
-
-
-async def asked(method: str, *given: str, answer: bytes | grpc.aio.AioRpcError) -> tuple[Any, list[Any]]:
-    """What came back, and the calls."""
-    channel = Channel(answer)
-    found = await getattr(PodResources(cast(grpc.aio.Channel, channel)), method)(*given)
-    return found, channel.calls
-
-
-@pytest.fixture(autouse=True)
-def _deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_resources, "CALL_SECONDS", 7.0)
-
-
-async def test_all_pods() -> None:
-    answer = api_pb2.ListPodResourcesResponse(pod_resources=[HELD]).SerializeToString()
-    found = {("ns", "p"): ROWS}, [("/v1.PodResourcesLister/List", b"", 7.0)]
-    assert await asked("list_pods", answer=answer) == found
-
-
-async def test_one_pod() -> None:
-    answer = api_pb2.GetPodResourcesResponse(pod_resources=HELD).SerializeToString()
-    request = api_pb2.GetPodResourcesRequest(pod_name="p", pod_namespace="ns").SerializeToString()
-    assert await asked("get_pod", "ns", "p", answer=answer) == (ROWS, [("/v1.PodResourcesLister/Get", request, 7.0)])
-
-
-async def test_healthy_devices() -> None:
-    nodes = api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=1)])
-    listed = api_pb2.ContainerDevices(resource_name="example.com/gpu", device_ids=["a"], topology=nodes)
-    answer = api_pb2.AllocatableResourcesResponse(devices=[listed]).SerializeToString()
-    found = {"example.com/gpu": {"a": (1,)}}, [("/v1.PodResourcesLister/GetAllocatableResources", b"", 7.0)]
-    listed, calls = await asked("list_devices", answer=answer)
-    assert (listed.devices, calls) == found
+    return await PodResources(cast(grpc.aio.Channel, Channel())).list_pods()
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("answer", "kind", "problem"),
     [
-        (grpc.StatusCode.UNKNOWN, PodResourcesRefused),
-        (grpc.StatusCode.UNIMPLEMENTED, PodResourcesRefused),
-        (grpc.StatusCode.UNAVAILABLE, PodResourcesUnavailable),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, PodResourcesUnavailable),
+        (grpc.StatusCode.UNKNOWN, PodResourcesRefused, "UNKNOWN: why"),
+        (grpc.StatusCode.UNIMPLEMENTED, PodResourcesRefused, "UNIMPLEMENTED: why"),
+        (grpc.StatusCode.UNAVAILABLE, PodResourcesUnavailable, "UNAVAILABLE: why"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, PodResourcesUnavailable, "DEADLINE_EXCEEDED: why"),
+        (b"\xff", PodResourcesUnavailable, "the response is not a message of the pod resources API"),
     ],
 )
-async def test_an_error_is_a_refusal_or_no_answer(code: grpc.StatusCode, kind: type[PodResourcesUnavailable]) -> None:
-    error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details="why")
+async def test_what_is_no_answer(
+    answer: bytes | grpc.StatusCode, kind: type[PodResourcesUnavailable], problem: str
+) -> None:
     with pytest.raises(PodResourcesUnavailable) as raised:
-        await asked("list_pods", answer=error)
-    assert (type(raised.value), str(raised.value)) == (kind, f"{code.name}: why")
-
-
-async def test_what_is_no_message_is_no_answer() -> None:
-    with pytest.raises(PodResourcesUnavailable) as raised:
-        await asked("list_pods", answer=b"\xff")
-    assert str(raised.value) == "the response is not a message of the pod resources API"
-
-
-@pytest.mark.parametrize("less", [0, 1])
-async def test_an_answer_is_long_from_a_bound_on(less: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode, seen = codec.all_rows, list[bool]()
-
-    def noted(octets: bytes, entries: object) -> RowsByPod:
-        seen.append(threading.current_thread() is threading.main_thread())
-        return decode(octets)
-
-    answer = api_pb2.ListPodResourcesResponse(pod_resources=[HELD]).SerializeToString()
-    monkeypatch.setattr(pod_resources, "MAX_BYTES_IN_LOOP", len(answer) - less)
-    monkeypatch.setattr(codec, "all_rows", noted)
-    assert (await asked("list_pods", answer=answer))[0] == {("ns", "p"): ROWS}
-    assert seen == [not less]
+        await list_pods(answer)
+    assert (type(raised.value), str(raised.value)) == (kind, problem)

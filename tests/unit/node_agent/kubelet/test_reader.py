@@ -6,22 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, KubeletFile
+from nodedevice_agent.checkpoint.long_files import KubeletFile
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.records.allocations import Allocation
-from nodedevice_agent.kubelet import codec, pod_resources, reader
+from nodedevice_agent.kubelet import reader
 from nodedevice_agent.kubelet.directory import read_file
-from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
-from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
-from nodedevice_common import threads
+from nodedevice_agent.kubelet.readings import Pace
 
 from tests.fakes.background import background
 from tests.fakes.kubelet_answers import KubeletAnswers
-from tests.fakes.log_lines import log_lines
-from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.fakes.polling import until
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod
-from tests.unit.node_agent.kubelet.reader_node import Node, Recorder, has_a_torn_file, is_away
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+from tests.unit.node_agent.kubelet.reader_node import Node, is_away
 
 
 async def test_a_write_while_the_file_is_read_is_read_next(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,72 +74,6 @@ async def test_who_is_outdated_meanwhile_gets_another(node: Node) -> None:
     assert (node.recorded.is_outdated, len(node.recorded.pods)) == (False, 3)
 
 
-async def test_without_a_thread_to_read_with_nothing_is_known(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    await node.reader.read()
-    node.write()
-
-    def none(run: object, name: str) -> None:
-        raise OSError(11, threads.NO_THREAD)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threads, "start", none)
-        await node.reader.read()
-        assert node.recorded.checkpoints[-1] == CheckpointReading(None, f"cannot be read: {threads.NO_THREAD}")
-    await node.reader.read()
-    assert node.recorded.checkpoints[-1].problem == ""
-
-
-@pytest.mark.parametrize("is_long", [False, True])
-async def test_what_is_long_is_decoded_in_a_thread(
-    is_long: bool, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each answer of the kubelet."""
-    folder, seen = tmp_path_factory.mktemp("k"), dict[str, bool]()
-
-    def noting(module: Any, name: str) -> None:
-        decode = getattr(module, name)
-
-        def noted(octets: Any, **more: Any) -> Any:
-            seen[name] = threading.current_thread() is threading.main_thread()
-            return decode(octets, **more)
-
-        monkeypatch.setattr(module, name, noted)
-
-    for name in ("all_rows", "healthy_devices", "rows_of_pod"):
-        noting(codec, name)
-    ids = tuple(f"{'x' * 60}{number:04}" for number in range(400 if is_long else 2))
-    (folder / "device-plugins").mkdir()
-    kubelet = KubeletAnswers(folder, monkeypatch)
-    monkeypatch.setattr(reader, "connected", pod_resources.connected)
-    held = Allocation("one", "c0", GPU, {-1: ids}, b"")
-    kubelet.write(held, registered={GPU: ids})
-    pods = {"one": pod("one", gpu=1)}
-    own, recorded = kubelet.reader(pods), Recorder()
-    own.subscribe(recorded)
-    async with PodResources(kubelet.directory.pod_resources) as service:
-        service.assigned = [AssignedDevices("default", "one", "c0", GPU, dict.fromkeys(ids, (0,)))]
-        service.allocatable = {GPU: dict.fromkeys(ids, (0,))}
-        await own.read()
-        kubelet.write(Allocation("one", "c1", GPU, {-1: ids}, b""), registered={GPU: ids})
-        await own.read()
-    assert seen == dict.fromkeys(("all_rows", "healthy_devices", "rows_of_pod"), not is_long)
-    assert recorded.pods[-1].rows is not None
-    assert recorded.pods[-1].rows[0].device_ids == ids
-
-
-async def test_what_is_no_answer_is_not_an_empty_one(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = Node(KubeletAnswers(tmp_path_factory.mktemp("k"), monkeypatch))
-    monkeypatch.setattr(reader, "connected", pod_resources.connected)
-    monkeypatch.setattr(codec, "all_rows", lambda _, entries: api_pb2.PodResources.FromString(b"\xff"))
-    async with PodResources(node.kubelet.directory.pod_resources):
-        await node.reader.read()
-    assert node.recorded.pods[-1] == PodReading(
-        node.recorded.checkpoints[-1].checkpoint, None, "the response is not a message of the pod resources API"
-    )
-
-
 async def test_a_file_that_comes_late_is_found(node: Node) -> None:
     """Also one that is there before its directory is watched."""
     node.recorded.pace = Pace(is_following=True, check_seconds=3600.0)
@@ -167,23 +97,6 @@ async def test_the_end_of_a_pod_that_the_api_does_not_have_shows_in_a_list(node:
     assert [row.name for row in node.recorded.pods[-1].rows or ()] == ["one"]
 
 
-async def test_a_problem_that_lasts_is_given_once(node: Node) -> None:
-    has_a_torn_file(node)
-    for _ in range(3):
-        await node.reader.read_checkpoint()
-    assert len(node.recorded.checkpoints) == 1
-
-
-async def test_after_a_failure_of_ours_pods_are_asked_for_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as broken:
-        broken.setattr(node.kubelet, "list_pods", lambda entries: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            await node.reader.read()
-    assert (node.recorded.pods, node.recorded.is_outdated) == ([], False)
-    await node.reader.read()
-    assert len(node.recorded.pods) == 1
-
-
 async def test_a_kubelet_that_went_away_is_noticed_though_no_pod_has_changed(node: Node) -> None:
     node.pods["one"] = pod("one", gpu=1)
     await node.reader.read()
@@ -196,21 +109,6 @@ async def test_a_kubelet_that_went_away_is_noticed_though_no_pod_has_changed(nod
     node.kubelet.calls.clear()
     await node.reader.read()
     assert (node.recorded.pods[-1].problem, node.kubelet.calls["List"]) == ("", 1)
-
-
-async def test_a_reading_says_whether_all_pods_were_listed_for_it(node: Node) -> None:
-    node.pods["one"] = pod("one", gpu=1)
-    for _ in range(2):
-        node.recorded.is_outdated = True
-        await node.reader.read()
-    assert [each.is_listed for each in node.recorded.pods] == [True, False]
-
-
-async def test_who_wants_all_pods_listed_gets_them_at_the_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    node.recorded.pace, node.recorded.is_outdated = Pace(list_seconds=30.0), False
-    monkeypatch.setattr(node.recorded, "checkpoint_read", lambda _: None)
-    await node.reader.read()
-    assert [each.is_listed for each in node.recorded.pods] == [True]
 
 
 async def test_callers_that_come_during_a_reading_share_the_next_one(
@@ -238,21 +136,3 @@ async def test_callers_that_come_during_a_reading_share_the_next_one(
     await asyncio.gather(*callers[10:])
     assert threads_seen == [True, True]
     assert [len(each.checkpoint.allocations) for each in node.recorded.checkpoints if each.checkpoint][-1] == 3
-
-
-async def test_a_response_that_is_too_long_is_named_and_logged_once(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
-    for size in (4_194_303, MAX_RESPONSE_BYTES + 3):
-        node.write(Allocation("three", "c1", GPU, {-1: ("c",)}, b"x" * size), Allocation("four", "c", NIC, {}, b"y"))
-        if size < 1 << 20:
-            node.write(*(Allocation(f"{n}", "c", NIC, {}, b"x" * (size if n else 9)) for n in range(5)))
-        await node.reader.read_checkpoint()
-    first, second = node.recorded.checkpoints
-    assert first.unread == {("three", "c1", GPU): 4_194_303}
-    assert first.checkpoint is not None
-    assert [a.response for a in first.checkpoint.allocations] == [b"", b"", b"", b"y"]
-    assert set(second.unread) == {(f"{n}", "c", NIC) for n in range(1, 5)}
-    [(level, message, fields)] = log_lines(caplog.records)
-    assert (level, fields["error"]) == ("WARNING", f"1 of {GPU}")
-    assert "each may have 262144 bytes" in message

@@ -1,25 +1,18 @@
 """How often the kubelet is read and called, for all subscribers together."""
 
 import asyncio
-from collections import Counter
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from nodedevice_agent.checkpoint.long_files import KubeletFile
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.records.allocations import Allocation
-from nodedevice_agent.kubelet import reader
-from nodedevice_agent.kubelet.directory import read_file
-from nodedevice_agent.kubelet.observer import LIST_SECONDS
-from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS
 
 from tests.fakes.background import background
 from tests.fakes.kubelet_answers import read_at_once
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.node_agent.devicemanager.scenario import GPU, init, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
 from tests.unit.node_agent.kubelet.reader_node import Node, is_away
 
 # by who is there: of pod resources in ten minutes in which nothing happens
@@ -43,21 +36,12 @@ async def test_an_idle_agent_asks_the_kubelet_as_often_as_its_most_frequent_subs
     names: tuple[str, ...], node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_at_once(monkeypatch)
-    reads: Counter[Path] = Counter()
-    read = read_file
-
-    def counted(file: Path, before: Any) -> KubeletFile:
-        reads[file] += 1
-        return read(file, before)
-
-    monkeypatch.setattr("nodedevice_agent.kubelet.reader.read_file", counted)
-    node.reader._subscribers.clear()
+    node.begin_without_subscribers()
     for name in names:
         node.subscribe(name)
     async with background(node.reader.run()):
         await asyncio.sleep(600 - CHECK_SECONDS / 2)
     assert node.kubelet.calls == IDLE[names]
-    assert reads == {node.kubelet.directory.checkpoint: 1}
 
 
 @virtual_time
@@ -67,11 +51,10 @@ async def test_an_allocation_is_one_connection_with_two_calls_for_all(
     read_at_once(monkeypatch)
     for name in ("AttributionFeed", "Observer"):
         node.subscribe(name)
-    node.reader._pods = pods = {"one": pod("one", gpu=1), "two": pod("two", init("i0"))}
     async with background(node.reader.run()):
         await asyncio.sleep(1)
         node.kubelet.calls.clear()
-        pods["three"] = pod("three", gpu=1)
+        node.pods["three"] = pod("three", gpu=1)
         node.kubelet.rows += (PodResourcesRow("default", "three", "c0", GPU, ("c",)),)
         # several writes at once, as of a pod with several containers
         for ids in (("x",), ("c",)):
@@ -106,35 +89,9 @@ async def test_a_kubelet_that_is_away_is_asked_ever_later(node: Node, monkeypatc
 
 
 @virtual_time
-async def test_events_of_others_in_its_directory_are_not_a_reason_to_read(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read_at_once(monkeypatch)
-    node.subscribe("Observer")
-    looks: list[Path] = []
-
-    def looked(path: Path) -> FileIdentity | None:
-        looks.append(path)
-        return file_identity(path)
-
-    monkeypatch.setattr(reader, "file_identity", looked)
-    async with background(node.reader.run()):
-        await asyncio.sleep(1)
-        for number in range(5):
-            (node.kubelet.directory.device_plugins / f"plugin-{number}.sock").touch()
-            await asyncio.sleep(1)
-    assert node.kubelet.calls["connections"] == 1
-    assert looks == [node.kubelet.directory.checkpoint]
-
-
-@virtual_time
 async def test_without_a_subscriber_nothing_is_asked(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     read_at_once(monkeypatch)
-    node.reader._subscribers.clear()
+    node.begin_without_subscribers()
     async with background(node.reader.run()):
         await asyncio.sleep(3600)
     assert node.kubelet.calls == {}
-
-
-def test_the_observers_pace_is_the_documented_one() -> None:
-    assert LIST_SECONDS == 30.0

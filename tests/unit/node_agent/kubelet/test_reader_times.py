@@ -62,13 +62,6 @@ async def test_who_is_outdated_and_wakes_the_reader_gets_pods_at_once(node: Node
         assert counts(node) == (1, 2), "once"
 
 
-async def test_before_it_runs_a_reader_may_be_woken(node: Node) -> None:
-    node.reader.wake()
-    async with background(node.reader.run()):
-        await asyncio.sleep(1.0)
-        assert counts(node) == (1, 1)
-
-
 async def test_a_file_that_could_not_be_read_is_tried_again_soon_though_nothing_happens(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,6 @@ from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, P
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS, EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kubelet import codec
@@ -23,7 +22,7 @@ from nodedevice_api.nodedevice import DeviceStatus
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
 from tests.fakes.settled import observing
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod
 
 
 def devices(*ids: str, name: str = GPU) -> KubeletDevices:
@@ -85,19 +84,6 @@ def test_what_a_reading_says_of_devices(
 
 def many(count: int) -> dict[str, dict[str, tuple[int, ...]]]:
     return {f"example.com/r{number:03}": {"a": ()} for number in range(count)}
-
-
-def test_names_get_places_that_nobody_has() -> None:
-    found = observing()
-    assert found.without_place == 0
-    found.pods_synced([], 0.0)
-    # one of the agent's own is the kubelet's as well, and counts once
-    found.places.others = lambda: dict.fromkeys(["example.com/own", "example.com/r000"], False)
-    read(found, KubeletDevices(many(MAX_NAMES + 10)))
-    assert [*found.resources] == [*many(MAX_NAMES - 1)]
-    assert found.without_place == 11
-    read(found, KubeletDevices(dict(reversed(many(MAX_NAMES + 10).items()))))
-    assert [*found.resources] == [*many(MAX_NAMES - 1)]
 
 
 def test_a_name_that_has_lost_its_place_is_shown_again_when_it_was_forgotten_and_has_one() -> None:
@@ -182,33 +168,11 @@ def test_a_resource_without_healthy_devices_is_the_kubelets_while_its_checkpoint
     assert found.forget(GPU)
 
 
-def test_what_is_forgotten_comes_again_as_a_new_one() -> None:
-    found = observing()
-    found.capacity_is({GPU: 2}, 0.0)
-    for ids in (("a", "b"), ("a",)):
-        read(found, devices(*ids))
-        found.remember_published(GPU, [], 0.0)
-    assert shown(found.snapshot(GPU)) == {"a": "Healthy", "b": Reason.NOT_ALLOCATABLE}
-    read(found, KubeletDevices({}))
-    found.tick(STOP_GRACE_PERIOD_SECONDS)
-    assert found.forget(GPU)
-    assert (found._remembered, found._published) == ({}, set()), "a plugin may invent names without end"
-    read(found, devices("a"))
-    assert shown(found.snapshot(GPU)) == {"a": "Healthy"}
-
-
 def test_without_a_checkpoint_no_resource_is_given_up() -> None:
     found = observing()
     read(found, devices("a"))
     found.read(KubeletDevices({}, are_names_complete=False), KubeletState(None, ()), 0.0)
     assert found.snapshot(GPU).is_live
-
-
-def test_one_whose_plugin_is_gone_is_shown_while_pods_hold_it() -> None:
-    found = observing()
-    found.pods_synced([pod("one", gpu=1)], 0.0)
-    read(found, KubeletDevices({}), ("one", "a"))
-    assert (numbers(found.snapshot(GPU)), found.snapshot(GPU).is_live) == ((1, 0, 1, 0), False)
 
 
 def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:
@@ -217,17 +181,6 @@ def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:
     read(found, devices("a"), ("one", "a"))
     assert Publish(GPU) in found.pod_gone("one", 0.0)
     assert (found.snapshot(GPU).allocated, found.manager.attribution.is_outdated) == (0, True)
-
-
-def test_resources_that_come_and_go_at_once_are_all_published() -> None:
-    found = observing()
-    names: dict[str, DevicesByID] = {name: {"a": (0,)} for name in (GPU, NIC)}
-    assert published(read(found, KubeletDevices(names))) == {GPU, NIC}
-    assert published(read(found, KubeletDevices({}))) == {GPU, NIC}
-
-
-def test_what_is_not_known_is_forgotten() -> None:
-    assert observing().forget(GPU)
 
 
 def messages(seen: Snapshot) -> dict[str, str]:
@@ -360,19 +313,6 @@ def test_of_lists_that_are_too_long_together_the_rest_is_counted_as_healthy(monk
     # With room again, all are known.
     read(found, lists.of(held, gpu=ids), ("one", "499"))
     assert (len(found.resources[GPU].devices), found.snapshot(GPU).id_error) == (500, "")
-
-
-def test_as_many_devices_as_are_held_are_known_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "MAX_DEVICES_OF_KUBELET", 0)
-    found, lists = observing(), Lists()
-    ids = [f"{number:03}" for number in range(500)]
-    found.pods_synced([pod("one", gpu=400)], 0.0)
-    entries = (allocation("one", *ids[:400]),)
-    for _ in range(2):
-        listed = lists.of({GPU: ids[:400]}, gpu=ids[::-1])
-        found.read(listed, KubeletState(entries, (row("one", *ids[:400]),)), 0.0)
-        assert numbers(found.snapshot(GPU)) == (500, 500, 400, 100)
-        assert len(found.resources[GPU].devices) == 400
 
 
 def test_a_list_of_which_pods_hold_thousands_is_made_in_a_thread() -> None:

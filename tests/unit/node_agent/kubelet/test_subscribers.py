@@ -29,23 +29,6 @@ def test_every_subscriber_of_the_agent_is_tried() -> None:
     assert found - {"Subscriber"} == SUBSCRIBERS.keys()
 
 
-def test_nobody_else_reads_the_kubelets_checkpoint_or_dials_its_pod_resources() -> None:
-    """But the choice of a delivery, before there is a loop."""
-    callers = {
-        f"{path.relative_to(AGENT)}: {name}"
-        for path in AGENT.rglob("*.py")
-        for each in ast.walk(parsed(path))
-        if isinstance(each, ast.Call)
-        and (name := getattr(each.func, "id", "")) in ("read_checkpoint", "read_file", "connected")
-    }
-    assert callers == {
-        "kubelet/directory.py: read_file",
-        "kubelet/reader.py: read_file",
-        "kubelet/reader.py: connected",
-        "delivery/stored.py: read_checkpoint",
-    }
-
-
 @pytest.mark.parametrize("name", SUBSCRIBERS)
 @pytest.mark.parametrize("breaks", BROKEN)
 async def test_what_cannot_be_read_reaches_nobody_as_empty(
@@ -100,10 +83,9 @@ async def test_one_that_fails_keeps_nobody_from_a_reading_and_gets_it_again(
     known = node.subscribe(name)
     other = Recorder()
     node.reader.subscribe(other)
-    subscriber = next(each for each in node.reader._subscribers if type(each).__name__ == name)
     with monkeypatch.context() as broken:
         for method in ("checkpoint_read", "pods_read"):
-            broken.setattr(subscriber, method, lambda _: 1 / 0)
+            broken.setattr(node.subscriber, method, lambda _: 1 / 0)
         running = asyncio.create_task(node.reader.run())
         await asyncio.sleep(10)
         assert other.checkpoints

@@ -2,7 +2,7 @@
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from google.protobuf import json_format
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.podresources import server
 from nodedevice_agent.podresources.server import PodResourcesServer
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2 as alpha_pb2
@@ -122,48 +121,6 @@ async def test_list_get_and_allocatable_with_all_kinds_of_containers(scenario: S
     plain = {"name": "main", "devices": [{"resourceName": GPU, "deviceIds": ["b"]}]}
     alpha = {"name": "train", "namespace": "default", "containers": [plain, {"name": "logger"}]}
     assert await monitor.alpha_pods() == {"podResources": [alpha]}
-
-
-@pytest.mark.parametrize("most", [2, 3])
-async def test_a_long_answer_is_made_in_a_thread(
-    most: int, scenario: Scenario, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two devices are not many, three are: of all pods together."""
-    asked: list[bool] = []
-
-    async def noted(is_long: bool, make: Callable[[], Any]) -> Any:
-        asked.append(is_long)
-        return make()
-
-    scenario.lists(["a", "b", "c"])
-    scenario.run(pod("two", gpu=2), pod("one", gpu=1))
-    monkeypatch.setattr(server, "in_thread_if", noted)
-    monkeypatch.setattr(server, "_MOST_IN_LOOP", most)
-    for ask in (monitor.pods, monitor.alpha_pods, monitor.allocatable, lambda: monitor.pod("two")):
-        await ask()
-    assert asked == [most < 3] * 3 + [False]
-
-
-async def test_a_call_that_is_under_way_at_the_end_is_answered(
-    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_asked, may_answer = asyncio.Event(), asyncio.Event()
-
-    async def made(is_long: bool, make: Callable[[], Any]) -> Any:
-        is_asked.set()
-        await may_answer.wait()
-        return make()
-
-    monkeypatch.setattr(server, "in_thread_if", made)
-    async with monitored(scenario, tmp_path / "kubelet.sock") as monitor:
-        asked = asyncio.create_task(monitor.allocatable_at_once())
-        await is_asked.wait()
-        ending = asyncio.create_task(monitor.served.stop())
-        for _ in range(10):
-            await asyncio.sleep(0)
-        may_answer.set()
-        assert len((await asked).devices) == 3
-        await ending
 
 
 @pytest.mark.kubelet("scenario 72")
@@ -300,18 +257,3 @@ async def test_an_unusable_path_is_an_error(scenario: Scenario, tmp_path: Path, 
     await served.stop()
     assert (tmp_path / "file").read_text() == "kept"
     assert (tmp_path / "link").is_symlink()
-
-
-async def test_a_socket_whose_mode_cannot_be_set_is_an_error_and_does_not_stay(
-    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(path: Path, mode: int) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    path = tmp_path / "kubelet.sock"
-    served = PodResourcesServer(path, scenario.manager, are_pods_known=lambda: True, clock=Clock())
-    monkeypatch.setattr("os.chmod", refused)
-    with pytest.raises(AgentSettingsError, match="Operation not permitted"):
-        await served.start()
-    await served.stop()
-    assert not path.exists()

@@ -25,11 +25,6 @@ def allocatable(scenario: Scenario) -> list[DeviceOnNode]:
 
 
 @pytest.mark.kubelet("scenario 71")
-def test_no_pods() -> None:
-    assert listed(Scenario()) == []
-
-
-@pytest.mark.kubelet("scenario 71")
 def test_pods_without_devices_are_listed_with_their_containers() -> None:
     scenario = Scenario()
     scenario.see(pod("b", container("x"), container("y")), pod("a"))
@@ -73,13 +68,6 @@ def test_a_pod_that_ended_is_unknown(event: str) -> None:
         scenario.happens("pod_events.synced", ())
     assert listed(scenario) == []
     assert view_of(scenario, "p") is None
-
-
-def test_a_pod_is_found_by_namespace_and_name() -> None:
-    scenario = Scenario()
-    scenario.see(pod("p"))
-    assert pod_resources.pod(scenario.manager, "other", "p") is None
-    assert pod_resources.pod(scenario.manager, "default", "q") is None
 
 
 @pytest.mark.kubelet("behaviour 28", "scenario 15")

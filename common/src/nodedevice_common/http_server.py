@@ -47,15 +47,16 @@ Check = Callable[[], tuple[bool, str]]
 class Heartbeat:
     """Notices a hanging event loop. The loop calls beat() every few seconds; other threads read `problem`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.beat()
 
     def beat(self) -> None:
-        self._beaten_at = time.monotonic()
+        self._beaten_at = self._clock()
 
     def problem(self) -> str:
         """Return "" while the loop turns."""
-        still = time.monotonic() - self._beaten_at
+        still = self._clock() - self._beaten_at
         return f"the event loop has not turned for {still:.0f} s" if still > HANG_SECONDS else ""
 
 

@@ -63,7 +63,8 @@ async def test_a_connection_that_is_ended_during_the_handshake() -> None:
         for task in asking:
             with pytest.raises(Broken, match="handshake"):
                 await task
-        await server.ended.wait()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await server.ended.wait()
 
 
 async def test_a_name_that_no_certificate_can_have() -> None:
@@ -71,7 +72,8 @@ async def test_a_name_that_no_certificate_can_have() -> None:
     async with listening(silent) as server, client(server.port, "https") as connections:
         with pytest.raises(Broken):
             await asked(connections, access=Access((), tls))
-        await server.ended.wait()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await server.ended.wait()
 
 
 # -- proxies ------------------------------------------------------------------------------------------------------------------

@@ -136,6 +136,7 @@ class BoundedServer(ThreadingHTTPServer):
     block_on_close = False
     # with the default of five the kernel drops first packets, which clients repeat after a second
     request_queue_size = 2 * MAX_CONNECTIONS
+    connection_seconds = CONNECTION_SECONDS
     # why connections cannot be accepted, as logged
     _problem = ""
 
@@ -185,7 +186,7 @@ class BoundedServer(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """Runs after each accept, and twice a second."""
-        latest = time.monotonic() - CONNECTION_SECONDS
+        latest = time.monotonic() - self.connection_seconds
         with self._lock:
             for connection in [each for each, at in self._accepted_at.items() if at < latest]:
                 self._hang_up(connection)

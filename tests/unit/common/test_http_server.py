@@ -136,8 +136,8 @@ def test_an_address_is_host_and_port(address: str, parts: tuple[str, int] | None
 
 
 @pytest.mark.parametrize("drip", [b"", b"a"], ids=["silent", "dripping"])
-def test_a_connection_ends_in_time(server: BoundedServer, monkeypatch: pytest.MonkeyPatch, drip: bytes) -> None:
-    monkeypatch.setattr(http_server, "CONNECTION_SECONDS", 0.5)
+def test_a_connection_ends_in_time(server: BoundedServer, drip: bytes) -> None:
+    server.connection_seconds = 0.5
     with connected(server) as connection:
 
         def is_cut() -> bool:

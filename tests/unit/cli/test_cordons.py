@@ -136,25 +136,6 @@ def test_a_cordon_that_is_there(there: Cordon, takes_over: bool, code: str, text
     assert change == Change([Done("a", code, text, there)], patch)
 
 
-@pytest.mark.parametrize(
-    ("there", "takes_over", "code", "text"),
-    [
-        (_OWN, False, "Uncordoned", "uncordoned"),
-        (_THEIRS, False, "OthersCordon", "cordoned by bob: ecc; --take-over lifts it all the same"),
-        (
-            Cordon("a"),
-            False,
-            "OthersCordon",
-            "cordoned by an unknown person; --take-over lifts it all the same",
-        ),
-    ],
-)
-def test_a_cordon_is_lifted(there: Cordon, takes_over: bool, code: str, text: str) -> None:
-    change = cordons.uncordon(node("a", cordons=(there,)), ["a"], "alice", takes_over=takes_over)
-    patch: list[Mapping[str, Any]] = [_VERSION, {"op": "remove", "path": f"{_LIST}/0"}] if code == "Uncordoned" else []
-    assert change == Change([Done("a", code, text, there)], patch)
-
-
 def test_several_are_lifted_from_the_last_one_on_and_each_once() -> None:
     found = node("a", "b", cordons=tuple(Cordon(each, by="alice") for each in "xab"))
     change = cordons.uncordon(found, ["a", "b", "a", "x"], "alice", takes_over=False)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 from kubectl_nodedevice import cluster
-from kubectl_nodedevice.cluster import Lease, Node, NodeDevice, Object, Pod, PodDevice
+from kubectl_nodedevice.cluster import Container, Lease, Node, NodeDevice, Object, Pod, PodDevice
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, Workload
 from nodedevice_api import nodedevice, poddevice
@@ -82,3 +82,39 @@ def test_what_another_release_writes_is_read_as_far_as_it_is_known() -> None:
     read = record_of(NodeDevice, {"spec": {"nodeName": "n"}, "status": status, "other": {}})
     assert (read.node, read.total, read.parts, read.endpoint.state) == ("n", None, cluster.PartRules(), "Dozing")
     assert [(each.id, each.health, each.numa_nodes) for each in read.devices] == [("d", "Limping", ()), ("", "", (1,))]
+
+
+def test_containers() -> None:
+    resources = {
+        "limits": {"x": "2", "y": "3"},
+        "requests": {"x": "1"},
+        "claims": [{"name": "a"}, {"name": "b", "request": "r"}],
+    }
+    waiting = {"name": "main", "state": {"waiting": {"reason": "r", "message": "m"}}}
+    waiting["lastState"] = {"terminated": {"message": "earlier"}}
+    ended = {"name": "first", "state": {"terminated": {"reason": "Error", "message": "last"}}}
+    ended["lastState"] = {"terminated": {"message": "earlier"}}
+    read = record_of(
+        Pod,
+        {
+            "spec": {
+                "containers": [{"name": "main", "image": "i", "resources": resources}, {"name": "other"}],
+                "initContainers": [
+                    {"name": "first"},
+                    {"name": "side", "restartPolicy": "Always"},
+                    {"name": "second", "restartPolicy": "OnFailure"},
+                ],
+            },
+            "status": {
+                "containerStatuses": [waiting, {"name": "other", "state": {"running": {}}}],
+                "initContainerStatuses": [ended],
+            },
+        },
+    )
+    assert read.containers == (
+        Container("first", is_init=True, state="terminated", reason="Error", message="last", last_words="last"),
+        Container("side", is_init=True, is_sidecar=True),
+        Container("second", is_init=True),
+        Container("main", "i", {"x": "1", "y": "3"}, ("a", "b"), False, False, "waiting", "r", "m", "earlier"),
+        Container("other", state="running"),
+    )

@@ -59,7 +59,6 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
             ("Broken", "PartlyFree"),
             "unhealthy (12 min): Xid 79; 11 of 79 free",
         ),
-        # of no parts at all it is one device
         (
             _state(device("d", parts=_PARTS), cordons=[{"id": "d::3"}]),
             ("Cordoned", "PartlyFree"),

@@ -50,6 +50,7 @@ KNOWN: Final = (
         ("web-frontend", "web-frontend"),
         # which only begin like another
         ("web-front", ""),
+        ("webs", ""),
         ("db", "db"),
         ("db-0", "db"),
         ("db-x7k2p", ""),
@@ -150,6 +151,7 @@ _WORKLOAD: Final = Workload(
             {"earlier": "db-1", "controller": "StatefulSet db"},
         ),
         (facts(_DB, name="db-1", pods=(pod("db-0", deleted=OLD),)), "EarlierPodNotReady", {"earlier": "db-0"}),
+        (facts(replace(_DB, is_ordered=False), name="db-2", pods=_PODS), "", {}),
         # refused, as it says now
         (
             facts(WEB, refused(NEW)),
@@ -162,6 +164,7 @@ _WORKLOAD: Final = Workload(
         (facts(WEB, refused(NEW), pods=(pod("web-7d9c5f-x7k2p", NEW.key),)), "", {}),
         (facts(WEB, replace(NEW, made=1), events=(event(NEW),)), "", {}),
         (facts(WEB, NEW, events=(event(NEW), event(NEW, reason="SuccessfulCreate"))), "", {}),
+        (facts(WEB, NEW, events=(event(NEW, uid="of the one before"),)), "", {}),
         (facts(WEB, NEW, events=(event(controller("ReplicaSet", "web-frontend")),)), "", {}),
         # ended
         (

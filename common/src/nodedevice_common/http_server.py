@@ -47,15 +47,16 @@ Check = Callable[[], tuple[bool, str]]
 class Heartbeat:
     """Notices a hanging event loop. The loop calls beat() every few seconds; other threads read `problem`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.beat()
 
     def beat(self) -> None:
-        self._beaten_at = time.monotonic()
+        self._beaten_at = self._clock()
 
     def problem(self) -> str:
         """Return "" while the loop turns."""
-        still = time.monotonic() - self._beaten_at
+        still = self._clock() - self._beaten_at
         return f"the event loop has not turned for {still:.0f} s" if still > HANG_SECONDS else ""
 
 
@@ -135,6 +136,7 @@ class BoundedServer(ThreadingHTTPServer):
     block_on_close = False
     # with the default of five the kernel drops first packets, which clients repeat after a second
     request_queue_size = 2 * MAX_CONNECTIONS
+    connection_seconds = CONNECTION_SECONDS
     # why connections cannot be accepted, as logged
     _problem = ""
 
@@ -184,7 +186,7 @@ class BoundedServer(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """Runs after each accept, and twice a second."""
-        latest = time.monotonic() - CONNECTION_SECONDS
+        latest = time.monotonic() - self.connection_seconds
         with self._lock:
             for connection in [each for each, at in self._accepted_at.items() if at < latest]:
                 self._hang_up(connection)

@@ -79,13 +79,6 @@ def test_no_two_ids_are_shown_alike(one: str, other: str) -> None:
     assert (shown_id(one) == shown_id(other)) == (one == other)
 
 
-@given(any_id)
-def test_a_literal_that_looks_like_a_shown_form_is_shown_otherwise(device_id: str) -> None:
-    shown = str(shown_id(device_id))
-    if shown != device_id:
-        assert shown_id(shown) != shown
-
-
 @given(st.text(alphabet=st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=4, max_size=MAX_SHOWN))
 def test_an_ordinary_id_stays_the_same_object(device_id: str) -> None:
     if not device_id.startswith(ESCAPED):

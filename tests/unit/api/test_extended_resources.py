@@ -50,12 +50,6 @@ def test_an_amount_may_be_less_than_one(quantity: str, number: str | int) -> Non
     assert amount("one") is None
 
 
-@given(st.integers(0, 10**15))
-def test_plain_digits_mean_themselves(number: int) -> None:
-    assert count(str(number)) == number
-    assert count(f"{number * 1000}m") == number
-
-
 @given(st.from_regex(r"[+-]?[0-9]{0,30}[.]?[0-9]{1,30}[eE][+-]?[0-9]{1,30}", fullmatch=True))
 def test_any_exponent_is_answered(quantity: str) -> None:
     number, any_number = count(quantity), amount(quantity)

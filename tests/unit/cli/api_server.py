@@ -82,7 +82,10 @@ def columns_of(kind: str) -> list[tuple[str, str]]:
 
 @dataclass
 class FakeApiServer:
-    """objects: by the path of their kind over all namespaces. fault: asked first. has_selectors: as newer CRDs have."""
+    """objects: by the path of their kind over all namespaces. fault: asked first. has_selectors: as newer CRDs have.
+
+    date: of each answer, where it is not that of the clock.
+    """
 
     objects: dict[str, list[Object]] = field(default_factory=dict)
     fault: Fault = lambda _: None
@@ -91,6 +94,8 @@ class FakeApiServer:
     omitted_columns: frozenset[str] = frozenset()
     page: int = 500
     requests: list[Request] = field(default_factory=list)
+    connections: int = 0
+    date: str = ""
     address: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -211,6 +216,13 @@ def serving(server: FakeApiServer, tls: ssl.SSLContext | None = None) -> Iterato
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = 60
+
+        def setup(self) -> None:
+            super().setup()
+            server.connections += 1
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return server.date or super().date_time_string(timestamp)
 
         def _handle(self) -> None:
             parts = urlsplit(self.path)

@@ -34,6 +34,21 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture
+def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
+    """Makes a terminal with colours the standard output of what runs from then on."""
+
+    def made() -> Terminal:
+        monkeypatch.setenv("TERM", "xterm-256color")
+        for name in ("COLORTERM", "FORCE_COLOR"):
+            monkeypatch.delenv(name, raising=False)
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdout", terminal)
+        return terminal
+
+    return made
+
+
 @dataclass
 class Clock:
     """In place of `time`: it stands but while somebody sleeps. slept: each pause. meanwhile: what happens in it."""

@@ -1,7 +1,6 @@
 """`check`: each part that an installation needs, and what is shown of one that is missing, silent or not to be seen."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -9,7 +8,6 @@ from kubectl_nodedevice import checks, kubeconfig
 from nodedevice_kube.settings import Settings
 
 from tests.unit.cli.api_server import (
-    CRDS,
     DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
@@ -22,46 +20,11 @@ from tests.unit.cli.api_server import (
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.objects import condition, node_device, pod
 
-_NOW: Final = datetime(2026, 11, 28, 10, 0, 30, tzinfo=UTC)
-
 
 def _check(run: Run, *more: str) -> tuple[int, dict[str, tuple[str, str]]]:
     ran = run("check", "--wait-seconds", "0", "-o", "json", *more)
     items = json.loads(ran.out)["items"]
     return ran.status, {f"{each['what']} {each['name']}".strip(): (each["state"], each["message"]) for each in items}
-
-
-def test_all_is_good(run: Run, server: FakeApiServer) -> None:
-    status, found = _check(run)
-    assert status == 0, found
-    assert found["operator nodedevice-operator_1"] == ("Good", "leads")
-    assert found["agents"] == ("Good", "2 renew their Leases")
-    assert found["NodeDevice node-b.example.com.gpu"] == ("Good", "2 of 2 available, Ready")
-    assert run("check", "--wait-seconds", "0").out.splitlines()[0].split() == ["WHAT", "NAME", "DETAILS"]
-
-
-@pytest.mark.parametrize(("account", "leads"), [("", True), ("nodedevice-check", False)])
-def test_in_a_pod_of_the_release_its_namespace_counts(
-    run: Run, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, account: str, leads: bool
-) -> None:
-    """Of a person it is that of their pods, and says nothing."""
-    load = kubeconfig.load
-
-    def elsewhere(*given: Any) -> Settings:
-        return load(*given)._replace(namespace="elsewhere", account=account)
-
-    monkeypatch.setattr(kubeconfig, "load", elsewhere)
-    found = _check(run)[1]
-    assert any(name.startswith("operator ") and state == "Good" for name, (state, _) in found.items()) == leads
-
-
-def test_a_kind_that_is_missing(run: Run, server: FakeApiServer) -> None:
-    del server.objects[CRDS][0]
-    status, found = _check(run)
-    assert status == 1
-    assert found["kind nodedevices.nodedevice.io"][0] == "Bad"
-    assert "helm upgrade" in found["kind nodedevices.nodedevice.io"][1]
-    assert not any(name.startswith("NodeDevice ") for name in found)
 
 
 def test_nobody_leads_and_its_pod_says_why(run: Run, server: FakeApiServer) -> None:
@@ -103,19 +66,6 @@ def test_an_installation_elsewhere(run: Run, server: FakeApiServer, more: tuple[
         if each["metadata"]["namespace"] == namespace:
             each["metadata"]["namespace"] = "elsewhere"
     assert _check(run, *more)[0] == 0
-
-
-def test_many_are_counted(run: Run, server: FakeApiServer) -> None:
-    bad = [condition("AgentReady"), condition("Ready", "False", "ForeignOwner", "another owns it")]
-    found = [node_device(f"n{each}") for each in range(60)]
-    found[57]["status"]["conditions"] = bad
-    server.objects[f"{OURS}/nodedevices"] = found
-    _, lines = _check(run)
-    assert lines["NodeDevices"] == ("Bad", "59 of 60 are Ready")
-    assert {name: line for name, line in lines.items() if name.startswith("NodeDevice ")} == {
-        "NodeDevice n57.example.com.gpu": ("Bad", "2 of 2 available; ForeignOwner: another owns it")
-    }
-    assert sum(each.path.startswith(f"{OURS}/nodedevices/") for each in server.requests) == checks.MOST_LISTED
 
 
 @pytest.mark.parametrize("kind", ["customresourcedefinitions", "leases", "nodedevices"])
@@ -210,3 +160,31 @@ def test_the_cluster_refuses_pods_of_a_deployment(name: str, run: Run, server: F
         if is_operator
         else "none leads; check the operators' pods and logs, and its namespace (-n)"
     )
+
+
+@pytest.mark.parametrize(("account", "leads"), [("", True), ("nodedevice-check", False)])
+def test_in_a_pod_of_the_release_its_namespace_counts(
+    run: Run, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, account: str, leads: bool
+) -> None:
+    """Of a person it is that of their pods, and says nothing."""
+    load = kubeconfig.load
+
+    def elsewhere(*given: Any) -> Settings:
+        return load(*given)._replace(namespace="elsewhere", account=account)
+
+    monkeypatch.setattr(kubeconfig, "load", elsewhere)
+    found = _check(run)[1]
+    assert any(name.startswith("operator ") and state == "Good" for name, (state, _) in found.items()) == leads
+
+
+def test_many_are_counted(run: Run, server: FakeApiServer) -> None:
+    bad = [condition("AgentReady"), condition("Ready", "False", "ForeignOwner", "another owns it")]
+    found = [node_device(f"n{each}") for each in range(60)]
+    found[57]["status"]["conditions"] = bad
+    server.objects[f"{OURS}/nodedevices"] = found
+    _, lines = _check(run)
+    assert lines["NodeDevices"] == ("Bad", "59 of 60 are Ready")
+    assert {name: line for name, line in lines.items() if name.startswith("NodeDevice ")} == {
+        "NodeDevice n57.example.com.gpu": ("Bad", "2 of 2 available; ForeignOwner: another owns it")
+    }
+    assert sum(each.path.startswith(f"{OURS}/nodedevices/") for each in server.requests) == checks.MOST_LISTED

@@ -20,11 +20,6 @@ def _ready(server: FakeApiServer, name: str = "node-a") -> None:
     server.objects[_KIND] = [node_device(name)]
 
 
-def test_what_is_good_is_not_waited_for(run: Run, clock: Clock) -> None:
-    ran = run("check")
-    assert (ran.status, ran.err, clock.slept) == (0, "", [])
-
-
 def test_it_waits_until_all_is_good(run: Run, server: FakeApiServer, clock: Clock) -> None:
     _unready(server, "node-a")
     clock.meanwhile = lambda: _ready(server) if len(clock.slept) == 2 else None
@@ -40,22 +35,6 @@ def test_it_waits_as_long_as_it_was_told_to(run: Run, server: FakeApiServer, clo
     assert (ran.status, clock.slept) == (1, [1.0] * 3)
     assert "ForeignOwner: another owns it" in ran.out
     assert ran.err.startswith("waiting up to 3 s for ")
-
-
-@pytest.mark.parametrize(("number", "more"), [(5, ""), (6, ", 1 more"), (8, ", 3 more")])
-def test_a_few_of_what_it_waits_for_are_named(
-    run: Run, server: FakeApiServer, clock: Clock, number: int, more: str
-) -> None:
-    names = [f"n{each}" for each in range(number)]
-    _unready(server, *names)
-    named = ", ".join(f"NodeDevice {name}.example.com.gpu" for name in names[:5])
-    assert run("check", "--wait-seconds", "1").err == f"waiting up to 1 s for {named}{more}\n"
-
-
-def test_what_has_no_name_is_waited_for_by_its_kind(run: Run, server: FakeApiServer, clock: Clock) -> None:
-    server.objects[LEASES] = []
-    ran = run("check", "--wait-seconds", "1")
-    assert ran.err == "waiting up to 1 s for operator, agents\n"
 
 
 def test_a_lease_that_changes_is_renewed_whatever_clock_it_is_by(run: Run, server: FakeApiServer, clock: Clock) -> None:
@@ -96,16 +75,6 @@ def test_a_server_that_does_not_answer_yet_is_waited_for(
     [line] = ran.err.splitlines()
     assert line.startswith("waiting up to ")
     assert words in line
-
-
-@pytest.mark.parametrize(("answer", "words"), _OFTEN)
-def test_a_server_that_does_not_answer_at_all(
-    run: Run, server: FakeApiServer, clock: Clock, answer: Answer, words: str
-) -> None:
-    ran = _fails(run, server, answer, "--wait-seconds", "0")
-    assert (ran.status, ran.out) == (2, "")
-    assert ran.err.startswith("error: ")
-    assert words in ran.err
 
 
 @pytest.mark.parametrize("answer", [status(401), status(400), status(499)])

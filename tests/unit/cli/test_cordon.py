@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.cli.api_server import Answer, FakeApiServer, Request
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import device, node_device
+from tests.unit.cli.objects import device
 
 _KIND: Final = "/apis/nodedevice.io/v1alpha1/nodedevices"
 
@@ -87,16 +87,6 @@ def test_two_people_at_once_lose_nothing(run: Run, agents: FakeApiServer) -> Non
     assert sum(each.method == "PATCH" for each in agents.requests) == 3
 
 
-def test_an_id_that_two_resources_have(run: Run, server: FakeApiServer) -> None:
-    server.objects[_KIND].append(node_device("node-a", "example.com/shared"))
-    ran = run("cordon", "node-a", "--device", "gpu-0", "--reason", "fan")
-    assert "name one of them by --resource" in ran.err
-    ran = run(
-        "cordon", "node-a", "--device", "gpu-0", "--resource", "example.com/shared", "--reason", "x", "--wait", "0"
-    )
-    assert "not in force yet" in ran.out
-
-
 def _serve_rules(server: FakeApiServer) -> None:
     """As the API server does since 1.37."""
     kinds = {"kind": "APIResourceList", "resources": [{"name": "devicetaintrules"}]}
@@ -166,14 +156,6 @@ def test_a_cordon_without_effect_can_be_lifted(run: Run, server: FakeApiServer, 
     assert "has no effect" in run("uncordon", "node-b", "--device", "gpu-0").err
 
 
-def test_cordons_without_effect_are_lifted_on_all_nodes(run: Run, server: FakeApiServer) -> None:
-    _offer_by_driver(server)
-    server.objects[_KIND][0]["spec"]["cordonedDevices"] = [{"id": "*", "by": "alice"}]
-    ran = run("uncordon", "--resource", "example.com/gpu", "--all-nodes", "--yes")
-    assert "1 node uncordoned: node-b" in ran.out, ran
-    assert "has no effect" in run("uncordon", "--resource", "example.com/gpu", "--all-nodes", "--yes").err
-
-
 def test_all_nodes(run: Run, agents: FakeApiServer) -> None:
     agents.objects[_KIND][1]["spec"]["cordonedDevices"] = [{"id": "all", "by": "alice", "reason": "move"}]
     ran = run("cordon", "--resource", "example.com/gpu", "--all-nodes", "--reason", "move", "--yes")
@@ -183,18 +165,3 @@ def test_all_nodes(run: Run, agents: FakeApiServer) -> None:
     ran = run("uncordon", "--resource", "example.com/gpu", "--all-nodes", "--yes")
     assert "2 nodes uncordoned: node-a, node-b" in ran.out
     assert [each["id"] for each in _stored(agents)] == ["gpu-1"]
-
-
-def test_the_name_is_the_users_own(run: Run, agents: FakeApiServer) -> None:
-    agents.user = "system:serviceaccount:ops:robot"
-    run("cordon", "node-b", "--device", "gpu-0", "--reason", "fan")
-    assert _stored(agents, "node-b")[0]["by"] == "system:serviceaccount:ops:robot"
-    run("cordon", "node-b", "--device", "gpu-1", "--reason", "fan", "--by", "carol")
-    assert _stored(agents, "node-b")[1]["by"] == "carol"
-
-
-@pytest.mark.parametrize("reason", ["", "  ", "\x1b\n", "x" * 1025])
-def test_a_reason_that_is_none(run: Run, server: FakeApiServer, reason: str) -> None:
-    ran = run("cordon", "node-b", "--device", "gpu-0", "--reason", reason)
-    assert ran.status == 2
-    assert not any(each.method == "PATCH" for each in server.requests)

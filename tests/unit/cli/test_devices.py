@@ -11,7 +11,7 @@ from kubectl_nodedevice.records import record_of
 
 from tests.unit.cli.api_server import FakeApiServer, status
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import THEN, allocation, device, node_device, pod_device
+from tests.unit.cli.objects import allocation, device, node_device, pod_device
 
 _KIND: Final = "/apis/nodedevice.io/v1alpha1/nodedevices"
 _NOW: Final = datetime(2026, 11, 28, 10, 12, 0, tzinfo=UTC)
@@ -50,21 +50,15 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
         (_state(device("d", **_XID), **_HELD), ("Broken", "Held"), "unhealthy (12 min): Xid 79; in use"),
         (_state(device("d"), cordons=[_BY_ALICE]), ("Cordoned",), "cordoned by alice: ecc"),
         (_state(device("d"), cordons=[_BY_ALICE], **_HELD), ("Cordoned", "Held"), "cordoned by alice: ecc; in use"),
-        (_state(device("d"), cordons=[{"id": "all"}]), ("Cordoned",), "cordoned"),
         (_state(device("d"), cordons=[{"id": "d::3"}]), ("Free",), "free"),
         (_state(device("d"), rememberedCordons=[_BY_ALICE]), ("Cordoned",), "cordoned by alice: ecc"),
         (_state(device("d", parts=_PARTS)), ("PartlyFree",), "11 of 79 free"),
-        (_state(device("d", parts=_PARTS), **_HELD_PARTS), ("PartlyFree",), "11 of 79 free"),
         (_state(device("d", parts={**_PARTS, "available": 0}), **_HELD_PARTS), ("Held",), "0 of 79 free"),
-        (_state(device("d", parts={**_PARTS, "available": 0})), ("Unknown",), "0 of 79 free"),
-        (_state(device("d", parts=_PARTS, **_XID)), ("Broken",), "unhealthy (12 min): Xid 79"),
         (
             _state(device("d", parts=_PARTS, **_XID), **_HELD_PARTS),
             ("Broken", "PartlyFree"),
             "unhealthy (12 min): Xid 79; 11 of 79 free",
         ),
-        # of no parts at all it is one device
-        (_state(device("d", parts={"healthy": 1})), ("Free",), "free"),
         (
             _state(device("d", parts=_PARTS), cordons=[{"id": "d::3"}]),
             ("Cordoned", "PartlyFree"),
@@ -85,9 +79,7 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
             ("NoPlugin",),
             "no device plugin (1 min)",
         ),
-        (_state(device("d", "Unhealthy"), endpoint={"state": "Stopped"}), ("NoPlugin",), "no device plugin"),
         (_state(device("d", **_XID), endpoint={"state": "Gone"}), ("Broken",), "unhealthy (12 min): Xid 79"),
-        (_state(device("d", "Degraded")), ("Unknown",), "Degraded"),
         (_state(device("d", "")), ("Unknown",), "unknown"),
         (
             _state(device("d", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])),
@@ -99,67 +91,13 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
         # ... nor does a pod that has it for administration
         (_state(device("d"), **_administered({"id": "d", "adminAccess": True})), ("Free",), "free"),
         (_state(device("d"), **_administered({"id": "d", "adminAccess": True}, {"id": "d"})), ("Held",), "in use"),
-        (_state(device("d"), **_administered({"id": "other", "adminAccess": True})), ("Held",), "in use"),
         # ... nor does a cordon of what others give out
         (_state(device("d"), cordons=[_BY_ALICE], agent={"servedBy": "dra"}), ("Free",), "free"),
-        (
-            _state(device("d", parts=_PARTS), cordons=[{"id": "d::3"}], agent={"servedBy": "kubelet"}),
-            ("PartlyFree",),
-            "11 of 79 free",
-        ),
         (_state(device("d"), allocations=[allocation("p", ("d",), releasing=True)]), ("Releasing",), "releasing"),
     ],
 )
 def test_a_state(state: device_state.State, codes: tuple[str, ...], text: str) -> None:
     assert (state.codes, state.text) == (codes, text)
-
-
-_LATER: Final = "2026-11-28T10:05:00Z"
-_OF_NOBODY: Final = allocation("p", ("d",), since="")
-
-
-@pytest.mark.parametrize(
-    ("state", "since"),
-    [
-        (_state(device("d")), THEN),
-        (_state(device("d", "Unhealthy")), THEN),
-        (_state(device("d", "Degraded")), THEN),
-        (_state(device("d", presence="Missing")), THEN),
-        (_state(device("d", "Unhealthy"), endpoint={"state": "Gone", "since": _LATER}), _LATER),
-        (_state(device("d", cordonedSince=_LATER), cordons=[{**_BY_ALICE, "at": "before"}]), _LATER),
-        (_state(device("d"), cordons=[{**_BY_ALICE, "at": _LATER}]), _LATER),
-        (_state(device("d", taints=[{"key": "k", "effect": "NoSchedule", "since": _LATER}])), _LATER),
-        (_state(device("d"), allocations=[_OF_NOBODY, allocation("p", ("d",), since=_LATER)]), _LATER),
-        (_state(device("d", parts=_PARTS), **_HELD_PARTS), THEN),
-        # nobody notes it
-        (_state(device("d"), allocations=[_OF_NOBODY]), ""),
-        (_state(device("d", parts=_PARTS)), ""),
-    ],
-)
-def test_since_when(state: device_state.State, since: str) -> None:
-    """Of the worst that holds."""
-    assert state.since == since
-
-
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        ("hot.", "hot"),
-        ("hot. Cool it.", "hot"),
-        ("hot; cool it", "hot"),
-        (".5 V", ".5 V"),
-        ("x" * 60, "x" * 60),
-        ("", "Xid79"),
-    ],
-)
-def test_of_a_message_the_first_words_are_the_reason(message: str, words: str) -> None:
-    found = _state(device("d", "Unhealthy", reason="Xid79", message=message))
-    assert found.text == f"unhealthy (12 min): {words}"
-
-
-def test_a_long_reason_is_its_word() -> None:
-    assert _state(device("d", "Unhealthy", reason="Xid79", message="x" * 61)).text == "unhealthy (12 min): Xid79"
-    assert _state(device("d", "Unhealthy", message="x" * 61)).text == f"unhealthy (12 min): {'x' * 60}…"
 
 
 def test_who_has_it_for_administration_is_shown_beside_who_holds_it(run: Run, server: FakeApiServer) -> None:
@@ -189,29 +127,6 @@ def test_those_that_are_left_out_are_counted(
     assert json.loads(run("devices", "--node", "node-b", "-o", "json").out)["items"][-1]["states"] == [code]
 
 
-def test_names_that_do_not_exist(run: Run) -> None:
-    assert (
-        run("devices", "--node", "x").err
-        == "error: node x has no NodeDevices; nodes with NodeDevices: node-a, node-b\n"
-    )
-    assert (
-        run("devices", "--resource", "x").err
-        == "error: resource x does not exist; existing resources: example.com/gpu\n"
-    )
-    assert "on node node-a" in run("devices", "--node", "node-a", "--resource", "x").err
-
-
-def test_older_crds_cannot_select(run: Run, server: FakeApiServer) -> None:
-    server.has_selectors = False
-    assert "node-b" not in run("devices", "--node", "node-a").out
-
-
-def test_a_pod_without_devices(run: Run, server: FakeApiServer) -> None:
-    assert run("holders", "late").out == "default/late holds no devices.\n"
-    assert run("holders", "none").err.startswith("error: pod default/none does not exist; ")
-    assert run("holders", "try", "-A").status == 2
-
-
 @pytest.mark.parametrize("pod", ["try", "late"])
 def test_a_pod_of_another_namespace_is_another(run: Run, pod: str) -> None:
     ran = run("holders", pod, "-n", "other")
@@ -219,11 +134,6 @@ def test_a_pod_of_another_namespace_is_another(run: Run, pod: str) -> None:
         2,
         f"error: pod other/{pod} does not exist; correct the name, or the namespace\n",
     )
-
-
-def test_a_cluster_without_the_kind_has_no_pods_that_hold_nothing(run: Run, server: FakeApiServer) -> None:
-    del server.objects["/apis/nodedevice.io/v1alpha1/poddevices"]
-    assert "has no PodDevices: their CRD is not installed" in run("holders", "late").err
 
 
 def _hold_more(server: FakeApiServer) -> None:
@@ -278,12 +188,3 @@ def test_of_claims_whoever_sees_node_devices_alone_sees_each_share(run: Run, ser
 def test_whoever_may_not_see_node_devices_sees_holders(run: Run, server: FakeApiServer) -> None:
     server.fault = lambda request: status(403, "no") if "/nodedevices" in request.path else None
     assert "gpu-0" in run("holders", "try").out
-
-
-def test_of_pods_that_hold_parts_the_parts_are_added() -> None:
-    def part(number: int, pod: str = "p") -> dict[str, Any]:
-        return {**allocation(pod, ()), "parts": [{"parent": "d", "parts": number}]}
-
-    found = record_of(NodeDevice, node_device("n", allocations=[part(2), part(1, "q"), part(3)]))
-    assert device_state.held_words(device_state.holders_of(found)["d"]) == "default/p (5), default/q (1)"
-    assert device_state.held_words([]) == "-"

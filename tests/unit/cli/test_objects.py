@@ -1,4 +1,4 @@
-"""NodeDevices and PodDevices are read as agents and operator write them, by records made of theirs; and whatever else is there."""
+"""NodeDevices and PodDevices are read as agents and operator write them, and as another release does."""
 
 import dataclasses
 import types
@@ -9,16 +9,12 @@ from typing import Any, Final
 import msgspec
 import pytest
 from kubectl_nodedevice import cluster
-from kubectl_nodedevice.cluster import Lease, Node, NodeDevice, Object, Pod, PodDevice
+from kubectl_nodedevice.cluster import Container, Lease, Node, NodeDevice, Object, Pod, PodDevice
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, Workload
 from nodedevice_api import nodedevice, poddevice
 
 from charts import generate_cli_records
-
-
-def test_the_records_are_made_of_those_that_write() -> None:
-    assert generate_cli_records.OUT.read_text(encoding="utf-8") == generate_cli_records.text()
 
 
 def _filled(kind: Any, path: str) -> Any:
@@ -79,18 +75,6 @@ def test_whatever_an_object_is_like(form: type, odd: Any) -> None:
     assert isinstance(record_of(form, odd), form)
 
 
-def test_what_an_object_lacks_has_its_default() -> None:
-    read = record_of(NodeDevice, {})
-    assert read.total is None
-    assert read.condition("Ready") == cluster.NO_CONDITION
-    assert read.endpoint == cluster.Endpoint()
-    assert record_of(Pod, {}).phase == ""
-    bare = record_of(NodeDevice, {"status": {"devices": [{"id": "d"}], "allocations": [{"name": "p", "claim": {}}]}})
-    assert (bare.parts, bare.devices[0].parts, bare.allocations[0].claim) == (None, None, None)
-    held = record_of(NodeDevice, {"status": {"allocations": [{"parts": [{"parent": "d"}]}]}})
-    assert held.allocations[0].parts == (cluster.HeldParts("d"),)
-
-
 def test_what_another_release_writes_is_read_as_far_as_it_is_known() -> None:
     """A field that is no more, one that is new, a state that nothing here has heard of, and a value of another type."""
     devices = [{"id": "d", "health": "Limping", "temperature": 90, "message": None}, {"id": 7, "numaNodes": ["x", 1]}]
@@ -100,18 +84,37 @@ def test_what_another_release_writes_is_read_as_far_as_it_is_known() -> None:
     assert [(each.id, each.health, each.numa_nodes) for each in read.devices] == [("d", "Limping", ()), ("", "", (1,))]
 
 
-@pytest.mark.parametrize(
-    ("toleration", "expected"),
-    [
-        ({"operator": "Exists"}, True),
-        ({"key": "k", "operator": "Exists"}, True),
-        ({"key": "k", "value": "v"}, True),
-        ({"key": "k", "value": "w"}, False),
-        ({"key": "k"}, False),
-        ({"key": "other", "operator": "Exists"}, False),
-        ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
-    ],
-)
-def test_tolerations(toleration: dict[str, str], expected: bool) -> None:
-    pod = record_of(Pod, {"spec": {"tolerations": [toleration]}})
-    assert pod.tolerations[0].tolerates(cluster.Taint("k", "v", "NoSchedule")) is expected
+def test_containers() -> None:
+    resources = {
+        "limits": {"x": "2", "y": "3"},
+        "requests": {"x": "1"},
+        "claims": [{"name": "a"}, {"name": "b", "request": "r"}],
+    }
+    waiting = {"name": "main", "state": {"waiting": {"reason": "r", "message": "m"}}}
+    waiting["lastState"] = {"terminated": {"message": "earlier"}}
+    ended = {"name": "first", "state": {"terminated": {"reason": "Error", "message": "last"}}}
+    ended["lastState"] = {"terminated": {"message": "earlier"}}
+    read = record_of(
+        Pod,
+        {
+            "spec": {
+                "containers": [{"name": "main", "image": "i", "resources": resources}, {"name": "other"}],
+                "initContainers": [
+                    {"name": "first"},
+                    {"name": "side", "restartPolicy": "Always"},
+                    {"name": "second", "restartPolicy": "OnFailure"},
+                ],
+            },
+            "status": {
+                "containerStatuses": [waiting, {"name": "other", "state": {"running": {}}}],
+                "initContainerStatuses": [ended],
+            },
+        },
+    )
+    assert read.containers == (
+        Container("first", is_init=True, state="terminated", reason="Error", message="last", last_words="last"),
+        Container("side", is_init=True, is_sidecar=True),
+        Container("second", is_init=True),
+        Container("main", "i", {"x": "1", "y": "3"}, ("a", "b"), False, False, "waiting", "r", "m", "earlier"),
+        Container("other", state="running"),
+    )

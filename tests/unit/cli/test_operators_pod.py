@@ -33,4 +33,12 @@ def test_in_the_operators_pod_it_is_refused(run: Run, pod: Path, command: list[s
     (pod / "token").write_text(_token("nodedevice-operator"))
     ran = run(*command)
     assert ran.status == 2
+    assert "it is the operator's account" in ran.err or "this is the operator's account" in ran.err
     assert "run it as yourself" in ran.err
+
+
+@pytest.mark.parametrize("command", ["check", "devices", "holders"])
+def test_what_it_may_do(run: Run, pod: Path, command: str) -> None:
+    (pod / "token").write_text(_token("nodedevice-operator"))
+    ran = run(command, "--request-timeout", "200ms", *(["--wait-seconds", "0"] if command == "check" else []))
+    assert "run it as yourself" not in ran.err

@@ -1,20 +1,15 @@
 """The first screen: what is counted, what needs attention and in which order, and how little is read for it."""
 
 import json
-import re
-import sys
-from datetime import UTC, datetime
 from typing import Any, Final
 
-import pytest
 from kubectl_nodedevice import attention
 
 from tests.unit.cli.api_server import FakeApiServer, status
-from tests.unit.cli.conftest import Run, Terminal
-from tests.unit.cli.objects import allocation, condition, device, node_device, pod
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.objects import allocation, condition, device, node_device
 
 _OURS: Final = "/apis/nodedevice.io/v1alpha1"
-_NOW: Final = datetime(2026, 11, 28, 10, 12, 0, tzinfo=UTC)
 
 
 def _waiting(**more: Any) -> dict[str, Any]:
@@ -26,27 +21,6 @@ def _waiting(**more: Any) -> dict[str, Any]:
         "reason": "NotEnoughDevices",
         **more,
     }
-
-
-def test_the_small_cluster(run: Run) -> None:
-    ran = run()
-    assert ran.status == 1
-    assert ran.out.splitlines()[:2] == [
-        "RESOURCE         SERVED BY   NODES  DEVICES  FREE  IN USE  UNHEALTHY  CORDONED  PENDING",
-        "example.com/gpu  nodedevice      2        5     2       1          1         1        1",
-    ]
-    assert "1. gpu-2 (example.com/gpu) on node-a is unhealthy" in ran.out
-    assert "Xid 79: the GPU has fallen off the bus" in ran.out
-    assert "   kubectl nodedevice why device node-a gpu-2 --resource example.com/gpu" in ran.out
-    assert "2. default/late is pending" in ran.out
-    assert "   kubectl nodedevice why pod late -n default" in ran.out
-
-
-def test_nothing_needs_you(run: Run, server: FakeApiServer) -> None:
-    del server.objects[f"{_OURS}/nodedevices"][0]
-    del server.objects["/api/v1/pods"][1]
-    ran = run()
-    assert (ran.status, ran.out.splitlines()[-1]) == (0, "Nothing needs attention.")
 
 
 def test_whole_objects_are_read_only_where_they_have_more_to_say(run: Run, server: FakeApiServer) -> None:
@@ -122,14 +96,6 @@ def test_whoever_sees_the_pods_of_one_namespace_sees_those_that_wait_there(run: 
     assert "default/late" not in run("-n", "team").out
 
 
-@pytest.mark.parametrize("code", [403, 404])
-def test_a_nodedevice_that_cannot_be_read_is_shown_by_its_row(run: Run, server: FakeApiServer, code: int) -> None:
-    """It was deleted meanwhile, or only lists are allowed."""
-    server.fault = lambda request: status(code, name="n") if "/nodedevices/" in request.path else None
-    ran = run()
-    assert (ran.status, "default/late is pending" in ran.out) == (1, True)
-
-
 def test_each_kind_of_need(run: Run, server: FakeApiServer) -> None:
     """All at once, in their order."""
     broken = device("gpu-0", "Unhealthy", reason="Xid48")
@@ -160,32 +126,3 @@ def test_each_kind_of_need(run: Run, server: FakeApiServer) -> None:
     found = json.loads(run("-o", "json").out)["needs"]
     assert [each["reason"] for each in found] == list(attention.ORDER)
     assert all(each["command"].startswith(("kubectl nodedevice ", "kubectl get ")) for each in found)
-
-
-def test_many_needs_are_cut(run: Run, server: FakeApiServer) -> None:
-    server.objects["/api/v1/pods"] += [pod(f"p{number}", node="", phase="Pending") for number in range(40)]
-    out = run().out
-    assert "… and 22 more:\n   kubectl nodedevice -o wide\n" in out
-    assert "42. " in run("-o", "wide").out
-
-
-def test_older_crds_have_no_number_of_waiting_pods(run: Run, server: FakeApiServer) -> None:
-    server.omitted_columns = frozenset({"Waiting"})
-    del server.objects["/api/v1/pods"][1]
-    assert run().out.splitlines()[1].split()[-1] == "-"
-
-
-def test_a_narrow_terminal_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where columns do not fit, each line has its names; and what is to be typed stays in one line."""
-    monkeypatch.setenv("COLUMNS", "40")
-    out = Terminal()
-    monkeypatch.setattr(sys, "stdout", out)
-    run()
-    monkeypatch.undo()
-    shown = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).split())
-    assert (
-        "example.com/gpu SERVED BY nodedevice NODES 2 DEVICES 5 FREE 2 IN USE 1 UNHEALTHY 1 CORDONED 1 PENDING 1"
-        in shown
-    )
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
-    assert "   kubectl nodedevice why device node-a gpu-2 --resource example.com/gpu" in lines

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import click
-import pytest
 from kubectl_nodedevice.program import root
 from kubectl_nodedevice.why.reasons.table import TABLE
 
@@ -71,8 +70,3 @@ def test_the_page_has_each_code_of_a_cause_in_order() -> None:
     page = (ROOT / "docs/kubectl.md").read_text(encoding="utf-8")
     listed = page.partition("- **Codes** ")[2].partition("\n\n")[0]
     assert re.findall(r"`(\w+)`", listed) == [row.code for row in TABLE]
-
-
-@pytest.mark.parametrize("line", ["devices --nod", "cordon n --devices x", "why pod x --as-users"])
-def test_a_flag_that_does_not_exist_is_found(line: str) -> None:
-    assert _problem(line.split())

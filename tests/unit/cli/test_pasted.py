@@ -1,10 +1,8 @@
 """What a narrow terminal shows to be typed is pasted into a shell: each word reaches the program as it was meant."""
 
 import re
-import shutil
 import string
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -153,24 +151,15 @@ def test_what_lifts_cordons(paste: Paste) -> None:
     assert parsed(paste(lifting(found, [Cordon("a", by="me"), Cordon("b")], "me"))[1:])["take_over"]
 
 
-def test_the_first_screen(run: Run, server: FakeApiServer, paste: Paste, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_screen(run: Run, server: FakeApiServer, paste: Paste, at_terminal: Callable[[], Terminal]) -> None:
     """Each of its commands, for the cluster and the person of this command line."""
     kind = "/apis/nodedevice.io/v1alpha1/nodedevices"
     broken = [device(f"{number} {_ODD}", "Unhealthy", reason="Ecc") for number in range(25)]
     server.objects[kind].append(node_device(_LONG, devices=broken, conditions=[]))
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
+    terminal = at_terminal()
     run("--context", "test", "--as", "eve")
     found = [paste(line) for line in commands(terminal)]
     assert len(found) == 21
     for words in found:
         parsed(words[1:])
         assert words[:5] == ["nodedevice", "--context", "test", "--as", "eve"]
-
-
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")
-def test_zsh_reads_the_same() -> None:
-    words = [_ODD, "=x", "~", "a'b"]
-    line = typed("printf", "%s\\0", *words)
-    done = subprocess.run(["zsh", "-f"], input=line.encode(), capture_output=True, check=True)
-    assert done.stdout.decode().removesuffix("\0").split("\0") == words

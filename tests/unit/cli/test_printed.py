@@ -1,6 +1,6 @@
 """What commands print, whole: on a cluster with a bit of everything, at a fixed time. `GOLDEN=write make unit` writes the files."""
 
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from tests.unit.cli.api_server import (
     Request,
     status,
 )
-from tests.unit.cli.conftest import Ran, Run, Terminal
+from tests.unit.cli.conftest import Run, Terminal
 from tests.unit.cli.objects import (
     GPU,
     THEN,
@@ -82,11 +82,7 @@ CASES: Final = {
     "no-devices": ("cordon", "node-a", "--reason", "fan"),
     "not-sure": ("uncordon", "--resource", GPU, "--all-nodes"),
     "of-a-driver": ("cordon", "node-e", "--device", "g0", "--reason", "fan"),
-}
-
-
-# on a cluster that has nothing yet
-EMPTY: Final = {
+    # on a cluster that has nothing yet
     "empty-overview": (),
     "empty-devices": ("devices",),
     "empty-devices-json": ("devices", "-o", "json"),
@@ -94,38 +90,29 @@ EMPTY: Final = {
     "empty-holders-of-a-namespace": ("holders", "-n", "team"),
     "empty-check": ("check", "--wait-seconds", "0"),
     "empty-cordon": ("cordon", "--resource", GPU, "--all-nodes", "--yes", "--reason", "fan"),
-}
-# for somebody who may see nothing
-FORBIDDEN: Final = {
+    # for somebody who may see nothing
     "forbidden-overview": (),
     "forbidden-overview-json": ("-o", "json"),
     "forbidden-devices": ("devices",),
     "forbidden-holders": ("holders", "-A"),
     "forbidden-check": ("check", "--wait-seconds", "0"),
-}
-# for somebody who may see pods and their devices, and no NodeDevice
-OWN: Final = {
+    # for somebody who may see pods and their devices, and no NodeDevice
     "own-overview": (),
     "own-overview-json": ("-o", "json"),
     "own-check": ("check", "--wait-seconds", "0"),
-}
-# of what is odd: times that are not known, other attributes, silent agents and plugins that are gone, in no order
-ODD: Final = {
+    # times that are not known, other attributes, silent agents and plugins that are gone, in no order
     "odd-devices": ("devices", "-o", "wide"),
     "odd-holders": ("holders", "-A"),
     "odd-overview": (),
-}
-# at a terminal, with colours
-TERMINAL: Final = {
+    # with colours
     "terminal-overview": (),
     "terminal-devices": ("devices", "-o", "wide"),
     "terminal-holders": ("holders", "-A", "-o", "wide"),
     "terminal-check": ("check", "--wait-seconds", "0"),
     "terminal-explain": ("config", "explain", "spec.plugins.generic"),
+    "terminal-own-overview": (),
+    "terminal-empty-overview": (),
 }
-# ... and what is odd, for somebody who may see pods and their devices alone; and nothing
-TERMINAL_OWN: Final = ("terminal-own-overview",)
-TERMINAL_EMPTY: Final = ("terminal-empty-overview",)
 
 
 def cluster() -> dict[str, list[dict[str, Any]]]:
@@ -219,68 +206,36 @@ def odd() -> dict[str, list[dict[str, Any]]]:
 @pytest.fixture(autouse=True)
 def _fixed_time(monkeypatch: pytest.MonkeyPatch, server: FakeApiServer, new_process: None) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda *_: "Sat, 28 Nov 2026 12:34:56 GMT")
+    server.date = "Sat, 28 Nov 2026 12:34:56 GMT"
     server.objects = cluster()
 
 
-def check(name: str, ran: Ran, server: FakeApiServer) -> None:
-    address = server.address.removeprefix("http://")
-    shown = f"{ran.out}--- {ran.status}\n{ran.err}".replace(address, "server")
-    golden.check(FOLDER, name, shown.encode(), "txt")
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_what_is_printed(name: str, run: Run, server: FakeApiServer) -> None:
-    check(name, run(*CASES[name]), server)
-
-
-@pytest.mark.parametrize("name", EMPTY)
-def test_what_is_printed_of_nothing(name: str, run: Run, server: FakeApiServer) -> None:
-    server.objects = {kind: [] for kind in server.objects}
-    check(name, run(*EMPTY[name]), server)
-
-
-def forbidden(request: Request) -> Answer:
+def _forbidden(request: Request) -> Answer:
     kind = request.path.rpartition("/")[2]
     message = f'x is forbidden: User "u" cannot list resource "{kind}" in API group "g" at the cluster scope'
     return status(403, message)
 
 
-@pytest.mark.parametrize("name", FORBIDDEN)
-def test_what_is_printed_for_who_may_see_nothing(name: str, run: Run, server: FakeApiServer) -> None:
-    server.fault = forbidden
-    check(name, run(*FORBIDDEN[name]), server)
+def _forbidden_node_devices(request: Request) -> Answer | None:
+    return _forbidden(request) if request.path.endswith("/nodedevices") else None
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_what_is_printed_for_who_may_see_their_own(name: str, run: Run, server: FakeApiServer) -> None:
-    server.fault = lambda request: forbidden(request) if request.path.endswith("/nodedevices") else None
-    check(name, run(*OWN[name]), server)
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_what_is_printed_of_what_is_odd(name: str, run: Run, server: FakeApiServer) -> None:
-    server.objects = odd()
-    check(name, run(*ODD[name]), server)
-
-
-@pytest.mark.parametrize("name", [*TERMINAL, *TERMINAL_OWN, *TERMINAL_EMPTY])
-def test_what_is_printed_at_a_terminal(
-    name: str, run: Run, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name in TERMINAL_OWN:
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_printed(name: str, run: Run, server: FakeApiServer, at_terminal: Callable[[], Terminal]) -> None:
+    words = name.split("-")
+    if words[0] == "odd" or words[:2] == ["terminal", "own"]:
         server.objects = odd()
-        server.fault = lambda request: forbidden(request) if request.path.endswith("/nodedevices") else None
-    if name in TERMINAL_EMPTY:
+    if "empty" in words:
         server.objects = {kind: [] for kind in server.objects}
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for variable in ("COLORTERM", "FORCE_COLOR"):
-        monkeypatch.delenv(variable, raising=False)
-    out = Terminal()
-    monkeypatch.setattr("sys.stdout", out)
-    ran = run(*TERMINAL.get(name, ()))
-    check(name, Ran(ran.status, out.getvalue(), ran.err), server)
+    if "forbidden" in words:
+        server.fault = _forbidden
+    if "own" in words:
+        server.fault = _forbidden_node_devices
+    out = at_terminal() if words[0] == "terminal" else None
+    ran = run(*CASES[name])
+    shown = f"{out.getvalue() if out else ran.out}--- {ran.status}\n{ran.err}"
+    golden.check(FOLDER, name, shown.replace(server.address.removeprefix("http://"), "server").encode(), "txt")
 
 
 def test_the_files_are_of_commands() -> None:
-    assert golden.names(FOLDER) == {*CASES, *EMPTY, *FORBIDDEN, *OWN, *ODD, *TERMINAL, *TERMINAL_OWN, *TERMINAL_EMPTY}
+    assert golden.names(FOLDER) == CASES.keys()

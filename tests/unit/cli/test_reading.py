@@ -1,10 +1,8 @@
-"""How kinds are read: what is asked for, in which order they come, and what is shown meanwhile."""
+"""How kinds are read: what is asked for, and in which order they come."""
 
 import io
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +11,10 @@ from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.reading import Reader
 from nodedevice_kube import credentials
 
-from tests.unit.cli.api_server import LEASES, OURS, PODS, FakeApiServer, status
+from tests.unit.cli.api_server import OURS, PODS, FakeApiServer
 from tests.unit.cli.api_server import kubeconfig as written
 from tests.unit.cli.conftest import Terminal
-from tests.unit.cli.objects import GPU, lease, node_device, pod, pod_device
-from tests.unit.cli.test_screen import CLEAR
+from tests.unit.cli.objects import GPU, node_device, pod, pod_device
 
 _NODE_DEVICES = f"{OURS}/nodedevices"
 
@@ -80,40 +77,3 @@ def test_pods_that_have_not_started(reader: Reader, server: FakeApiServer) -> No
     server.objects[PODS] = [pod("runs"), pod("late", phase="Pending"), waiting, _elsewhere(pod("own"), "team")]
     assert [each.meta.name for each in reader.pending_pods()] == ["late", "waits"]
     assert [each.meta.name for each in reader.pending_pods("team")] == ["waits"]
-
-
-def test_a_lease(reader: Reader, server: FakeApiServer) -> None:
-    server.objects[LEASES] = [lease("l", "a", "2026-11-28T10:00:00Z"), lease("l", "b", "2026-11-28T11:00:00Z")]
-    found = reader.lease("b", "l")
-    assert found is not None
-    assert found.renewed == "2026-11-28T11:00:00Z"
-    assert reader.lease("b", "none") is reader.lease("c", "l") is None
-
-
-@pytest.fixture
-def shown(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
-    """What a person has seen, with whom a second passes between two looks at the clock."""
-    seconds = itertools.count(100.0)
-    monkeypatch.setattr("kubectl_nodedevice.output.time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    err = reader.screen.err
-    assert isinstance(err, Terminal)
-    return err.getvalue
-
-
-def test_who_waits_sees_how_many_were_read(reader: Reader, server: FakeApiServer, shown: Callable[[], str]) -> None:
-    server.objects[_NODE_DEVICES] = [node_device(f"n{number}") for number in range(201)]
-    reader.node_devices()
-    of_node_devices = f"{CLEAR}reading nodedevices: 100{CLEAR}reading nodedevices: 200{CLEAR}"
-    assert shown() == of_node_devices
-    server.objects[PODS] = [pod(f"p{number}", phase="Pending") for number in range(101)]
-    reader.pending_pods()
-    assert shown() == f"{of_node_devices}{CLEAR}reading pods: 100{CLEAR}"
-
-
-def test_of_a_list_that_ends_early_nothing_stays_on_the_screen(
-    reader: Reader, server: FakeApiServer, shown: Callable[[], str]
-) -> None:
-    server.objects[_NODE_DEVICES] = [node_device(f"n{number}") for number in range(501)]
-    server.fault = lambda request: status(403, "no") if "continue" in request.query else None
-    assert reader.optional("nodedevices", lambda: reader.rows("nodedevices")) is None
-    assert shown().endswith(f"reading nodedevices: 400{CLEAR}")

@@ -60,24 +60,6 @@ def test_a_line_for_a_person_is_wrapped_between_words(person: Screen) -> None:
     )
 
 
-def test_a_style_is_for_a_person(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    person.line("bold", BOLD)
-    assert shown(person) == f"\x1b[1mbold{RESET}\n"
-    monkeypatch.setenv("NO_COLOR", "1")
-    other = Screen(out=Terminal(), err=Terminal())
-    other.line("red", BAD)
-    assert "\x1b[31m" not in shown(other)
-
-
-def test_other_lines_begin_below_the_first_word(person: Screen) -> None:
-    person.line("   10. " + "word " * 8 + "x" * 50)
-    assert shown(person).splitlines() == [
-        "   10. word word word word word word",
-        "       word word",
-        "       " + "x" * 50,
-    ]
-
-
 def test_a_command_can_be_copied(person: Screen, pipe: Screen) -> None:
     """It is never wrapped, and is for the same cluster as this command line."""
     words = typed("kubectl", "nodedevice", "why", "device", "node", "gpu-0", "--resource", "example.com/gpu")
@@ -90,11 +72,6 @@ def test_a_command_can_be_copied(person: Screen, pipe: Screen) -> None:
     pipe.data("K", {"command": words, "other": words})
     assert shown(pipe).count("kubectl nodedevice --context 'a b' why device node gpu-0 --resource") == 2
     assert pipe.typed(typed("kubectl", "get", "pods")) == "kubectl --context 'a b' get pods"
-
-
-def test_a_block_keeps_its_spaces(person: Screen) -> None:
-    person.block("  a   b  " + "x" * 50 + "\n\n\tc\x1b\r\n")
-    assert shown(person) == "  a   b  " + "x" * 50 + "\n\n\tc\n"
 
 
 # -- tables -------------------------------------------------------------------------------------------------------------------
@@ -111,15 +88,6 @@ def test_a_table_for_a_pipe_has_plain_columns(pipe: Screen) -> None:
     pipe.table(table())
     pipe.table(table(("  a", Cell("bad", BAD)), ("漢", "x\ny"), ("longest name", "")))
     assert shown(pipe) == "NAME          STATE\n  a           bad\n漢            x y\nlongest name\n"
-
-
-def test_a_table_for_a_person_has_styles_and_no_more_room_than_there_is(person: Screen) -> None:
-    person.table(table(("a", Cell("bad", BOLD)), ("b" * 10, "fine")))
-    assert shown(person) == (
-        f"\x1b[1mNAME      {RESET}\x1b[1m  {RESET}\x1b[1mSTATE{RESET}\n"
-        f"a           \x1b[1mbad  {RESET}\n"
-        f"{'b' * 10}  fine \n"
-    )
 
 
 def lines(screen: Screen) -> list[str]:
@@ -173,11 +141,6 @@ def test_where_columns_do_not_fit_each_row_is_words(person: Screen) -> None:
     ]
 
 
-def test_names_are_not_broken_for_the_sake_of_sentences(person: Screen) -> None:
-    person.table(table(("example.com/gpu", "a sentence of many words that are short")))
-    assert lines(person)[1].startswith("example.com/gpu a sentence of many")
-
-
 # -- programs -----------------------------------------------------------------------------------------------------------------
 
 
@@ -200,14 +163,6 @@ def test_an_object_for_programs() -> None:
 
 
 # -- standard error -----------------------------------------------------------------------------------------------------------
-
-
-def test_errors_and_notes(pipe: Screen) -> None:
-    pipe.note("a\nnote")
-    pipe.fail(CliError("it \x1b[31mfailed", "do this"))
-    pipe.fail(CliError("it failed"))
-    assert noted(pipe) == "a note\nerror: it [31mfailed; do this\nerror: it failed\n"
-    assert shown(pipe) == ""
 
 
 def test_progress_is_shown_to_a_person_who_waits(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,20 +189,3 @@ def test_progress_is_shown_to_a_person_who_waits(person: Screen, monkeypatch: py
     person.progress("seven")
     person.fail(CliError("y"))
     assert noted(person).endswith(f"error: x\n{CLEAR}seven{CLEAR}error: y\n")
-
-
-def test_nobody_waits_at_a_pipe(pipe: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter((100.0, 102.0))
-    monkeypatch.setattr("kubectl_nodedevice.output.time.monotonic", lambda: next(now))
-    pipe.progress("one")
-    pipe.progress("two")
-    pipe.end_progress()
-    assert noted(pipe) == ""
-
-
-def test_a_terminal_has_twenty_columns_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "5")
-    screen = Screen(out=Terminal(), err=Terminal())
-    screen.line("x" * 20)
-    screen.line("words " * 4)
-    assert [line.rstrip() for line in shown(screen).splitlines()] == ["x" * 20, "words words words", "words"]

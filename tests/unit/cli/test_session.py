@@ -1,15 +1,10 @@
-"""kubectl's own flags: where each may stand, and what follows from it."""
+"""kubectl's own flags: where each may stand."""
 
 from typing import Any
 
 import click
 import pytest
-from kubectl_nodedevice import kubeconfig, session
-from kubectl_nodedevice.errors import UsageProblem
 from kubectl_nodedevice.session import Command, Flags, Session, current, shared_options
-from nodedevice_kube.settings import Settings
-
-LOGIN = Settings("https://api", "kubeconfig", namespace="of-the-context")
 
 
 def program() -> click.Group:
@@ -62,27 +57,3 @@ def test_each_flag_before_and_after_the_command(words: list[str], flags: dict[st
 
 def test_flags_of_both_places_count_together() -> None:
     assert typed("-n", "a", "-o", "json", "show", "-n", "b").flags == Flags(namespace="b", output="json")
-
-
-@pytest.mark.parametrize("command", ["why", "cordon", ""])
-def test_the_operators_account_may_do_little(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = Settings("https://api", "the pod's account", account=session._OPERATORS_ACCOUNT)
-    monkeypatch.setattr(kubeconfig, "load", lambda *_: account)
-    with pytest.raises(UsageProblem) as error:
-        _ = Session(command=command).login
-    assert (error.value.code, error.value.problem, error.value.remedy) == (
-        "OperatorsPod",
-        "this is the operator's account, which may do no more than check, devices and holders",
-        "run it as yourself, where kubectl is",
-    )
-    for allowed in ("check", "devices", "holders"):
-        assert Session(command=allowed).login is account
-
-
-def test_kubectl_is_asked_as_the_same_person() -> None:
-    flags = Flags(kubeconfig="k", context="c", as_user="eve", as_uid="7", as_groups=("a", "b"))
-    assert Session(flags).kubectl("exec", "pod") == [
-        *("kubectl", "--kubeconfig", "k", "--context", "c", "--as", "eve", "--as-uid", "7"),
-        *("--as-group", "a", "--as-group", "b", "exec", "pod"),
-    ]
-    assert Session().kubectl("version") == ["kubectl", "version"]

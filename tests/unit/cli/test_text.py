@@ -63,10 +63,6 @@ def test_how_long_ago(seconds: int, shown: str) -> None:
     assert text.age((_NOW - timedelta(seconds=seconds)).isoformat(), _NOW) == shown
 
 
-def test_how_long_ago_is_not_known() -> None:
-    assert text.age("", _NOW) == text.age("soon", _NOW) == ""
-
-
 @pytest.mark.parametrize(
     ("number", "shown"), [(0, "0 devices"), (1, "1 device"), (2, "2 devices"), (1234, "1,234 devices")]
 )

@@ -160,14 +160,8 @@ def test_a_request_that_nobody_waits_for_any_more_is_cancelled(
     assert is_cancelled.wait(60)
 
 
-def test_verdicts_are_bounded_and_refused_ones_go_first(
-    access: MetricsAccess, reviews: Reviews, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(access._bucket, "take", lambda _: True)
-    assert access.check(GOOD) is OK
+def test_the_number_of_verdicts_is_bounded(access: MetricsAccess, clock: Clock) -> None:
     for number in range(_MOST_VERDICTS + 10):
-        access.check(f"Bearer {number}")
+        clock.now += 1
+        assert access.check(f"Bearer {number}") is UNKNOWN
     assert len(access._verdicts) == _MOST_VERDICTS
-    reviews.asked.clear()
-    assert access.check(GOOD) is OK
-    assert not reviews.asked

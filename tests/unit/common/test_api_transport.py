@@ -204,12 +204,3 @@ async def test_without_usable_credentials_there_is_no_request() -> None:
         with pytest.raises(Unreachable, match="the token file cannot be read; correct it"):
             await body(made)
     assert tokens(sender) == ["old"]
-
-
-async def test_what_forbids_a_write_is_raised_as_it_is() -> None:
-    def forbid() -> None:
-        raise LookupError("not now")
-
-    made, _ = transport(Answer(b"ok"))
-    with pytest.raises(LookupError, match="not now"):
-        await made.call("writing", "node n", Request("PUT", "/x", body=b"", before_write=forbid))

@@ -6,16 +6,17 @@ import socket
 import socketserver
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
 import pytest
-from nodedevice_common import http_server, threads
+from nodedevice_common import http_server
 from nodedevice_common.http_server import (
     MAX_CONNECTIONS,
     Authentication,
     BoundedServer,
+    Check,
     Heartbeat,
     Protection,
     parse_address,
@@ -30,10 +31,6 @@ from tests.cluster.waiting import wait_until
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
 
 
-def served(host: str) -> BoundedServer:
-    return serve((host, 0), {"/healthz": lambda: (True, "ok")}, CollectorRegistry())
-
-
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """It checks every hundredth of a second, not twice a second, whether a connection is too old, or it is to shut down."""
@@ -41,12 +38,28 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BoundedServer, "serve_forever", lambda self: serve_forever(self, 0.01))
 
 
+Serve = Callable[..., BoundedServer]
+
+
 @pytest.fixture
-def server() -> Iterator[BoundedServer]:
-    made = served("127.0.0.1")
+def serving() -> Iterator[Serve]:
+    """Makes servers, which end with the test."""
+    servers: list[BoundedServer] = []
+
+    def made(host: str = "127.0.0.1", checks: Mapping[str, Check] | None = None, **more: Any) -> BoundedServer:
+        checks = {"/healthz": lambda: (True, "ok")} if checks is None else checks
+        servers.append(serve((host, 0), checks, CollectorRegistry(), **more))
+        return servers[-1]
+
     yield made
-    made.shutdown()
-    made.server_close()
+    for each in servers:
+        each.shutdown()
+        each.server_close()
+
+
+@pytest.fixture
+def server(serving: Serve) -> BoundedServer:
+    return serving()
 
 
 def connected(server: BoundedServer, source: str = "127.0.0.1") -> socket.socket:
@@ -91,12 +104,9 @@ def test_an_address_with_many_connections_closes_none_of_another(server: Bounded
 
 
 @pytest.mark.parametrize(("seconds", "problem"), [(0, ""), (30, ""), (30.6, "the event loop has not turned for 31 s")])
-def test_an_event_loop_that_does_not_turn_is_a_problem(
-    seconds: float, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_loop_that_does_not_turn_is_a_problem(seconds: float, problem: str) -> None:
     now = [1000.0]
-    monkeypatch.setattr("nodedevice_common.http_server.time.monotonic", lambda: now[0])
-    heartbeat = Heartbeat()
+    heartbeat = Heartbeat(lambda: now[0])
     assert heartbeat.problem() == ""
     now[0] += 500
     heartbeat.beat()
@@ -126,8 +136,8 @@ def test_an_address_is_host_and_port(address: str, parts: tuple[str, int] | None
 
 
 @pytest.mark.parametrize("drip", [b"", b"a"], ids=["silent", "dripping"])
-def test_a_connection_ends_in_time(server: BoundedServer, monkeypatch: pytest.MonkeyPatch, drip: bytes) -> None:
-    monkeypatch.setattr(http_server, "CONNECTION_SECONDS", 0.5)
+def test_a_connection_ends_in_time(server: BoundedServer, drip: bytes) -> None:
+    server.connection_seconds = 0.5
     with connected(server) as connection:
 
         def is_cut() -> bool:
@@ -171,30 +181,18 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")
-def test_a_host_may_be_an_address_of_ipv6() -> None:
-    server = served("::1")
-    assert answer(server, "[::1]") == "ok\n"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")
-def test_no_host_is_every_address_of_both_families() -> None:
-    server = served("")
+def test_a_host_may_be_an_address_of_ipv6_and_no_host_is_every_address(serving: Serve) -> None:
+    assert answer(serving("::1"), "[::1]") == "ok\n"
+    server = serving("")
     assert answer(server) == answer(server, "[::1]") == "ok\n"
-    server.shutdown()
-    server.server_close()
 
 
-def test_no_host_without_ipv6_is_every_address_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_host_without_ipv6_is_every_address_of_ipv4(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
 
     monkeypatch.setattr(http_server._DualStackServer, "server_bind", refuse)
-    server = served("")
-    assert answer(server) == "ok\n"
-    server.shutdown()
-    server.server_close()
+    assert answer(serving("")) == "ok\n"
 
 
 async def _created(group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -218,23 +216,8 @@ async def test_what_cannot_be_protected_is_an_error(
         protection(authentication, chain, key, _created)
 
 
-def test_a_probe_is_answered_whatever_there_is_to_say() -> None:
-    server = serve(("127.0.0.1", 0), {"/healthz": lambda: (True, "ok\nsocket \udcff")}, CollectorRegistry())
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/healthz") as answer:
-            assert answer.read() == b"ok\nsocket ?\n"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def test_a_port_whose_thread_cannot_be_started_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    with pytest.raises(OSError, match="free process IDs"):
-        serve(("127.0.0.1", 0), {}, CollectorRegistry())
+def test_a_probe_is_answered_whatever_there_is_to_say(serving: Serve) -> None:
+    assert answer(serving(checks={"/healthz": lambda: (True, "ok\nsocket \udcff")})) == "ok\nsocket ?\n"
 
 
 class Account(MetricsAccess):
@@ -259,19 +242,16 @@ class Account(MetricsAccess):
         (HTTPStatus.SERVICE_UNAVAILABLE, "the API server does not authenticate this token; its state is at /healthz\n"),
     ],
 )
-def test_metrics_are_for_those_who_may_read_them_and_probes_for_everybody(verdict: HTTPStatus, text: str) -> None:
+def test_metrics_are_for_those_who_may_read_them_and_probes_for_everybody(
+    serving: Serve, verdict: HTTPStatus, text: str
+) -> None:
     access = Account(verdict)
-    checks = {"/healthz": lambda: (True, "ok")}
-    server = serve(("127.0.0.1", 0), checks, CollectorRegistry(), Protection(access=access))
-    try:
-        answers = [
-            raw(server, f"GET {path} HTTP/1.1\r\nHost: here\r\n{header}\r\n")
-            for path in ("/metrics", "/healthz")
-            for header in ("Authorization: Bearer t\r\n", "")
-        ]
-    finally:
-        server.shutdown()
-        server.server_close()
+    server = serving(protection=Protection(access=access))
+    answers = [
+        raw(server, f"GET {path} HTTP/1.1\r\nHost: here\r\n{header}\r\n")
+        for path in ("/metrics", "/healthz")
+        for header in ("Authorization: Bearer t\r\n", "")
+    ]
     assert access.asked == ["Bearer t", ""]
     for status, headers, body in answers[:2]:
         assert status == f"HTTP/1.1 {verdict.value} {verdict.phrase}"
@@ -301,20 +281,13 @@ def raw(server: BoundedServer, request: str) -> tuple[str, dict[str, str], bytes
         ("/other", "404 Not Found", b"not found; known are /healthz, /readyz, /metrics\n"),
     ],
 )
-def test_each_answer_says_what_it_is_and_how_long(path: str, status: str, body: bytes) -> None:
-    checks = {"/healthz": lambda: (True, "ok"), "/readyz": lambda: (False, "waits for nodes")}
-    server = serve(("127.0.0.1", 0), checks, CollectorRegistry())
-    try:
-        found, headers, content = raw(server, f"GET {path} HTTP/1.1\r\nHost: here\r\n\r\n")
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert found == f"HTTP/1.1 {status}"
-    assert content == body
+def test_each_answer_says_what_it_is_and_how_long(serving: Serve, path: str, status: str, body: bytes) -> None:
+    server = serving(checks={"/healthz": lambda: (True, "ok"), "/readyz": lambda: (False, "waits for nodes")})
+    found, headers, content = raw(server, f"GET {path} HTTP/1.1\r\nHost: here\r\n\r\n")
+    assert (found, content) == (f"HTTP/1.1 {status}", body)
     assert headers["Content-Type"] == "text/plain; charset=utf-8"
     assert headers["Content-Length"] == str(len(body))
     assert headers["Connection"] == "close"
-    assert "WWW-Authenticate" not in headers
 
 
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
@@ -326,28 +299,8 @@ def test_metrics_come_in_the_form_that_is_asked_for(server: BoundedServer, accep
     assert headers["Content-Length"] == str(len(content))
 
 
-def test_without_threads_a_client_is_sent_away_and_it_is_logged(
-    server: BoundedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(http_server, "_ACCEPT_PAUSE_SECONDS", 0.0)
-    start = threading.Thread.start
-
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    for _ in range(2):
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        for _ in range(3):
-            with connected(server) as connection:
-                assert connection.recv(1) == b""
-        monkeypatch.setattr(threading.Thread, "start", start)
-        assert answer(server) == "ok\n"
-    logged = [(record.message, vars(record)["error"]) for record in caplog.records]
-    assert logged == 2 * [("cannot accept connections of probes and metrics", f"[Errno 11] {threads.NO_THREAD}")]
-
-
 def test_without_descriptors_a_client_waits_and_the_thread_sleeps(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serving: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each failure is a try: without the pause there would be a hundred thousand a second, and a line for each."""
     failures = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
@@ -361,9 +314,6 @@ def test_without_descriptors_a_client_waits_and_the_thread_sleeps(
         return accept(server)
 
     monkeypatch.setattr(socketserver.TCPServer, "get_request", accepting)
-    server = served("127.0.0.1")
-    assert answer(server) == "ok\n"
-    assert pauses == 3 * [http_server._ACCEPT_PAUSE_SECONDS]
+    assert answer(serving()) == "ok\n"
+    assert pauses == 3 * [0.5]
     assert [record.message for record in caplog.records] == ["cannot accept connections of probes and metrics"]
-    server.shutdown()
-    server.server_close()

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 import msgspec
 import pytest
-from nodedevice_common.decoding import MOST_SHOWN
 from nodedevice_common.settings_loader import SettingProblem, load
 
 Short = Annotated[str, msgspec.Meta(max_length=3)]
@@ -42,6 +41,8 @@ def test_given_values_win_over_the_file_and_the_file_over_defaults(file: Path) -
         pytest.param("mode: late", "Invalid enum value 'late' - at `$.mode`; choose one of fast, slow", id="choice"),
         pytest.param("policy: {a: evict, b: 1}", "- at `$.policy[...]`, of b; choose one of evict, report", id="value"),
         pytest.param("policy: {a: evict, 1: evict}", "the key 1; write it in quotes", id="key"),
+        pytest.param("notes: {a: 1}", "at `$.notes[...]`, of a; write the value in quotes", id="not text"),
+        pytest.param("notes: {long: a}", "Expected `str` of length <= 3 - at `key` in `$.notes`", id="too long"),
         pytest.param(
             "mode: fast\nmode: slow", "is not YAML (it has the key mode twice, in line 1 and in line 2", id="duplicate"
         ),
@@ -61,31 +62,6 @@ def test_a_mistake_in_a_flag_names_the_flag_and_its_variable(file: Path) -> None
     with pytest.raises(SettingProblem) as refused:
         load(Example, file, {"poll_seconds": "often"})
     assert str(refused.value) == "--poll-seconds (NODEDEVICE_POLL_SECONDS): Expected `float`, got `str`"
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("mode: 1", "Expected `str | null`, got `int` - at `$.mode`"),
-        ("notes: {long: a}", "Expected `str` of length <= 3 - at `key` in `$.notes`"),
-        ("notes: {a: long}", "Expected `str` of length <= 3 - at `$.notes[...]`"),
-        ("notes: {a: 1}", "Expected `str`, got `int` - at `$.notes[...]`, of a; write the value in quotes"),
-        ("pollSeconds: a", "Expected `float`, got `str` - at `$.pollSeconds`"),
-    ],
-)
-def test_a_mistake_without_a_remedy_is_its_place_alone(file: Path, content: str, problem: str) -> None:
-    file.write_text(content)
-    with pytest.raises(SettingProblem) as refused:
-        load(Example, file, {})
-    assert refused.value.problem == problem
-
-
-@pytest.mark.parametrize(("more", "has_remedy"), [(0, True), (1, False)])
-def test_a_remedy_is_shown_beside_a_problem_that_can_be_shown(file: Path, more: int, has_remedy: bool) -> None:
-    file.write_text("a" * (MOST_SHOWN - len("Object contains unknown field ``") + more) + ": 1")
-    with pytest.raises(SettingProblem) as refused:
-        load(Example, file, {})
-    assert refused.value.problem.endswith("`; known are mode, notes, policy, pollSeconds") is has_remedy
 
 
 @pytest.mark.parametrize("text", ['name: "\\ud800"', 'names: ["a", "\\udcff"]', '{"name": "\\udc80 "}'])

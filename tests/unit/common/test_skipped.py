@@ -3,7 +3,6 @@
 import logging
 
 import pytest
-from nodedevice_common import undecodable_objects
 from nodedevice_common.undecodable_objects import forget, log_skipped
 
 from tests.fakes.log_lines import log_lines
@@ -29,18 +28,15 @@ def test_it_is_named_with_the_commands(
 
 
 def test_once_each_as_long_as_it_is_among_the_last_of_so_many(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(undecodable_objects, "_MOST", 2)
-
     def logged(*names: str) -> list[str]:
         caplog.clear()
         for name in names:
             log_skipped(log, "pods", "ns", name, ValueError("x"))
         return [vars(each)["object"] for each in caplog.records]
 
-    assert logged("a", "a", "b", "a", "b") == ["a", "b"]
-    assert logged("c", "b", "a") == ["c", "a"]
-    log_skipped(log, "pods", "ns", "a", ValueError("another problem"))
     forget()
-    assert logged("a") == ["a"]
+    assert logged("a", "a", "b", "a", "b") == ["a", "b"]
+    logged(*(f"n{number}" for number in range(1023)))
+    assert logged("b", "a") == ["a"]

@@ -19,15 +19,10 @@ _MAP: Final = {"type": "object", "properties": {"paths": _LIST, "count": _INT, "
         ("1", _INT, ['here: "1" is not a whole number: write a number without quotes']),
         (1.5, _INT, ["here: 1.5 is not a whole number"]),
         (True, _INT, ["here: true is not a whole number"]),
-        (1.5, {"type": "number"}, []),
-        (1, {"type": "number"}, []),
-        (True, {"type": "boolean"}, []),
         (1, {"type": "boolean"}, ["here: 1 is not a boolean"]),
         ([], {"type": "object"}, ["here: [] is not an object with keys"]),
         ({}, _LIST, ["here: {} is not a list: begin each entry with -"]),
         ("x" * 50, _INT, [f'here: "{"x" * 39}… is not a whole number: write a number without quotes']),
-        ("x" * 38, _INT, [f'here: "{"x" * 38}" is not a whole number: write a number without quotes']),
-        ("é", _INT, ['here: "é" is not a whole number: write a number without quotes']),
         # half a character, which YAML has an escape for
         ("\ud800", _INT, ['here: "\\ud800" is not a whole number: write a number without quotes']),
         (
@@ -38,28 +33,18 @@ _MAP: Final = {"type": "object", "properties": {"paths": _LIST, "count": _INT, "
         (None, {"type": "string", "nullable": True}, []),
         (None, _TEXT, ["here: null is not text: remove the key, or set it"]),
         ("anything", {}, []),
-        ("anything", {"type": "of another kind"}, []),
-        ("", _TEXT, []),
-        ([], _LIST, []),
         (date(2026, 11, 28), _INT, ['here: "2026-11-28" is not a whole number']),
         ("a", {"enum": ["a", "b"]}, []),
         ("c", {"enum": ["a", "b"]}, ['here: "c" is not one of a, b']),
-        ("ab", {**_TEXT, "minLength": 2, "maxLength": 2}, []),
         ("a", {**_TEXT, "minLength": 2}, ["here: has 1 characters; 2 to 1 are possible"]),
         ("abc", {**_TEXT, "maxLength": 2}, ["here: has 3 characters; 0 to 2 are possible"]),
-        ("ab", {**_TEXT, "pattern": "^a"}, []),
         ("ba", {**_TEXT, "pattern": "^a"}, ['here: "ba" is not of the form ^a']),
-        (1, {**_INT, "minimum": 1, "maximum": 1}, []),
         (0, {**_INT, "minimum": 1, "maximum": 2}, ["here: 0 is not possible; 1 to 2 is"]),
-        (3, {**_INT, "minimum": 1, "maximum": 2}, ["here: 3 is not possible; 1 to 2 is"]),
         (0, {**_INT, "minimum": 1}, ["here: 0 is not possible; 1 or more is"]),
         (3, {**_INT, "maximum": 2}, ["here: 3 is not possible; up to 2 is"]),
         (1, {**_INT, "minimum": 1, "exclusiveMinimum": True}, ["here: 1 is not possible; more than 1 is"]),
-        (2, {**_INT, "minimum": 1, "exclusiveMinimum": True}, []),
         (2, {**_INT, "maximum": 2, "exclusiveMaximum": True}, ["here: 2 is not possible; up to 2 is"]),
-        (1, {**_INT, "maximum": 2, "exclusiveMaximum": True}, []),
         (float("nan"), {"type": "number", "minimum": 0}, ["here: NaN is not possible; 0 or more is"]),
-        ([1, 2], {**_LIST, "minItems": 2, "maxItems": 2}, []),
         ([1], {**_LIST, "minItems": 2}, ["here: has 1 entries, and needs 2"]),
         ([1, 2, 3], {**_LIST, "maxItems": 2}, ["here: has 3 entries, and at most 2 are possible"]),
         ([1, "x"], _LIST, ['here[1]: "x" is not a whole number: write a number without quotes']),
@@ -78,8 +63,6 @@ _MAP: Final = {"type": "object", "properties": {"paths": _LIST, "count": _INT, "
             ["here.1: is a key that is not text: put it in quotes"],
         ),
         ({"x": 1}, {"type": "object", "properties": {"a": _INT}, "additionalProperties": _INT}, []),
-        ({"x": 1}, {"type": "object"}, []),
-        ({"a": 1}, {"type": "object", "maxProperties": 1}, []),
         (
             {"a": 1, "b": 2},
             {"type": "object", "maxProperties": 1},
@@ -91,20 +74,13 @@ def test_problems(value: Any, of: dict[str, Any], expected: list[str]) -> None:
     assert sentences(problems(value, of, "here")) == expected
 
 
-def test_a_problem_of_the_whole_has_its_name() -> None:
-    assert sentences(problems(1, _TEXT)) == ["the document: 1 is not text: put it in quotes"]
-    assert sentences(problems({}, _MAP)) == ["name: is missing"]
-
-
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
         ("path", "paths"),
-        ("CONUT", "count"),
         ("cout", "count"),
         ("", ""),
         ("x" * 10_000, ""),
-        ("nam", "name"),
         ("zzz", ""),
     ],
 )

@@ -1,7 +1,5 @@
 """When credentials are read again."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -93,43 +91,3 @@ def test_what_no_header_may_have_is_refused_without_being_shown() -> None:
         credentials(clocks, impersonation=Impersonation("a\nb")).refresh()
     with pytest.raises(BadKubeconfig, match="socks5"):
         credentials(clocks, proxy_url="socks5://u:p@x")
-
-
-class _CountedLock:
-    """A lock that shows how many have asked for it."""
-
-    def __init__(self) -> None:
-        self.asked = threading.Semaphore(0)
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        self.asked.release()
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-def test_all_that_wait_share_one_attempt_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log-in program that hangs would otherwise be run, and waited for, once for each of them."""
-    found, lock = credentials(Clocks(), exec_plugin={"command": "x"}), _CountedLock()
-    runs: list[int] = []
-    found._lock = lock  # type: ignore[assignment]
-
-    def run(*_: object) -> Credential:
-        if not runs:
-            assert all(lock.asked.acquire() for _ in range(20))
-        runs.append(1)
-        raise CredentialProblem("it hangs", "end it")
-
-    def ask(_: int) -> str:
-        with pytest.raises(CredentialProblem) as refused:
-            found.refresh()
-        return refused.value.problem
-
-    monkeypatch.setattr(exec_plugin, "run", run)
-    with ThreadPoolExecutor(20) as threads:
-        assert set(threads.map(ask, range(20))) == {"it hangs"}
-    assert len(runs) == 1
-    ask(0)
-    assert len(runs) == 2

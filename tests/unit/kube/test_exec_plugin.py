@@ -40,7 +40,8 @@ def info(folder: Path) -> Any:
 
 def test_what_it_is_given(tmp_path: Path) -> None:
     entry = {"args": ["x", "y"], "env": [{"name": "A", "value": "b"}, {"value": "nameless"}, None]}
-    assert exec_plugin.run(settings(tmp_path, printed(token="t"), entry=entry)) == Credential("t")
+    output = printed(token="t", expirationTimestamp="2026-01-01T00:00:00Z")
+    assert exec_plugin.run(settings(tmp_path, output, entry=entry)) == Credential("t", expires_at=1_767_225_600)
     assert (tmp_path / "arguments").read_text() == "x y b\n"
     assert info(tmp_path) == {"apiVersion": _V1, "kind": "ExecCredential", "spec": {"interactive": False}}
     # as some programs write it
@@ -61,11 +62,6 @@ def test_it_is_given_the_cluster_if_it_asks_for_it(is_file: bool, tmp_path: Path
         "proxy-url": "http://proxy",
         "config": {"audience": "7"},
     }
-
-
-def test_when_its_credential_expires(tmp_path: Path) -> None:
-    given = exec_plugin.run(settings(tmp_path, printed(token="t", expirationTimestamp="2026-01-01T00:00:00Z")))
-    assert given.expires_at == 1_767_225_600
 
 
 @pytest.mark.parametrize(
@@ -92,13 +88,6 @@ def test_it_gives_nothing(
         exec_plugin.run(settings(tmp_path, output, status=status, entry=entry))
     assert problem in refused.value.problem
     assert remedy in refused.value.remedy
-
-
-def test_a_file_that_is_no_program(tmp_path: Path) -> None:
-    made = settings(tmp_path, "")
-    (tmp_path / "login").chmod(0o600)
-    with pytest.raises(CredentialProblem, match="does not start: Permission denied"):
-        exec_plugin.run(made)
 
 
 @pytest.mark.parametrize("ending", ["", "exec >&- 2>&-\n"])

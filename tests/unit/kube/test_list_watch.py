@@ -12,10 +12,8 @@ from nodedevice_kube.api_errors import (
     Unavailable,
     Unreachable,
     WatchInterrupted,
-    refusal,
 )
 from nodedevice_kube.list_watch import (
-    CATCH_UP_SECONDS,
     GRACE_SECONDS,
     SILENCE_SECONDS,
     ListWatch,
@@ -249,16 +247,6 @@ def test_a_silent_watch_is_in_doubt_until_another_end() -> None:
     assert not Played().play("open 90 silent list open cut").state.is_doubtful
 
 
-def test_a_consistent_read_comes_before_silence_counts() -> None:
-    assert CATCH_UP_SECONDS + 30 < SILENCE_SECONDS
-
-
 @pytest.mark.parametrize(("version", "found"), [("12", 12), ("", 0), ("abc", 0), ("-1", 0), ("9" * 20, 0)])
 def test_versions_are_numbers(version: str, found: int) -> None:
     assert number(version) == found
-
-
-def test_the_retry_after_of_a_response_makes_the_pause() -> None:
-    played = Played()
-    played.state.failed(refusal("watching", "pods", 429, b"", "9"), played.now)
-    assert played.state.pause_seconds(1.0) == 9.0

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
-from nodedevice_kube import planner as planning
 from nodedevice_kube.planner import MOST_CONTAINERS, MOST_PLANNED, Misfit, Need, Parts, Planner
 
 SAME = PartRules(Placement.SAME_PARENT)
@@ -31,20 +30,8 @@ def test_an_assignment_is_met_or_not(rules: PartRules, wanted: list[Parts], is_m
     assert planner.can_take([Need(4), Need(2)], [{"a": 4}, {"a": 2}]) is (rules is not DISTINCT)
 
 
-def test_a_search_is_for_so_many_containers_and_examines_so_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs, planner = [Need(3), Need(3), Need(4)], Planner(SAME, {"a": 4, "b": 6})
-    found = [{"b": 3}, {"b": 3}, {"a": 4}]
-    assert planner.plan(needs) == found
-    monkeypatch.setattr("nodedevice_kube.planner._MAX_SEARCHED", len(needs))
-    assert planner.plan(needs) == found
-    # two devices for each of the five choices: a b (and none for the third), b b a
-    monkeypatch.setattr("nodedevice_kube.planner._MAX_EXAMINED", 10)
-    assert planner.plan(needs) == found
-    monkeypatch.setattr("nodedevice_kube.planner._MAX_EXAMINED", 9)
-    assert planner.plan(needs) == Misfit(2, 3)
-    monkeypatch.undo()
-    monkeypatch.setattr("nodedevice_kube.planner._MAX_SEARCHED", len(needs) - 1)
-    assert planner.plan(needs) == Misfit(2, 3)
+def test_a_search_finds_what_the_first_choices_leave_no_room_for() -> None:
+    assert Planner(SAME, {"a": 4, "b": 6}).plan([Need(3), Need(3), Need(4)]) == [{"b": 3}, {"b": 3}, {"a": 4}]
 
 
 def test_of_what_is_only_reusable_nothing_is_free() -> None:
@@ -127,12 +114,6 @@ def test_a_plan_can_be_taken(rules: PartRules, free: dict[str, int], needs: list
     planner = Planner(rules, free, percent_left=left)
     plan = planner.plan(needs)
     assert isinstance(plan, Misfit) or planner.can_take(needs, plan)
-
-
-@given(st.lists(st.builds(Need, st.integers(1, 9), st.booleans()), max_size=12))
-def test_what_containers_have_at_one_time_is_known_for_each_from_the_last_on(needs: list[Need]) -> None:
-    """In one pass: for each container again it was the square of their number."""
-    assert planning._most_at_once_from(needs) == [planning.at_once(needs[index:]) for index in range(len(needs))]
 
 
 class TestOfHowMuchAPlanIs:

@@ -10,13 +10,11 @@ from typing import Final
 
 import pytest
 from kubectl_nodedevice.errors import CliError
-from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.why import answer, pods
 from kubectl_nodedevice.why.explanation import Explanation, Finding, Obstacle, findings_of
 from kubectl_nodedevice.why.facts import Unread
 
 from tests.unit import golden
-from tests.unit.cli.conftest import Terminal
 from tests.unit.cli.why.clusters import NOW, base, bound
 from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, UNBOUND
 from tests.unit.cli.why.test_table import shown
@@ -43,10 +41,6 @@ def test_answers(name: str) -> None:
         if change.id in IN_JSON:
             texts.append(json.dumps(answer.data(found, lambda _: None), indent=1) + "\n")
     golden.check(FOLDER, name, "\n".join(texts).encode(), "txt", _LONGEST)
-
-
-def test_the_files_are_of_groups() -> None:
-    assert golden.names(FOLDER) == GROUPS.keys()
 
 
 # -- what is shown of an explanation ------------------------------------------------------------------------------------------
@@ -84,30 +78,6 @@ def test_what_is_shown_beside_causes(found: Explanation, text: str) -> None:
     assert shown(found) == text
 
 
-@pytest.mark.parametrize(
-    ("nodes", "of_nodes", "on", "has"),
-    [
-        (["a"], 1, "node a", "has"),
-        (["a", "b"], 2, "all 2 nodes", "have"),
-        (["a"], 3, "1 of 3 nodes", "has"),
-        (["a", "b"], 3, "2 of 3 nodes", "have"),
-    ],
-)
-def test_on_which_nodes_it_is(nodes: list[str], of_nodes: int, on: str, has: str) -> None:
-    obstacles = [Obstacle("NodeCordoned", node, "x.com/a b") for node in nodes]
-    [found] = findings_of([*obstacles, *obstacles], of_nodes, {"pod": "p"})
-    assert found.nodes == tuple(nodes)
-    expected = {"on": on, "has": has, "node": "a", "pod": "p", "resource": "x.com/a b"}
-    assert found.fields == {**expected, "resource_options": "--resource 'x.com/a b'"}
-
-
-def test_a_node_has_each_cause_once_and_the_pod_each_of_its_things() -> None:
-    first, again = Obstacle("NodeTaint", "a", fields={"taint": "x"}), Obstacle("NodeTaint", "a", fields={"taint": "y"})
-    claims = [Obstacle("ClaimMissing", fields={"claim": each}) for each in ("one", "two", "one")]
-    missing, taint = findings_of([first, again, *claims], 1)
-    assert (missing.obstacles, taint.obstacles) == (tuple(claims[:2]), (first,))
-
-
 def of_nodes(details: list[str]) -> Explanation:
     """Each on a node of its own, of a hundred."""
     found = [Obstacle("NodeCordoned", f"n{at}", detail=each) for at, each in enumerate(details)]
@@ -120,48 +90,6 @@ def test_three_details_are_shown_and_programs_get_all(number: int, rest: str) ->
     details = "".join(f"   n{at}: d{at}\n" for at in range(3))
     assert f"[NodeCordoned]\n{details}{rest}   After its maintenance, uncordon it:\n" in shown(found)
     assert len(answer.data(found, lambda _: None)["causes"][0]["where"]) == number
-
-
-@pytest.mark.parametrize(
-    ("number", "names"), [(5, "n0, n1, n2, n3, n4"), (6, "n0, n1, n2, n3, n4 and 1 more"), (1, "n0")]
-)
-def test_nodes_of_which_the_same_is_true_share_a_line(number: int, names: str) -> None:
-    assert f"[NodeCordoned]\n   {names}: so\n   After" in shown(of_nodes(["so"] * number))
-    assert f"[NodeCordoned]\n   {names}\n   After" in shown(of_nodes([""] * number))
-
-
-def test_programs_get_what_could_not_be_read() -> None:
-    found = Explanation("x", "waits.", unread=(Unread("b.group", "you may not", "r"),))
-    data = answer.data(found, lambda _: None)
-    assert data["unknown"] == [{"kind": "b.group", "why": "you may not", "role": "r"}]
-    assert json.loads(shown(found, "json")) == {
-        "apiVersion": "kubectl.nodedevice.io/v1alpha1",
-        "kind": "Explanation",
-        **data,
-    }
-
-
-def test_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "120")
-    for variable in ("COLORTERM", "FORCE_COLOR"):
-        monkeypatch.delenv(variable, raising=False)
-
-    def coloured(found: Explanation) -> list[str]:
-        out = Terminal()
-        answer.show(Screen("", out), found, lambda _: False, NOW)
-        return [line for line in out.getvalue().splitlines() if "\x1b" in line]
-
-    assert coloured(Explanation("x", "waits.", unread=(Unread("a", "no"),))) == [
-        "\x1b[1mx waits.\x1b[0m",
-        "\x1b[32mNothing about devices is known to stop it.\x1b[0m",
-        "\x1b[90mNot known: a. You may not read them.\x1b[0m",
-    ]
-    assert coloured(of_nodes([""])) == [
-        "\x1b[1mx waits.\x1b[0m",
-        "\x1b[90m     kubectl uncordon n0\x1b[0m",
-        "\x1b[90m   You may not run this line; the role cluster-admin may.\x1b[0m",
-    ]
 
 
 @pytest.mark.parametrize(

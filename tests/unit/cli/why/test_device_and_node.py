@@ -4,24 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kubectl_nodedevice.cluster import Allocation, Condition, Cordon, Device, NodeDevice, PartCounts, Taint
-from kubectl_nodedevice.device_state import holders_of
+from kubectl_nodedevice.cluster import Condition, Cordon, Device, NodeDevice, PartCounts, Taint
 from kubectl_nodedevice.why import device as of_device
 from kubectl_nodedevice.why import nodes as of_node
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle
 from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts, Unread
 
-from tests.unit.cli.why.clusters import GPU, NIC, OLD, base, gpus, of_node_a, with_condition
-
-
-def test_a_list_that_is_cut_is_shown_by_its_numbers() -> None:
-    cut = replace(
-        gpus("node-a"), total=9, healthy=6, cordoned=2, allocated=3, releasing=1, available=0, devices_omitted=5
-    )
-    facts = replace(base(), node_devices=(cut,))
-    details = [each.obstacles[0].detail for each in of_node.explain(of_one(facts)).findings]
-    assert details == ["2 of 9 cordoned", "3 of 9 unhealthy", "4 of 9 in use"]
-
+from tests.unit.cli.why.clusters import GPU, NIC, base, gpus, of_node_a, with_condition
 
 # -- of one device ------------------------------------------------------------------------------------------------------------
 
@@ -73,13 +62,9 @@ def test_one_device_that_is_broken() -> None:
     ("changes", "more", "code", "detail"),
     [
         ({"health": "Unhealthy", "reason": "Xid79"}, {}, "DevicesBroken", "(Xid79 for 4 min)"),
-        ({"health": "Unhealthy", "reason": "Xid79", "since": ""}, {}, "DevicesBroken", "(Xid79)"),
         ({"presence": "Missing", "since": ""}, {}, "DevicesBroken", "(NotListed)"),
-        ({"presence": "Missing", "since": "", "reason": "Pulled"}, {}, "DevicesBroken", "(Pulled)"),
         ({"health": "Unhealthy", "reason": "InOtherUse", "message": "vfio"}, {}, "DevicesInOtherUse", "(vfio)"),
-        ({"health": "Unhealthy", "reason": "InOtherUse", "since": ""}, {}, "DevicesInOtherUse", "(InOtherUse)"),
         ({}, {"cordons": (Cordon("gpu-1", "ecc", "alice"),)}, "DevicesCordoned", "by alice: ecc"),
-        ({}, {"remembered_cordons": (Cordon("gpu-0"), Cordon("gpu-1", "", "alice"))}, "DevicesCordoned", "by alice"),
         ({}, {"cordons": (Cordon("*", "ecc"), Cordon("gpu-1", "mine", "bob"))}, "DevicesCordoned", "by bob: mine"),
         ({"taints": (Taint("k", "v", "NoExecute"),)}, {}, "DevicesTainted", "k:NoExecute"),
     ],
@@ -90,45 +75,10 @@ def test_what_takes_one_device(changes: dict[str, Any], more: dict[str, Any], co
     assert (found.code, found.obstacles[0].detail) == (code, f"gpu-1 {detail}")
 
 
-def test_the_line_that_lifts_a_cordon_has_its_id_and_who_set_it() -> None:
-    facts = of_node_a(base(), lambda found: replace(found, cordons=(Cordon("*", "ecc", "alice"),)))
-    fields = explained(facts).findings[0].obstacles[0].fields
-    assert (fields["device_options"], fields["cordoned_by"]) == ("--device '*' --take-over", "alice")
-
-
-def test_a_taint_that_keeps_no_pod_off_takes_no_device() -> None:
-    assert state(with_device(base(), taints=(Taint("s", "", "PreferNoSchedule"),))) == ("is free.", False, ())
-
-
-def test_one_device_that_is_free_and_not_given_out() -> None:
-    facts = with_condition("Injectable", "False", "NoRuntime")(base())
-    assert state(facts) == ("is free.", True, ("NotInjectable",))
-    assert explained(facts).findings[0].of_nodes == 1
-    # a Node that shows one is enough for one
-    [first, *others] = base().nodes
-    assert state(replace(base(), nodes=(replace(first, allocatable={GPU: "1"}), *others)))[2] == ()
-
-
-def test_one_device_that_is_held() -> None:
-    held = tuple(Allocation("team", name, name, "main", device_ids=("gpu-1",)) for name in ("b", "a", "b"))
-    facts = of_node_a(base(), lambda found: replace(found, allocations=held))
-    assert holders_of(facts.node_devices[0]).keys() == {"gpu-1"}
-    assert state(facts) == ("is in use by team/a, team/b.", True, ("DevicesHeld",))
-
-
 @pytest.mark.parametrize(("free", "codes"), [(1, ()), (0, ("DevicesHeld",))])
 def test_one_device_in_two_parts(free: int, codes: tuple[str, ...]) -> None:
     facts = with_device(base(), parts=PartCounts(2, 2, 2 - free, free))
     assert state(facts) == (f"has {free} of 2 parts free.", bool(codes), codes)
-
-
-def test_what_is_offered_twice_is_a_note() -> None:
-    def twice(status: str) -> Facts:
-        new = {"OfferedTwice": Condition("OfferedTwice", status, message="two offer it")}
-        return of_node_a(base(), lambda found: replace(found, conditions=new))
-
-    assert explained(twice("True")).notes == ("Healthy for 4 min.", "two offer it")
-    assert explained(twice("False")).notes == ("Healthy for 4 min.",)
 
 
 # -- of one node --------------------------------------------------------------------------------------------------------------
@@ -155,16 +105,6 @@ def test_one_node() -> None:
     assert unseen.state == "has devices that you may not see, if it has any."
 
 
-def test_numbers_of_one_node() -> None:
-    facts = with_device(base(), health="Unhealthy")
-    held = of_node_a(
-        facts, lambda found: replace(found, allocated=1, releasing=1, available=0, cordons=(Cordon("gpu-0"),))
-    )
-    assert of_node.explain(of_one(held)).notes == (f"{GPU}: 0 of 4 free, 2 in use, gpu-0 cordoned, gpu-1 unhealthy.",)
-    other = with_device(base(), health="Unhealthy", reason="InOtherUse", taints=(Taint("k", "", "NoSchedule"),))
-    assert of_node.explain(of_one(other)).notes == (f"{GPU}: 4 of 4 free, gpu-1 in other use, gpu-1 tainted.",)
-
-
 def test_what_stops_one_node() -> None:
     def causes(facts: Facts) -> list[Obstacle]:
         found = of_node.explain(facts)
@@ -189,31 +129,6 @@ def test_what_stops_one_node() -> None:
     assert causes(replace(facts, nodes=(stray, *others))) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 1")]
     unread = replace(facts, nodes=(), leases=(), unread=(Unread(NODES, "no"),))
     assert causes(unread) == [Obstacle("NoAgent", "node-a", detail="it has no Lease")]
-
-
-def test_a_drivers_pool_on_one_node() -> None:
-    driver = replace(gpus("node-a").agent, served_by="dra")
-
-    def causes(reason: str) -> list[Obstacle]:
-        new = Condition("Registered", "False" if reason else "True", reason, "one slice is missing")
-        stale = Condition("WatchesCurrent", "False", since=OLD)
-        held = Allocation("team", "a", "u", "main", device_ids=tuple(f"gpu-{at}" for at in range(4)))
-        facts = of_node_a(
-            base(),
-            lambda found: replace(
-                found,
-                agent=driver,
-                conditions={"Registered": new, "WatchesCurrent": stale},
-                allocations=(held,),
-                available=0,
-            ),
-        )
-        return [one for each in of_node.explain(of_one(facts)).findings for one in each.obstacles]
-
-    for reason in ("PoolIncomplete", "DevicesRefused"):
-        assert causes(reason) == [Obstacle("PoolRefused", "node-a", GPU, "one slice is missing", "4 min ago")]
-    fields = {"device": "gpu-0", "device_options": "--device all"}
-    assert causes("ServedByDRA") == [Obstacle("DevicesHeld", "node-a", GPU, "all 4 by team/a", "4 min ago", fields)]
 
 
 def test_of_which_resources_a_device_is() -> None:

@@ -88,14 +88,6 @@ def test_a_namespace_that_is_being_deleted(run: Run, server: FakeApiServer) -> N
     assert found["causes"][0]["message"].endswith(": pods has 1 finalizer.")
 
 
-def test_a_controller_that_only_its_event_names(run: Run, server: FakeApiServer) -> None:
-    """A kind that is not Kubernetes' own."""
-    about = {"kind": "Rollout", "name": "web", "uid": "u"}
-    event = {"metadata": {"name": "e", "namespace": "default"}, "involvedObject": about, "reason": "FailedCreate"}
-    server.objects["/api/v1/events"] = [{**event, "message": "no", "lastTimestamp": "2026-11-28T10:00:00Z"}]
-    assert asked(run, "pod", "web")["state"] == "does not exist: Rollout web cannot make it."
-
-
 def test_who_wrote_a_number_is_known_by_its_field(run: Run, server: FakeApiServer) -> None:
     fields: dict[str, Any] = {"f:status": {"f:allocatable": {f"f:{GPU}": {}, "f:cpu": {}}}}
     for each in server.objects[NODES]:
@@ -105,8 +97,3 @@ def test_who_wrote_a_number_is_known_by_its_field(run: Run, server: FakeApiServe
     server.objects[f"{OURS}/nodedevices"] = [node_device(name, conditions=[conflict]) for name in ("node-a", "node-b")]
     [cause] = asked(run, "pod", "late")["causes"]
     assert (cause["code"], cause["where"][0]["detail"]) == ("CapacityConflict", "ForeignOwner, alice, it shows 0")
-
-
-def test_a_server_that_does_not_say_what_one_may_do(run: Run, server: FakeApiServer) -> None:
-    server.fault = lambda request: status(500, "no") if request.path.endswith("accessreviews") else None
-    assert [each["help"]["allowed"] for each in asked(run, "device", "node-a", "gpu-1")["causes"]] == [None]

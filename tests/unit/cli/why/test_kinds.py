@@ -1,11 +1,11 @@
-"""Kinds that only `why` reads, each field from its place; and what the API server is asked about the reader."""
+"""Kinds that only `why` reads: each field from its place."""
 
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice.cluster import Meta, Taint
+from kubectl_nodedevice.cluster import Meta
 from kubectl_nodedevice.records import record_of
-from kubectl_nodedevice.why.kinds import Event, Request, ResourceClaim, Slice, SliceDevice
+from kubectl_nodedevice.why.kinds import Event, Request, ResourceClaim
 
 _META: Final = {"name": "n", "namespace": "ns", "creationTimestamp": "made"}
 
@@ -59,25 +59,3 @@ def test_a_claim() -> None:
         )
     )
     assert record_of(ResourceClaim, {}) == ResourceClaim(Meta())
-
-
-def test_a_slice() -> None:
-    taint = {"key": "k", "value": "v", "effect": "e", "timeAdded": "t"}
-    spec = {
-        "driver": "d",
-        "pool": {"name": "p", "generation": 7, "resourceSliceCount": 3},
-        "nodeName": "node",
-        "devices": [
-            {"name": "a", "taints": [taint]},
-            {"name": "b", "allowMultipleAllocations": True},
-            {"name": "c", "consumesCounters": [{}]},
-        ],
-    }
-    found = record_of(Slice, {"metadata": _META, "spec": spec})
-    shared = SliceDevice("b", is_shared=True), SliceDevice("c", is_shared=True)
-    devices = (SliceDevice("a", (Taint("k", "v", "e", "t"),)), *shared)
-    assert found == Slice("d", "p", 7, "node", devices, 3)
-    assert found.whole_pool == ("d", "p")
-
-
-# -- rights -------------------------------------------------------------------------------------------------------------------

@@ -7,16 +7,13 @@ from typing import Any, Final
 import pytest
 from kubectl_nodedevice.cluster import Meta, Node, Pod, PodClaim, Taint, Toleration
 from kubectl_nodedevice.why.explanation import Obstacle
-from kubectl_nodedevice.why.facts import CLAIMS, CLASSES, SLICES, TEMPLATES, Facts, Unread
+from kubectl_nodedevice.why.facts import CLASSES, TEMPLATES, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, Slice, SliceDevice
-from kubectl_nodedevice.why.links import offers, placement, pod_claims
-from kubectl_nodedevice.why.links.devices import Wanted
-from nodedevice_kube.planner import Need
+from kubectl_nodedevice.why.links import placement, pod_claims
 
-from tests.unit.cli.why.clusters import DRIVER, GPU, NIC, base, pod_with
+from tests.unit.cli.why.clusters import DRIVER, base, pod_with
 
 _PORT: Final = "port.example.com"
-_CLASS: Final = DeviceClass(_PORT, NIC, DRIVER)
 _OTHER: Final = DeviceClass("other.example.com", "", "other.example.com")
 
 
@@ -77,20 +74,6 @@ def test_a_class_that_is_missing(asked: str, hint: str) -> None:
     assert of_pod(claiming(facts, Request(()))) == [Obstacle("DeviceClassMissing", fields=nothing)]
 
 
-def test_a_class_of_which_nothing_is_offered() -> None:
-    facts = replace(claiming(base(), Request((_OTHER.name,))), classes=(_CLASS, _OTHER))
-    fields = {"device_class": _OTHER.name, "hint": f", whose driver is {_OTHER.driver}.", "claim": ""}
-    assert of_pod(facts) == [Obstacle("NothingOffered", fields=fields)]
-    # on no node in particular
-    assert of_node(facts) == []
-    assert of_pod(unread(facts, SLICES)) == []
-    assert of_pod(claiming(facts, Request((_OTHER.name, _PORT)))) == []
-    anybodys = replace(facts, classes=(replace(_OTHER, driver=""),))
-    assert of_pod(anybodys) == []
-    without = replace(anybodys, slices=(Slice(DRIVER, "p", 1, "node-a"),))
-    assert of_pod(without) == [Obstacle("NothingOffered", fields={**fields, "hint": "."})]
-
-
 # -- on a node ----------------------------------------------------------------------------------------------------------------
 
 
@@ -119,19 +102,6 @@ def test_taints_of_devices(is_tolerant: bool) -> None:
     detail = "port-1, port-2 (k:NoSchedule, l:NoExecute)"
     expected = Obstacle("DevicesTainted", "node-a", f"DeviceClass {_PORT}", detail, "", fields)
     assert of_node(facts) == ([] if is_tolerant else [expected])
-
-
-def test_devices_that_others_have() -> None:
-    def of_claim(name: str, pool: str, device: str, owner: str = "") -> ResourceClaim:
-        return ResourceClaim(Meta(name, "team", owner=owner), (), True, ((DRIVER, pool, device),))
-
-    facts = claiming(base(), Request((_PORT,), 3))
-    taken = (of_claim("a", "node-a", "port-0", "Pod/p"), of_claim("b", "node-a", "port-2"))
-    facts = replace(facts, claims=(*facts.claims, *taken, of_claim("c", "node-b", "port-1")))
-    fields = {"device": "port-0", "device_options": "--device all", "resource_options": ""}
-    detail = "port-0 by team/p, port-2 by claim team/b"
-    assert of_node(facts) == [Obstacle("DevicesHeld", "node-a", f"DeviceClass {_PORT}", detail, "", fields)]
-    assert of_node(unread(facts, CLAIMS)) == []
 
 
 # -- placement ----------------------------------------------------------------------------------------------------------------
@@ -165,55 +135,3 @@ def test_what_keeps_a_pod_off_a_node() -> None:
     assert not placement.is_cordoned_for(Pod(Meta("p")), Node(Meta("node-a")))
     by_key = Pod(Meta("p"), tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),))
     assert not placement.is_cordoned_for(by_key, node)
-
-
-def test_the_words_of_an_affinity() -> None:
-    def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
-        return {"key": key, "operator": operator, "values": list(values)}
-
-    terms = [
-        {
-            "matchExpressions": [expression("a", "In", "1", "2"), expression("b", "Exists")],
-            "matchFields": [expression("metadata.name", "In", "x")],
-        },
-        {},
-        {"matchExpressions": [expression("c", "Gt", "3")]},
-    ]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    pod = Pod(Meta("p"), affinity={"nodeAffinity": required})
-    words = "node affinity (a In 1, 2 and b Exists and metadata.name In x or nothing or c Gt 3)"
-    assert placement.unmatched(pod, Node(Meta("node-a"))) == words
-    assert placement.unmatched(pod, Node(Meta("node-a", labels={"c": "4"}))) == ""
-    assert placement.unmatched(pod, Node(Meta("node-a", labels={"c": "3"}))) == words
-    assert placement.unmatched(pod, Node(Meta("x", labels={"a": "2", "b": ""}))) == ""
-    assert placement.unmatched(pod, Node(Meta("y", labels={"a": "2", "b": ""}))) == words
-    assert placement.unmatched(pod, Node(Meta("x", labels={"a": "2"}))) == words
-
-
-def test_each_claim_of_a_pod_counts() -> None:
-    """Those behind one that is allocated, too."""
-    facts = claiming(base(), Request((_PORT,), 5))
-    done = ResourceClaim(Meta("done", "team"), is_allocated=True)
-    facts = pod_with(
-        replace(facts, claims=(*facts.claims, done)), claims=(PodClaim("a", "done"), PodClaim("b", "train-port"))
-    )
-    assert of_node(facts) == [_too_few(5, 4)]
-
-
-@pytest.mark.parametrize("device", [SliceDevice("s", is_shared=True)])
-def test_what_cannot_be_counted(device: SliceDevice) -> None:
-    wanted = Wanted(NIC, (Need(9),))
-    facts = base()
-    assert offers.obstacles(facts, "node-a", _CLASS, wanted) == (_too_few(9, 4, NIC),)
-    shared = replace(facts, slices=(*facts.slices, Slice(DRIVER, "more", 1, "node-a", (device,))))
-    assert offers.obstacles(shared, "node-a", _CLASS, wanted) == ()
-    beyond = replace(facts, slices=(*facts.slices, Slice(DRIVER, "more", 1, "", (SliceDevice("s"),))))
-    assert offers.obstacles(beyond, "node-a", _CLASS, wanted) == ()
-    assert offers.obstacles(unread(facts, SLICES), "node-a", _CLASS, wanted) == ()
-
-
-def test_which_classes_give_out_a_resource() -> None:
-    facts = replace(base(), classes=(_OTHER, _CLASS))
-    assert offers.classes_for(facts, NIC) == (_CLASS,)
-    assert offers.classes_for(facts, f"deviceclass.resource.kubernetes.io/{_OTHER.name}") == (_OTHER,)
-    assert offers.classes_for(facts, GPU) == ()

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kubectl_nodedevice.cluster import Allocation, Condition, Container, Cordon, HeldParts, Meta, PodDevice
 from kubectl_nodedevice.why import pods
-from kubectl_nodedevice.why.controllers.controller import Controller
-from kubectl_nodedevice.why.explanation import Explanation, Obstacle
+from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import CLASSES, NODE_DEVICES, NODES, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, Slice, SliceDevice
 from kubectl_nodedevice.why.reasons.table import PRECEDENCE
@@ -21,7 +20,6 @@ from tests.unit.cli.why.clusters import GPU, OLD, asking, base, bound, each_foun
 from tests.unit.cli.why.situations import BOUND, UNBOUND, Change
 
 _UNREAD: Final = (Unread("configmaps", "no"),)
-_ASKED: Final = f"requests 2 {GPU}, 1 {clusters.NIC} and claim train-port"
 
 
 def codes(facts: Facts) -> list[str]:
@@ -64,41 +62,6 @@ def test_all_that_was_done_is_named_and_nothing_else(drawn: tuple[object, list[C
     assert codes(facts) == in_order(*changes)
 
 
-# -- pods that have ended, or were never made ---------------------------------------------------------------------------------
-
-
-def test_a_pod_that_has_ended_as_it_should() -> None:
-    facts = replace(
-        pod_with(bound(), phase="Succeeded", meta=Meta("train", "team", "uid-1", deleted=OLD)), unread=_UNREAD
-    )
-    assert pods.explain(facts) == Explanation("pod team/train", "has ended as it should.", is_stopped=False)
-
-
-@pytest.mark.parametrize(
-    ("changes", "obstacle"),
-    [
-        ({"reason": "Evicted", "message": "no disk"}, Obstacle("PodFailed", fields={"words": "Evicted: no disk"})),
-        ({"message": "no disk"}, Obstacle("PodFailed", fields={"words": "no disk"})),
-        ({}, Obstacle("PodFailed", fields={"words": "without a reason"})),
-        ({"meta": Meta("train", "team", "uid-1", deleted=OLD)}, Obstacle("PodDeleted", fields={"since": " for 4 min"})),
-    ],
-)
-def test_a_pod_that_comes_to_nothing(changes: dict[str, Any], obstacle: Obstacle) -> None:
-    """Whatever is wrong besides."""
-    facts = replace(pod_with(bound(), phase="Failed", **changes), leases=(), unread=_UNREAD)
-    found = pods.explain(facts)
-    assert [each.obstacles for each in found.findings] == [(replace(obstacle, node="node-a"),)]
-    assert (found.state, found.is_stopped, found.unread) == (f"{_ASKED}.", True, _UNREAD)
-
-
-def test_a_pod_that_was_never_made_and_whose_template_is_not_known() -> None:
-    refused = Event("ReplicaSet", "train", "", "FailedCreate", "a webhook refused it")
-    family = (Controller("ReplicaSet", Meta("train")),)
-    found = pods.explain(Facts(clusters.NOW, "team", "train", family=family, events=(refused,), unread=_UNREAD))
-    assert (found.subject, found.state) == ("pod team/train", "does not exist: ReplicaSet train cannot make it.")
-    assert ([each.code for each in found.findings], found.unread) == (["CreationRefused"], _UNREAD)
-
-
 # -- pods on their nodes ------------------------------------------------------------------------------------------------------
 
 
@@ -121,63 +84,13 @@ def test_a_pod_runs_where_each_of_its_containers_does(phase: str, states: list[s
     assert (found.is_stopped, found.unread) == (not runs, _UNREAD)
 
 
-def test_what_a_pod_has() -> None:
-    def has(facts: Facts) -> str:
-        return pods.explain(facts).state.partition(". It has ")[2]
-
-    held = Allocation("team", "train", "uid-1", "main", device_ids=("gpu-3",), parts=(HeldParts("gpu-0", 2),))
-    more = replace(held, container="other", device_ids=(), parts=(HeldParts("gpu-1", 1),))
-    facts = of_node_a(bound(), lambda found: replace(found, allocations=(held, more)))
-    by_agent = f"gpu-3, 2 of gpu-0 ({GPU}); 1 of gpu-1 ({GPU})."
-    assert has(facts) == by_agent
-    own = PodDevice(Meta("train", "team"), "node-a", "uid-1", devices="gpu-3,gpu-0,gpu-1")
-    assert has(replace(facts, pod_device=own)) == "gpu-3,gpu-0,gpu-1."
-    # of a pod that had the same name
-    assert has(replace(facts, pod_device=replace(own, pod_uid="of before"))) == by_agent
-    assert has(of_node_a(facts, lambda found: replace(found, allocations=()))) == ""
-
-
 def saying(facts: Facts, reasons: Sequence[str]) -> Facts:
     """Events of the pod, in their order: each says its number."""
     events = [Event("Pod", "train", "uid-1", each, f"words {at}", f"at {at}") for at, each in enumerate(reasons)]
     return replace(facts, events=tuple(events))
 
 
-@pytest.mark.parametrize(
-    ("reasons", "last"),
-    [
-        ([], None),
-        (["Pulled", "FailedScheduling"], None),
-        (["FailedMount", "Pulled"], 0),
-        (["FailedMount", "FailedSync", "BackOff", "FailedScheduling"], 2),
-    ],
-)
-def test_the_last_words_of_the_kubelet(reasons: list[str], last: int | None) -> None:
-    found = pods.explain(saying(replace(bound(), unread=_UNREAD), reasons))
-    expected = ("", "") if last is None else (f"words {last}", f"at {last}")
-    assert (found.words, found.words_at, found.words_by, found.unread) == (*expected, "kubelet", _UNREAD)
-
-
 # -- schedulers ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("condition", "reasons", "words", "at"),
-    [
-        (None, [], "", ""),
-        ("0/3 nodes", [], "0/3 nodes", "since"),
-        (None, ["FailedScheduling", "FailedScheduling", "FailedMount"], "words 1", "at 1"),
-        ("", ["FailedScheduling"], "words 0", "at 0"),
-        ("words 1", ["FailedScheduling", "FailedScheduling"], "words 1", "at 1"),
-        # an Event may be older than the condition, or newer: it is not the one that holds
-        ("0/3 nodes", ["FailedScheduling"], "0/3 nodes", "since"),
-    ],
-)
-def test_the_last_words_of_the_scheduler(condition: str | None, reasons: list[str], words: str, at: str) -> None:
-    scheduled = Condition("PodScheduled", "False", "Unschedulable", condition or "", "since")
-    conditions = {} if condition is None else {"PodScheduled": scheduled}
-    found = pods.explain(saying(replace(pod_with(base(), conditions=conditions), unread=_UNREAD), reasons))
-    assert (found.words, found.words_at, found.words_by, found.unread) == (words, at, "scheduler", _UNREAD)
 
 
 def unanswered(created: str = OLD, scheduler: str = "mine") -> Facts:
@@ -211,41 +124,7 @@ def test_a_scheduler_has_seconds_to_answer(created: str, is_late: bool) -> None:
     assert codes(unanswered(created)) == ["NoScheduler"] * is_late
 
 
-def test_what_is_an_answer() -> None:
-    scheduled = {"PodScheduled": Condition("PodScheduled")}
-    assert codes(pod_with(unanswered(), conditions=scheduled)) == []
-    assert codes(pod_with(unanswered(), conditions={"Ready": Condition("Ready")})) == ["NoScheduler"]
-    assert codes(saying(unanswered(), ["Other", "FailedScheduling"])) == []
-    assert codes(saying(unanswered(), ["Other"])) == ["NoScheduler"]
-
-
-@pytest.mark.parametrize("name", ["SchedulingGated", "ClaimMissing", "ClaimNotMade"])
-def test_what_a_scheduler_waits_for_itself(name: str) -> None:
-    [change] = [each for each in UNBOUND if each.id == name]
-    assert codes(change.do(unanswered())) == [change.code]
-
-
-def test_what_a_controller_says_of_a_pod_that_it_gates() -> None:
-    [found] = pods.explain(saying(pod_with(base(), gates=("a.example.com/b",)), ["Queued", "Parked"])).findings
-    assert found.obstacles == (
-        Obstacle("SchedulingGated", detail="Parked: words 1", fields={"gates": "a.example.com/b"}),
-    )
-
-
 # -- names of resources -------------------------------------------------------------------------------------------------------
-
-
-def test_a_resource_of_whose_classes_no_driver_offers_a_device() -> None:
-    first = DeviceClass("disk.example.com", "example.com/disk", "disk.example.com")
-    second = replace(first, name="other.example.com", driver="other.example.com")
-    facts = asking(base(), "example.com/disk", 1)
-    facts = replace(facts, classes=(*facts.classes, first, second))
-    [found] = pods.explain(facts).findings
-    fields = {"device_class": first.name, "hint": f", whose driver is {first.driver}.", "claim": ""}
-    assert found.obstacles == (Obstacle("NothingOffered", fields=fields),)
-    # of one class that has devices somewhere it is for the scheduler to say
-    elsewhere = Slice(second.driver, "p", 1, "node-z", (SliceDevice("d"),))
-    assert codes(replace(facts, slices=(*facts.slices, elsewhere))) == []
 
 
 @pytest.mark.parametrize("kind", [NODES, CLASSES])
@@ -255,46 +134,9 @@ def test_what_may_not_be_read_may_have_the_name(kind: str) -> None:
     assert codes(replace(facts, unread=(Unread(kind, "no"),))) == []
 
 
-@pytest.mark.parametrize(
-    ("asked", "hint"),
-    [
-        ("example.com/gpus", f"; did you mean {GPU}?"),
-        # that of a class
-        ("nics.example.com/nics", "; did you mean nics.example.com/nic?"),
-        # what an agent shows, though no Node does
-        ("tpus.example.com/tpus", "; did you mean tpus.example.com/tpu?"),
-        # neither what is no device, nor what a driver's pools are called
-        ("c/pu", "."),
-        ("zzz/device", "."),
-    ],
-)
-def test_which_names_may_be_meant(asked: str, hint: str) -> None:
-    facts = asking(base(), asked, 1)
-    facts = each_node(facts, lambda node: replace(node, allocatable={**node.allocatable, "cpu": "8"}))
-    ours = replace(clusters.gpus("node-a"), resource="tpus.example.com/tpu")
-    pool = replace(ours, resource="zzz/devices", agent=replace(ours.agent, served_by="dra"))
-    also = DeviceClass("nics", "nics.example.com/nic", clusters.DRIVER)
-    found = pods.explain(replace(facts, node_devices=(*facts.node_devices, ours, pool), classes=(*facts.classes, also)))
-    assert [each.fields["hint"] for each in found.findings] == [hint]
-
-
 # -- nodes --------------------------------------------------------------------------------------------------------------------
 
-_LACKS: Final = "1 further node lacks what it requests."
 _COULD: Final = "No obstacle is known on node-a, node-b."
-
-
-@pytest.mark.parametrize(
-    ("changes", "notes"),
-    [
-        ({}, (_LACKS, _COULD)),
-        ({"claims": ()}, (_LACKS, _COULD)),
-        ({"containers": (Container("main"),)}, (_LACKS, _COULD)),
-        ({"claims": (), "containers": (Container("main"),)}, ()),
-    ],
-)
-def test_which_nodes_could_take_a_pod_that_asks_for_devices(changes: dict[str, Any], notes: tuple[str, ...]) -> None:
-    assert pods.explain(pod_with(untried(), **changes)).notes == notes
 
 
 def untried() -> Facts:
@@ -329,11 +171,6 @@ def test_a_node_is_named_only_where_it_could_take_the_pod(facts: Facts, could: b
     assert (_COULD in pods.explain(facts).notes) == could
 
 
-def test_without_the_devices_of_nodes_none_is_said_to_take_it() -> None:
-    facts = replace(base(), node_devices=(), unread=(Unread(NODE_DEVICES, "no"),))
-    assert pods.explain(facts).notes == (_LACKS,)
-
-
 def test_labels_of_nodes_that_may_not_be_read_are_not_guessed() -> None:
     """Either node may be in the zone; one of them has the name besides."""
     by_label = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z1"]}]}
@@ -346,3 +183,97 @@ def test_labels_of_nodes_that_may_not_be_read_are_not_guessed() -> None:
     assert pods.explain(cordoned).notes == ("No obstacle is known on node-b.",)
     both = each_found(cordoned, lambda found: replace(found, cordons=(Cordon("*"),), available=0))
     assert [each.nodes for each in pods.explain(both).findings] == [("node-a", "node-b")]
+
+
+@pytest.mark.parametrize("name", ["SchedulingGated", "ClaimMissing", "ClaimNotMade"])
+def test_what_a_scheduler_waits_for_itself(name: str) -> None:
+    [change] = [each for each in UNBOUND if each.id == name]
+    assert codes(change.do(unanswered())) == [change.code]
+
+
+_LACKS: Final = "1 further node lacks what it requests."
+
+
+def test_without_the_devices_of_nodes_none_is_said_to_take_it() -> None:
+    facts = replace(base(), node_devices=(), unread=(Unread(NODE_DEVICES, "no"),))
+    assert pods.explain(facts).notes == (_LACKS,)
+
+
+def test_a_resource_of_whose_classes_no_driver_offers_a_device() -> None:
+    first = DeviceClass("disk.example.com", "example.com/disk", "disk.example.com")
+    second = replace(first, name="other.example.com", driver="other.example.com")
+    facts = asking(base(), "example.com/disk", 1)
+    facts = replace(facts, classes=(*facts.classes, first, second))
+    [found] = pods.explain(facts).findings
+    fields = {"device_class": first.name, "hint": f", whose driver is {first.driver}.", "claim": ""}
+    assert found.obstacles == (Obstacle("NothingOffered", fields=fields),)
+    # of one class that has devices somewhere it is for the scheduler to say
+    elsewhere = Slice(second.driver, "p", 1, "node-z", (SliceDevice("d"),))
+    assert codes(replace(facts, slices=(*facts.slices, elsewhere))) == []
+
+
+@pytest.mark.parametrize(
+    ("condition", "reasons", "words", "at"),
+    [
+        ("0/3 nodes", [], "0/3 nodes", "since"),
+        (None, ["FailedScheduling", "FailedScheduling", "FailedMount"], "words 1", "at 1"),
+        # an Event may be older than the condition, or newer: it is not the one that holds
+        ("0/3 nodes", ["FailedScheduling"], "0/3 nodes", "since"),
+    ],
+)
+def test_the_last_words_of_the_scheduler(condition: str | None, reasons: list[str], words: str, at: str) -> None:
+    scheduled = Condition("PodScheduled", "False", "Unschedulable", condition or "", "since")
+    conditions = {} if condition is None else {"PodScheduled": scheduled}
+    found = pods.explain(saying(replace(pod_with(base(), conditions=conditions), unread=_UNREAD), reasons))
+    assert (found.words, found.words_at, found.words_by, found.unread) == (words, at, "scheduler", _UNREAD)
+
+
+def test_what_a_pod_has() -> None:
+    def has(facts: Facts) -> str:
+        return pods.explain(facts).state.partition(". It has ")[2]
+
+    held = Allocation("team", "train", "uid-1", "main", device_ids=("gpu-3",), parts=(HeldParts("gpu-0", 2),))
+    more = replace(held, container="other", device_ids=(), parts=(HeldParts("gpu-1", 1),))
+    facts = of_node_a(bound(), lambda found: replace(found, allocations=(held, more)))
+    by_agent = f"gpu-3, 2 of gpu-0 ({GPU}); 1 of gpu-1 ({GPU})."
+    assert has(facts) == by_agent
+    own = PodDevice(Meta("train", "team"), "node-a", "uid-1", devices="gpu-3,gpu-0,gpu-1")
+    assert has(replace(facts, pod_device=own)) == "gpu-3,gpu-0,gpu-1."
+    # of a pod that had the same name
+    assert has(replace(facts, pod_device=replace(own, pod_uid="of before"))) == by_agent
+    assert has(of_node_a(facts, lambda found: replace(found, allocations=()))) == ""
+
+
+@pytest.mark.parametrize(
+    ("reasons", "last"),
+    [
+        ([], None),
+        (["Pulled", "FailedScheduling"], None),
+        (["FailedMount", "Pulled"], 0),
+        (["FailedMount", "FailedSync", "BackOff", "FailedScheduling"], 2),
+    ],
+)
+def test_the_last_words_of_the_kubelet(reasons: list[str], last: int | None) -> None:
+    found = pods.explain(saying(replace(bound(), unread=_UNREAD), reasons))
+    expected = ("", "") if last is None else (f"words {last}", f"at {last}")
+    assert (found.words, found.words_at, found.words_by, found.unread) == (*expected, "kubelet", _UNREAD)
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("example.com/gpus", f"; did you mean {GPU}?"),
+        # what an agent shows, though no Node does
+        ("tpus.example.com/tpus", "; did you mean tpus.example.com/tpu?"),
+        # not what a driver's pools are called
+        ("zzz/device", "."),
+    ],
+)
+def test_which_names_may_be_meant(asked: str, hint: str) -> None:
+    facts = asking(base(), asked, 1)
+    facts = each_node(facts, lambda node: replace(node, allocatable={**node.allocatable, "cpu": "8"}))
+    ours = replace(clusters.gpus("node-a"), resource="tpus.example.com/tpu")
+    pool = replace(ours, resource="zzz/devices", agent=replace(ours.agent, served_by="dra"))
+    also = DeviceClass("nics", "nics.example.com/nic", clusters.DRIVER)
+    found = pods.explain(replace(facts, node_devices=(*facts.node_devices, ours, pool), classes=(*facts.classes, also)))
+    assert [each.fields["hint"] for each in found.findings] == [hint]

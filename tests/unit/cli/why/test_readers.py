@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.cli.api_server import NODES, OURS, PODS, FakeApiServer, status
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import GPU, condition, device, node_device, pod
+from tests.unit.cli.objects import GPU, device, node_device, pod
 
 EVENTS = "/api/v1/events"
 
@@ -50,18 +50,6 @@ def test_a_pod_that_one_node_could_take_waits_for_what_is_not_known(run: Run) ->
     assert run("why", "pod", "late").status == 1
 
 
-def test_a_cause_that_is_on_each_node(run: Run, server: FakeApiServer) -> None:
-    for each in server.objects[NODES]:
-        each["spec"] = {"unschedulable": True}
-    found = asked(run, "pod", "late")
-    assert codes(found) == ["NodeCordoned", "DevicesCordoned", "DevicesBroken", "DevicesHeld"]
-    assert [[where["node"] for where in cause["where"]] for cause in found["causes"][:2]] == [
-        ["node-a", "node-b"],
-        ["node-a"],
-    ]
-    assert [cause["ofNodes"] for cause in found["causes"]] == [2] * 4
-
-
 def test_who_may_see_nothing_but_pods_gets_the_schedulers_words(run: Run, server: FakeApiServer) -> None:
     forbid(server, "nodes", "nodedevices", "leases", "deviceclasses", "resourceslices", "resourceclaims")
     server.objects[EVENTS] = [event("FailedScheduling", "0/2 nodes are available: 2 Insufficient example.com/gpu.")]
@@ -88,15 +76,6 @@ def test_a_name_is_unknown_only_to_who_has_seen_all_nodes(run: Run, server: Fake
     assert codes(asked(run, "pod", "typo")) == []
 
 
-def test_without_nodes_devices_are_explained_all_the_same(run: Run, server: FakeApiServer) -> None:
-    forbid(server, "nodes")
-    every = [device("gpu-0", "Unhealthy", reason="Xid79")]
-    server.objects[f"{OURS}/nodedevices"] = [
-        node_device(name, devices=every, available=0) for name in ("node-a", "node-b")
-    ]
-    assert codes(asked(run, "pod", "late")) == ["DevicesBroken"]
-
-
 def test_a_waiting_pod_is_known_by_its_event_to_who_may_not_see_devices(run: Run, server: FakeApiServer) -> None:
     forbid(server, "nodedevices", "nodes")
     server.objects[PODS].append(pod("stuck", phase="Pending"))
@@ -106,15 +85,6 @@ def test_a_waiting_pod_is_known_by_its_event_to_who_may_not_see_devices(run: Run
     found = asked(run, "pod", "stuck")
     assert codes(found) == ["WaitsOnNode"]
     assert "AllocateFailed" in found["causes"][0]["message"]
-
-
-def test_a_pod_that_a_quota_refuses_is_found_by_its_controller(run: Run, server: FakeApiServer) -> None:
-    message = 'pods "web-5d9c-x" is forbidden: exceeded quota: team, requested: pods=1'
-    server.objects[EVENTS] = [event("FailedCreate", message, "web-5d9c", "ReplicaSet")]
-    for name in ("web", "web-5d9c", "web-5d9c-x7k"):
-        found = asked(run, "pod", name)
-        assert codes(found) == ["QuotaExceeded"]
-        assert found["causes"][0]["help"]["command"] == "kubectl describe resourcequota team --namespace default"
 
 
 def test_what_would_stop_a_refused_pod_besides_is_named(run: Run, server: FakeApiServer) -> None:
@@ -138,12 +108,6 @@ def test_what_would_stop_a_refused_pod_besides_is_named(run: Run, server: FakeAp
     assert codes(found)[:2] == ["QuotaExceeded", "NodeCordoned"]
     assert "ClaimNotMade" not in codes(found)
     assert found["state"].endswith("It would request 1 example.com/gpu and claim t.")
-
-
-def test_a_name_that_is_nearly_right(run: Run) -> None:
-    ran = run("why", "pod", "lat")
-    assert ran.status == 2
-    assert ran.err.strip().endswith("did you mean late?")
 
 
 def test_a_pod_that_runs_is_no_reason_to_do_anything(run: Run, server: FakeApiServer) -> None:
@@ -171,45 +135,10 @@ def test_each_right_is_asked_for_once(run: Run, server: FakeApiServer) -> None:
     assert all(cause["help"]["allowed"] for cause in found["causes"])
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (("gpu-0",), "device gpu-0 of example.com/gpu on node node-a is in use by default/try."),
-        (("gpu-1",), "device gpu-1 of example.com/gpu on node node-a is not in use, and is not free."),
-        (("gpu-2",), "device gpu-2 of example.com/gpu on node node-a is not in use, and is not free."),
-    ],
-)
-def test_a_device(run: Run, words: tuple[str, ...], line: str) -> None:
-    ran = run("why", "device", "node-a", *words)
-    assert ran.out.splitlines()[0] == line
-
-
-def test_what_stops_a_device_is_its_own(run: Run) -> None:
-    assert codes(asked(run, "device", "node-a", "gpu-0")) == ["DevicesHeld"]
-    assert codes(asked(run, "device", "node-a", "gpu-1")) == ["DevicesCordoned"]
-    found = asked(run, "device", "node-a", "gpu-2")
-    assert codes(found) == ["DevicesBroken"]
-    assert found["notes"][0] == "Xid 79: the GPU has fallen off the bus"
-    assert codes(asked(run, "device", "node-b", "gpu-0")) == []
-
-
-def test_no_answer_has_itself_as_the_line_of_help(run: Run) -> None:
-    assert "kubectl nodedevice why" not in run("why", "device", "node-a", "gpu-2").out
-    assert "kubectl nodedevice why device node-a gpu-2" in run("why", "node", "node-a").out
-
-
 def test_a_device_that_is_none_is_refused_with_those_that_are(run: Run) -> None:
     ran = run("why", "device", "node-a", "gpu-9")
     assert ran.status == 2
     assert "it has gpu-0, gpu-1, gpu-2" in ran.err
-
-
-def test_a_device_of_two_resources(run: Run, server: FakeApiServer) -> None:
-    server.objects[f"{OURS}/nodedevices"].append(node_device("node-a", "example.com/nic"))
-    ran = run("why", "device", "node-a", "gpu-0")
-    problem = "several resources of node-a have a device gpu-0"
-    assert (ran.status, ran.err) == (2, f"error: {problem}; add --resource, example.com/gpu or example.com/nic\n")
-    assert run("why", "device", "node-a", "gpu-0", "--resource", "example.com/nic").status in (0, 1)
 
 
 def test_a_node(run: Run) -> None:
@@ -219,29 +148,6 @@ def test_a_node(run: Run) -> None:
     assert found["notes"] == ["example.com/gpu: 0 of 3 free, 1 in use, gpu-1 cordoned, gpu-2 unhealthy."]
     assert codes(asked(run, "node", "node-b")) == []
     assert run("why", "node", "node-b").status == 0
-
-
-@pytest.mark.parametrize(
-    ("reason", "found"),
-    [("PoolIncomplete", ["PoolRefused"]), ("DevicesRefused", ["PoolRefused"]), ("ServedByDRA", [])],
-)
-def test_a_pool_of_which_the_scheduler_gives_out_nothing_is_named(
-    run: Run, server: FakeApiServer, reason: str, found: list[str]
-) -> None:
-    driver: dict[str, Any] = {"agent": {"servedBy": "dra"}, "driver": "d.example.com", "pool": "node-b"}
-    conditions = [condition("Registered", "True", reason, "1 of 2 ResourceSlices are missing")]
-    pool = node_device("node-b", "d.example.com/devices", conditions=conditions, **driver)
-    server.objects[f"{OURS}/nodedevices"].append(pool)
-    answer = asked(run, "node", "node-b")
-    assert codes(answer) == found
-    assert [each["where"][0]["detail"] for each in answer["causes"]] == ["1 of 2 ResourceSlices are missing"] * len(
-        found
-    )
-
-
-def test_a_node_that_is_none(run: Run) -> None:
-    ran = run("why", "node", "node-z")
-    assert (ran.status, ran.err) == (2, "error: node node-z does not exist; kubectl get nodes has all names\n")
 
 
 # -- what can be asked --------------------------------------------------------------------------------------------------------
@@ -258,15 +164,6 @@ def test_a_namespace_is_no_part_of_a_name(run: Run) -> None:
     assert run("why", "pod", "pod/team/late").err == f"error: pod/team/late names no pod; write: {line}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "namespace"), [((), "default"), (("-n", "other"), "other"), (("-A",), "default")]
-)
-def test_in_which_namespace_a_pod_is(run: Run, arguments: tuple[str, ...], namespace: str) -> None:
-    ran = run("why", "pod", "zzz", *arguments)
-    problem = f"error: pod zzz does not exist in namespace {namespace}; "
-    assert ran.err == f"{problem}kubectl get pods --all-namespaces has all names\n"
-
-
 def test_rights_are_those_in_the_namespace_of_the_pod(run: Run, server: FakeApiServer) -> None:
     server.objects[EVENTS] = [event("FailedCreate", "exceeded quota: team, requested: pods=1", "web", "ReplicaSet")]
     assert codes(asked(run, "pod", "web")) == ["QuotaExceeded"]
@@ -275,46 +172,9 @@ def test_rights_are_those_in_the_namespace_of_the_pod(run: Run, server: FakeApiS
     assert (attributes["resource"], attributes["namespace"]) == ("resourcequotas", "default")
 
 
-def test_a_node_without_devices(run: Run, server: FakeApiServer) -> None:
-    server.objects[f"{OURS}/nodedevices"] = []
-    line = "node node-a has no devices: no plugin has registered there, or no agent runs."
-    assert run("why", "node", "node-a").out.splitlines()[0] == line
-    # it may have some
-    forbid(server, "node-a")
-    ran = run("why", "node", "node-a")
-    assert (ran.status, ran.out.splitlines()[0]) == (0, line)
-    assert "Not known: leases, nodes. You may not read them (roles nodedevice-fleet-view)." in ran.out
-
-
-def test_devices_of_a_node_that_is_gone(run: Run, server: FakeApiServer) -> None:
-    server.objects[NODES] = []
-    gone = run("why", "node", "node-b").out
-    assert gone.startswith("node node-b has 1 resource; 1 is Ready.\n\n1. Node node-b does not exist.  [NodeMissing]\n")
-    assert run("why", "device", "node-b", "gpu-0").out.startswith(f"device gpu-0 of {GPU} on node node-b is free.\n")
-
-
 def test_a_device_of_a_node_that_may_not_be_read(run: Run, server: FakeApiServer) -> None:
     forbid(server, "node-a")
     assert run("why", "device", "node-a", "gpu-0").out.startswith(f"device gpu-0 of {GPU} on node node-a is in use by ")
     forbid(server, "nodedevices")
     ran = run("why", "device", "node-a", "gpu-0")
     assert ran.err == "error: you may not see the devices of node-a; the role nodedevice-fleet-view may\n"
-
-
-@pytest.mark.parametrize(
-    ("number", "arguments", "words"),
-    [
-        (0, (), "kubectl nodedevice why node node-b says why it has none"),
-        (9, (), "it has d0, d1, d2, d3, d4, d5, d6, d7, d8"),
-        (9, ("--resource", "x.com/y"), "it has d0, d1, d2, d3, d4, d5, d6, d7, d8"),
-        (10, (), "it has d0, d1, d2, d3, d4, d5, d6, d7, d8 and 1 more"),
-    ],
-)
-def test_which_devices_a_node_has(
-    run: Run, server: FakeApiServer, number: int, arguments: tuple[str, ...], words: str
-) -> None:
-    devices = [device(f"d{at}") for at in range(number)]
-    server.objects[f"{OURS}/nodedevices"] = [node_device("node-b", devices=devices)]
-    problem = "node node-b has no device zzz of x.com/y" if arguments else "node node-b has no device zzz"
-    ran = run("why", "device", "node-b", "zzz", *arguments)
-    assert (ran.status, ran.err) == (2, f"error: {problem}; {words}\n")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice.cluster import Condition, Endpoint, Lease, Meta, Node
+from kubectl_nodedevice.cluster import Condition, Lease
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import LEASES, NODES, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass
@@ -13,7 +13,7 @@ from kubectl_nodedevice.why.links import supply
 from kubectl_nodedevice.why.links.devices import Wanted
 from nodedevice_kube.planner import Need
 
-from tests.unit.cli.why.clusters import GPU, NIC, OLD, RECENT, base, each_device, each_node, gpus, of_node_a
+from tests.unit.cli.why.clusters import GPU, NIC, OLD, base, each_device, each_node, gpus, of_node_a
 
 _NAME: Final = "node-a.example.com.gpu"
 _UNREAD_LEASES: Final = (Unread(LEASES, "no"),)
@@ -54,15 +54,11 @@ _FOUR_MINUTES: Final = Obstacle("AgentSilent", "node-a", detail="for 4 min")
     [
         (None, None, (), ()),
         ((), None, (), (_NO_AGENT,)),
-        ((), None, _UNREAD_LEASES, ()),
         ((), ("False", "LeaseMissing"), _UNREAD_LEASES, (_NO_AGENT,)),
         ((), ("False", "LeaseExpired"), _UNREAD_LEASES, (_FOUR_MINUTES,)),
-        ((), ("True", "LeaseRenewed"), _UNREAD_LEASES, ()),
         ((), ("True", "LeaseRenewed"), (), (_NO_AGENT,)),
-        ((), ("False", "LeaseExpired"), (), (_NO_AGENT,)),
         (None, ("False", "LeaseExpired"), (), (Obstacle("AgentSilent", "node-a", detail="for 5 s"),)),
         (None, ("Unknown", ""), (), (Obstacle("AgentSilent", "node-a", detail="for 5 s"),)),
-        (None, ("", ""), (), ()),
     ],
 )
 def test_agents(
@@ -79,45 +75,10 @@ def test_agents(
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "since"), [(Endpoint("Gone", since=RECENT), " for 5 s"), (Endpoint("Gone"), " for 4 min")]
-)
-def test_since_when_a_plugin_is_away(endpoint: Endpoint, since: str) -> None:
-    facts = with_conditions(base(), Registered=("False", "EndpointGone"))
-    facts = of_node_a(facts, lambda found: replace(found, endpoint=endpoint))
-    assert of(facts) == [ours("PluginAway", f"EndpointGone{since}")]
-
-
-@pytest.mark.parametrize(
-    ("conditions", "expected"),
-    [
-        ({"Injectable": ("False", "NoRuntime")}, [ours("NotInjectable", "NoRuntime", node_device=_NAME)]),
-        ({"Injectable": ("True", "x")}, []),
-        ({"Advertised": ("False", "WrongName")}, [ours("NodeDeviceInvalid", "WrongName", node_device=_NAME)]),
-        ({"Advertised": ("False", "NodeMissing")}, [ours("NodeDeviceInvalid", "NodeMissing", node_device=_NAME)]),
-        ({"Advertised": ("False", "NotAdvertised")}, [ours("NodeDeviceInvalid", "NotAdvertised", node_device=_NAME)]),
-        ({"Advertised": ("True", "WrongName")}, []),
-        ({"Advertised": ("False", "Odd")}, []),
-    ],
-)
-def test_conditions(conditions: Mapping[str, tuple[str, str]], expected: list[Obstacle]) -> None:
-    assert of(with_conditions(base(), **conditions)) == expected
-
-
-def test_a_node_device_that_no_agent_has_written() -> None:
-    invalid = ours("NodeDeviceInvalid", "no agent has written its status", node_device=_NAME)
-    facts = of_node_a(base(), lambda found: replace(found, total=None, conditions={}))
-    assert of(facts) == [invalid]
-    # nor its devices: nothing in particular takes them
-    bare = of_node_a(facts, lambda found: replace(found, devices=(), healthy=0, available=0))
-    assert of(bare) == [invalid, ours("TooFewTogether", "it has 0", count="2")]
-
-
-@pytest.mark.parametrize(
     ("conditions", "expected"),
     [
         ({}, ours("CapacityBehind", "it shows 1, 4 are available", node_device=_NAME)),
         ({"Conflict": ("True", "Kept")}, ours("CapacityConflict", "Kept, it shows 1", node_device=_NAME)),
-        ({"Conflict": ("False", "Kept")}, ours("CapacityBehind", "it shows 1, 4 are available", node_device=_NAME)),
         *(
             ({"Advertised": ("False", reason)}, ours(code, reason, node_device=_NAME))
             for code, reasons in {
@@ -125,14 +86,6 @@ def test_a_node_device_that_no_agent_has_written() -> None:
                 "CapacityRefused": ("UpdateRefused", "WriteRefused"),
             }.items()
             for reason in reasons
-        ),
-        (
-            {"Advertised": ("True", "NameExcluded")},
-            ours("CapacityBehind", "it shows 1, 4 are available", node_device=_NAME),
-        ),
-        (
-            {"Advertised": ("True", "WriteRefused")},
-            ours("CapacityBehind", "it shows 1, 4 are available", node_device=_NAME),
         ),
     ],
 )
@@ -184,20 +137,6 @@ def test_a_number_beside_a_kubelet() -> None:
     assert of(with_conditions(broken, WatchesCurrent=("False", "")))[0].as_of == "4 min ago"
 
 
-@pytest.mark.parametrize(("message", "detail"), [("m", "m"), ("", "r")])
-def test_a_kubelet_that_is_not_ready(message: str, detail: str) -> None:
-    node = Node(Meta("node-a"), conditions={"Ready": Condition("Ready", "Unknown", "r", message)})
-    assert supply.kubelet_obstacles(node) == (Obstacle("NodeNotReady", "node-a", detail=detail),)
-
-
-def test_devices_of_a_plugin_that_is_away_are_no_fault_of_theirs() -> None:
-    away = with_conditions(base(), Registered=("False", "EndpointGone"))
-    facts = each_device(away, lambda device: replace(device, health="Unhealthy"), healthy=0)
-    for served_by in ("nodedevice", "kubelet"):
-        served = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, served_by=served_by)))  # noqa: B023
-        assert [each.code for each in of(served)] == ["PluginAway"]
-
-
 def test_a_number_beside_a_driver() -> None:
     facts = showing(base(), nic="3")
     assert of(facts, Wanted(NIC)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3")]
@@ -208,19 +147,22 @@ def test_a_number_beside_a_driver() -> None:
     assert of(showing(base(), nic="0"), Wanted(NIC, (Need(4),))) == []
 
 
+def test_a_device_with_a_reason_of_its_own_is_broken_although_its_plugin_is_away() -> None:
+    away = with_conditions(base(), Registered=("False", "EndpointGone"))
+    facts = each_device(away, lambda device: replace(device, health="Unhealthy", reason="Xid79"), healthy=0)
+    assert [each.code for each in of(facts)] == ["PluginAway", "DevicesBroken"]
+
+
 def test_of_two_classes_the_better_one_counts() -> None:
     facts = replace(base(), classes=(DeviceClass("other", NIC, "other.example.com"), *base().classes))
     assert of(facts, Wanted(NIC, (Need(4),))) == []
     assert [each.code for each in of(facts, Wanted(NIC, (Need(5),)))] == ["TooFewTogether"]
 
 
-def test_a_cut_list_of_a_plugin_that_is_away_names_what_is_held_alone() -> None:
-    facts = with_conditions(base(), Registered=("False", "EndpointGone"))
-    facts = of_node_a(facts, lambda found: replace(found, healthy=0, allocated=3, devices=(), devices_omitted=4))
-    assert [each.code for each in of(facts)] == ["PluginAway", "DevicesHeld"]
-
-
-def test_a_device_with_a_reason_of_its_own_is_broken_although_its_plugin_is_away() -> None:
-    away = with_conditions(base(), Registered=("False", "EndpointGone"))
-    facts = each_device(away, lambda device: replace(device, health="Unhealthy", reason="Xid79"), healthy=0)
-    assert [each.code for each in of(facts)] == ["PluginAway", "DevicesBroken"]
+def test_a_node_device_that_no_agent_has_written() -> None:
+    invalid = ours("NodeDeviceInvalid", "no agent has written its status", node_device=_NAME)
+    facts = of_node_a(base(), lambda found: replace(found, total=None, conditions={}))
+    assert of(facts) == [invalid]
+    # nor its devices: nothing in particular takes them
+    bare = of_node_a(facts, lambda found: replace(found, devices=(), healthy=0, available=0))
+    assert of(bare) == [invalid, ours("TooFewTogether", "it has 0", count="2")]

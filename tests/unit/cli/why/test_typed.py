@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.unit.cli.api_server import DAEMON_SETS, LEASES, OURS, PODS, FakeApiServer
+from tests.unit.cli.api_server import DAEMON_SETS, LEASES, PODS, FakeApiServer
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import GPU, allocation, condition, device, lease, node_device, pod
+from tests.unit.cli.objects import lease, pod
 from tests.unit.cli.why.test_readers import EVENTS, asked, codes, event
 
 APPS: Final = "/apis/apps/v1"
@@ -97,17 +97,6 @@ def test_a_controller_that_makes_no_pod_is_asked_why(
     assert line in ran.out
 
 
-def test_a_suspended_job_of_a_queue_is_explained_by_the_queue(run: Run, server: FakeApiServer) -> None:
-    server.objects[JOBS] = [controller("train", suspend=True)]
-    meta = {"name": "job-train", "namespace": "default", "ownerReferences": [{"uid": "uid-train"}]}
-    reserved = condition("QuotaReserved", "False", "Pending", "insufficient unused quota for example.com/gpu")
-    server.objects[WORKLOADS] = [{"metadata": meta, "spec": {}, "status": {"conditions": [reserved]}}]
-    found = asked(run, "pod", "train")
-    assert codes(found)[0] == "QueueWaits"
-    assert "insufficient unused quota for example.com/gpu" in found["causes"][0]["message"]
-    assert "suspend" not in run("why", "pod", "train").out
-
-
 def test_no_line_takes_a_gate_off(run: Run, server: FakeApiServer) -> None:
     gated = pod("gated", node="", phase="Pending")
     gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/other"}]
@@ -117,31 +106,6 @@ def test_no_line_takes_a_gate_off(run: Run, server: FakeApiServer) -> None:
     assert "[QueueWaits]" in ran.out
     assert "[SchedulingGated]" in ran.out
     assert "schedulingGates" not in ran.out
-
-
-@pytest.mark.parametrize("status", [{"total": 0, "available": 0, "healthy": 0}])
-def test_a_pattern_that_matches_nothing_is_told_by_the_agent(
-    run: Run, server: FakeApiServer, status: dict[str, Any]
-) -> None:
-    message = "the device plugin lists no devices: no file of the host matches /dev/serial/by-id/*"
-    healthy = condition("Healthy", "False", "NoDevices", message)
-    server.objects[f"{OURS}/nodedevices"] = [
-        node_device(name, devices=[], conditions=[condition("AgentReady"), healthy], **status)
-        for name in ("node-a", "node-b")
-    ]
-    for words in (("pod", "late"), ("node", "node-a")):
-        found = asked(run, *words)
-        assert codes(found) == ["NoDevices"]
-        assert found["causes"][0]["where"][0]["detail"] == message
-        assert "asks" not in found["causes"][0]["message"]
-
-
-def test_devices_that_are_refused_are_told_by_the_agent(run: Run, server: FakeApiServer) -> None:
-    refused = condition("Registered", "True", "DevicesRefused", "device ID 1 has control characters")
-    server.objects[f"{OURS}/nodedevices"] = [
-        node_device(name, devices=[], conditions=[refused], total=0, available=0) for name in ("node-a", "node-b")
-    ]
-    assert codes(asked(run, "pod", "late")) == ["DevicesRefused"]
 
 
 def test_the_agents_leases_are_found_in_another_namespace(run: Run, server: FakeApiServer) -> None:
@@ -180,18 +144,3 @@ def test_a_node_and_a_device_end_in_a_remedy(run: Run, words: tuple[str, ...], r
     assert remedy in ran.out + ran.err
     assert " requests " not in ran.out
     assert "It gets devices" not in ran.out
-
-
-def test_a_node_that_is_held_speaks_of_the_node(run: Run, server: FakeApiServer) -> None:
-    held = node_device("node-b", devices=[device("gpu-0")], available=0, allocated=1, allocations=[allocation()])
-    server.objects[f"{OURS}/nodedevices"] = [held]
-    out = run("why", "node", "node-b").out
-    assert f"1. All devices of {GPU} are in use on node node-b.  [DevicesHeld]\n" in out
-    assert "They are free after these pods have ended" in out
-
-
-def test_a_pod_of_a_node_that_does_not_exist(run: Run, server: FakeApiServer) -> None:
-    server.objects[PODS].append(pod("lost", node="node-z", phase="Pending"))
-    found = asked(run, "pod", "lost")
-    assert codes(found) == ["NodeMissing"]
-    assert found["causes"][0]["help"]["command"] == "kubectl delete pod lost --namespace default"

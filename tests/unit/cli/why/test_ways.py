@@ -9,11 +9,9 @@ from kubectl_nodedevice.cluster import (
     Claim,
     ClaimedDevice,
     Container,
-    Cordon,
     Lease,
     Meta,
     NodeDevice,
-    Pod,
 )
 from kubectl_nodedevice.why import pods
 from kubectl_nodedevice.why.facts import CLAIMS, OWN_CLAIMS, Facts, Unread
@@ -39,30 +37,11 @@ def test_of_what_the_kubelet_serves_neither_cordons_nor_silent_agents_matter() -
     assert codes(facts) == []
 
 
-def test_what_the_kubelet_serves_may_be_broken_held_or_not_counted() -> None:
-    facts = by_kubelet(clusters.base())
-    assert codes(change("DevicesBroken").do(facts)) == ["DevicesBroken"]
-    assert codes(change("DevicesHeld").do(facts)) == ["DevicesHeld"]
-    assert codes(change("PluginAway").do(facts)) == ["PluginAway"]
-    few = each_node(
-        facts, lambda node: replace(node, allocatable={**node.allocatable, GPU: "1"}) if node.allocatable else node
-    )
-    assert codes(few) == ["NodeShowsFewer"]
-
-
 def test_a_node_that_shows_none_of_ours_has_the_drivers_devices_too() -> None:
     facts = change("CapacityConflict").do(clusters.base())
     assert codes(facts) == ["CapacityConflict"]
     offered = (DeviceClass("gpu.example.com", GPU, clusters.DRIVER),)
     assert codes(replace(facts, classes=facts.classes + offered)) == []
-
-
-def test_a_conflict_about_a_number_that_suffices_stops_nobody() -> None:
-    facts = change("CapacityConflict").do(clusters.base())
-    enough = each_node(
-        facts, lambda node: replace(node, allocatable={**node.allocatable, GPU: "9"}) if node.allocatable else node
-    )
-    assert codes(enough) == []
 
 
 def test_an_agent_whose_lease_is_long_over_is_silent_though_no_operator_says_so() -> None:
@@ -87,12 +66,6 @@ def test_devices_that_the_scheduler_divides_are_not_counted(device: SliceDevice)
     facts = clusters.asking(clusters.base(), NIC, 2)
     facts = replace(facts, slices=tuple(replace(each, devices=(device,)) for each in facts.slices))
     assert codes(facts) == ([] if device.is_shared else ["TooFewTogether"])
-
-
-def test_devices_of_no_node_are_the_schedulers_to_place() -> None:
-    facts = clusters.base()
-    beyond = tuple(replace(each, node="") for each in facts.slices)
-    assert codes(replace(facts, slices=beyond)) == []
 
 
 def test_a_driver_may_have_devices_of_no_node_beside_those_of_one() -> None:
@@ -138,34 +111,6 @@ def test_a_pool_whose_slices_are_not_whole_is_refused(slices: list[Slice], fault
     assert facts.refused_pools == ({("d", "p"): fault} if fault else {})
 
 
-def test_of_a_pool_that_is_refused_devices_that_the_scheduler_divides_are_not_given_out_either() -> None:
-    facts = clusters.asking(clusters.base(), NIC, 9)
-    port = SliceDevice("port-0", is_shared=True)
-    facts = replace(facts, slices=tuple(replace(each, devices=(port,), count=2) for each in facts.slices))
-    found = pods.explain(facts)
-    assert {each.code for each in found.findings} == {"PoolRefused"}
-    assert "(its pool node-a has 1 of 2 ResourceSlices)" in found.findings[0].obstacles[0].detail
-    # where another pool of the driver is whole, that may be enough
-    whole = [replace(each, pool=f"{each.pool}-more", count=1) for each in facts.slices]
-    assert codes(replace(facts, slices=(*facts.slices, *whole))) == []
-
-
-def test_an_older_generation_of_a_pool_offers_nothing() -> None:
-    facts = clusters.asking(clusters.base(), NIC, 4)
-    newer = [Slice(each.driver, each.pool, 2, each.node, (SliceDevice("port-9"),)) for each in facts.slices]
-    assert codes(facts) == []
-    assert codes(replace(facts, slices=(*facts.slices, *newer))) == ["TooFewTogether"]
-
-
-def test_who_has_a_drivers_devices_is_known_by_claims() -> None:
-    facts = clusters.base()
-    held = tuple((clusters.DRIVER, name, f"port-{number}") for name in clusters.HOLDING for number in range(4))
-    claim = ResourceClaim(Meta("theirs", "other", owner="Pod/big"), (), True, held)
-    found = pods.explain(replace(facts, claims=(*facts.claims, claim)))
-    assert {each.code for each in found.findings} == {"DevicesHeld"}
-    assert "by other/big" in found.findings[0].obstacles[0].detail
-
-
 @pytest.mark.parametrize("is_admin", [True, False])
 def test_who_has_a_drivers_devices_for_administration_keeps_nobody_off(is_admin: bool) -> None:
     """Where claims may not be read NodeDevices tell who has which device."""
@@ -189,14 +134,6 @@ def test_a_claim_that_may_not_be_read_is_not_missing() -> None:
     assert codes(facts) == ["ClaimMissing"]
     unread = (Unread(CLAIMS, "you may not read them"), Unread(OWN_CLAIMS, "you may not read them"))
     assert codes(replace(facts, claims=(), unread=unread)) == []
-
-
-def test_a_claim_that_tolerates_taints_is_the_schedulers_to_compare() -> None:
-    facts = change("DevicesTainted").do(clusters.base())
-    request = replace(facts.claims[0].requests[0], is_tolerant=True)
-    facts = replace(facts, claims=(replace(facts.claims[0], requests=(request,)),))
-    # the resource of that driver has no tolerations
-    assert [each.resource for each in pods.explain(facts).findings] == [NIC]
 
 
 def _started(facts: Facts, reason: str = "") -> Facts:
@@ -234,34 +171,11 @@ def test_pods_that_ask_for_nothing_are_explained_as_far_as_they_go() -> None:
     assert codes(every) == ["NodeCordoned"]
 
 
-def test_two_resources_of_which_no_node_has_both() -> None:
-    apart = next(each for each in situations.ALONE if each.code == "NodeLacks")
-    found = pods.explain(apart.do(clusters.base()))
-    (finding,) = found.findings
-    assert {each.node: each.detail for each in finding.obstacles} == {
-        "node-a": "without example.com/fpga",
-        "node-b": "without example.com/fpga",
-        "node-c": "without example.com/gpu, example.com/nic and its claims",
-    }
-
-
 def test_a_plugin_that_is_away_breaks_no_device() -> None:
     """Each counts as unhealthy meanwhile, without a reason of its own."""
     facts = change("PluginAway").do(clusters.base())
     unhealthy = clusters.each_device(facts, lambda each: replace(each, health="Unhealthy"), healthy=0)
     assert codes(unhealthy) == ["PluginAway"]
-
-
-def test_a_remembered_cordon_counts() -> None:
-    facts = each_found(
-        clusters.base(), lambda found: replace(found, remembered_cordons=(Cordon("*", "ecc", "bob"),), available=0)
-    )
-    assert codes(facts) == ["DevicesCordoned"]
-
-
-def test_a_pod_with_a_nominated_node_says_so() -> None:
-    found = pods.explain(pod_with(clusters.base(), nominated_node="node-a"))
-    assert "The scheduler preempted pods on node-a for it." in found.notes
 
 
 def test_nodes_that_a_pod_does_not_want_are_no_reason() -> None:
@@ -274,11 +188,10 @@ def test_nodes_that_a_pod_does_not_want_are_no_reason() -> None:
     assert "1 further node is excluded by its selector or affinity." in found.notes
 
 
-def test_an_allocation_of_an_unknown_device_is_no_trouble() -> None:
-    lost = Allocation("other", "big", "uid-9", "main", device_ids=("gpu-99",))
-    assert codes(each_found(clusters.base(), lambda found: replace(found, allocations=(lost,)))) == []
-
-
-def test_a_pod_without_a_word() -> None:
-    found = pods.explain(Facts(NOW, pod=Pod(Meta(""))))
-    assert found.findings == ()
+def test_who_has_a_drivers_devices_is_known_by_claims() -> None:
+    facts = clusters.base()
+    held = tuple((clusters.DRIVER, name, f"port-{number}") for name in clusters.HOLDING for number in range(4))
+    claim = ResourceClaim(Meta("theirs", "other", owner="Pod/big"), (), True, held)
+    found = pods.explain(replace(facts, claims=(*facts.claims, claim)))
+    assert {each.code for each in found.findings} == {"DevicesHeld"}
+    assert "by other/big" in found.findings[0].obstacles[0].detail

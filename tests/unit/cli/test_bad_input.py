@@ -19,6 +19,8 @@ from tests.unit.cli.conftest import Ran, Run, Terminal
 # each command as somebody types it; of a group each of its commands
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "": (),
+    "open": ("--snapshot", "/dev/null"),
+    "nodes": (),
     "devices": (),
     "holders": ("try",),
     "why pod": ("try",),

@@ -154,7 +154,7 @@ def test_what_lifts_cordons(paste: Paste) -> None:
 def test_the_first_screen(run: Run, server: FakeApiServer, paste: Paste, at_terminal: Callable[[], Terminal]) -> None:
     """Each of its commands, for the cluster and the person of this command line."""
     kind = "/apis/nodedevice.io/v1alpha1/nodedevices"
-    broken = [device(f"{number} {_ODD}", "Unhealthy", reason="Ecc") for number in range(25)]
+    broken = [device(f"{number} {_ODD}", "Unhealthy", reason=f"Ecc{number}") for number in range(25)]
     server.objects[kind].append(node_device(_LONG, devices=broken, conditions=[]))
     terminal = at_terminal()
     run("--context", "test", "--as", "eve")

@@ -63,7 +63,7 @@ def test_completion_by_kubectl(run: Run) -> None:
     assert run("__complete", "x").out == ":4\n"
     # nothing is typed yet
     names = [line.partition("\t")[0] for line in run("__complete").out.splitlines()]
-    assert (names[0], names[-2:]) == ("devices", ["completion", ":4"])
+    assert (names[0], names[-2:]) == ("open", ["completion", ":4"])
     # what has no words of help
     assert run("__complete", "devices", "-o", "").out == "wide\njson\nyaml\n:4\n"
 

@@ -130,16 +130,6 @@ async def test_one_consistent_read_serves_all_quiet_watches_of_a_kind(
 
 
 @virtual_time
-async def test_a_watch_that_brought_something_needs_no_such_read(cluster: KubeClient, server: Server) -> None:
-    server.chunks = [line("MODIFIED", pod(11)), None]
-    watches = Watches(cluster, asyncio.get_running_loop().time)
-    async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
-        await asyncio.sleep(CATCH_UP_SECONDS + 1)
-    assert len(server.asked) == 2
-    assert not server.consistent_reads()
-
-
-@virtual_time
 @pytest.mark.parametrize("is_changed", [False, True], ids=["nothing", "a change"])
 async def test_a_silent_watch_is_stale_when_a_list_shows_what_it_did_not_bring(
     cluster: KubeClient, server: Server, is_changed: bool

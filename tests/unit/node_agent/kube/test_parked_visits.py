@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 
-import pytest
 from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.kube.parked import VISIT_SECONDS, Parked
 
@@ -50,25 +49,3 @@ async def test_one_that_takes_long_is_not_begun_twice_and_delays_no_other() -> N
         await asyncio.sleep(2 * VISIT_SECONDS)
     assert {*visits.of.values()} == {1}
     assert len(visits.of) == MAX_NAMES
-
-
-@virtual_time
-async def test_nothing_runs_while_none_is_parked() -> None:
-    visits = Visits()
-    async with asyncio.timeout(10 * VISIT_SECONDS), background(visits.parked.work()):
-        await asyncio.sleep(VISIT_SECONDS)
-        for name in [*visits.parked.due]:
-            visits.parked.remove(name)
-        await asyncio.sleep(2)
-        assert not visits.parked.is_worked
-    assert len(visits.parked.due) == 0
-
-
-@virtual_time
-async def test_where_visits_fail_each_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
-    visits = Visits()
-    visits.fails = ValueError("a defect")
-    async with background(visits.parked.work()):
-        await asyncio.sleep(5 * VISIT_SECONDS)
-    assert min(visits.of.values()) >= 3
-    assert "task failed" in caplog.text

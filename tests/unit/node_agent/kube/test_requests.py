@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from nodedevice_agent.dra.claim import ResourceClaimObject
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
+from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeMetadataObject
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_common.api_connections import Request
 from nodedevice_kube.api_errors import ApiError, NotFound
@@ -18,7 +19,11 @@ from tests.fakes.api_answers import Answer, json_answer, path_of, query_of
 
 OWN = "/apis/nodedevice.io/v1alpha1/nodedevices"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/agents/leases"
-APPLY = {"fieldManager": "nodedevice-agent", "force": "true"}
+CLAIM = "/apis/resource.k8s.io/v1/namespaces/agents/resourceclaims/c"
+PODS = "/api/v1/pods"
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+MANAGER = {"fieldManager": "nodedevice-agent"}
+APPLY = {**MANAGER, "force": "true"}
 METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 NAME = "n1.example.com.gpu"
 LEASE = {"metadata": {"name": "n1", "namespace": "agents"}, "spec": {"holderIdentity": "a"}}
@@ -55,83 +60,25 @@ Call = Callable[[KubeClient], Awaitable[Any]]
 WATCH = {"resourceVersion": "7", "timeoutSeconds": "300", "allowWatchBookmarks": "true", "watch": "true"}
 NODE = {"fieldSelector": "metadata.name=n1"}
 BOUND = {"fieldSelector": "spec.nodeName=n1"}
-REQUESTS: dict[str, tuple[Call, str, str, dict[str, str], str]] = {
-    "uid": (lambda c: c.node_uid("n1"), "GET", "/api/v1/nodes/n1", {}, "reading node n1"),
-    "capacity": (lambda c: c.node_capacity("n1"), "GET", "/api/v1/nodes/n1", {}, "reading node n1"),
-    "of a node": (lambda c: c.node_devices_of("n1"), "GET", OWN, BOUND, "listing nodedevices of node n1"),
-    "create": (
-        lambda c: c.create_node_device(("n1", "u"), "example.com/gpu"),
-        "PATCH",
-        f"{OWN}/{NAME}",
-        APPLY,
-        f"creating nodedevice {NAME}",
-    ),
-    "status": (
-        lambda c: c.apply_status(NAME, {"total": 1}),
-        "PATCH",
-        f"{OWN}/{NAME}/status",
-        APPLY,
-        f"writing the status of nodedevice {NAME}",
-    ),
-    "object": (
-        lambda c: c.object_of(ResourceClaimObject, "agents", "c", 1000),
-        "GET",
-        "/apis/resource.k8s.io/v1/namespaces/agents/resourceclaims/c",
-        {},
-        "reading resourceclaims agents/c",
-    ),
-    "pods": (
-        lambda c: c.list(PodObject, {"spec.nodeName": "n1"}), "GET", "/api/v1/pods", BOUND, "listing pods"
-    ),
-    "metadata": (
-        lambda c: c.list(NodeMetadataObject, {"metadata.name": "n1"}), "GET", "/api/v1/nodes", NODE, "listing nodes"
-    ),
-    "catch up": (
-        lambda c: c.catch_up(PodObject, {"spec.nodeName": "n1"}),
-        "GET",
-        "/api/v1/pods",
-        {**BOUND, "limit": "1"},
-        "listing pods",
-    ),
-    "exists": (
-        lambda c: c.exists(PodObject, {"spec.nodeName": "n1"}),
-        "GET",
-        "/api/v1/pods",
-        {**BOUND, "limit": "1"},
-        "listing pods",
-    ),
-    "watch": (
-        lambda c: watched(c, PodObject, {"spec.nodeName": "n1"}),
-        "GET",
-        "/api/v1/pods",
-        {**BOUND, **WATCH},
-        "watching pods",
-    ),
+REQUESTS: dict[str, tuple[Call, str, str, dict[str, str]]] = {
+    "uid": (lambda c: c.node_uid("n1"), "GET", "/api/v1/nodes/n1", {}),
+    "capacity": (lambda c: c.node_capacity("n1"), "GET", "/api/v1/nodes/n1", {}),
+    "of a node": (lambda c: c.node_devices_of("n1"), "GET", OWN, BOUND),
+    "create": (lambda c: c.create_node_device(("n1", "u"), "example.com/gpu"), "PATCH", f"{OWN}/{NAME}", APPLY),
+    "status": (lambda c: c.apply_status(NAME, {"total": 1}), "PATCH", f"{OWN}/{NAME}/status", APPLY),
+    "object": (lambda c: c.object_of(ResourceClaimObject, "agents", "c", 1000), "GET", CLAIM, {}),
+    "pods": (lambda c: c.list(PodObject, {"spec.nodeName": "n1"}), "GET", PODS, BOUND),
+    "metadata": (lambda c: c.list(NodeMetadataObject, {"metadata.name": "n1"}), "GET", "/api/v1/nodes", NODE),
+    "catch up": (lambda c: c.catch_up(PodObject, {"spec.nodeName": "n1"}), "GET", PODS, {**BOUND, "limit": "1"}),
+    "exists": (lambda c: c.exists(PodObject, {"spec.nodeName": "n1"}), "GET", PODS, {**BOUND, "limit": "1"}),
+    "watch": (lambda c: watched(c, PodObject, {"spec.nodeName": "n1"}), "GET", PODS, {**BOUND, **WATCH}),
     "watch of metadata": (
-        lambda c: watched(c, NodeMetadataObject, {"metadata.name": "n1"}),
-        "GET",
-        "/api/v1/nodes",
-        {**NODE, **WATCH},
-        "watching nodes",
+        lambda c: watched(c, NodeMetadataObject, {"metadata.name": "n1"}), "GET", "/api/v1/nodes", {**NODE, **WATCH}
     ),
-    "review": (
-        lambda c: c.review("authentication.k8s.io", "TokenReview", {"token": "t"}),
-        "POST",
-        "/apis/authentication.k8s.io/v1/tokenreviews",
-        {"fieldManager": "nodedevice-agent"},
-        "creating a tokenreview of authentication.k8s.io",
-    ),
-    "lease": (lambda c: c.get_lease("agents", "n1"), "GET", f"{LEASES}/n1", {}, "reading lease agents/n1"),
-    "new lease": (
-        lambda c: c.create_lease(LEASE), "POST", LEASES, {"fieldManager": "nodedevice-agent"}, "creating the lease"
-    ),
-    "renewal": (
-        lambda c: c.replace_lease(LEASE),
-        "PUT",
-        f"{LEASES}/n1",
-        {"fieldManager": "nodedevice-agent"},
-        "renewing the lease",
-    ),
+    "review": (lambda c: c.review("authentication.k8s.io", "TokenReview", {"token": "t"}), "POST", REVIEWS, MANAGER),
+    "lease": (lambda c: c.get_lease("agents", "n1"), "GET", f"{LEASES}/n1", {}),
+    "new lease": (lambda c: c.create_lease(LEASE), "POST", LEASES, MANAGER),
+    "renewal": (lambda c: c.replace_lease(LEASE), "PUT", f"{LEASES}/n1", MANAGER),
 }  # fmt: skip
 BODIES: dict[str, Any] = {
     "create": {
@@ -154,7 +101,7 @@ BODIES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_each_request(name: str, cluster: KubeClient, server: Server) -> None:
-    call, method, path, query, _ = REQUESTS[name]
+    call, method, path, query = REQUESTS[name]
     if name.startswith("watch"):
         server.body = b""
     await call(cluster)
@@ -168,46 +115,24 @@ async def test_each_request(name: str, cluster: KubeClient, server: Server) -> N
     assert headers["Accept"] == ("application/json" if kind is None else METADATA.format(kind))
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-async def test_each_failure_names_its_request(name: str, cluster: KubeClient, server: Server) -> None:
-    call, *_, what = REQUESTS[name]
+async def test_a_failure_names_its_request(cluster: KubeClient, server: Server) -> None:
     server.status, server.body = 404, {"message": "none here", "reason": "NotFound", "code": 404}
-    with pytest.raises(NotFound, match=f"^{what}: none here$"):
-        await call(cluster)
+    for name, what in (("status", f"writing the status of nodedevice {NAME}"), ("pods", "listing pods")):
+        with pytest.raises(NotFound, match=f"^{what}: none here$"):
+            await REQUESTS[name][0](cluster)
 
 
 def writes(kind: str, outcome: str) -> float:
     return REGISTRY.get_sample_value("nodedevice_agent_api_writes_total", {"kind": kind, "outcome": outcome}) or 0.0
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("create", "NodeDevice"), ("status", "NodeDevice"), ("new lease", "Lease"), ("renewal", "Lease")],
-)
-@pytest.mark.parametrize(
-    ("status", "outcome"),
-    [
-        (200, "ok"),
-        (401, "ApiUnauthorized"),
-        (403, "ApiForbidden"),
-        (404, "ApiNotFound"),
-        (409, "ApiRefused"),
-        (410, "ApiGone"),
-        (422, "ApiRefused"),
-        (503, "ApiUnreachable"),
-    ],
-)
-async def test_each_write_is_counted_by_its_outcome(
-    name: str, kind: str, status: int, outcome: str, cluster: KubeClient, server: Server
-) -> None:
-    before, server.status = writes(kind, outcome), status
-    if status != 200:
-        server.body = {"message": "x", "code": status}
-        with pytest.raises(ApiError):
+@pytest.mark.parametrize(("name", "kind"), [("status", "NodeDevice"), ("renewal", "Lease")])
+async def test_each_write_is_counted_by_its_outcome(name: str, kind: str, cluster: KubeClient, server: Server) -> None:
+    for server.status, outcome in ((200, "ok"), (403, "ApiForbidden"), (503, "ApiUnreachable")):
+        before = writes(kind, outcome)
+        with suppress(ApiError):
             await REQUESTS[name][0](cluster)
-    else:
-        await REQUESTS[name][0](cluster)
-    assert writes(kind, outcome) == before + 1
+        assert writes(kind, outcome) == before + 1
 
 
 async def test_what_comes_of_responses(cluster: KubeClient, server: Server) -> None:
@@ -223,13 +148,6 @@ async def test_what_comes_of_responses(cluster: KubeClient, server: Server) -> N
     nodes, version = await cluster.list(NodeMetadataObject, {})
     assert ([node.metadata.labels for node in nodes], version) == ([{"a": "b"}], "9")
     assert await cluster.exists(NodeDeviceConfigObject, {})
-    configs, _ = await cluster.list(NodeDeviceConfigObject, {})
-    assert [each.metadata.name for each in configs] == ["n1"]
-    assert [type(each) for each in await cluster.node_devices_of("n1")] == [NodeDeviceObject]
-    server.body = {"metadata": {}, "items": []}
-    assert await cluster.catch_up(PodObject, {}) == ""
-    assert (await cluster.list(NodeMetadataObject, {}))[1] == ""
-    assert await cluster.node_uid("n1") == ""
     server.body = {"metadata": {}, "status": {"authenticated": True}}
     assert await cluster.review("g", "TokenReview", {"token": "t"}) == {"authenticated": True}
     assert json.loads(server.asked[-1].body or b"")["spec"] == {"token": "t"}

@@ -6,7 +6,7 @@ from nodedevice_agent.devicemanager.records.allocations import MAX_SINCE
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, device_ids, pod
-from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, condition, status
+from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, status
 
 SUNDAY_NOON = 1_767_528_000
 
@@ -65,43 +65,6 @@ class TestSince:
         shown = status(again, {} if is_lost else first, TUESDAY)
         assert shown["allocations"] == first["allocations"]
 
-    def test_of_a_device_moves_with_its_health_alone(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        first = status(scenario)
-        scenario.lists(["d0", Device("d1", healthy=False)])
-        second = status(scenario, first, TUESDAY)
-        assert [d["since"] for d in second["devices"]] == [MONDAY, TUESDAY]
-
-    def test_the_time_of_a_cordon_stays_until_it_is_set_again(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        scenario.cordon(GPU, ["d0"])
-        first = status(scenario)
-        assert status(scenario, first, TUESDAY)["devices"][0]["cordonedSince"] == MONDAY
-        scenario.cordon(GPU, [])
-        second = status(scenario, first, TUESDAY)
-        assert "cordonedSince" not in second["devices"][0]
-        scenario.cordon(GPU, ["*"])
-        assert status(scenario, second, TUESDAY)["devices"][0]["cordonedSince"] == TUESDAY
-
-    def test_of_the_endpoint_and_its_condition_move_with_the_state(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        first = status(scenario)
-        scenario.disconnect()
-        second = status(scenario, first, TUESDAY)
-        assert (second["endpoint"]["state"], second["endpoint"]["since"]) == ("Stopped", TUESDAY)
-        moved = {c["type"]: c["lastTransitionTime"] for c in second["conditions"]}
-        assert moved == {"Registered": TUESDAY, "Healthy": TUESDAY, "Injectable": MONDAY, "WatchesCurrent": MONDAY}
-
-    def test_of_a_condition_stays_while_only_its_reason_changes(self) -> None:
-        scenario = Scenario.with_plugin(3)
-        scenario.lists([Device("d0", healthy=False), "d1", "d2"])
-        first = status(scenario)
-        scenario.lists([Device(name, healthy=False) for name in device_ids(3)])
-        second = status(scenario, first, TUESDAY)
-        assert condition(first, "Healthy")[1] == "SomeDevicesUnhealthy"
-        assert condition(second, "Healthy")[1] == "NoHealthyDevices"
-        assert {c["lastTransitionTime"] for c in second["conditions"]} == {MONDAY}
-
     def test_of_a_waiting_pod_moves_with_its_reason(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
         scenario.see(pod("p", gpu=2))
@@ -110,10 +73,3 @@ class TestSince:
         assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == MONDAY
         scenario.disconnect()
         assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == TUESDAY
-
-    def test_conditions_of_other_writers_are_ignored(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        first = status(scenario)
-        foreign = {"type": "Ready", "status": "True", "reason": "R", "lastTransitionTime": MONDAY}
-        standing = {**first, "conditions": [foreign, *reversed(first["conditions"])]}
-        assert status(scenario, standing, TUESDAY) == first

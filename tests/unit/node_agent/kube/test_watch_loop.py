@@ -15,14 +15,11 @@ from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS
 from nodedevice_common.api_connections import Broken
 from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.list_watch import CATCH_UP_SECONDS, SILENCE_SECONDS
-from prometheus_client import REGISTRY
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.kube.watched_server import RecordedEvents, Server, line, pod
 from tests.unit.node_agent.kube.watched_server import server as server
-
-HICCUP = line("ERROR", {"code": 500, "reason": "Hiccup"})
 
 
 def watches_of(cluster: KubeClient) -> Watches:
@@ -32,11 +29,6 @@ def watches_of(cluster: KubeClient) -> Watches:
 def once(watches: Watches, handler: RecordedEvents | None = None) -> Awaitable[None]:
     """The first list and watch of an object."""
     return WatchLoop(watches, NodeDeviceObject, {}, handler or RecordedEvents()).list_and_watch()
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What failed, as it was logged."""
-    return [vars(record)["error"] for record in caplog.records if record.levelname == "WARNING"]
 
 
 # -- turns --------------------------------------------------------------------------------------------------------------------
@@ -81,84 +73,10 @@ async def test_a_request_that_has_failed_holds_up_nobody(
                 await ask(watches)
 
 
-def counted(request: str) -> float:
-    return REGISTRY.get_sample_value("nodedevice_agent_watch_requests_total", {"request": request}) or 0.0
-
-
-@virtual_time
-async def test_each_list_and_each_watch_is_counted(cluster: KubeClient, server: Server) -> None:
-    server.chunks = [None]
-    watches, before = watches_of(cluster), (counted("list"), counted("watch"))
-
-    def grown() -> tuple[float, float]:
-        return counted("list") - before[0], counted("watch") - before[1]
-
-    await watches.list_once(NodeDeviceObject, {})
-    assert grown() == (1, 0)
-    async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
-        await asyncio.sleep(CATCH_UP_SECONDS / 2)
-        assert grown() == (2, 1)
-        # the consistent read is a list, too
-        await asyncio.sleep(CATCH_UP_SECONDS)
-        assert grown() == (3, 1)
-
-
 # -- consistent reads ---------------------------------------------------------------------------------------------------------
 
 
-@virtual_time
-async def test_for_watches_that_have_ended_there_is_no_consistent_read(cluster: KubeClient, server: Server) -> None:
-    async with background(watches_of(cluster).follow("pods", PodObject, {}, RecordedEvents())):
-        await asyncio.sleep(5 * CATCH_UP_SECONDS)
-    assert len(server.asked) > 4
-    assert not server.consistent_reads()
-
-
-@virtual_time
-async def test_a_list_is_a_consistent_read_for_all_watches_of_its_kind(cluster: KubeClient, server: Server) -> None:
-    watches = watches_of(cluster)
-    await once(watches)
-    assert watches.read_versions == {NodeDeviceObject: server.version}
-
-
 # -- what is logged -----------------------------------------------------------------------------------------------------------
-
-
-@virtual_time
-@pytest.mark.parametrize(("is_of_use", "logged"), [(True, []), (False, ["the API server ended the watch at once"])])
-async def test_a_watch_that_ends_at_once_is_logged_unless_it_has_brought_something(
-    cluster: KubeClient, server: Server, is_of_use: bool, logged: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    server.chunks = [line("MODIFIED", pod(100))] if is_of_use else []
-    await once(watches_of(cluster))
-    assert [text.partition(": ")[2] for text in warnings(caplog)] == logged
-
-
-@virtual_time
-async def test_after_a_watch_that_has_brought_something_the_next_failure_is_logged_again(
-    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.chunks = [HICCUP]
-    async with background(watches_of(cluster).follow("pods", PodObject, {}, RecordedEvents())):
-        await asyncio.sleep(3 * LONGEST_PAUSE_SECONDS)
-        assert len(warnings(caplog)) == 1
-        server.chunks = [line("MODIFIED", pod(1000)), None]
-        await asyncio.sleep(LONGEST_PAUSE_SECONDS + 1)
-        assert len(warnings(caplog)) == 1
-        server.version = 1000
-        await asyncio.sleep(SILENCE_SECONDS + 1)
-        assert len(warnings(caplog)) == 2
-
-
-@virtual_time
-async def test_watches_that_only_repeat_what_is_known_are_logged_once(
-    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.chunks = [line("MODIFIED", pod(5))]
-    async with background(watches_of(cluster).follow("pods", PodObject, {}, RecordedEvents())):
-        await asyncio.sleep(5 * LONGEST_PAUSE_SECONDS)
-    assert len(server.asked) > 6
-    assert len(warnings(caplog)) == 1
 
 
 # -- what a list says ---------------------------------------------------------------------------------------------------------

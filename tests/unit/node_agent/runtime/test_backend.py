@@ -1,7 +1,6 @@
 """What a container waits for before it is created with its devices."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -13,13 +12,13 @@ from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, Plugi
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RuntimeDevice
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.runtime import backend as module
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 from prometheus_client import REGISTRY
 
 from tests.fakes.kubelet_reader import reader_of
+from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import NIC, calls, pod
 
@@ -39,10 +38,8 @@ class Disk:
         await self.may_write.wait()
 
 
-async def test_no_device_is_given_before_its_allocation_is_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nodedevice_agent.runtime.backend.WAIT_SECONDS", PATIENCE_SECONDS)
+@virtual_time
+async def test_no_device_is_given_before_its_allocation_is_on_disk(tmp_path: Path) -> None:
     scenario, disk = RuntimeScenario.with_plugin(1).run(pod("p", gpu=1)), Disk()
     clock = asyncio.get_running_loop().time
     host = SimpleNamespace(manager=scenario.manager, saved=disk.saved, settle=scenario.settled, now=clock)
@@ -59,36 +56,6 @@ async def test_no_device_is_given_before_its_allocation_is_on_disk(
     edits = creation.result()
     assert edits is not None
     assert edits.envs == {"ANSWER": "ok"}
-
-
-async def test_it_serves_the_runtime_beside_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario, begun = RuntimeScenario.with_plugin(1), list[tuple[str, ...]]()
-    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now, settle=scenario.settled)
-    made = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
-
-    async def ended() -> None:
-        """At once."""
-
-    def starter(kind: str) -> Callable[[str, Callable[[], object]], Coroutine[None, None, None]]:
-        def start(name: str, run: Callable[[], object]) -> Coroutine[None, None, None]:
-            begun.append((kind, name, run.__name__))
-            return ended()
-
-        return start
-
-    async def serve() -> None:
-        begun.append(("the runtime",))
-
-    for kind in ("vital", "retried"):
-        monkeypatch.setattr(module, kind, starter(kind))
-    monkeypatch.setattr(made._plugin, "run", serve)
-    await made.run()
-    assert begun == [
-        ("vital", "ends of containers", "_watch_doubtful"),
-        ("retried", "pods of the kubelet", "leave_all"),
-        ("retried", "device numbers", "run"),
-        ("the runtime",),
-    ]
 
 
 def refused() -> float:

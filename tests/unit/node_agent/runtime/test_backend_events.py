@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings
-from nodedevice_agent.devicemanager.runtime import ContainerState, InjectionRefused, Validator
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, Validator
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
-from nodedevice_agent.runtime import backend as backend_module
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.names import Reason
@@ -21,7 +21,7 @@ from tests.fakes.background import background
 from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
-from tests.unit.node_agent.devicemanager.scenario import GPU, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
 
 GRACE_SECONDS = 10.0
 
@@ -29,18 +29,18 @@ GRACE_SECONDS = 10.0
 class Node:
     """A backend, whose host carries out effects at once. changes: how often the condition may have changed."""
 
-    def __init__(self, folder: Path, scenario: RuntimeScenario | None = None) -> None:
+    def __init__(
+        self, folder: Path, scenario: RuntimeScenario | None = None, clock: Callable[[], float] | None = None
+    ) -> None:
+        """clock: the scenario's by default."""
         self.scenario = scenario or RuntimeScenario.with_plugin(2)
         self.changes = 0
         self.delivery = Delivery()
         self.effects_done = asyncio.Event()
-        host = SimpleNamespace(manager=self.scenario.manager, now=self.now, settle=self.scenario.settled)
-        host.saved, host.effects_done = self.saved, self.effects_done
-        settings = AgentSettings(runtime_grace_seconds=GRACE_SECONDS)
+        host = SimpleNamespace(manager=self.scenario.manager, settle=self.scenario.settled, saved=self.saved)
+        host.now, host.effects_done = clock or (lambda: self.scenario.now), self.effects_done
+        settings = AgentSettings(runtime_grace_seconds=GRACE_SECONDS, nri_socket=str(folder / "nri.sock"))
         self.backend = NriBackend(settings, cast(PluginHost, host), reader_of(folder), self._changed, self.delivery)
-
-    def now(self) -> float:
-        return self.scenario.now
 
     async def saved(self, pod_uid: str) -> None:
         """At once."""
@@ -72,28 +72,24 @@ def _all_logs(caplog: pytest.LogCaptureFixture) -> None:
 
 @virtual_time
 async def test_a_short_disconnection_changes_nothing_and_a_long_one_the_condition(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.backend._changed(False)
-    assert (node.backend.is_settled, node.condition) == (False, None)
-    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
-    assert (node.backend.is_settled, node.condition) == (True, ("True", "RuntimeConnected"))
-    assert node.changes == 1
-    node.backend.runtime_disconnected("the socket is gone")
-    assert node.changes == 1
-    assert node.condition == ("True", "RuntimeConnected")
-    # back in time: the end of the grace is none any more
-    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
-    grace = node.backend._grace
-    assert grace is None
-    node.backend.runtime_disconnected("the socket is gone")
-    assert node.backend._grace is not None
-    assert node.backend._grace.when() == node.now() + GRACE_SECONDS
-    node.scenario.now += GRACE_SECONDS
-    before = node.changes
-    node.backend._grace_ended()
-    assert node.changes == before + 1
-    assert node.condition == ("False", "RuntimeDisconnected")
-    assert node.backend._grace is None
+    node = Node(tmp_path, clock=asyncio.get_running_loop().time)
+    async with background(node.backend.run()):
+        await asyncio.sleep(GRACE_SECONDS - 1)
+        assert (node.backend.is_settled, node.condition) == (False, None)
+        await asyncio.sleep(2)
+        # there is none of whose return it would hear
+        assert node.condition == ("False", "NoRuntimeSocket")
+        node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+        assert (node.condition, node.changes) == (("True", "RuntimeConnected"), 2)
+        node.backend.runtime_disconnected("the socket is gone")
+        await asyncio.sleep(GRACE_SECONDS - 1)
+        # back in time
+        node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+        await asyncio.sleep(GRACE_SECONDS)
+        assert (node.condition, node.changes) == (("True", "RuntimeConnected"), 2)
+        node.backend.runtime_disconnected("the socket is gone")
+        await asyncio.sleep(GRACE_SECONDS + 1)
+        assert (node.condition, node.changes) == (("False", "RuntimeDisconnected"), 3)
 
 
 @pytest.mark.parametrize(
@@ -107,16 +103,15 @@ async def test_what_the_runtime_takes_is_noted_for_built_in_plugins(
     assert node.delivery.takes_cdi is takes_cdi
 
 
-async def test_a_validator_that_changes_is_logged_and_may_change_the_condition(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_nothing_is_free_while_the_runtime_is_away(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
-    for validator, changes in ((Validator.ON, 1), (Validator.ON, 1), (Validator.OFF, 2)):
-        node.backend.validator_seen(validator)
-        assert node.changes - 1 == changes
-    found = logged(caplog, "default validator of the runtime changed")
-    assert [record["is_on"] for record in found] == [True, False]
+    node.backend.synchronized([], [])
+    node.scenario.run(pod("p", gpu=1))
+    node.backend.runtime_disconnected("the socket is gone")
+    node.scenario.gone("p")
+    assert node.scenario.held() == {"p/main": ("d0",)}
+    node.backend.synchronized([], [])
+    assert node.scenario.held() == {}
 
 
 async def test_a_container_that_runs_without_its_devices_is_logged_once_and_counted(
@@ -141,41 +136,6 @@ async def test_a_container_that_runs_without_its_devices_is_logged_once_and_coun
     node.backend.container_ended(sandbox("p"), container("p"))
     assert node.condition == ("True", "RuntimeConnected")
     assert value("containers_without_devices", resource_name=GPU) == 0
-
-
-async def test_a_container_that_uses_released_devices_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    node = Node(tmp_path)
-    node.scenario.run(pod("p", gpu=1))
-    assert await node.create("p") is not None
-    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
-    monitored = node.scenario.manager.containers.by_pod["p"]
-    (instance,) = monitored.values() if isinstance(monitored, dict) else monitored
-    text = "container uses devices that were released; stop it"
-    for _ in range(2):
-        node.backend._log_using_released(GPU, [instance])
-    (found,) = logged(caplog, text)
-    assert (found["container"], found["pod_uid"], found["container_id"]) == ("main", "p", "p-main-1")
-    assert found["resource_name"] == GPU
-    node.backend._log_using_released(GPU, [])
-    node.backend._log_using_released(GPU, [instance])
-    assert len(logged(caplog, text)) == 2
-
-
-async def test_a_container_that_the_runtime_does_not_list_any_more_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    node = Node(tmp_path)
-    node.scenario.run(pod("p", gpu=1))
-    await node.create("p")
-    node.backend.container_started(sandbox("p"), container("p"))
-    node.backend.synchronized([], [])
-    (found,) = logged(caplog, "runtime does not list a container that it ran; keeping its devices")
-    assert (found["container"], found["pod_uid"]) == ("main", "p")
-    node.scenario.now += 1
-    node.backend.synchronized([], [])
-    assert len(logged(caplog, "runtime does not list")) == 1
 
 
 async def test_a_refusal_is_counted_with_its_reason(tmp_path: Path) -> None:
@@ -228,65 +188,6 @@ async def test_a_validation_takes_what_was_created_with_devices_and_refuses_the_
     node.backend.validate(sandbox("q"), container("q"))
 
 
-async def test_a_creation_that_is_refused_afterwards_leaves_no_container(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.scenario.run(pod("p", gpu=1))
-    await node.create("p")
-    before = value("containers_refused_total")
-    assert node.scenario.manager.containers.find("p", "p-main-1") is not None
-    node.backend.creation_refused(sandbox("p"), container("p", state=ContainerState.CREATED))
-    assert value("containers_refused_total") == before + 1
-    assert node.scenario.manager.containers.find("p", "p-main-1") is None
-
-
-async def test_a_removed_sandbox_ends_its_containers(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.scenario.run(pod("p", gpu=1))
-    await node.create("p")
-    node.backend.sandbox_removed(sandbox("p"))
-    assert node.scenario.manager.containers.find("p", "p-main-1") is None
-
-
-@virtual_time
-async def test_a_runtime_that_never_comes_is_disconnected_after_the_grace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loop, scenario = asyncio.get_running_loop(), RuntimeScenario.with_plugin(1)
-    scenario.now = loop.time()
-    node = Node(tmp_path, scenario)
-    for part in (node.backend._plugin, node.backend._numbers):
-        monkeypatch.setattr(part, "run", asyncio.Event().wait)
-    async with background(node.backend.run()):
-        await asyncio.sleep(GRACE_SECONDS - 1)
-        assert not node.backend.is_settled
-        scenario.now += GRACE_SECONDS
-        await asyncio.sleep(2)
-        assert node.condition == ("False", "NoRuntimeSocket")
-        node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
-        scenario.now = loop.time()
-        node.backend.runtime_disconnected("the socket is gone")
-        grace = node.backend._grace
-        assert grace is not None
-        await asyncio.sleep(0)
-    assert grace.cancelled(), "nothing happens after its end"
-
-
-def test_what_a_resource_has_may_change_the_numbers_of_its_files(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.backend.resource_changed(GPU)
-    assert node.backend._numbers.is_due.is_set()
-    assert not node.backend._kubelet_pods.are_due.is_set(), "no pod waits"
-
-
-async def test_the_configuration_of_the_runtime_that_is_connected_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node, names = Node(tmp_path), list[str]()
-    monkeypatch.setattr(node.backend._ownership, "connected", names.append)
-    node.backend.runtime_connected("cri-o", "v1.32.0", Validator.NOT_SEEN)
-    assert names == ["cri-o"]
-
-
 async def test_a_container_that_starts_after_its_devices_were_released_is_shown_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -303,31 +204,3 @@ async def test_a_container_that_starts_after_its_devices_were_released_is_shown_
     assert node.condition == ("True", Reason.DEVICES_IN_USE_AFTER_RELEASE)
     (found,) = logged(caplog, "container uses devices that were released; stop it")
     assert found["container_id"] == made.id
-
-
-async def test_of_the_last_containers_it_is_known_that_their_edits_were_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backend_module, "_MAX_LOGGED", 2)
-    node = Node(tmp_path, RuntimeScenario.with_plugin(3))
-    own = Container("main", limits={GPU: 1}, settings=ContainerSettings(envs=frozenset({"ANSWER"})))
-    for uid in "pqr":
-        node.scenario.run(pod(uid, own))
-    for uid in "pqpqrp":
-        await node.create(uid)
-    found = logged(caplog, "pod settings replace edits of a device plugin")
-    assert [record["pod"] for record in found] == ["default/p", "default/q", "default/r", "default/p"]
-
-
-async def test_a_container_that_is_created_again_has_ended_though_the_runtime_did_not_list_it(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.scenario.run(pod("p", gpu=1))
-    await node.create("p")
-    node.backend.container_started(sandbox("p"), container("p"))
-    node.backend.synchronized([], [])
-    assert [each.id for each in node.scenario.manager.containers.doubtful.values()] == ["p-main-1"]
-    before = len(node.scenario.effects)
-    await node.backend.create_container(sandbox("p", held=True), container("p", number=2))
-    assert published(node.scenario.effects[before:]) == {GPU}
-    assert node.scenario.manager.containers.find("p", "p-main-1") is None
-    assert node.scenario.manager.containers.find("p", "p-main-2") is not None

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.devicemanager.effects import CallPreStart, Publish
+from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -110,13 +110,6 @@ class TestEnd:
         after.end(made, "p")
         assert after.held() == {}
 
-    def test_containers_that_ended_while_the_runtime_was_disconnected(self) -> None:
-        scenario, made = self.running()
-        scenario.gone("p")
-        scenario.manager.containers.lost()
-        scenario.answer_all(scenario.sync(("p", replace(made, state=ContainerState.STOPPED))))
-        assert scenario.held() == {"next/main": ("d0",)}
-
     @pytest.mark.parametrize("message", ["", "cannot reset"], ids=["answered", "failed"])
     def test_a_call_in_flight_delays_the_release(self, message: str) -> None:
         scenario = RuntimeScenario.with_plugin(["d0"], options=PluginOptions(pre_start_required=True))
@@ -129,14 +122,6 @@ class TestEnd:
         event = ("pre_start_failed", call.ticket, message) if message else ("pre_started", call.ticket)
         scenario.answer_all(scenario.happens(*event))
         assert scenario.held() == {"next/main": ("d0",)}
-
-    def test_a_mirror_pod_that_is_created_again(self) -> None:
-        scenario, made = self.running()
-        scenario.gone("p")
-        assert published(scenario.see(pod("p", gpu=1))) == {GPU}
-        assert scenario.snapshot().allocated == 1
-        scenario.end(made, "p")
-        assert scenario.held() == {"p/main": ("d0",)}
 
 
 class TestNeverStarted:
@@ -175,9 +160,6 @@ class TestNeverStarted:
         after.now += 60.0
         after.sync(("p", replace(container("p"), state=ContainerState.CREATED)))
         assert after.runtime.next_deadline() == after.now + CREATED_SECONDS
-
-    def test_the_timeout_is_that_of_the_kubelets_call(self) -> None:
-        assert CREATED_SECONDS >= 120.0, "runtimeRequestTimeout"
 
     @pytest.mark.parametrize("is_seen_again", [False, True])
     def test_a_container_that_starts_after_all_is_reported(self, is_seen_again: bool) -> None:
@@ -218,20 +200,6 @@ class TestNeverStarted:
         made = [effect for effect in scenario.end(second, "p") if isinstance(effect, CallPreStart)]
         assert len(made) == (1 if state is ContainerState.CREATED else 0)
 
-    def test_the_next_instance_replaces_all_that_never_ran(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        made = [replace(scenario.create("p", number=number), state=ContainerState.CREATED) for number in (1, 2)]
-        scenario.sync(*(("p", each) for each in made))
-        before = len(scenario.effects)
-        scenario.create("p", number=3)
-        assert [e.resource_name for e in scenario.effects[before:] if isinstance(e, Publish)] == [GPU]
-
-    def test_a_start_that_is_reported_twice_is_news_once(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        made = scenario.create("p")
-        scenario.start(made, "p")
-        assert scenario.start(made, "p") == []
-
     def test_not_in_a_pod_that_is_not_over(self) -> None:
         scenario = self.found()
         assert scenario.runtime.next_deadline() is None
@@ -263,12 +231,6 @@ class TestNeverStarted:
         assert scenario.runtime.next_deadline() is None
         assert self.never_started(scenario, 3600.0) == []
 
-    def test_not_a_container_that_is_being_created(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        scenario.create("p")
-        scenario.gone("p")
-        assert scenario.runtime.next_deadline() is None
-
 
 class TestDevicesNotInjected:
     def without(self, scenario: RuntimeScenario, uid: str = "p", name: str = "main") -> bool:
@@ -280,16 +242,6 @@ class TestDevicesNotInjected:
         scenario.sync(("p", container("p", **shown)))
         scenario.run(pod("p", gpu=1))
         return scenario
-
-    def test_the_end_of_one_is_published_while_another_of_its_ended_pod_runs(self) -> None:
-        scenario = connected(2).run(pod("p", asking("a", gpu=1), asking("b", gpu=1)))
-        scenario.create("p", "a")
-        scenario.start(without := container("p", "b"), "p")
-        scenario.gone("p")
-        scenario.passes(1)
-        assert self.without(scenario, name="b")
-        assert published(scenario.end(without, "p")) == {GPU}
-        assert not self.without(scenario, name="b")
 
     def test_a_marked_container_has_its_devices(self) -> None:
         scenario = connected().run(pod("p", gpu=1))
@@ -337,10 +289,6 @@ class TestDevicesNotInjected:
         (pending,) = scenario.snapshot_with_runtime().pending
         assert pending.not_injected
 
-    def test_a_container_that_does_not_run_lacks_nothing(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        assert not self.without(scenario)
-
     def test_other_devices_than_allocated(self) -> None:
         scenario = connected(2).run(pod("p", gpu=1), pod("q", gpu=1))
         of_p, of_q = scenario.create("p"), scenario.create("q")
@@ -371,17 +319,3 @@ class TestDevicesNotInjected:
         scenario = self.found(allocated=allocated)
         assert published(scenario.end(container("p"), "p")) == {GPU}
         assert not self.without(scenario)
-
-    def test_one_that_was_never_started_and_its_next_instance(self) -> None:
-        scenario = self.found(state=ContainerState.CREATED)
-        assert self.without(scenario)
-        scenario.effects.clear()
-        scenario.create("p", number=2)
-        assert published(scenario.effects) == {GPU}
-        assert not self.without(scenario)
-
-    def test_nothing_is_stored_of_pods_without_requests(self) -> None:
-        scenario = connected().run(pod("p"))
-        assert scenario.start(container("p"), "p") == []
-        scenario.sync(("p", container("p")))
-        assert scenario.manager.containers.by_pod == {}

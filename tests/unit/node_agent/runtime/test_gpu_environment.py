@@ -14,7 +14,7 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
-from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.plugins.contract import Given
 from nodedevice_agent.plugins.nvml.creation import MOST_VARIABLES, GpuCreation
@@ -198,6 +198,12 @@ class Node:
         return None if edits is None else dict(edits.envs)
 
     @property
+    def note(self) -> str:
+        """The message of the condition."""
+        found = self.backend.injectable(self.scenario.snapshot_with_runtime())
+        return "" if found is None else found[2]
+
+    @property
     def counted(self) -> list[str]:
         return [name for name, count in outcomes().items() if count > self.before[name]]
 
@@ -218,22 +224,11 @@ class TestAContainerWithoutAGpu:
         assert await node.created(NAMING) == VOID
         assert node.counted == ["withheld"]
 
-    async def test_that_names_none_is_not_touched(self, tmp_path: Path) -> None:
-        node = Node(tmp_path)
-        assert await node.created(container("p", env=("PATH=/bin",))) is None
-        assert node.counted == []
-
     async def test_beside_one_that_has_some(self, tmp_path: Path) -> None:
         node = Node(tmp_path, holding())
         assert await node.created(container("p", "other", env=(ALL,))) == VOID
         assert await node.created(NAMING) == GIVEN
         assert node.counted == ["overruled", "withheld"]
-
-    async def test_with_another_plugins_device(self, tmp_path: Path) -> None:
-        node = Node(tmp_path, holding({"A": "b"}, PluginOptions()))
-        assert await node.created(NAMING) == {"A": "b", **VOID}
-        given = {"NVIDIA_VISIBLE_DEVICES": "GPU-7"}
-        assert await Node(tmp_path, holding(given, PluginOptions())).created(NAMING) == given
 
     def test_to_which_another_plugin_gives_one_by_cdi(self) -> None:
         for device, is_withheld in (("nvidia.com/gpu=0", False), ("example.com/nic=0", True)):
@@ -268,29 +263,16 @@ class TestAContainerWithoutAGpu:
     ) -> None:
         caplog.set_level(logging.INFO)
         node = Node(tmp_path, holding())
+        node.backend.runtime_connected("containerd", "v2.4.2", Validator.ON)
         changes = node.changes
         assert await node.created(container("p", "other", env=(ALL,)), namespace, name) == (None if is_exempt else VOID)
         assert node.counted == (["exempt"] if is_exempt else ["withheld"])
         assert node.changes - changes == is_exempt
-        note = node.backend._hooked.note(GPU)
+        note = node.note
         assert (f"exempt by nvml.exempt: {namespace}/{name}" in note) is is_exempt
         node.backend.sandbox_removed(Sandbox("s", name, namespace, "p"))
         assert node.changes - changes == 2 * is_exempt
-        assert node.backend._hooked.note(GPU).endswith(", unless they start while this agent is away")
-
-    async def test_the_note_names_a_few_pods(self, tmp_path: Path) -> None:
-        node = Node(tmp_path, holding())
-        for number in range(30):
-            pod_sandbox = Sandbox("s", f"m{number}", "kube-system", f"u{number}")
-            await node.backend.create_container(pod_sandbox, NAMING)
-        note = node.backend._hooked.note(GPU)
-        assert note.count("kube-system/") == 5
-        assert "kube-system/m29" in note
-        # one that is created again is the last
-        for number in (25, 30):
-            await node.backend.create_container(Sandbox("s", f"m{number}", "kube-system", f"u{number}"), NAMING)
-        named = [f"kube-system/m{number}" for number in (25, 27, 28, 29, 30)]
-        assert node.backend._hooked.note(GPU).endswith(f"exempt by nvml.exempt: {', '.join(named)}")
+        assert node.note.endswith(", unless they start while this agent is away")
 
     async def test_whose_image_and_pod_name_gpus_is_refused(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
@@ -313,14 +295,6 @@ class TestAContainerWithoutAGpu:
             await node.created(container("p", env=(*many, ALL, "CUDA_MPS_MORE=x")))
         node.backend.configured(PluginSettings())
         assert await node.created(container("p", env=(*many, ALL, "CUDA_MPS_MORE=x"))) is None
-
-    async def test_on_a_node_without_the_plugin(self, tmp_path: Path) -> None:
-        node = Node(tmp_path)
-        changes = node.changes
-        node.backend.configured(PluginSettings())
-        assert node.changes == changes + 1
-        assert await node.created(NAMING) is None
-        assert node.backend._hooked.note(GPU) == ""
 
 
 def write_kubelets(folder: Path, pod_uid: str, name: str, env: dict[str, str], more: ContainerEdits = NO_EDITS) -> None:

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer
 from nodedevice_agent.runtime.container_events import UNLISTED_SECONDS
 
-from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
-from tests.unit.node_agent.devicemanager.scenario import GPU, is_saved, pod
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, sandbox
+from tests.unit.node_agent.devicemanager.scenario import is_saved, pod
 
 
 def connected(count: int = 1) -> RuntimeScenario:
@@ -76,23 +76,6 @@ def test_counts_as_ended_after_a_long_time() -> None:
     assert ended(scenario, UNLISTED_SECONDS - 60.0) == ["p-main-1"]
 
 
-def test_one_that_holds_nothing_is_forgotten_too() -> None:
-    """It ran without the device that it asked for."""
-    scenario = connected(0).run(pod("p", gpu=1))
-    scenario.start(container("p"), "p")
-    scenario.sync()
-    scenario.gone("p")
-    assert ended(scenario, UNLISTED_SECONDS) == ["p-main-1"]
-
-
-def test_not_one_of_a_pod_that_asks_for_nothing() -> None:
-    scenario = connected()
-    scenario.start(container("p"), "p")
-    scenario.run(pod("p"))
-    scenario.sync()
-    assert list(scenario.manager.containers) == []
-
-
 def test_the_next_instance_replaces_it() -> None:
     """The kubelet creates none while it does not know that the one before has ended."""
     scenario, _ = unlisted()
@@ -121,15 +104,6 @@ def test_an_instance_that_was_created_while_the_agent_was_disconnected(
     assert (scenario.held() == {}) == is_replaced
 
 
-def test_is_not_reported_as_running() -> None:
-    scenario = RuntimeScenario.with_plugin(1)
-    scenario.sync(("p", container("p")))
-    scenario.run(pod("p", gpu=1))
-    assert scenario.runtime.not_injected("p", "main", GPU)
-    scenario.sync()
-    assert not scenario.runtime.not_injected("p", "main", GPU)
-
-
 def test_survives_a_restart_of_the_agent() -> None:
     scenario, made = unlisted()
     assert is_saved(scenario.effects, durable=False)
@@ -142,22 +116,6 @@ def test_survives_a_restart_of_the_agent() -> None:
     assert is_saved(after.end(made, "p"), durable=False)
     assert after.held() == {}
     assert after.manager.checkpoint().unlisted == ()
-
-
-@pytest.mark.parametrize("how", ["start", "create", "sync"])
-def test_a_restart_after_it_was_seen_again_knows_nothing_of_it(how: str) -> None:
-    scenario, made = unlisted()
-    assert len(scenario.manager.checkpoint().unlisted) == 1
-    scenario.effects.clear()
-    match how:
-        case "start":
-            scenario.start(made, "p")
-        case "create":
-            scenario.create("p", number=2)
-        case "sync":
-            scenario.sync(("p", made))
-    assert is_saved(scenario.effects, durable=False)
-    assert scenario.manager.checkpoint().unlisted == ()
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -230,16 +230,6 @@ class TestSaving:
         assert 2 < len(wholes) < 20
         assert store.journal.stat().st_size == 1000
 
-    def test_a_line_that_just_fills_the_journal_is_one(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        # the second line is as long as the first
-        for number in (2, 3):
-            store.save(state(number))
-        used = len(store.journal.read_bytes().rstrip(b"\0"))
-        monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 2 * used)
-        store.save(state(2))
-        assert (store.alone(), store.read()) == (2, 2)
-        assert len(store.journal.read_bytes().rstrip(b"\0")) == 2 * used
-
     def test_a_line_bigger_than_any_journal(self, store: OpenStore) -> None:
         store.save(state(0))
         big = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(checkpoint_writer.JOURNAL_BYTES))
@@ -267,16 +257,6 @@ class TestTrouble:
         store.save(state(4))
         store.save(state(5))
         assert (store.read(), store.is_whole) == (5, False)
-
-    def test_a_journal_that_fails_again_after_a_line_is_logged_again(
-        self, store: OpenStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        for number in (0, 2, 4):
-            store.save(state(number))
-            with monkeypatch.context() as patched:
-                patched.setattr(os, "fdatasync", failing)
-                store.save(state(number + 1))
-        assert len(caplog.records) == 3
 
     def test_no_line_is_written_after_a_failed_file(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is unknown then what is on disk, and a line continues from exactly that."""

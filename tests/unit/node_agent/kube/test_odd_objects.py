@@ -5,15 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
-from nodedevice_agent.configs.effective import effective
-from nodedevice_agent.configs.kept import config_of
 from nodedevice_agent.kube import responses
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
 from nodedevice_agent.kube.pod_objects import PodObject, from_api
-from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_common.api_connections import Request
-from nodedevice_common.decoding import DEEPEST, decode
 from nodedevice_kube.api_errors import Forbidden, InvalidResponse
 
 from tests.fakes import api_answers
@@ -76,19 +72,6 @@ async def test_lists_and_watches(cluster: KubeClient, server: Server, kind: Any)
     server.body = b"".join(f'{{"type":"ADDED","object":{each}}}\n'.encode() for each in objects)
     async with cluster.watch(kind, {}, "1", 60) as events:
         assert [one.metadata.name async for _, one in events] == ["a", "deep", "z"]
-
-
-async def test_what_is_read_of_a_configuration_is_not_deep(cluster: KubeClient, server: Server) -> None:
-    """It is kept as text; whoever decodes that gets nothing deep."""
-    server.body = a_list(an_object("deep", 1, f'{{"plugins":{nested(10_000)}}}'))
-    [found], _ = await cluster.list(NodeDeviceConfigObject, {})
-    outcome = effective(PluginSettings(), [config_of(found)], {}, ()).outcomes["deep"]
-    assert "spec.plugins.a: unknown key" in outcome.refusal
-    spec: Any = decode(found.spec, Any)
-    levels, value = 0, spec["plugins"]
-    while isinstance(value, dict):
-        levels, value = levels + 1, value["a"]
-    assert 0 < levels < DEEPEST
 
 
 ODD: Final = an_object(

@@ -198,17 +198,6 @@ async def test_it_has_no_metrics_and_has_them_again_once_it_is_served() -> None:
 
 
 @virtual_time
-async def test_one_that_is_about_to_be_written_is_parked_once_it_is() -> None:
-    async with watching() as made:
-        made.publisher.refresh(LAST)
-        for is_parked in (False, True):
-            made.publisher.park()
-            assert made.publisher.is_parked(NAMES[-2])
-            assert made.publisher.is_parked(LAST) is is_parked
-            await asyncio.sleep(1)
-
-
-@virtual_time
 async def test_parked_ones_count_among_those_of_which_there_are_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher_module, "MAX_NAMES", len(NAMES))
     new = "example.com/new"
@@ -232,22 +221,6 @@ async def test_a_cordon_on_it_is_known_at_a_visit_and_then_it_is_watched() -> No
         made.publisher.park()
         await asyncio.sleep(1)
         assert made.is_watched(LAST)
-
-
-@virtual_time
-async def test_what_a_pod_asks_for_is_watched_though_few_are_left() -> None:
-    async with node() as made:
-        await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
-        made.happens("tick")
-        await asyncio.sleep(A_ROUND)
-        for name in NAMES[:5]:
-            del made.objects.by_name[node_device_name("n1", name)]
-            assert made.publisher.forget(name)
-        made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
-        made.publisher.park()
-        await asyncio.sleep(1)
-        assert made.is_watched(LAST)
-        assert made.objects.by_name[node_device_name("n1", LAST)].status["waiting"]
 
 
 @virtual_time

@@ -224,23 +224,6 @@ def test_a_file_that_the_containers_user_cannot_open(user: api_pb2.User, closed:
     assert closed_file(adjustment(given, HOST_DEVICES, FileRules(has_mode=False)), user) is None
 
 
-@pytest.mark.parametrize("user", [(20, 1), (1, 30), (1, 1)], ids=["owner", "group", "others"])
-@pytest.mark.parametrize("shift", [6, 3, 0], ids=["for the owner", "for the group", "for others"])
-@pytest.mark.parametrize("bits", [0, 1, 2, 4])
-def test_a_file_is_open_by_the_bits_of_those_it_is_for(bits: int, shift: int, user: tuple[int, int]) -> None:
-    """As the kernel has it: an owner's bits are the owner's, whatever others have."""
-    file = api_pb2.LinuxDevice(
-        path="/dev/f",
-        uid=api_pb2.OptionalUInt32(value=20),
-        gid=api_pb2.OptionalUInt32(value=30),
-        file_mode=api_pb2.OptionalFileMode(value=bits << shift),
-    )
-    made = api_pb2.ContainerAdjustment(linux=api_pb2.LinuxContainerAdjustment(devices=[file]))
-    is_for_them = shift == {(20, 1): 6, (1, 30): 3, (1, 1): 0}[user]
-    is_closed = closed_file(made, api_pb2.User(uid=user[0], gid=user[1])) is not None
-    assert is_closed is not (is_for_them and bits in (2, 4))
-
-
 @pytest.mark.parametrize(
     ("mode", "remedy"),
     [

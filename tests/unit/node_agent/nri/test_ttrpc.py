@@ -235,14 +235,6 @@ async def test_an_error_is_raised_with_its_code() -> None:
     assert caught.value.code == 77
 
 
-async def test_an_invalid_response_fails_the_call() -> None:
-    caller = Caller()
-    call = await caller.sent_call()
-    caller.client.receive(encode(1, RESPONSE, b"\xff"))
-    with pytest.raises(CallFailed, match="invalid ttrpc response"):
-        await call
-
-
 async def test_a_response_that_times_out() -> None:
     caller = Caller()
     with pytest.raises(CallFailed, match="no response to m") as caught:

@@ -2,8 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, DeviceFile
@@ -11,25 +9,23 @@ from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RuntimeDevice
-from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 from prometheus_client import REGISTRY
 
-from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import NIC, calls, pod
+from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 60.0
 
 
-class Disk:
-    """Writes only once it may."""
+class SlowDisk(BackendNode):
+    """It writes only once it may."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path, scenario: RuntimeScenario) -> None:
+        super().__init__(folder, scenario, asyncio.get_running_loop().time)
         self.may_write = asyncio.Event()
         self.waits_for: asyncio.Queue[str] = asyncio.Queue()
 
@@ -40,13 +36,9 @@ class Disk:
 
 @virtual_time
 async def test_no_device_is_given_before_its_allocation_is_on_disk(tmp_path: Path) -> None:
-    scenario, disk = RuntimeScenario.with_plugin(1).run(pod("p", gpu=1)), Disk()
-    clock = asyncio.get_running_loop().time
-    host = SimpleNamespace(manager=scenario.manager, saved=disk.saved, settle=scenario.settled, now=clock)
-    settings = AgentSettings()
-    backend = NriBackend(settings, cast(PluginHost, host), reader_of(tmp_path), lambda: None)
+    disk = SlowDisk(tmp_path, RuntimeScenario.with_plugin(1).run(pod("p", gpu=1)))
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
-        creation = tasks.create_task(backend.create_container(sandbox("p"), container("p")))
+        creation = tasks.create_task(disk.create("p"))
         assert await disk.waits_for.get() == "p"
         # as many turns of the loop as an answer from memory could need
         for _ in range(20):
@@ -74,8 +66,7 @@ async def test_files_count_from_the_creation_of_their_container_on(tmp_path: Pat
     (call,) = calls(scenario.see(pod("p", gpu=1)))
     edits = ContainerEdits(devices=(DeviceFile("/dev/ttyUSB0", "/dev/ttyUSB0", "rw"),))
     scenario.happens("allocated", call.ticket, AllocateResponse(b"foreign", edits))
-    host = SimpleNamespace(manager=scenario.manager, saved=saved, settle=scenario.settled, now=lambda: scenario.now)
-    backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
+    backend = BackendNode(tmp_path, scenario).backend
     await backend.create_container(sandbox("p"), container("p"))
     assert availability.free(scenario.manager.resources[NIC]) == ("line",)
     backend.creation_adjusted(sandbox("p"), container("p"), (RuntimeDevice("/dev/ttyUSB0", "c", 188, 0),))
@@ -93,18 +84,13 @@ async def test_files_count_from_the_creation_of_their_container_on(tmp_path: Pat
     assert availability.free(scenario.manager.resources[NIC]) == ("line",)
 
 
-async def saved(pod_uid: str) -> None:
-    """At once."""
-
-
 def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:
     """Whoever's plugin has named it."""
     scenario = RuntimeScenario()
     line = Device("line", identity=("c188:0",))
     scenario.plugin([line], options=PluginOptions(scope=f"{BUILT_IN}test"))
     scenario.run(pod("q", gpu=1))
-    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now, settle=scenario.settled)
-    backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
+    backend = BackendNode(tmp_path, scenario).backend
     backend.check_files(sandbox("p"), "main", {"c1:3", "c188:1"})
     backend.check_files(sandbox("q"), "main", {"c188:0"})
     with pytest.raises(InjectionRefused, match=r"line of example\.com/gpu, which pod default/q holds"):
@@ -113,7 +99,6 @@ def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:
     backend.creation_refused(sandbox("p"), container("p"))
     assert refused() == before + 1
     # whose name is not known yet after a restart
-    host.manager = scenario.rebooted().manager
-    backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
+    backend = BackendNode(tmp_path, scenario.rebooted()).backend
     with pytest.raises(InjectionRefused, match=r"line of example\.com/gpu, which the pod with UID q holds"):
         backend.check_files(sandbox("p"), "main", {"c188:0"})

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
@@ -12,9 +11,6 @@ from nodedevice_agent.devicemanager.pods import NO_SETTINGS
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.runtime import DeviceOwner, InjectionRefused, Validator
-from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
 
 from tests.fakes.background import background
@@ -24,43 +20,24 @@ from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.polling import until
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod, published
+from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 LEFT = "the kubelet has allocated what a pod waits for; leaving it to the kubelet"
 
 
-class Node:
-    """The agent serves GPUs, or has served them.  changes: of the condition."""
+class Node(BackendNode):
+    """The agent serves GPUs, or has served them."""
 
-    def __init__(
-        self,
-        kubelet: KubeletAnswers,
-        scenario: RuntimeScenario | None = None,
-        **given: Any,
-    ) -> None:
+    def __init__(self, kubelet: KubeletAnswers, scenario: RuntimeScenario | None = None, **given: Any) -> None:
+        found = scenario or RuntimeScenario.with_plugin(1)
+        found.now = asyncio.get_running_loop().time()
+        super().__init__(kubelet.directory.device_plugins, found, reader=kubelet.reader(), **given)
         self.kubelet = kubelet
-        self.scenario = scenario or RuntimeScenario.with_plugin(1)
-        self.scenario.now = asyncio.get_running_loop().time()
-        self.changes = 0
-        host = SimpleNamespace(
-            manager=self.scenario.manager, settle=self.scenario.settled, now=lambda: self.scenario.now
-        )
-        host.saved, host.effects_done = self._saved, asyncio.Event()
-        self.reader = kubelet.reader()
-        self.backend = NriBackend(AgentSettings(**given), cast(PluginHost, host), self.reader, self._changed)
-
-    async def _saved(self, pod_uid: str) -> None:
-        """At once."""
-
-    def _changed(self) -> None:
-        self.changes += 1
 
     def kubelet_has(self, *uids: str) -> None:
         """GPUs of a plugin of its own, which pods of these UIDs hold."""
         held = (Allocation(uid, "main", GPU, {-1: (f"k-{uid}",)}, b"") for uid in uids)
         self.kubelet.write(*held, registered={GPU: ("k",)})
-
-    async def create(self, uid: str) -> Any:
-        return await self.backend.create_container(sandbox(uid, held=True), container(uid))
 
 
 @pytest.fixture

@@ -2,59 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, Validator
-from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery
-from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.names import Reason
 from prometheus_client import REGISTRY
 
 from tests.fakes.background import background
-from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 GRACE_SECONDS = 10.0
-
-
-class Node:
-    """A backend, whose host carries out effects at once. changes: how often the condition may have changed."""
-
-    def __init__(
-        self, folder: Path, scenario: RuntimeScenario | None = None, clock: Callable[[], float] | None = None
-    ) -> None:
-        """clock: the scenario's by default."""
-        self.scenario = scenario or RuntimeScenario.with_plugin(2)
-        self.changes = 0
-        self.delivery = Delivery()
-        self.effects_done = asyncio.Event()
-        host = SimpleNamespace(manager=self.scenario.manager, settle=self.scenario.settled, saved=self.saved)
-        host.now, host.effects_done = clock or (lambda: self.scenario.now), self.effects_done
-        settings = AgentSettings(runtime_grace_seconds=GRACE_SECONDS, nri_socket=str(folder / "nri.sock"))
-        self.backend = NriBackend(settings, cast(PluginHost, host), reader_of(folder), self._changed, self.delivery)
-
-    async def saved(self, pod_uid: str) -> None:
-        """At once."""
-
-    def _changed(self) -> None:
-        self.changes += 1
-
-    @property
-    def condition(self) -> tuple[str, str] | None:
-        found = self.backend.injectable(self.scenario.snapshot_with_runtime())
-        return None if found is None else found[:2]
-
-    async def create(self, uid: str, name: str = "main") -> Any:
-        return await self.backend.create_container(sandbox(uid, held=True), container(uid, name))
 
 
 def value(name: str, **labels: str) -> float:
@@ -72,7 +35,7 @@ def _all_logs(caplog: pytest.LogCaptureFixture) -> None:
 
 @virtual_time
 async def test_a_short_disconnection_changes_nothing_and_a_long_one_the_condition(tmp_path: Path) -> None:
-    node = Node(tmp_path, clock=asyncio.get_running_loop().time)
+    node = BackendNode(tmp_path, clock=asyncio.get_running_loop().time, runtime_grace_seconds=GRACE_SECONDS)
     async with background(node.backend.run()):
         await asyncio.sleep(GRACE_SECONDS - 1)
         assert (node.backend.is_settled, node.condition) == (False, None)
@@ -98,13 +61,13 @@ async def test_a_short_disconnection_changes_nothing_and_a_long_one_the_conditio
 async def test_what_the_runtime_takes_is_noted_for_built_in_plugins(
     name: str, version: str, takes_cdi: bool, tmp_path: Path
 ) -> None:
-    node = Node(tmp_path)
+    node = BackendNode(tmp_path)
     node.backend.runtime_connected(name, version, Validator.NOT_SEEN)
     assert node.delivery.takes_cdi is takes_cdi
 
 
 async def test_nothing_is_free_while_the_runtime_is_away(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+    node = BackendNode(tmp_path)
     node.backend.synchronized([], [])
     node.scenario.run(pod("p", gpu=1))
     node.backend.runtime_disconnected("the socket is gone")
@@ -117,7 +80,7 @@ async def test_nothing_is_free_while_the_runtime_is_away(tmp_path: Path) -> None
 async def test_a_container_that_runs_without_its_devices_is_logged_once_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Node(tmp_path)
+    node = BackendNode(tmp_path)
     node.backend.synchronized([sandbox("p")], [container("p")])
     assert logged(caplog, "runtime synchronized")[0]["containers"] == 1
     node.scenario.run(pod("p", gpu=1))
@@ -139,7 +102,7 @@ async def test_a_container_that_runs_without_its_devices_is_logged_once_and_coun
 
 
 async def test_a_refusal_is_counted_with_its_reason(tmp_path: Path) -> None:
-    node = Node(tmp_path, RuntimeScenario())
+    node = BackendNode(tmp_path, RuntimeScenario())
     node.scenario.see(pod("p", gpu=1))
     before = value("containers_refused_total"), value("create_container_seconds_count")
     with pytest.raises(InjectionRefused, match=f"no device plugin has registered {GPU}"):
@@ -149,7 +112,7 @@ async def test_a_refusal_is_counted_with_its_reason(tmp_path: Path) -> None:
 
 
 async def test_what_is_temporary_is_waited_for(tmp_path: Path) -> None:
-    node = Node(tmp_path, RuntimeScenario.with_plugin(1))
+    node = BackendNode(tmp_path, RuntimeScenario.with_plugin(1))
     node.scenario.now = asyncio.get_running_loop().time()
     creation = asyncio.create_task(node.create("p"))
     for _ in range(10):
@@ -164,7 +127,7 @@ async def test_what_is_temporary_is_waited_for(tmp_path: Path) -> None:
 async def test_what_settings_of_the_pod_replace_is_logged_once_for_each_container(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Node(tmp_path)
+    node = BackendNode(tmp_path)
     own = Container("main", limits={GPU: 1}, settings=ContainerSettings(envs=frozenset({"ANSWER"})))
     node.scenario.run(pod("p", own))
     for _ in range(2):
@@ -176,7 +139,7 @@ async def test_what_settings_of_the_pod_replace_is_logged_once_for_each_containe
 
 
 async def test_a_validation_takes_what_was_created_with_devices_and_refuses_the_rest(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+    node = BackendNode(tmp_path)
     node.scenario.run(pod("p", gpu=1))
     with pytest.raises(InjectionRefused, match="container main is being created without its devices"):
         node.backend.validate(sandbox("p", held=True), container("p"))
@@ -191,7 +154,7 @@ async def test_a_validation_takes_what_was_created_with_devices_and_refuses_the_
 async def test_a_container_that_starts_after_its_devices_were_released_is_shown_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Node(tmp_path)
+    node = BackendNode(tmp_path)
     node.backend.synchronized([], [])
     node.scenario.run(pod("p", gpu=1))
     edits = await node.create("p")

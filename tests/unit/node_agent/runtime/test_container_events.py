@@ -12,8 +12,7 @@ from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContai
 from nodedevice_agent.runtime.container_events import CREATED_SECONDS
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox, shows
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, device_ids, pod, published
-from tests.unit.node_agent.devicemanager.scenario import container as asking
+from tests.unit.node_agent.devicemanager.scenario import GPU, calls, device_ids, pod, published
 
 
 def connected(count: int = 1) -> RuntimeScenario:
@@ -31,11 +30,6 @@ class TestEnd:
         scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
         return scenario, scenario.create("p")
 
-    def test_a_pod_that_never_started_is_free_at_once(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        scenario.gone("p")
-        assert scenario.held() == {}
-
     @pytest.mark.parametrize("how", ["over", "gone"])
     def test_between_the_ends_of_pod_and_container_it_is_releasing(self, how: str) -> None:
         scenario, made = self.running()
@@ -46,51 +40,15 @@ class TestEnd:
         scenario.answer_all(scenario.end(made, "p"))
         assert scenario.held() == {"next/main": ("d0",)}
 
-    def test_the_end_of_the_container_first(self) -> None:
-        scenario, made = self.running()
-        scenario.end(made, "p")
-        assert scenario.held() == {"p/main": ("d0",)}, "it may start again"
-        scenario.answer_all(scenario.gone("p"))
-        assert scenario.held() == {"next/main": ("d0",)}
-
-    def test_its_sandbox_removed(self) -> None:
+    @pytest.mark.parametrize(
+        ("number", "holder"), [(1, "next/main"), (0, "p/main")], ids=["its sandbox", "an older one"]
+    )
+    def test_a_removed_sandbox(self, number: int, holder: str) -> None:
         scenario, _ = self.running()
         scenario.gone("p")
-        scenario.runtime.sandbox_removed(sandbox("p"))
+        scenario.runtime.sandbox_removed(sandbox("p", number=number))
         scenario.answer_all(scenario.settled())
-        assert scenario.held() == {"next/main": ("d0",)}
-
-    def test_an_older_sandbox_removed(self) -> None:
-        scenario, _ = self.running()
-        scenario.gone("p")
-        scenario.runtime.sandbox_removed(sandbox("p", number=0))
-        assert scenario.settled() == []
-        assert scenario.held() == {"p/main": ("d0",)}
-
-    def test_every_instance_counts(self) -> None:
-        scenario, first = self.running()
-        second = scenario.create("p", number=2)
-        scenario.gone("p")
-        scenario.end(first, "p")
-        assert scenario.held() == {"p/main": ("d0",)}
-        scenario.answer_all(scenario.end(second, "p"))
-        assert scenario.held() == {"next/main": ("d0",)}
-
-    def test_containers_without_devices_do_not_count(self) -> None:
-        scenario = connected().run(pod("p", asking("main", gpu=1), asking("log")))
-        scenario.start(container("p", "log"), "p")
-        made = scenario.create("p")
-        scenario.gone("p")
-        scenario.end(made, "p")
-        assert scenario.held() == {}
-
-    def test_nothing_is_free_while_the_runtime_is_disconnected(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        scenario.manager.containers.lost()
-        scenario.gone("p")
-        assert scenario.held() == {"p/main": ("d0",)}
-        scenario.sync()
-        assert scenario.held() == {}
+        assert scenario.held() == {holder: ("d0",)}
 
     @pytest.mark.parametrize("state", list(ContainerState))
     def test_containers_after_a_restart(self, state: ContainerState) -> None:
@@ -100,15 +58,6 @@ class TestEnd:
         assert after.held() == {"p/main": ("d0",)}
         after.sync(("p", container("p", state=state, annotations=made.annotations)))
         assert (after.held() == {}) == (state is ContainerState.STOPPED)
-
-    def test_pods_that_ended_while_the_agent_was_down(self) -> None:
-        scenario, made = self.running()
-        after = scenario.rebooted()
-        after.sync(("p", made))
-        after.happens("pod_events.synced", [])
-        assert after.snapshot().releasing == 1
-        after.end(made, "p")
-        assert after.held() == {}
 
     @pytest.mark.parametrize("message", ["", "cannot reset"], ids=["answered", "failed"])
     def test_a_call_in_flight_delays_the_release(self, message: str) -> None:
@@ -152,15 +101,6 @@ class TestNeverStarted:
         assert scenario.runtime.next_deadline() is None
         assert scenario.end(container("p"), "p") == [], "reported when the kubelet removes it"
 
-    def test_found_after_the_pods_end(self) -> None:
-        """The agent restarts, and the runtime synchronizes last."""
-        before = self.found()
-        after = before.rebooted()
-        after.happens("pod_events.synced", [])
-        after.now += 60.0
-        after.sync(("p", replace(container("p"), state=ContainerState.CREATED)))
-        assert after.runtime.next_deadline() == after.now + CREATED_SECONDS
-
     @pytest.mark.parametrize("is_seen_again", [False, True])
     def test_a_container_that_starts_after_all_is_reported(self, is_seen_again: bool) -> None:
         scenario = self.found()
@@ -186,25 +126,6 @@ class TestNeverStarted:
         after.happens("recovered", Checkpoint(()))
         assert [instance.id for instance in after.runtime.using_released(GPU)] == [made.id]
 
-    @pytest.mark.parametrize("state", [ContainerState.CREATED, ContainerState.RUNNING])
-    def test_the_next_instance_replaces_it(self, state: ContainerState) -> None:
-        """Devices are prepared again when that has ended, whatever happens to the one that never ran."""
-        scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=True))
-        scenario.sync()
-        scenario.run(pod("p", gpu=1))
-        scenario.prepare(scenario.effects)
-        first = scenario.create("p")
-        scenario.sync(("p", replace(first, state=state)))
-        second = scenario.create("p", number=2)
-        scenario.start(second, "p")
-        made = [effect for effect in scenario.end(second, "p") if isinstance(effect, CallPreStart)]
-        assert len(made) == (1 if state is ContainerState.CREATED else 0)
-
-    def test_not_in_a_pod_that_is_not_over(self) -> None:
-        scenario = self.found()
-        assert scenario.runtime.next_deadline() is None
-        assert self.never_started(scenario, 3600.0) == []
-
     @pytest.mark.parametrize(
         ("state", "pid"),
         [(s, 0) for s in ContainerState if s not in (ContainerState.CREATED, ContainerState.STOPPED)]
@@ -213,21 +134,6 @@ class TestNeverStarted:
     def test_not_a_container_that_may_have_a_process(self, state: ContainerState, pid: int) -> None:
         scenario = self.found(state=state, pid=pid)
         scenario.gone("p")
-        assert scenario.runtime.next_deadline() is None
-        assert self.never_started(scenario, 3600.0) == []
-
-    def test_not_a_container_that_started_meanwhile(self) -> None:
-        scenario = self.found()
-        scenario.gone("p")
-        scenario.start(container("p"), "p")
-        assert scenario.runtime.next_deadline() is None
-        assert self.never_started(scenario, 3600.0) == []
-        assert scenario.held() == {"p/main": ("d0",)}
-
-    def test_not_while_the_runtime_is_disconnected(self) -> None:
-        scenario = self.found()
-        scenario.gone("p")
-        scenario.manager.containers.lost()
         assert scenario.runtime.next_deadline() is None
         assert self.never_started(scenario, 3600.0) == []
 
@@ -242,22 +148,6 @@ class TestDevicesNotInjected:
         scenario.sync(("p", container("p", **shown)))
         scenario.run(pod("p", gpu=1))
         return scenario
-
-    def test_a_marked_container_has_its_devices(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        made = scenario.create("p")
-        assert not self.without(scenario)
-        scenario.sync(("p", container("p")))
-        assert not self.without(scenario), "a runtime need not show the mark"
-        after = scenario.rebooted()
-        after.sync(("p", made))
-        assert not self.without(after)
-
-    def test_an_unmarked_container_has_none(self) -> None:
-        scenario = self.found()
-        assert self.without(scenario)
-        (held,) = scenario.snapshot_with_runtime().held
-        assert held.not_injected
 
     def test_an_unmarked_container_with_the_edits_has_them(self) -> None:
         assert not self.without(self.found(**shows("ok")))
@@ -288,31 +178,6 @@ class TestDevicesNotInjected:
         scenario = self.found(allocated=False)
         (pending,) = scenario.snapshot_with_runtime().pending
         assert pending.not_injected
-
-    def test_other_devices_than_allocated(self) -> None:
-        scenario = connected(2).run(pod("p", gpu=1), pod("q", gpu=1))
-        of_p, of_q = scenario.create("p"), scenario.create("q")
-        after = scenario.rebooted()
-        after.sync(("p", container("p", annotations=of_q.annotations)), ("q", of_q))
-        assert of_p.annotations != of_q.annotations
-        assert self.without(after)
-        assert not self.without(after, "q")
-
-    def test_a_name_that_became_managed_later(self) -> None:
-        scenario = RuntimeScenario()
-        scenario.sync()
-        scenario.run(pod("p", gpu=1))
-        assert scenario.ask("p") is None
-        scenario.start(container("p"), "p")
-        scenario.answer_all(scenario.plugin(1))
-        assert self.without(scenario)
-
-    def test_one_resource_of_two(self) -> None:
-        scenario = connected().run(pod("p", gpu=1, nic=1))
-        scenario.create("p")
-        scenario.answer_all(scenario.plugin(["n0"], NIC, endpoint=2))
-        assert not self.without(scenario)
-        assert scenario.runtime.not_injected("p", "main", NIC)
 
     @pytest.mark.parametrize("allocated", [True, False], ids=["allocated", "pending"])
     def test_its_end_is_published(self, allocated: bool) -> None:

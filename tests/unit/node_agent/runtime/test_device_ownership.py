@@ -50,11 +50,6 @@ class TestAsTheRuntimeHasIt:
         (tmp_path / "more.toml").write_text(V3 % "true")
         assert is_set(tmp_path / "config.toml", OPTION)
 
-    def test_false_in_an_import_replaces_no_true(self, tmp_path: Path) -> None:
-        (tmp_path / "config.toml").write_text('imports = ["more.toml"]\n' + V3 % "true")
-        (tmp_path / "more.toml").write_text('imports = ["config.toml"]\n' + V3 % "false")
-        assert is_set(tmp_path / "config.toml", OPTION)
-
     def test_without_a_file_containerd_reads_a_directory(self, tmp_path: Path) -> None:
         (tmp_path / "conf.d").mkdir()
         (tmp_path / "conf.d/a.toml").write_text(V3 % "true")

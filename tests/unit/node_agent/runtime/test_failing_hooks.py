@@ -126,13 +126,6 @@ def test_containers_that_may_ask_for_them_are_refused(
     assert str(refused.value).startswith(WHY)
 
 
-@pytest.mark.parametrize("failing", ["reads", "decides", "overrules", "joined", "for_holder", "note"])
-def test_what_does_not_fail_decides(node: Callable[[str], Node], failing: str) -> None:
-    made = node(failing).creates("other", ["NVIDIA_VISIBLE_DEVICES=all"])
-    assert made is not None
-    assert made.envs["NVIDIA_VISIBLE_DEVICES"] == "void"
-
-
 @pytest.mark.parametrize("failing", ["overrules", MADE])
 def test_another_plugins_response_that_may_name_its_devices_is_refused(
     node: Callable[[str], Node], failing: str

@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from nodedevice_agent.checkpoint.format import encode
@@ -15,22 +13,19 @@ from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
-from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.plugins.contract import Given
 from nodedevice_agent.plugins.nvml.creation import MOST_VARIABLES, GpuCreation
 from nodedevice_agent.plugins.nvml.environment import TABLE, unset_value
 from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE, NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings
-from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.injection import Grant, Refusal
-from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.parts import part_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from prometheus_client import REGISTRY
 
-from tests.fakes.kubelet_reader import reader_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
+from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 NO_EDITS = ContainerEdits()
 OF_NVML = PluginOptions(scope=GPU_SCOPE)
@@ -169,39 +164,20 @@ def exempting(*pods: str) -> PluginSettings:
     return PluginSettings(nvml=NvmlSettings(exempt=[*pods]))
 
 
-class Node:
-    """A backend whose node has the nvml plugin, and what changed in the metric."""
+class Node(BackendNode):
+    """It has the nvml plugin. counted: what changed in the metric."""
 
     def __init__(self, folder: Path, scenario: RuntimeScenario | None = None, *, configured: bool = True) -> None:
-        self.scenario = scenario or RuntimeScenario()
-        clock = SimpleNamespace(
-            manager=self.scenario.manager, now=lambda: self.scenario.now, settle=self.scenario.settled
-        )
-
-        async def saved(pod_uid: str) -> None:
-            """At once."""
-
-        clock.saved = saved
-        self.changes = 0
-        self.backend = NriBackend(AgentSettings(), cast(PluginHost, clock), reader_of(folder), self._changed)
+        super().__init__(folder, scenario or RuntimeScenario())
         if configured:
             self.backend.configured(exempting("kube-system", "team-*/dcgm-*"))
         self.before = outcomes()
-
-    def _changed(self) -> None:
-        self.changes += 1
 
     async def created(
         self, made: RunningContainer, namespace: str = "default", name: str = "p"
     ) -> dict[str, str] | None:
         edits = await self.backend.create_container(Sandbox("s", name, namespace, "p"), made)
         return None if edits is None else dict(edits.envs)
-
-    @property
-    def note(self) -> str:
-        """The message of the condition."""
-        found = self.backend.injectable(self.scenario.snapshot_with_runtime())
-        return "" if found is None else found[2]
 
     @property
     def counted(self) -> list[str]:
@@ -223,12 +199,6 @@ class TestAContainerWithoutAGpu:
         node.scenario.see(pod("p", Container("other", kind, settings=ContainerSettings(is_privileged=True))))
         assert await node.created(NAMING) == VOID
         assert node.counted == ["withheld"]
-
-    async def test_beside_one_that_has_some(self, tmp_path: Path) -> None:
-        node = Node(tmp_path, holding())
-        assert await node.created(container("p", "other", env=(ALL,))) == VOID
-        assert await node.created(NAMING) == GIVEN
-        assert node.counted == ["overruled", "withheld"]
 
     def test_to_which_another_plugin_gives_one_by_cdi(self) -> None:
         for device, is_withheld in (("nvidia.com/gpu=0", False), ("example.com/nic=0", True)):
@@ -268,11 +238,11 @@ class TestAContainerWithoutAGpu:
         assert await node.created(container("p", "other", env=(ALL,)), namespace, name) == (None if is_exempt else VOID)
         assert node.counted == (["exempt"] if is_exempt else ["withheld"])
         assert node.changes - changes == is_exempt
-        note = node.note
+        note = node.message
         assert (f"exempt by nvml.exempt: {namespace}/{name}" in note) is is_exempt
         node.backend.sandbox_removed(Sandbox("s", name, namespace, "p"))
         assert node.changes - changes == 2 * is_exempt
-        assert node.note.endswith(", unless they start while this agent is away")
+        assert node.message.endswith(", unless they start while this agent is away")
 
     async def test_whose_image_and_pod_name_gpus_is_refused(self, tmp_path: Path) -> None:
         node = Node(tmp_path)

@@ -1,27 +1,14 @@
 """A creation that was allowed and then failed after all: as if it had never been, whether or not the runtime reports its end."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.settings import AgentSettings
 
-from tests.fakes.kubelet_reader import reader_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
-
-
-def backend_of(scenario: RuntimeScenario, kubelet_dir: Path) -> NriBackend:
-    async def saved(pod_uid: str) -> None: ...
-
-    host = SimpleNamespace(
-        manager=scenario.manager, saved=saved, settle=scenario.settled, now=lambda: scenario.now, effects_done=None
-    )
-    return NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(kubelet_dir), lambda: None)
+from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 
 async def refused_once(kubelet_dir: Path, *, pre_start_required: bool = False) -> tuple[RuntimeScenario, NriBackend]:
@@ -29,16 +16,11 @@ async def refused_once(kubelet_dir: Path, *, pre_start_required: bool = False) -
     scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=pre_start_required))
     scenario.sync()
     scenario.prepare(scenario.run(pod("p", gpu=1)).effects)
-    backend = backend_of(scenario, kubelet_dir)
+    backend = BackendNode(kubelet_dir, scenario).backend
     assert await backend.create_container(sandbox("p"), container("p")) is not None
     assert list(scenario.manager.containers)
     backend.creation_refused(sandbox("p"), container("p"))
     return scenario, backend
-
-
-async def test_its_container_is_not_alive(tmp_path: Path) -> None:
-    scenario, _ = await refused_once(tmp_path)
-    assert not list(scenario.manager.containers)
 
 
 async def test_its_device_is_free_when_the_pod_is_over(tmp_path: Path) -> None:

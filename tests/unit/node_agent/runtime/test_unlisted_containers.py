@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer
 from nodedevice_agent.runtime.container_events import UNLISTED_SECONDS
 
-from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, sandbox
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import is_saved, pod
 
 
@@ -44,24 +44,6 @@ def test_its_device_stays_held_until_the_runtime_reports_its_end(is_gone_first: 
     assert scenario.held() == {"next/main": ("d0",)}
 
 
-def test_or_removes_its_sandbox() -> None:
-    scenario, _ = unlisted()
-    scenario.gone("p")
-    scenario.runtime.sandbox_removed(sandbox("p"))
-    scenario.answer_all(scenario.settled())
-    assert scenario.held() == {"next/main": ("d0",)}
-
-
-@pytest.mark.parametrize("state", list(ContainerState))
-def test_or_lists_it_again(state: ContainerState) -> None:
-    scenario, made = unlisted()
-    scenario.gone("p")
-    scenario.answer_all(scenario.sync(("p", replace(made, state=state, pid=7))))
-    has_ended = state is ContainerState.STOPPED
-    assert scenario.held() == {"next/main" if has_ended else "p/main": ("d0",)}
-    assert scenario.runtime.next_deadline() is None
-
-
 def test_counts_as_ended_after_a_long_time() -> None:
     scenario, _ = unlisted()
     assert scenario.runtime.next_deadline() is None, "its pod is not over"
@@ -74,15 +56,6 @@ def test_counts_as_ended_after_a_long_time() -> None:
     assert scenario.runtime.next_deadline() == scenario.now - 60.0 + UNLISTED_SECONDS, "not begun again by each list"
     assert ended(scenario, UNLISTED_SECONDS - 60.1) == []
     assert ended(scenario, UNLISTED_SECONDS - 60.0) == ["p-main-1"]
-
-
-def test_the_next_instance_replaces_it() -> None:
-    """The kubelet creates none while it does not know that the one before has ended."""
-    scenario, _ = unlisted()
-    second = scenario.create("p", number=2)
-    scenario.gone("p")
-    scenario.answer_all(scenario.end(second, "p"))
-    assert scenario.held() == {"next/main": ("d0",)}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,22 @@ class ManagerOnly(PluginHost):
         self.manager = scenario.manager
 
 
+class Host(ManagerOnly):
+    """Effects are carried out by nobody."""
+
+    unsaved = ""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.now = lambda: scenario.now
+
+    def settle(self) -> None:
+        self.manager.settle(self.now())
+
+    def bound_names(self) -> None:
+        """It has no bound."""
+
+
 class FixedStatus(Publisher):
     def __init__(self, cluster: KubeClient, *, total: int = 0) -> None:
         super().__init__(cluster, "n1", clock=asyncio.get_running_loop().time)

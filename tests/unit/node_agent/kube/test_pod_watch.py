@@ -18,7 +18,7 @@ from nodedevice_agent.kube.pods import PodWatch, recover_checkpoint
 from nodedevice_agent.kube.publisher import PODS, Publisher
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
-from tests.unit.node_agent.kube.status_source import FakeSource, ManagerOnly
+from tests.unit.node_agent.kube.status_source import FakeSource, Host
 from tests.unit.node_agent.kube.test_pods import LostCheckpoint, container
 from tests.unit.node_agent.kube.test_pods import pod as pod_object
 
@@ -37,20 +37,6 @@ class Observer:
 
     def pod_gone(self, pod_uid: str) -> None:
         self.heard.append(("gone", [pod_uid]))
-
-
-class Host(ManagerOnly):
-    """Effects are carried out by nobody."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
-        self.now = lambda: scenario.now
-
-    def settle(self) -> None:
-        self.manager.settle(self.now())
-
-    def bound_names(self) -> None:
-        """It has no bound."""
 
 
 class Node:

@@ -252,25 +252,6 @@ async def test_the_delivery_is_recovered_with_the_allocations(agent: dict[str, s
     assert [a.delivery for a in (await recover_checkpoint(cluster, "n")).allocations] == [delivery]
 
 
-async def test_what_others_give_out_is_not_recovered_but_passed_on() -> None:
-    entry = {"podUID": "u", "container": "c", "deviceIDs": ["d0"]}
-    name, upstream = "gpu.example.com/devices", "dra.kubernetes.io/devices"
-    bodies = [
-        {
-            "metadata": {"name": resource_name},
-            "spec": {"resourceName": resource_name},
-            "status": {"allocations": [entry], "agent": {"servedBy": served_by}, "driver": "gpu.example.com"},
-        }
-        for resource_name, served_by in (("example.com/nic", "kubelet"), (name, "dra"), (upstream, "dra"))
-    ]
-    shown: list[tuple[str, str]] = []
-    cluster = LostCheckpoint(*bodies)
-    found = await recover_checkpoint(cluster, "n", lambda name, status: shown.append((name, status.driver)))
-    assert (found.allocations, found.registered) == ((), {})
-    assert [each for each, _ in shown] == ["example.com/nic", name, upstream]
-    assert shown[1] == (name, "gpu.example.com")
-
-
 async def test_a_device_of_two_pods_is_recovered_for_the_first(caplog: pytest.LogCaptureFixture) -> None:
     def held(uid: str, *device_ids: str) -> dict[str, Any]:
         return {"podUID": uid, "podName": uid, "namespace": "n", "container": "main", "deviceIDs": [*device_ids]}

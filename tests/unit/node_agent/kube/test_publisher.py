@@ -22,7 +22,7 @@ from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
 from tests.unit.node_agent.kube.one_object import FakeCluster
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY
-from tests.unit.node_agent.kube.status_source import FakeSource, FixedStatus, ManagerOnly
+from tests.unit.node_agent.kube.status_source import FakeSource, FixedStatus, Host, ManagerOnly
 
 
 class Begun:
@@ -34,17 +34,6 @@ class Begun:
     def create_task(self, work: Coroutine[Any, Any, None]) -> None:
         work.close()
         self.count += 1
-
-
-class Host(ManagerOnly):
-    unsaved = ""
-
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
-        self.now = lambda: scenario.now
-
-    def settle(self) -> None:
-        """Its effects are carried out by nobody."""
 
 
 class Heard(RecordOnly):

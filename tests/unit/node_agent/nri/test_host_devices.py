@@ -132,28 +132,16 @@ async def test_a_path_that_hangs_is_read_once_and_refused_at_once(hanging: Hangi
     assert hanging.read.count("/hangs/a") == 1
 
 
-async def test_a_path_that_hangs_delays_no_other(hanging: Hanging) -> None:
-    host = HostDeviceStat()
-    for number in range(MAX_THREADS - 1):
-        await given_up(host, hanging, f"/hangs/{number}")
-    assert (await host.stat_devices(["/dev/null"]))["/dev/null"][0].minor == 3
-
-
-async def test_the_number_of_hanging_threads_has_a_bound(hanging: Hanging) -> None:
+async def test_paths_that_hang_delay_no_other_up_to_a_number_and_are_read_again_later(hanging: Hanging) -> None:
     host = HostDeviceStat()
     for number in range(MAX_THREADS):
+        assert (await host.stat_devices(["/dev/null"]))["/dev/null"][0].minor == 3
         await given_up(host, hanging, f"/hangs/{number}")
     with pytest.raises(InjectionRefused, match=r"8 reads .* hang, one of them at /hangs/0"):
         await host.stat_devices(["/dev/null"])
     hanging.gate.set()
-    await passed(host, "/dev/null")
-
-
-async def test_a_path_that_hangs_no_more_is_read_again(hanging: Hanging) -> None:
-    host = HostDeviceStat()
-    await given_up(host, hanging, "/hangs/a", "/hangs/b")
-    hanging.gate.set()
-    await passed(host, "/hangs/a")
+    for path in ("/dev/null", "/hangs/0"):
+        await passed(host, path)
 
 
 async def test_a_read_without_a_thread_is_not_taken_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

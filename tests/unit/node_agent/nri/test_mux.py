@@ -34,17 +34,6 @@ def test_frames_cut_anywhere(payloads: list[tuple[int, bytes]], cuts: list[int])
     assert decoder.is_between_frames
 
 
-@given(PAYLOADS, st.integers(0, 10_000))
-def test_only_whole_frames_come_out(payloads: list[tuple[int, bytes]], cut: int) -> None:
-    data = b"".join(raw(stream_id, payload) for stream_id, payload in payloads)
-    cut %= len(data) + 1
-    ends = list(itertools.accumulate(8 + len(payload) for _, payload in payloads))
-    decoder = frame_decoder()
-    found = [(stream_id, payload) for (stream_id, _), payload in decoder.feed(data[:cut])]
-    assert found == [payload for payload, end in zip(payloads, ends, strict=True) if end <= cut]
-    assert decoder.is_between_frames == (cut in (0, *ends))
-
-
 @pytest.mark.parametrize("length", [MAX_PAYLOAD_BYTES + 1, 2**31, 2**32 - 1])
 def test_too_long_a_frame_is_refused_before_its_bytes_come(length: int) -> None:
     decoder = frame_decoder()

@@ -62,15 +62,6 @@ async def until(handler: Recorder, word: str) -> tuple[object, ...]:
     return call
 
 
-async def test_connects_to_a_runtime_that_starts_later(handler: Recorder, socket: Path) -> None:
-    socket.parent.rmdir()
-    async with running(handler, socket):
-        assert f"{socket} does not exist: enable NRI" in await disconnected(handler)
-        socket.parent.mkdir()
-        async with FakeRuntime(socket):
-            await synchronized(handler)
-
-
 async def test_reconnects_to_a_runtime_that_comes_back(handler: Recorder, socket: Path) -> None:
     async with running(handler, socket):
         for _ in range(3):
@@ -132,21 +123,6 @@ async def test_a_runtime_that_dies_during_registration(handler: Recorder, socket
         await until(handler, "disconnected")
         runtime.close_after_bytes = None
         await until(handler, "synchronized")
-
-
-async def test_a_runtime_that_rejects_the_plugin_counts_as_disconnected(
-    handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    runtime = FakeRuntime(socket)
-    runtime.rejects = True
-    async with runtime, running(handler, socket):
-        for _ in range(4):
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                await runtime.failed.get()
-        assert "its log has the reason" in await disconnected(handler)
-        runtime.rejects = False
-        await synchronized(handler)
-    assert [record.levelno for record in caplog.records if record.levelno >= logging.WARNING] == [logging.WARNING]
 
 
 async def test_a_runtime_without_validation_is_connected(handler: Recorder, socket: Path) -> None:

@@ -15,10 +15,10 @@ from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pod_objects import PodObject
-from nodedevice_agent.kube.retries import until_done
+from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS, until_done
 from nodedevice_common import unauthorized
 from nodedevice_common.api_connections import Broken, Late, Request
-from nodedevice_kube.api_errors import ApiError, InvalidResponse, Unauthorized
+from nodedevice_kube.api_errors import ApiError, Gone, InvalidResponse, Unauthorized, Unavailable
 
 from tests.fakes import api_answers
 from tests.fakes.api_answers import Answer, json_answer
@@ -105,6 +105,21 @@ async def test_a_lost_connection_is_logged_once_with_the_address_and_once_when_i
     await cluster.node_uid("n1")
     await cluster.node_uid("n1")
     assert logged(caplog) == [LOST, BACK]
+
+
+async def test_pauses_grow_until_an_error_that_the_caller_handles() -> None:
+    attempts: list[float] = []
+
+    async def once() -> None:
+        attempts.append(asyncio.get_running_loop().time())
+        raise (
+            Unavailable("watching", "pods", "lost") if len(attempts) < 12 else Gone("watching", "pods", "too old", 410)
+        )
+
+    with pytest.raises(Gone):
+        await until_done(once, but=Gone)
+    assert attempts[1] - attempts[0] <= 1
+    assert LONGEST_PAUSE_SECONDS / 2 <= attempts[-1] - attempts[-2] <= LONGEST_PAUSE_SECONDS
 
 
 @pytest.mark.parametrize("answer", [403, 500, Late(10)], ids=["forbidden", "broken", "slow"])

@@ -23,8 +23,8 @@ from prometheus_client import generate_latest
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.devicemanager.scenario import Scenario, happen, pod
-from tests.unit.node_agent.kube.gone_names import LAST, NAMES, gone
 from tests.unit.node_agent.kube.status_source import ManagerOnly
+from tests.unit.node_agent.kube.test_to_park import LAST, NAMES, gone
 
 # each is visited once in it, and what that shows is done
 A_ROUND = VISIT_SECONDS + 2

@@ -1,6 +1,7 @@
 """Which names go without a watch: those that are gone for a while and that nobody needs, where there are more than a few."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Container
@@ -8,9 +9,22 @@ from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_
 from nodedevice_agent.kube.parked import GONE_SECONDS, MOST_WATCHED, to_park
 
 from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
-from tests.unit.node_agent.kube.gone_names import LAST, NAMES, gone
 
 Happens = Callable[[Scenario], object]
+NAMES = [f"example.com/r{number:02}" for number in range(MOST_WATCHED + 2)]
+LAST = NAMES[-1]
+
+
+def gone(**options: Any) -> Scenario:
+    """Plugins of all names that ended a while ago."""
+    scenario = Scenario(**options)
+    scenario.manager.places.are_pods_known = True
+    for endpoint, name in enumerate(NAMES, start=1):
+        scenario.plugin(1, name, endpoint)
+        scenario.happens("table.cordoned", name, "uid", {})
+        scenario.disconnect(name, endpoint)
+    scenario.passes(GONE_SECONDS)
+    return scenario
 
 
 def chosen(

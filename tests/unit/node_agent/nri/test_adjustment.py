@@ -100,27 +100,25 @@ def test_a_directory_of_devices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("permissions", "expected"),
+    ("host_path", "permissions", "expected"),
     [
-        ("rw", []),
-        ("wr", []),
-        ("r", [(False, "c", 10, 229, "w")]),
-        ("w", [(False, "c", 10, 229, "r")]),
-        ("rwm", [(True, "c", 10, 229, "m")]),
-        ("mrw", [(True, "c", 10, 229, "m")]),
-        ("rm", [(False, "c", 10, 229, "w"), (True, "c", 10, 229, "m")]),
-        ("m", [(False, "c", 10, 229, "rw"), (True, "c", 10, 229, "m")]),
+        ("/dev/fuse", "rw", []),
+        ("/dev/fuse", "wr", []),
+        ("/dev/fuse", "r", [(False, "c", 10, 229, "w")]),
+        ("/dev/fuse", "w", [(False, "c", 10, 229, "r")]),
+        ("/dev/fuse", "rwm", [(True, "c", 10, 229, "m")]),
+        ("/dev/fuse", "mrw", [(True, "c", 10, 229, "m")]),
+        ("/dev/fuse", "rm", [(False, "c", 10, 229, "w"), (True, "c", 10, 229, "m")]),
+        ("/dev/fuse", "m", [(False, "c", 10, 229, "rw"), (True, "c", 10, 229, "m")]),
+        ("/dev/disk", "rwm", []),
+        ("/dev/disk", "rw", [(False, "b", 7, 1, "m")]),
+        ("/dev/disk", "r", [(False, "b", 7, 1, "wm")]),
     ],
 )
-def test_permissions_of_a_character_device(permissions: str, expected: list[tuple[bool, str, int, int, str]]) -> None:
-    assert rules(DeviceFile("/dev/f", "/dev/fuse", permissions)) == expected
-
-
-@pytest.mark.parametrize(
-    ("permissions", "expected"), [("rwm", []), ("rw", [(False, "b", 7, 1, "m")]), ("r", [(False, "b", 7, 1, "wm")])]
-)
-def test_permissions_of_a_block_device(permissions: str, expected: list[tuple[bool, str, int, int, str]]) -> None:
-    assert rules(DeviceFile("/dev/d", "/dev/disk", permissions)) == expected
+def test_permissions_of_a_device(
+    host_path: str, permissions: str, expected: list[tuple[bool, str, int, int, str]]
+) -> None:
+    assert rules(DeviceFile("/dev/f", host_path, permissions)) == expected
 
 
 def test_one_device_at_two_places_has_the_permissions_of_both() -> None:

@@ -115,6 +115,19 @@ async def test_invalid_bytes_of_a_stream_end_the_connection_too() -> None:
         assert wire.ended == "aborted"
 
 
+async def test_nothing_is_received_after_the_end() -> None:
+    with connected() as (mux, _):
+        received: list[bytes] = []
+
+        def receive(data: bytes) -> None:
+            received.append(data)
+            mux.abort("enough")
+
+        mux.open(1, receive)
+        mux.data_received(raw(1, b"a") + raw(1, b"b"))
+        assert received == [b"a"]
+
+
 async def test_a_peer_that_does_not_read_is_disconnected() -> None:
     with connected() as (mux, wire):
         wire.unsent = 17 * 1024 * 1024

@@ -96,12 +96,6 @@ class TestAContainerWithAGpu:
         after.plugin([gpu("GPU-1")], options=OF_NVML)
         assert await node.created(NAMING) == GIVEN
 
-    def test_of_another_plugin_keeps_its_own_as_with_the_kubelet(self) -> None:
-        other = holding(options=PluginOptions(), envs=frozenset({"NVIDIA_VISIBLE_DEVICES"}))
-        given = granted(other, ALL)
-        assert "NVIDIA_VISIBLE_DEVICES" not in given.edits.envs
-        assert given.omitted == ("env NVIDIA_VISIBLE_DEVICES",)
-
     def test_whose_image_and_pod_name_gpus_is_refused(self) -> None:
         """A runtime sets the first of two to our value, and then keeps the second."""
         decision = holding().injection.decide(sandbox("p"), "main", ["NVIDIA_VISIBLE_DEVICES=x", ALL])

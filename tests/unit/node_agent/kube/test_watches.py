@@ -264,10 +264,21 @@ async def test_a_request_that_has_failed_holds_up_nobody(
                 await ask(watches)
 
 
-# -- consistent reads ---------------------------------------------------------------------------------------------------------
-
-
 # -- what is logged -----------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+@pytest.mark.parametrize("chunks", [[], [line("MODIFIED", pod(5))]], ids=["nothing", "what is known"])
+async def test_watches_that_bring_nothing_are_logged_once(
+    cluster: KubeClient, server: Server, chunks: list[bytes | Exception | None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As behind a proxy that ends them at once."""
+    server.chunks = chunks
+    async with background(watches_of(cluster).follow("pods", PodObject, {}, RecordedEvents())):
+        await asyncio.sleep(5 * LONGEST_PAUSE_SECONDS)
+    assert len(server.asked) > 6
+    [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "the API server ended the watch at once" in vars(warning)["error"]
 
 
 # -- what a list says ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-"""When devices are free again, and which containers run without theirs."""
+"""When devices are free again, and which containers run without theirs: also of those that are unlisted or refused late."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Po
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, shown_settings
-from nodedevice_agent.runtime.container_events import CREATED_SECONDS
+from nodedevice_agent.runtime.backend import NriBackend
+from nodedevice_agent.runtime.container_events import CREATED_SECONDS, UNLISTED_SECONDS
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox, shows
-from tests.unit.node_agent.devicemanager.scenario import GPU, calls, device_ids, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, calls, device_ids, is_saved, pod, published
+from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 
 def connected(count: int = 1) -> RuntimeScenario:
@@ -184,3 +187,152 @@ class TestDevicesNotInjected:
         scenario = self.found(allocated=allocated)
         assert published(scenario.end(container("p"), "p")) == {GPU}
         assert not self.without(scenario)
+
+
+def unlisted() -> tuple[RuntimeScenario, RunningContainer]:
+    scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
+    made = scenario.create("p")
+    scenario.manager.containers.lost()
+    scenario.sync()
+    return scenario, made
+
+
+def ended(scenario: RuntimeScenario, after: float) -> list[str]:
+    """Containers that count as ended so long after now."""
+    return [instance.id for instance in scenario.runtime.overdue(scenario.now + after)]
+
+
+@pytest.mark.parametrize("is_gone_first", [False, True])
+def test_its_device_stays_held_until_the_runtime_reports_its_end(is_gone_first: bool) -> None:
+    scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
+    made = scenario.create("p")
+    if is_gone_first:
+        scenario.gone("p")
+    scenario.manager.containers.lost()
+    scenario.answer_all(scenario.sync())
+    if not is_gone_first:
+        scenario.gone("p")
+    assert scenario.held() == {"p/main": ("d0",)}
+    assert scenario.snapshot().releasing == 1
+    scenario.answer_all(scenario.end(made, "p"))
+    assert scenario.held() == {"next/main": ("d0",)}
+
+
+def test_counts_as_ended_after_a_long_time() -> None:
+    scenario, _ = unlisted()
+    assert scenario.runtime.next_deadline() is None, "its pod is not over"
+    scenario.gone("p")
+    scenario.now += 60.0
+    scenario.sync()
+    scenario.manager.containers.lost()
+    assert scenario.runtime.next_deadline() is None, "the runtime may report its end when it is back"
+    scenario.sync()
+    assert scenario.runtime.next_deadline() == scenario.now - 60.0 + UNLISTED_SECONDS, "not begun again by each list"
+    assert ended(scenario, UNLISTED_SECONDS - 60.1) == []
+    assert ended(scenario, UNLISTED_SECONDS - 60.0) == ["p-main-1"]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_replaced"),
+    [(ContainerState.RUNNING, True), (ContainerState.CREATED, False), (ContainerState.STOPPED, False)],
+)
+def test_an_instance_that_was_created_while_the_agent_was_disconnected(
+    state: ContainerState, is_replaced: bool
+) -> None:
+    """One that does not run may be older."""
+    scenario = connected().run(pod("p", gpu=1))
+    first = scenario.create("p")
+    second = replace(first, id="p-main-2", state=state)
+    scenario.manager.containers.lost()
+    scenario.sync(("p", second))
+    assert (scenario.manager.containers.find("p", first.id) is None) == is_replaced
+    scenario.end(second, "p")
+    scenario.gone("p")
+    assert (scenario.held() == {}) == is_replaced
+
+
+def test_survives_a_restart_of_the_agent() -> None:
+    scenario, made = unlisted()
+    assert is_saved(scenario.effects, durable=False)
+    scenario.gone("p")
+    after = scenario.rebooted()
+    after.happens("pod_events.synced", [])
+    after.sync()
+    assert after.held() == {"p/main": ("d0",)}
+    assert after.runtime.next_deadline() == after.now + UNLISTED_SECONDS
+    assert is_saved(after.end(made, "p"), durable=False)
+    assert after.held() == {}
+    assert after.manager.checkpoint().unlisted == ()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_running_container_whose_sandbox_is_not_listed(is_restarted: bool) -> None:
+    scenario = connected().run(pod("p", gpu=1))
+    made = scenario.create("p")
+    after = scenario.rebooted() if is_restarted else scenario
+    shown = replace(made, pod_uid="p" if is_restarted else "")
+    after.runtime.synchronized([], [shown], after.now)
+    after.settled()
+    after.happens("pod_events.synced", [])
+    assert after.held() == {"p/main": ("d0",)}
+    assert after.runtime.next_deadline() is None, "it is listed"
+    after.end(made, "p")
+    assert after.held() == {}
+
+
+async def refused_once(kubelet_dir: Path, *, pre_start_required: bool = False) -> tuple[RuntimeScenario, NriBackend]:
+    """A pod whose container was allowed with its device and then refused."""
+    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=pre_start_required))
+    scenario.sync()
+    scenario.prepare(scenario.run(pod("p", gpu=1)).effects)
+    backend = BackendNode(kubelet_dir, scenario).backend
+    assert await backend.create_container(sandbox("p"), container("p")) is not None
+    assert list(scenario.manager.containers)
+    backend.creation_refused(sandbox("p"), container("p"))
+    return scenario, backend
+
+
+async def test_its_device_is_free_when_the_pod_is_over(tmp_path: Path) -> None:
+    scenario, _ = await refused_once(tmp_path)
+    scenario.happens("pod_events.gone", "p")
+    assert not scenario.manager.book.of_pod("p")
+    assert scenario.manager.resources[GPU].use.holders == {}
+
+
+async def test_its_device_is_prepared_before_the_next_start(tmp_path: Path) -> None:
+    scenario, backend = await refused_once(tmp_path, pre_start_required=True)
+    calls = [effect for effect in scenario.effects if isinstance(effect, CallPreStart)]
+    assert len(calls) == 2
+    scenario.happens("pre_started", calls[-1].ticket)
+    assert await backend.create_container(sandbox("p"), container("p", number=2)) is not None
+
+
+async def test_an_end_that_the_runtime_reports_besides_changes_nothing(tmp_path: Path) -> None:
+    scenario, backend = await refused_once(tmp_path, pre_start_required=True)
+    before = len(scenario.effects)
+    backend.container_ended(sandbox("p"), container("p"))
+    assert not [effect for effect in scenario.effects[before:] if isinstance(effect, CallPreStart)]
+
+
+def test_a_creation_that_the_runtime_failed_in_silence_is_replaced_by_the_next() -> None:
+    """As CRI-O does where a CDI device is unknown."""
+    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=True))
+    scenario.sync()
+    scenario.prepare(scenario.run(pod("p", gpu=1)).effects)
+    for number in range(1, 5):
+        made = scenario.create("p", number=number)
+    scenario.start(made, "p")
+    assert [instance.id for instance in scenario.manager.containers] == [made.id]
+    assert len([effect for effect in scenario.end(made, "p") if isinstance(effect, CallPreStart)]) == 1
+    assert scenario.refusal("p").is_temporary
+
+
+def test_one_that_has_run_is_not_replaced_by_a_creation() -> None:
+    """Only the runtime knows its end."""
+    scenario = RuntimeScenario.with_plugin(1)
+    scenario.sync()
+    scenario.run(pod("p", gpu=1))
+    first = scenario.create("p")
+    scenario.start(first, "p")
+    second = scenario.create("p", number=2)
+    assert {instance.id for instance in scenario.manager.containers} == {first.id, second.id}

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from nodedevice_api.names import Condition, node_device_name
@@ -49,10 +50,12 @@ class Publisher:
     notes: a problem of the start that the condition Registered shows, such as an unreadable checkpoint.
     """
 
-    def __init__(self, cluster: KubeClient, node_name: str, notes: str = "") -> None:
+    def __init__(
+        self, cluster: KubeClient, node_name: str, notes: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.cluster = cluster
-        self.watches = Watches(cluster)
-        self.writes = WriteQueue()
+        self.watches = Watches(cluster, clock)
+        self.writes = WriteQueue(clock)
         self.node_name = node_name
         # set with the first list of this node's pods; until then the last published statuses stay
         self.are_pods_known = False
@@ -61,7 +64,7 @@ class Publisher:
         # the subset without a watch yet: NodeDevices and watches are limited by the number of names per node
         self._waiting: dict[str, NodeDeviceSync] = {}
         # the unused ones
-        self._parked = Parked(self._visit, self.watches.clock)
+        self._parked = Parked(self._visit, clock)
         self._has_parked = False
         self._stale_watches: frozenset[str] = frozenset()
         self._host: PluginHost

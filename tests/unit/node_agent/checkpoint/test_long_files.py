@@ -133,16 +133,6 @@ def test_of_a_list_that_is_too_long_the_devices_of_pods_are_known(monkeypatch: p
     assert found.omitted == {"r/b": 2, "r/c": 2}
 
 
-def test_what_is_as_before_is_the_same_object() -> None:
-    """A hundred thousand IDs would be in memory twice."""
-    written = Checkpoint((Allocation("uid", "c", "r/a", {-1: ("1", "2")}, b""),), registered={"r/a": ("1", "2", "3")})
-    before = decode(encode(written), DELIVERY_KUBELET)
-    found = decode_long(reads(encode(written), 16), before).checkpoint
-    assert found.allocations[0] is before.allocations[0]
-    assert found.registered["r/a"] is before.registered["r/a"]
-    assert decode_long(reads(encode(written), 16)).checkpoint.registered["r/a"][0] is not before.registered["r/a"][0]
-
-
 def test_an_id_that_is_longer_than_a_piece() -> None:
     lists = {"r/a": ("1", "x" * (1 << 20), "]", '",', "2")}
     found = decode_long(reads(encode(Checkpoint(registered=lists)), 1 << 20)).checkpoint.registered

@@ -268,16 +268,6 @@ class TestTrouble:
         store.save(state(5))
         assert (store.read(), store.is_whole) == (5, False)
 
-    def test_a_journal_that_fails_again_after_a_line_is_logged_again(
-        self, store: OpenStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        for number in (0, 2, 4):
-            store.save(state(number))
-            with monkeypatch.context() as patched:
-                patched.setattr(os, "fdatasync", failing)
-                store.save(state(number + 1))
-        assert len(caplog.records) == 3
-
     def test_no_line_is_written_after_a_failed_file(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is unknown then what is on disk, and a line continues from exactly that."""
         store.save(state(0))

@@ -59,13 +59,6 @@ def test_a_resource_belongs_to_the_higher_priority_then_to_the_first_name(
     assert found.outcomes == {owner: Outcome(1), other: Outcome(1, lost=((SERIAL, owner),))}
 
 
-def test_the_rest_of_a_configuration_that_lost_a_name_is_taken() -> None:
-    two = {"generic": [*serial()["generic"], *serial("/dev/x", "example.com/x")["generic"]]}
-    found = decided(config("a", priority=1), config("b", two))
-    assert names(found.plugins) == (SERIAL, "example.com/x")
-    assert found.outcomes["b"].lost == ((SERIAL, "a"),)
-
-
 def test_a_name_of_the_files_instances_is_theirs_in_the_file_too() -> None:
     instance = serial(name="nvidia.com/mig-1g.10gb")["generic"]
     found = decided(base=msgspec.convert({"nvml": {"mig": "mixed"}, "generic": instance}, PluginSettings))
@@ -312,17 +305,6 @@ def test_groups_without_a_device_are_reported_by_their_place_once_they_are_known
     reported = json.loads(report(found.outcomes, {"a": (), "b": (place,)}))
     assert [each.get("unmatched", "nothing") for each in reported.values()] == ["nothing", [place]]
     assert json.loads(report(found.outcomes, {"b": None}))["b"]["unmatched"] is None
-
-
-def test_a_report_may_be_as_long_as_its_bound() -> None:
-    def outcomes(count: int, last: int) -> dict[str, Outcome]:
-        found = {f"c{number:02}": Outcome(1, "x" * 200) for number in range(count)}
-        return found | {"z": Outcome(1, "x" * last)}
-
-    room = MAX_REPORT - len(report(outcomes(8, 1))) + 1
-    assert 1 < room < 200
-    assert len(report(outcomes(8, room))) == MAX_REPORT
-    assert len(report(outcomes(8, room + 1))) < MAX_REPORT
 
 
 @given(

@@ -1,4 +1,4 @@
-"""A cluster of one NodeDevice, its watch, and an agent that writes its status; for the test files that import `cluster`.
+"""A cluster of one NodeDevice, its watch, and an agent that writes its status, for tests in virtual time.
 
 from tests.unit.node_agent.kube.one_object import cluster as cluster
 """
@@ -9,21 +9,17 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.kube import contention, informer
-from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
 from nodedevice_kube.api_errors import Unavailable
-from nodedevice_kube.list_watch import Policy
 
 from tests.fakes.background import background
 from tests.unit.node_agent.kube.status_source import FixedStatus
 
 GPU = "example.com/gpu"
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 60.0
-NEVER_SECONDS = 3600.0
+PATIENCE_SECONDS = 3600.0
 OWNED = OwnedMetadata(ownerReferences=[{"kind": "Node", "name": "n1"}])
 OTHER = NodeDeviceObject(metadata=OWNED, status={"total": 7, "conditions": []})
 
@@ -58,6 +54,9 @@ class FakeCluster:
                     raise lost
                 case event:
                     yield event, self.found or OTHER
+
+    async def catch_up(self, kind: type[Any], fields: Mapping[str, str]) -> str:
+        return "1"
 
     async def node_uid(self, name: str) -> str:
         return "uid"
@@ -103,12 +102,5 @@ async def published(cluster: FakeCluster) -> AsyncIterator[NodeDeviceSync]:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """After a failed write the next one never comes by time alone."""
-    monkeypatch.setattr(node_devices, "pause_seconds", lambda *_: NEVER_SECONDS)
-    monkeypatch.setattr(node_devices, "_REFUSED_PAUSE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(node_devices, "PAUSE_SECONDS", 0)
-    monkeypatch.setattr(contention, "LONGEST_PAUSE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(informer, "POLICY", Policy(0, 0, 0))
-    monkeypatch.setattr(informer.Watches, "reserve", lambda self, is_urgent: 0)
+def cluster() -> FakeCluster:
     return FakeCluster()

@@ -1,41 +1,38 @@
 """An unreachable API server is logged once, with its address, however many requests fail; and once when it is back."""
 
 import asyncio
-import json
 import logging
-from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import pytest
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.health import AgentHealth
-from nodedevice_agent.kube import informer, lease, retries
+from nodedevice_agent.kube import retries
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pod_objects import PodObject
-from nodedevice_agent.kube.retries import until_done
+from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS, until_done
 from nodedevice_common import unauthorized
 from nodedevice_common.api_connections import Broken, Late, Request
-from nodedevice_kube.api_errors import ApiError, InvalidResponse, Unauthorized
-from nodedevice_kube.list_watch import Policy
+from nodedevice_kube.api_errors import ApiError, Gone, InvalidResponse, Unauthorized, Unavailable
 
 from tests.fakes import api_answers
 from tests.fakes.api_answers import Answer, json_answer
-from tests.fakes.api_client import SERVER, client_of
+from tests.fakes.api_client import SERVER
 from tests.fakes.background import background
+from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.kube.status_source import FixedStatus
 
 LOST = ("WARNING", "API server unreachable; retrying")
 BACK = ("INFO", "API server reachable again")
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 60.0
-
-
+PATIENCE_SECONDS = 3600.0
+# retries pause
+pytestmark = virtual_time
 REFUSED = Broken("Connection refused")
 
 
@@ -60,24 +57,12 @@ class Server(api_answers.Server):
     async def until_asked(self, times: int) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while self.asked < times:
-                await asyncio.sleep(0)
+                await asyncio.sleep(1)
 
 
 @pytest.fixture
 def server() -> Server:
     return Server()
-
-
-@pytest.fixture
-async def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeClient]:
-    """With this transport; retries do not pause."""
-    monkeypatch.setattr(retries, "pause_seconds", lambda *_: 0)
-    monkeypatch.setattr(informer, "POLICY", Policy(0, 0, 0))
-    monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
-    monkeypatch.setattr(lease, "_pause", lambda *_: asyncio.sleep(0))
-    made = client_of(server)
-    yield made
-    await made.close()
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -122,6 +107,21 @@ async def test_a_lost_connection_is_logged_once_with_the_address_and_once_when_i
     assert logged(caplog) == [LOST, BACK]
 
 
+async def test_pauses_grow_until_an_error_that_the_caller_handles() -> None:
+    attempts: list[float] = []
+
+    async def once() -> None:
+        attempts.append(asyncio.get_running_loop().time())
+        raise (
+            Unavailable("watching", "pods", "lost") if len(attempts) < 12 else Gone("watching", "pods", "too old", 410)
+        )
+
+    with pytest.raises(Gone):
+        await until_done(once, but=Gone)
+    assert attempts[1] - attempts[0] <= 1
+    assert LONGEST_PAUSE_SECONDS / 2 <= attempts[-1] - attempts[-2] <= LONGEST_PAUSE_SECONDS
+
+
 @pytest.mark.parametrize("answer", [403, 500, Late(10)], ids=["forbidden", "broken", "slow"])
 async def test_other_failures_are_logged_by_each_retry_loop(
     cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture, answer: Broken | int
@@ -156,15 +156,6 @@ async def test_a_list_without_resource_version_is_used_not_watched(cluster: Kube
     with pytest.raises(InvalidResponse, match="the list has no resource version"):
         await WatchLoop(Watches(cluster), PodObject, {}, IgnoredEvents()).list_and_watch()
     assert server.asked == 2
-
-
-async def test_a_connection_has_a_small_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent has a watch for each resource, and asyncio a buffer for each TLS connection."""
-    monkeypatch.setattr(SSLProtocol, "max_size", 256 * 1024)
-    entry = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "current-context": "x"}
-    (tmp_path / "kc").write_text(json.dumps({**entry, "contexts": [{"name": "x", "context": {"cluster": "c"}}]}))
-    KubeClient.connect(tmp_path / "kc")
-    assert SSLProtocol.max_size == 8 * 1024
 
 
 async def watched(cluster: KubeClient) -> None:

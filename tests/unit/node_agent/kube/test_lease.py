@@ -11,12 +11,10 @@ import pytest
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import LeaseHeld
 from nodedevice_agent.health import AgentHealth
-from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import Json, KubeClient
-from nodedevice_agent.kube.lease import LeaseKeeper, identity
+from nodedevice_agent.kube.lease import RENEW_SECONDS, LeaseKeeper, identity
 from nodedevice_api.names import AGENT_LEASE_SECONDS, CONFIG_REFUSED_LABEL, CONFIGS_ANNOTATION, REFUSALS_ANNOTATION
 from nodedevice_common.api_connections import Broken, Request
-from nodedevice_kube.api_errors import Conflict
 from nodedevice_kube.leases import Lease, lease_of
 
 from tests.fakes import api_answers
@@ -33,14 +31,14 @@ NO_ROUTE: Final = Broken("no route")
 
 
 class Server(api_answers.Server):
-    """One Lease, or none. fails: for each request. forbids: a write. reads, writes: of the Lease; writes with the loop's time."""
+    """One Lease, or none. fails: for each request. forbids: a write. reads: their number. writes: the metadata of each."""
 
     def __init__(self) -> None:
         self.found: Json | None = None
         self.fails: Broken | int | None = None
         self.forbids: Callable[[Json], bool] = lambda metadata: False
         self.reads = 0
-        self.writes: list[tuple[float, Json]] = []
+        self.writes: list[Json] = []
 
     def holds(self, holder: str, version: int = 50, renewed: str = BEFORE, **metadata: Any) -> None:
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 5, "acquireTime": BEFORE, "renewTime": renewed}
@@ -73,7 +71,7 @@ class Server(api_answers.Server):
             return json_answer({"message": "a policy of an older chart"}, 403)
         self.found = sent
         sent["metadata"]["resourceVersion"] = str(int(self.lease.version or "100") + 1)
-        self.writes.append((asyncio.get_running_loop().time(), json.loads(json.dumps(sent["metadata"]))))
+        self.writes.append(json.loads(json.dumps(sent["metadata"])))
         return json_answer(sent)
 
     @property
@@ -92,9 +90,11 @@ def server() -> Server:
     return Server()
 
 
-def keeper_of(cluster: KubeClient, health: AgentHealth | None = None) -> LeaseKeeper:
+def keeper_of(
+    cluster: KubeClient, health: AgentHealth | None = None, rejections: Rejections | None = None
+) -> LeaseKeeper:
     clock = asyncio.get_running_loop().time
-    return LeaseKeeper(cluster, "agents", "n1", OURS, Rejections(clock), health or AgentHealth(), clock)
+    return LeaseKeeper(cluster, "agents", "n1", OURS, rejections or Rejections(clock), health or AgentHealth(), clock)
 
 
 # -- the object ---------------------------------------------------------------------------------------------------------------
@@ -117,19 +117,23 @@ async def test_where_there_is_none_it_is_created_as_the_nodes(cluster: KubeClien
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", found.renewed)
 
 
+@virtual_time
 async def test_one_that_is_there_keeps_what_is_not_ours(cluster: KubeClient, server: Server) -> None:
     annotations = {"team": "x", REFUSALS_ANNOTATION: "old", CONFIGS_ANNOTATION: "old"}
     server.holds(PREDECESSOR, ownerReferences=[{**NODE, "uid": "uid-0"}, OTHER], annotations=annotations)
-    keeper = keeper_of(cluster)
+    rejections = Rejections(asyncio.get_running_loop().time)
+    keeper = keeper_of(cluster, rejections=rejections)
     await keeper.acquire()
     assert server.metadata["ownerReferences"] == [OTHER, NODE]
     assert server.metadata["annotations"] == {"team": "x"}
     # a new holder
     since = server.lease.acquired
     assert server.lease.renewed == since != BEFORE
-    keeper._lease = await keeper._renewed("rejected")
-    assert server.metadata["annotations"] == {"team": "x", REFUSALS_ANNOTATION: "rejected"}
-    assert server.lease.acquired == since
+    async with background(keeper.run()):
+        rejections.add("Version", ValueError("why"))
+        await asyncio.sleep(3)
+    assert server.metadata["annotations"] == {"team": "x", REFUSALS_ANNOTATION: rejections.report()}
+    assert (server.lease.acquired, server.lease.renewed > since) == (since, True)
     # it is not read again, as its version says whether it is another
     assert (server.reads, len(server.writes)) == (1, 2)
 
@@ -137,42 +141,32 @@ async def test_one_that_is_there_keeps_what_is_not_ours(cluster: KubeClient, ser
 # -- who holds it -------------------------------------------------------------------------------------------------------------
 
 
-async def renewed(keeper: LeaseKeeper) -> None:
-    """As run() does: a conflict leads to a new read."""
-    try:
-        keeper._lease = await keeper._renewed("")
-    except Conflict as exc:
-        keeper._failed(exc)
-        keeper._lease = await keeper._renewed("")
-
-
+@virtual_time
 @pytest.mark.parametrize(
-    ("has_held", "holder", "version", "is_taken"),
+    ("holder", "version", "is_taken"),
     [
-        pytest.param(False, "", 200, True, id="of no holder"),
-        pytest.param(False, PREDECESSOR, 200, True, id="a predecessor's, at the start"),
-        pytest.param(False, STRANGER, 200, False, id="another agent's, at the start"),
-        pytest.param(True, OURS, 200, True, id="ours, with another client's annotation"),
-        pytest.param(True, PREDECESSOR, 200, False, id="a later process of a copied directory"),
-        pytest.param(True, STRANGER, 200, False, id="another agent's"),
-        pytest.param(True, PREDECESSOR, 20, True, id="a predecessor's, of a restored server"),
-        pytest.param(True, STRANGER, 20, True, id="another agent's that had it before us, of a restored server"),
+        pytest.param(OURS, 200, True, id="ours, with another client's annotation"),
+        pytest.param(PREDECESSOR, 200, False, id="a later process of a copied directory"),
+        pytest.param(STRANGER, 200, False, id="another agent's"),
+        pytest.param(PREDECESSOR, 20, True, id="a predecessor's, of a restored server"),
+        pytest.param(STRANGER, 20, True, id="another agent's that had it before us, of a restored server"),
     ],
 )
-async def test_whether_a_lease_may_be_taken(
-    cluster: KubeClient, server: Server, has_held: bool, holder: str, version: int, is_taken: bool
+async def test_a_lease_that_another_takes_ends_the_agent_unless_the_server_was_restored(
+    cluster: KubeClient, server: Server, holder: str, version: int, is_taken: bool
 ) -> None:
-    server.holds("", 100)
+    server.holds(PREDECESSOR, 100)
     keeper = keeper_of(cluster)
-    if has_held:
-        await renewed(keeper)
-        assert server.lease.holder == OURS
+    await keeper.acquire()
+    assert server.lease.holder == OURS
     server.holds(holder, version)
     if is_taken:
-        await renewed(keeper)
+        async with background(keeper.run()):
+            await asyncio.sleep(RENEW_SECONDS * 2)
     else:
-        with pytest.raises(LeaseHeld, match=f"lease agents/n1 is held by another agent .{holder}"):
-            await renewed(keeper)
+        async with asyncio.timeout(RENEW_SECONDS * 2):
+            with pytest.raises(LeaseHeld, match=f"lease agents/n1 is held by another agent .{holder}"):
+                await keeper.run()
     assert server.lease.holder == (OURS if is_taken else holder)
 
 
@@ -189,52 +183,36 @@ async def test_another_agents_is_waited_for_until_it_has_expired(
     server.holds(STRANGER)
     health = AgentHealth("lease")
     clock = asyncio.get_running_loop().time
-    began, beats = clock(), []
-    health.beat = lambda: beats.append(clock())
     acquiring = asyncio.create_task(keeper_of(cluster, health).acquire())
-    await asyncio.sleep(1)
-    assert f"lease agents/n1 is held by another agent ({STRANGER})" in health.ready()[1]
+    for seconds in range(1, 20):
+        await asyncio.sleep(1)
+        assert f"lease agents/n1 is held by another agent ({STRANGER})" in health.ready()[1]
+        server.holds(STRANGER, renewed=f"2026-01-01T00:00:{seconds:02}.000000Z")
+    assert not acquiring.done(), "it was renewed"
+    began = clock()
     await acquiring
-    # its own duration, by our clock
-    assert 5 < clock() - began < 5 + 2 * lease._RETRY_SECONDS
+    # its own duration of 5 seconds by our clock, and the pauses between two attempts
+    assert 5 < clock() - began <= 15
     assert server.lease.holder == OURS
     assert health.ready()[0]
-    assert len(beats) == server.reads - 1 > 0
     [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert record.message == "another agent holds the lease; waiting until it expires"
     assert vars(record)["lease"] == "n1"
 
 
-@virtual_time
-async def test_one_that_is_renewed_meanwhile_does_not_expire(cluster: KubeClient, server: Server) -> None:
-    server.holds(STRANGER)
-    acquiring = asyncio.create_task(keeper_of(cluster).acquire())
-    for seconds in range(1, 20):
-        await asyncio.sleep(1)
-        server.holds(STRANGER, renewed=f"2026-01-01T00:00:{seconds:02}.000000Z")
-    assert not acquiring.done()
-    acquiring.cancel()
-    await asyncio.gather(acquiring, return_exceptions=True)
-
-
-@virtual_time
-async def test_another_holder_ends_the_agent_later_on(cluster: KubeClient, server: Server) -> None:
-    server.holds(PREDECESSOR)
-    keeper = keeper_of(cluster)
-    await keeper.acquire()
-    server.holds(STRANGER, 500)
-    with pytest.raises(LeaseHeld, match=STRANGER):
-        await keeper.run()
-
-
 # -- failures -----------------------------------------------------------------------------------------------------------------
 
 
+@virtual_time
 async def test_without_an_answer_the_agent_starts_and_tries_on(cluster: KubeClient, server: Server) -> None:
     server.fails = NO_ROUTE
     keeper = keeper_of(cluster)
     await keeper.acquire()
-    assert (keeper._lease, server.writes) == (None, [])
+    async with background(keeper.run()):
+        await asyncio.sleep(1)
+        server.fails = None
+        await asyncio.sleep(5)
+    assert server.lease.holder == OURS
 
 
 def lost(server: Server) -> None:
@@ -255,23 +233,17 @@ def deleted(server: Server) -> None:
 
 @virtual_time
 @pytest.mark.parametrize(
-    ("happens", "problem", "reads"),
+    ("happens", "problem"),
     [
-        (lost, "the lease cannot be renewed", 1),
-        (changed, "the lease cannot be renewed", 2),
-        (deleted, "the lease cannot be renewed", 2),
-        (refused, "rejects the credentials", 1),
+        (lost, "the lease cannot be renewed"),
+        (changed, "the lease cannot be renewed"),
+        (deleted, "the lease cannot be renewed"),
+        (refused, "rejects the credentials"),
     ],
 )
 async def test_a_renewal_that_fails_is_shown_and_made_soon_again(
-    cluster: KubeClient,
-    server: Server,
-    happens: Callable[[Server], None],
-    problem: str,
-    reads: int,
-    caplog: pytest.LogCaptureFixture,
+    cluster: KubeClient, server: Server, happens: Callable[[Server], None], problem: str
 ) -> None:
-    caplog.set_level(logging.INFO)
     server.holds(PREDECESSOR)
     health = AgentHealth("api server")
     keeper = keeper_of(cluster, health)
@@ -280,44 +252,31 @@ async def test_a_renewal_that_fails_is_shown_and_made_soon_again(
     happens(server)
     async with background(keeper.run()):
         # the longest pause before a renewal
-        await asyncio.sleep(lease.RENEW_SECONDS + 0.5)
+        await asyncio.sleep(RENEW_SECONDS + 0.5)
         assert problem in health.ready()[1]
         assert len(server.writes) == 1
         server.fails = None
-        await asyncio.sleep(lease._RETRY_SECONDS)
-        assert (len(server.writes), server.reads) == (2, reads)
+        await asyncio.sleep(5)
+        assert len(server.writes) == 2
         assert health.ready()[0]
-    said = [record.message for record in caplog.records]
-    assert ("lease renewed after failures" in said) is ("lease renewal failed; retrying" in said)
 
 
 # -- what it reports ----------------------------------------------------------------------------------------------------------
 
 
 @virtual_time
-async def test_rejections_that_cannot_be_reported_renew_the_lease_once_each(
-    cluster: KubeClient, server: Server
-) -> None:
+async def test_reports_that_a_policy_forbids_stop_no_renewal(cluster: KubeClient, server: Server) -> None:
     """By the policy of an older chart."""
-    server.forbids = lambda metadata: REFUSALS_ANNOTATION in metadata["annotations"]
-    keeper = keeper_of(cluster)
-    async with background(keeper.run()):
-        for reason in ("first", "second", "third"):
-            keeper._rejections.add("Version", ValueError(reason))
-            # the next renewal that is due is later
-            await asyncio.sleep(lease.RENEW_SECONDS / 4)
-    assert len(server.writes) == 3
-
-
-@virtual_time
-async def test_a_label_that_an_older_policy_forbids_stops_no_renewal(cluster: KubeClient, server: Server) -> None:
-    server.forbids = lambda metadata: bool(metadata["labels"])
-    keeper = keeper_of(cluster)
+    server.forbids = lambda metadata: bool(metadata["labels"]) or REFUSALS_ANNOTATION in metadata["annotations"]
+    rejections = Rejections(asyncio.get_running_loop().time)
+    keeper = keeper_of(cluster, rejections=rejections)
     async with background(keeper.run()):
         keeper.report_configs('{"a":{"generation":1,"refusal":"no"}}', is_refused=True)
-        # at once, and when it is due again
-        await asyncio.sleep(lease.RENEW_SECONDS * 1.5)
-    assert len(server.writes) == 2
+        for reason in ("first", "second", "third"):
+            rejections.add("Version", ValueError(reason))
+            # the next renewal that is due is later
+            await asyncio.sleep(RENEW_SECONDS / 4)
+    assert len(server.writes) == 3, "one renewal for each"
 
 
 @virtual_time
@@ -332,17 +291,16 @@ async def test_a_refused_configuration_is_labelled_at_once_and_the_label_goes_wi
         await asyncio.sleep(0.5)
         keeper.report_configs('{"a":{"generation":2}}', is_refused=False)
         await asyncio.sleep(0.5)
-    labels = [metadata["labels"] for _, metadata in server.writes]
+    labels = [metadata["labels"] for metadata in server.writes]
     assert labels == [{"team": "a"}, {"team": "a", CONFIG_REFUSED_LABEL: "true"}, {"team": "a"}]
 
 
 @virtual_time
 async def test_news_without_end_renew_it_at_a_bounded_rate(cluster: KubeClient, server: Server) -> None:
-    clock = asyncio.get_running_loop().time
     keeper = keeper_of(cluster)
     async with background(keeper.run()):
-        began = clock()
-        while clock() - began < 60:
-            keeper.report_configs(str(clock()), is_refused=False)
+        for number in range(6000):
+            keeper.report_configs(str(number), is_refused=False)
             await asyncio.sleep(0.01)
-    assert len(server.writes) <= 60 / lease._NEWS_SECONDS + lease._NEWS_AT_ONCE + 2
+    # one in two seconds, after a few at once
+    assert len(server.writes) <= 60 / 2 + 4

@@ -14,19 +14,17 @@ from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
-from nodedevice_agent.kube.parked import VISIT_SECONDS, Parked
+from nodedevice_agent.kube.parked import VISIT_SECONDS
 from nodedevice_agent.kube.publisher import Publisher
-from nodedevice_agent.kube.write_queue import WriteQueue
 from nodedevice_api.names import node_device_name
 from nodedevice_kube.api_errors import Unavailable
 from prometheus_client import generate_latest
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.devicemanager.scenario import Scenario, happen, pod
-from tests.unit.node_agent.kube.gone_names import LAST, NAMES, gone
 from tests.unit.node_agent.kube.status_source import ManagerOnly
+from tests.unit.node_agent.kube.test_to_park import LAST, NAMES, gone
 
 # each is visited once in it, and what that shows is done
 A_ROUND = VISIT_SECONDS + 2
@@ -126,10 +124,7 @@ class Node:
 
     def __init__(self, scenario: Scenario, objects: Objects, tasks: asyncio.TaskGroup) -> None:
         self.scenario, self.objects, self.group = scenario, objects, tasks
-        self.publisher = Publisher(cast(KubeClient, objects), "n1")
-        clock = asyncio.get_running_loop().time
-        self.publisher.watches, self.publisher.writes = Watches(self.publisher.cluster, clock), WriteQueue(clock)
-        self.publisher._parked = Parked(self.publisher._visit, clock)
+        self.publisher = Publisher(cast(KubeClient, objects), "n1", clock=asyncio.get_running_loop().time)
         self.publisher.are_pods_known = True
         self.host = Host(scenario, self.publisher)
         self.tasks: list[asyncio.Task[Any]] = []
@@ -179,7 +174,6 @@ async def node() -> AsyncIterator[Node]:
 async def test_what_is_parked_has_no_watch_and_is_read_now_and_then() -> None:
     async with node() as made:
         assert [name for name in NAMES if made.is_watched(name)] == []
-        assert made.publisher._objects == {}
         assert [made.publisher.has_parked(), made.publisher.has_parked()] == [True, False]
         made.publisher.park()
         await asyncio.sleep(10 * VISIT_SECONDS)
@@ -204,17 +198,6 @@ async def test_it_has_no_metrics_and_has_them_again_once_it_is_served() -> None:
 
 
 @virtual_time
-async def test_one_that_is_about_to_be_written_is_parked_once_it_is() -> None:
-    async with watching() as made:
-        made.publisher.refresh(LAST)
-        for is_parked in (False, True):
-            made.publisher.park()
-            assert made.publisher.is_parked(NAMES[-2])
-            assert made.publisher.is_parked(LAST) is is_parked
-            await asyncio.sleep(1)
-
-
-@virtual_time
 async def test_parked_ones_count_among_those_of_which_there_are_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher_module, "MAX_NAMES", len(NAMES))
     new = "example.com/new"
@@ -230,14 +213,6 @@ async def test_parked_ones_count_among_those_of_which_there_are_only_so_many(mon
 
 
 @virtual_time
-async def test_one_that_nobody_knows_any_more_is_not_watched_for_that() -> None:
-    async with node() as made:
-        del made.scenario.manager.resources[LAST]
-        made.publisher.park()
-        assert made.publisher.is_parked(LAST)
-
-
-@virtual_time
 async def test_a_cordon_on_it_is_known_at_a_visit_and_then_it_is_watched() -> None:
     async with node() as made:
         made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
@@ -249,34 +224,7 @@ async def test_a_cordon_on_it_is_known_at_a_visit_and_then_it_is_watched() -> No
 
 
 @virtual_time
-async def test_what_a_pod_asks_for_is_watched_though_few_are_left() -> None:
-    async with node() as made:
-        await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
-        made.happens("tick")
-        await asyncio.sleep(A_ROUND)
-        for name in NAMES[:5]:
-            del made.objects.by_name[node_device_name("n1", name)]
-            assert made.publisher.forget(name)
-        made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
-        made.publisher.park()
-        await asyncio.sleep(1)
-        assert made.is_watched(LAST)
-        assert made.objects.by_name[node_device_name("n1", LAST)].status["waiting"]
-
-
-@virtual_time
-async def test_what_a_person_deletes_is_forgotten_at_a_visit() -> None:
-    async with node() as made:
-        await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
-        made.happens("tick")
-        await asyncio.sleep(1)
-        del made.objects.by_name[node_device_name("n1", LAST)]
-        await asyncio.sleep(A_ROUND)
-        assert LAST not in made.scenario.manager.resources
-
-
-@virtual_time
-async def test_an_edit_of_its_status_is_undone_at_a_visit() -> None:
+async def test_visits_undo_edits_write_changes_and_notice_deletions() -> None:
     async with node() as made:
         name = node_device_name("n1", LAST)
         status = made.objects.by_name[name].status
@@ -284,24 +232,25 @@ async def test_an_edit_of_its_status_is_undone_at_a_visit() -> None:
         made.objects.by_name[name].status = {**status, "total": 17}
         await asyncio.sleep(A_ROUND)
         assert made.objects.by_name[name].status == status
-
-
-@virtual_time
-async def test_what_changes_here_is_written_though_nobody_watches() -> None:
-    async with node() as made:
         await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
         made.happens("tick")
         await asyncio.sleep(A_ROUND)
-        conditions = made.objects.by_name[node_device_name("n1", LAST)].status["conditions"]
+        conditions = made.objects.by_name[name].status["conditions"]
         (registered,) = (each for each in conditions if each["type"] == "Registered")
         assert registered["reason"] == "EndpointGone"
         assert not made.is_watched(LAST)
+        del made.objects.by_name[name]
+        await asyncio.sleep(A_ROUND)
+        assert LAST not in made.scenario.manager.resources
 
 
 @virtual_time
-async def test_a_cordon_from_before_its_plugin_came_back_is_known_before_anything_is_given_out() -> None:
+@pytest.mark.parametrize("cordoned", [[], [{"id": "d0", "reason": "broken"}]], ids=["no cordon", "a cordon"])
+async def test_cordons_from_before_its_plugin_came_back_are_known_before_anything_is_allocated(
+    cordoned: list[dict[str, str]],
+) -> None:
     async with node() as made:
-        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
+        made.objects.write(node_device_name("n1", LAST), cordonedDevices=cordoned)
         made.objects.is_up.clear()
         made.happens("connected", LAST, 99, PluginOptions())
         made.happens("listed", LAST, 99, accept([Device("d0")]))
@@ -312,18 +261,7 @@ async def test_a_cordon_from_before_its_plugin_came_back_is_known_before_anythin
         made.objects.is_up.set()
         await asyncio.sleep(1)
         assert made.is_watched(LAST)
-        assert made.scenario.manager.resources[LAST].use.is_cordoned("d0")
-        assert made.scenario.manager.allocator.in_progress == {}
-
-
-@virtual_time
-async def test_without_a_cordon_it_is_given_out_once_that_is_known() -> None:
-    async with node() as made:
-        made.happens("connected", LAST, 99, PluginOptions())
-        made.happens("listed", LAST, 99, accept([Device("d0")]))
-        made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
-        await asyncio.sleep(1)
-        assert "u" in made.scenario.manager.allocator.in_progress
+        assert ("u" in made.scenario.manager.allocator.in_progress) is not bool(cordoned)
 
 
 @virtual_time

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.devicemanager.pods import MAX_SETTINGS, NO_SETTINGS, Pod
-from nodedevice_agent.kube.pod_objects import MAX_OTHERS, MAX_REQUESTS, from_api, seen
+from nodedevice_agent.kube.pod_objects import MAX_REQUESTS, from_api, seen
 
 from tests.unit.node_agent.kube.test_pods import GPU, container, pod
 
@@ -55,12 +55,6 @@ def test_what_is_kept_of_a_pod_is_bounded(spec: dict[str, Any]) -> None:
     assert size(found.pod.containers) + size(found.metadata) < 512 * 1024
 
 
-def test_of_the_containers_without_requests_the_first_ones_are_kept() -> None:
-    many = [container(f"c{n}") for n in range(MAX_OTHERS + 9)]
-    found = from_api(pod({"containers": [*many, container("gpu", {GPU: "1"})]})).containers
-    assert [c.name for c in found] == [*(f"c{n}" for n in range(MAX_OTHERS)), "gpu"]
-
-
 def test_a_pod_of_too_many_requests_has_none_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     few = from_api(pod({"containers": [container(f"c{n}", {GPU: "1"}) for n in range(MAX_REQUESTS)]}))
     many = from_api(pod({"containers": [container(f"c{n}", {GPU: "1"}) for n in range(MAX_REQUESTS + 1)]}))
@@ -86,13 +80,6 @@ def test_what_is_set_twice_counts_once() -> None:
 def test_of_a_pod_that_has_ended_its_name_is_kept(phase: str) -> None:
     found = from_api(pod({"containers": [container("c", {GPU: "1"})]}, status={"phase": phase}))
     assert (found.has_ended, found.containers) == (True, ())
-
-
-@pytest.mark.parametrize("key", ["env", "args", "command", "volumeMounts"])
-def test_a_list_of_another_form_is_reported_with_the_pod(key: str, caplog: pytest.LogCaptureFixture) -> None:
-    found = kept(**{key: 7})
-    assert (found.containers, bool(found.unread)) == ((), True)
-    assert [record.message for record in caplog.records] == ["cannot decode object; skipping it"]
 
 
 def test_lists_of_a_container_without_requests_are_not_read() -> None:

@@ -77,12 +77,6 @@ def test_uses(found: tuple[ClaimUse, ...], expected: list[ClaimUse]) -> None:
     assert list(found) == expected
 
 
-def test_a_template_that_has_another_claim_by_name_in_the_status() -> None:
-    """The status alone says what was made; what names a claim keeps it, whatever a status says."""
-    status = {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "other"}]}
-    assert uses(spec(container("c", "own")), **status) == (ClaimUse("c", "shared"),)
-
-
 @pytest.mark.parametrize(
     ("status", "are_prepared"),
     [
@@ -152,12 +146,3 @@ def test_what_is_kept_of_a_pod_is_bounded() -> None:
     assert found is not None
     assert (len(found.uses), len(found.unhealthy)) == (256, 256)
     assert {len(each.message) for each in found.unhealthy} == {MAX_SHOWN}
-
-
-def test_the_stage_is_that_of_uses_and_sandbox_alone() -> None:
-    (bound, ready, ill) = (
-        claims(spec(container("c", "own")), **status) for status in ({}, READY, {**READY, **health("claim:own")})
-    )
-    assert bound is not None and ready is not None and ill is not None  # noqa: PT018  # each for mypy
-    assert bound.stage != ready.stage == ill.stage
-    assert ready != ill

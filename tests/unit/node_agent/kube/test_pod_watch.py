@@ -1,7 +1,7 @@
 """Who hears of this node's pods, and what is recovered of a lost checkpoint before anybody does."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
@@ -12,16 +12,15 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons
 from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.objects import NodeDeviceObject
-from nodedevice_agent.kube.pod_objects import PodObject, SeenPod, seen
+from nodedevice_agent.kube.informer import Watches
+from nodedevice_agent.kube.pod_objects import SeenPod, seen
 from nodedevice_agent.kube.pods import PodWatch, recover_checkpoint
 from nodedevice_agent.kube.publisher import PODS, Publisher
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
-from tests.unit.node_agent.kube.status_source import ManagerOnly
+from tests.unit.node_agent.kube.status_source import FakeSource, Host
 from tests.unit.node_agent.kube.test_pods import LostCheckpoint, container
 from tests.unit.node_agent.kube.test_pods import pod as pod_object
-from tests.unit.node_agent.kube.test_sources import FakeSource
 
 
 class Observer:
@@ -40,55 +39,21 @@ class Observer:
         self.heard.append(("gone", [pod_uid]))
 
 
-class Host(ManagerOnly):
-    """happened: what was done, one word each."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
-        self.now = lambda: scenario.now
-        self.happened: list[str] = []
-
-    def settle(self) -> None:
-        self.happened.append("effects" if self.manager.settle(self.now()) else "nothing")
-
-    def bound_names(self) -> None:
-        self.happened.append("names")
-
-
-class Known(LostCheckpoint):
-    """The NodeDevices of a node, and whose were asked for."""
-
-    def __init__(self, *bodies: dict[str, Any]) -> None:
-        super().__init__(*bodies)
-        self.asked: list[str] = []
-
-    async def node_devices_of(self, node_name: str, keep: Callable[[NodeDeviceObject], Any] | None = None) -> list[Any]:
-        self.asked.append(node_name)
-        return await super().node_devices_of(node_name, keep)
-
-
 class Node:
     """What a watch of pods is made with. followed: what it follows in the end."""
 
-    def __init__(self, scenario: Scenario, cluster: Known | None = None) -> None:
-        self.host, self.health, self.observers = Host(scenario), AgentHealth(PODS), (Observer(), Observer())
+    def __init__(self, scenario: Scenario, cluster: LostCheckpoint | None = None) -> None:
+        self.host, self.health, self.observer = Host(scenario), AgentHealth(PODS), Observer()
         self.source = FakeSource()
         self.publisher = Publisher(cast(KubeClient, cluster), "n1")
+        self.publisher.watches = cast(Watches, self)
         self.publisher.start(cast(asyncio.TaskGroup, None), self.host, RecordOnly(), [self.source])
-        self.watch = PodWatch(self.host, self.publisher, self.health, self.observers)
-        self.followed: list[tuple[Any, ...]] = []
+        self.watch = PodWatch(self.host, self.publisher, self.health, [self.observer])
+        self.followed: list[tuple[str, dict[str, str]]] = []
 
-    async def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def follow(*given: Any, is_urgent: bool, keep: object) -> None:
-            self.followed.append((*given, is_urgent, keep))
-
-        monkeypatch.setattr(self.publisher.watches, "follow", follow)
-        await self.watch.run()
-
-    def heard(self) -> list[tuple[str, list[str]]]:
-        first, second = (observer.heard for observer in self.observers)
-        assert first == second
-        return first
+    async def follow(self, name: str, kind: object, fields: dict[str, str], *_: object, **options: object) -> None:
+        assert not self.host.manager.is_recovering
+        self.followed.append((name, fields))
 
 
 def running(uid: str) -> SeenPod:
@@ -96,29 +61,19 @@ def running(uid: str) -> SeenPod:
     return seen(pod_object({"containers": [container("main", {GPU: "1"})]}, metadata=metadata))
 
 
-def test_everybody_hears_of_a_list_and_what_was_not_known_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everybody_hears_of_pods() -> None:
     node = Node(Scenario.with_plugin(2))
     assert not node.health.ready()[0]
     assert not node.publisher.are_pods_known
-    monkeypatch.setattr(node.publisher, "refresh_all", lambda: node.host.happened.append("refreshed"))
     node.watch.synced([running("a"), running("b")], 7)
     assert node.health.ready()[0]
     assert node.publisher.are_pods_known
     assert {*node.host.manager.pods} == {"a", "b"}
-    assert node.heard() == [("synced", ["pod-a", "pod-b"])]
-    # the names that pods ask for are those of the list
-    assert node.host.happened == ["effects", "names", "refreshed"]
-
-
-def test_everybody_hears_of_a_pod_that_comes_and_goes() -> None:
-    node = Node(Scenario.with_plugin(2))
-    node.watch.updated(running("a"))
-    assert {*node.host.manager.pods} == {"a"}
+    node.watch.updated(running("c"))
     node.watch.deleted(running("a"))
-    assert not node.host.manager.pods
-    assert len(node.host.happened) == 2
+    assert {*node.host.manager.pods} == {"b", "c"}
     node.watch.deleted(running(""))
-    assert node.heard() == [("seen", ["pod-a"]), ("gone", ["a"]), ("gone", [""])]
+    assert node.observer.heard == [("synced", ["pod-a", "pod-b"]), ("seen", ["pod-c"]), ("gone", ["a"]), ("gone", [""])]
 
 
 HELD = {"podUID": "u", "container": "c", "deviceIDs": ["d0"], "since": "2026-01-05T12:00:00Z"}
@@ -130,49 +85,47 @@ def an_object(name: str, **status: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("has_any", [True, False])
 async def test_a_lost_checkpoint_is_recovered_before_pods_are_watched(
-    has_any: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    has_any: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     of_driver = an_object("gpu.example.com/x", agent={"servedBy": "dra"}, driver="gpu.example.com")
-    cluster = Known(*[an_object(GPU, allocations=[HELD]), of_driver] * has_any)
+    cluster = LostCheckpoint(*[an_object(GPU, allocations=[HELD]), of_driver] * has_any)
     node = Node(Scenario(is_recovering=True), cluster)
-    await node.run(monkeypatch)
-    assert cluster.asked == ["n1"]
-    assert not node.host.manager.is_recovering
+    await node.watch.run()
     assert [each.pod_uid for each in node.host.manager.book.of_resource(GPU)] == ["u"] * has_any
     assert node.source.asked == [("remember", "gpu.example.com/x", "gpu.example.com")] * has_any
-    assert len(node.host.happened) == 1
-    assert node.followed == [(PODS, PodObject, {"spec.nodeName": "n1"}, node.watch, True, seen)]
+    assert node.followed == [(PODS, {"spec.nodeName": "n1"})]
     assert [record.message for record in caplog.records] == ["allocations recovered from the API"] * has_any
 
 
-async def test_nothing_is_asked_where_there_is_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Known()
-    node = Node(Scenario.with_plugin(1), cluster)
-    await node.run(monkeypatch)
-    assert (cluster.asked, node.host.happened, len(node.followed)) == ([], [], 1)
+async def test_nothing_is_asked_where_there_is_a_checkpoint() -> None:
+    node = Node(Scenario.with_plugin(1))
+    await node.watch.run()
+    assert len(node.followed) == 1
 
 
 async def test_all_that_an_object_says_is_recovered() -> None:
     """The NUMA nodes, too: of whole devices, of parts by those of their parents, and of a part by its own if it has some."""
     devices = [{"id": f"{name}", "numaNodes": [node]} for name, node in (("d0", 0), ("a", 1), ("a-2", 2))]
     of_parts = {"podUID": "v", "container": "c", "parts": [{"parent": "a", "parts": 2, "numbers": "1-2"}]}
-    status = {"devices": devices, "allocations": [HELD, of_parts], "rememberedCordons": [{"id": "d1"}]}
-    found = await recover_checkpoint(Known(an_object(GPU, **status), an_object(NIC)), "n1")
+    status = {"devices": devices, "allocations": [HELD, of_parts], "rememberedCordons": [{"id": "d0"}, {"id": "d1"}]}
+    body = an_object(GPU, **status)
+    body["spec"]["cordonedDevices"] = [{"id": "d0", "reason": "fan", "by": "alice"}]
+    found = await recover_checkpoint(LostCheckpoint(body, an_object(NIC)), "n1")
     assert [*found.allocations] == [
         Allocation("u", "c", GPU, {0: ("d0",)}, None, since=1_767_614_400),
         Allocation("v", "c", GPU, {1: ("a-1",), 2: ("a-2",)}, None),
     ]
     # also that it has none
     assert found.registered == {GPU: (), NIC: ()}
-    assert found.cordons == {GPU: Cordons(f"uid of {GPU}", {}, {"d1": Cordon()})}
+    assert found.cordons == {GPU: Cordons(f"uid of {GPU}", {"d0": Cordon("fan", "alice")}, {"d1": Cordon()})}
 
 
 async def test_an_object_without_a_resource_name_is_logged_and_leaves_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     status = {"allocations": [HELD], "allocationsOmitted": 3, "rememberedCordons": [{"id": "d0"}]}
-    found = await recover_checkpoint(Known({"metadata": {"name": "x"}, "status": status}), "n1")
-    assert msgspec.structs.asdict(found) == msgspec.structs.asdict(await recover_checkpoint(Known(), "n1"))
+    found = await recover_checkpoint(LostCheckpoint({"metadata": {"name": "x"}, "status": status}), "n1")
+    assert msgspec.structs.asdict(found) == msgspec.structs.asdict(await recover_checkpoint(LostCheckpoint(), "n1"))
     [line] = caplog.records
     assert line.message.startswith("invalid NodeDevice without a resource name")
     assert vars(line)["nodedevice"] == "x"

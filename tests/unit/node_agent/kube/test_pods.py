@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings
-from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons
+from nodedevice_agent.devicemanager.pods import Container, ContainerKind, ContainerSettings
 from nodedevice_agent.devicemanager.static_pods import CONFIG_MIRROR
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceObject
@@ -34,14 +33,6 @@ def test_of_a_pod_without_metadata_nothing_is_made_up() -> None:
     assert (found.uid, found.namespace, found.name, found.config_hash, found.assigned_parts) == ("", "", "p", "", "")
     mirror = {"name": "p", "annotations": {CONFIG_MIRROR: "x"}}
     assert from_api(pod({"containers": []}, metadata=mirror)).config_hash == ""
-
-
-@pytest.mark.parametrize(("length", "is_kept"), [(256, True), (257, False)])
-def test_a_name_that_an_argument_refers_to_has_a_length(length: int, is_kept: bool) -> None:
-    name = "n" * length
-    main = container("main", {GPU: "1"}, args=[f"$({name})"])
-    (found,) = from_api(pod({"containers": [main]})).containers
-    assert (name in found.settings.references) is is_kept
 
 
 def test_containers_come_in_the_order_in_which_they_start() -> None:
@@ -137,12 +128,6 @@ def test_devices_that_the_kubelet_reports_unhealthy_are_known() -> None:
     # nothing that a device manager decides by
     assert seen == from_api(pod(spec))
     assert not from_api(pod({"containers": [container("a")]}, status={"containerStatuses": statuses})).unhealthy
-
-
-def test_unhealthy_devices_of_a_pod_are_bounded() -> None:
-    many = health(GPU, **{f"g{number}": "Unhealthy" for number in range(1000)})
-    status = {"containerStatuses": [{"name": "a", "allocatedResourcesStatus": [many]}]}
-    assert len(from_api(pod({"containers": [container("a", {GPU: "1"})]}, status=status)).unhealthy) == 256
 
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -242,12 +227,6 @@ def test_a_variable_that_may_be_missing_is_not_counted_on(kind: str, optional: b
     assert seen.settings.envs == ({"A", "B"} if is_own else {"B"})
 
 
-@pytest.mark.parametrize("context", [None, {}, {"privileged": None}, {"privileged": False}])
-def test_not_privileged(context: Any) -> None:
-    (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, securityContext=context)]})).containers
-    assert not seen.settings.is_privileged
-
-
 class LostCheckpoint(KubeClient):
     """The NodeDevices of the node."""
 
@@ -256,15 +235,6 @@ class LostCheckpoint(KubeClient):
 
     async def node_devices_of(self, node_name: str, keep: Callable[[NodeDeviceObject], Any] | None = None) -> list[Any]:
         return [keep(found) if keep is not None else found for found in self.objects]
-
-
-async def test_cordons_are_recovered_with_the_allocations() -> None:
-    spec = {"resourceName": GPU, "cordonedDevices": [{"id": "d0", "reason": "fan", "by": "alice"}]}
-    status = {"rememberedCordons": [{"id": "d0"}, {"id": "d1"}]}
-    bare = {"metadata": {"name": "b", "uid": "u2"}, "spec": {"resourceName": "example.com/nic"}}
-    cluster = LostCheckpoint({"metadata": {"name": "a", "uid": "u1"}, "spec": spec, "status": status}, bare)
-    found = await recover_checkpoint(cluster, "n")
-    assert found.cordons == {GPU: Cordons("u1", {"d0": Cordon("fan", "alice")}, {"d1": Cordon()})}
 
 
 @pytest.mark.parametrize(
@@ -280,25 +250,6 @@ async def test_the_delivery_is_recovered_with_the_allocations(agent: dict[str, s
     status = {"allocations": [{"podUID": "p", "container": "main", "deviceIDs": ["d0"]}], "agent": agent}
     cluster = LostCheckpoint({"metadata": {"name": "a"}, "spec": {"resourceName": GPU}, "status": status})
     assert [a.delivery for a in (await recover_checkpoint(cluster, "n")).allocations] == [delivery]
-
-
-async def test_what_others_give_out_is_not_recovered_but_passed_on() -> None:
-    entry = {"podUID": "u", "container": "c", "deviceIDs": ["d0"]}
-    name, upstream = "gpu.example.com/devices", "dra.kubernetes.io/devices"
-    bodies = [
-        {
-            "metadata": {"name": resource_name},
-            "spec": {"resourceName": resource_name},
-            "status": {"allocations": [entry], "agent": {"servedBy": served_by}, "driver": "gpu.example.com"},
-        }
-        for resource_name, served_by in (("example.com/nic", "kubelet"), (name, "dra"), (upstream, "dra"))
-    ]
-    shown: list[tuple[str, str]] = []
-    cluster = LostCheckpoint(*bodies)
-    found = await recover_checkpoint(cluster, "n", lambda name, status: shown.append((name, status.driver)))
-    assert (found.allocations, found.registered) == ((), {})
-    assert [each for each, _ in shown] == ["example.com/nic", name, upstream]
-    assert shown[1] == (name, "gpu.example.com")
 
 
 async def test_a_device_of_two_pods_is_recovered_for_the_first(caplog: pytest.LogCaptureFixture) -> None:
@@ -348,8 +299,3 @@ async def test_parts_that_cannot_be_read_hold_the_resource_back() -> None:
     body = {"metadata": {"name": "a"}, "spec": {"resourceName": GPU}, "status": {"allocations": [entry]}}
     found = await recover_checkpoint(LostCheckpoint(body), "n")
     assert (found.allocations, found.possible_holders) == ((), {GPU: ("",)})
-
-
-def test_nothing_is_kept_of_a_container_that_asks_for_nothing() -> None:
-    (seen,) = from_api(pod({"containers": [container("main", {"cpu": "1"}, **OWN)]})).containers
-    assert seen.settings is NO_SETTINGS

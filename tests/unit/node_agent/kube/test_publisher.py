@@ -6,23 +6,23 @@ from typing import Any, cast
 
 import pytest
 from nodedevice_agent.delivery.record_only import RecordOnly
-from nodedevice_agent.devicemanager.effects import Effect
-from nodedevice_agent.devicemanager.records.cordons import Cordon
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.conditions import ConditionValue, condition_of
-from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.publisher import PODS, Publisher
-from nodedevice_agent.kube.served_resources import Source
+from nodedevice_agent.kube.served_resources import Source, is_taken
 from nodedevice_api.names import Condition, Reason, node_device_name
 from nodedevice_api.nodedevice import ConditionStatus, NodeDeviceStatus
 from prometheus_client import REGISTRY
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, pod
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
+from tests.unit.node_agent.kube.one_object import FakeCluster
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY
-from tests.unit.node_agent.kube.status_source import ManagerOnly
-from tests.unit.node_agent.kube.test_sources import FakeSource
+from tests.unit.node_agent.kube.status_source import FakeSource, FixedStatus, Host, ManagerOnly
 
 
 class Begun:
@@ -36,20 +36,6 @@ class Begun:
         self.count += 1
 
 
-class Host(ManagerOnly):
-    """It keeps the effects that it is to carry out."""
-
-    unsaved = ""
-
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
-        self.now = lambda: scenario.now
-        self.effects: list[Effect] = []
-
-    def settle(self) -> None:
-        self.effects += self.manager.settle(self.now())
-
-
 class Heard(RecordOnly):
     """It notes what it hears."""
 
@@ -59,16 +45,12 @@ class Heard(RecordOnly):
         super().__init__(advertises=True)
         self.changed: list[str] = []
         self.forgotten: list[str] = []
-        self.without: tuple[str, ...] = ()
 
     def resource_changed(self, resource_name: str) -> None:
         self.changed.append(resource_name)
 
     def resource_forgotten(self, resource_name: str) -> None:
         self.forgotten.append(resource_name)
-
-    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
-        return (pod_uid, container, resource_name) == self.without
 
 
 class Compared:
@@ -143,45 +125,74 @@ def test_one_that_is_forgotten_while_it_waits_for_room_never_begins(monkeypatch:
     assert node.begun.count == 1
 
 
-@pytest.fixture
-def touched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The objects that are to be compared with what they should be, each time by name."""
-    names: list[str] = []
-    monkeypatch.setattr(NodeDeviceSync, "touch", lambda sync: names.append(sync._name))
-    return names
-
-
-def test_stale_watches_are_shown_by_all_as_soon_as_that_changes(
-    touched: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@virtual_time
+async def test_stale_watches_are_shown_by_all_as_soon_as_that_changes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node, problems, touches = Node(Scenario.with_plugin(1)), [], []
-    node.publisher.publish(GPU)
-    for stale in ("c a b", "a b c", "a b c d", "", ""):
-        monkeypatch.setattr(node.publisher.watches, "stale", lambda stale=stale: frozenset(stale.split()))
-        touched.clear()
-        problems.append(node.publisher.poll_watches())
-        touches.append(len(touched))
-        assert REGISTRY.get_sample_value("nodedevice_agent_watches_stale") == len(stale.split())
+    cluster, problems, stale = FakeCluster(), list[str](), set[str]()
+    publisher = FixedStatus(cast(KubeClient, cluster), total=1)
+    monkeypatch.setattr(publisher.watches, "stale", lambda: frozenset(stale))
+    async with asyncio.TaskGroup() as tasks:
+        publisher.start(tasks, ManagerOnly(gone(GPU)), RecordOnly())
+        publisher.publish(GPU)
+        changes = [("c a b", True), ("a b c", False), ("a b c d", True), ("", True), ("", False)]
+        for number, (names, is_change) in enumerate(changes):
+            await asyncio.sleep(1)
+            before, stale = cluster.attempts, {*names.split()}
+            publisher.status = NodeDeviceStatus(total=100 + number)
+            problems.append(publisher.poll_watches())
+            assert REGISTRY.get_sample_value("nodedevice_agent_watches_stale") == len(stale)
+            await asyncio.sleep(1)
+            assert cluster.attempts - before == is_change
+        cluster.delete()
     three = "stale: a, b, c"
     assert problems == [three, three, f"{three}, …", "", ""]
-    assert touches == [1, 0, 1, 1, 0]
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     assert [vars(record)["watches"] for record in warnings] == [[*"abc"], [*"abcd"]]
 
 
-def test_cordons_of_an_object_that_was_deleted_are_kept_and_that_is_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    source = FakeSource()
-    node = Node(Scenario.with_plugin(1), sources=(source,))
-    node.publisher.cordoned(GPU, "uid", {"d0": Cordon()})
-    assert source.asked == [("cordoned", GPU, {"d0"})]
-    assert node.host.effects
-    assert not caplog.records
-    for _ in range(2):
-        node.publisher.cordoned(GPU, "", {})
-        assert node.host.manager.resources[GPU].use.is_cordoned("d0")
-        assert [vars(record)["device_ids"] for record in caplog.records] == [["d0"]]
+def test_the_first_source_that_has_a_name_says_what_is_shown() -> None:
+    first, second = FakeSource(NIC), FakeSource(NIC, "example.com/other")
+    publisher = Node(Scenario.with_plugin(1), sources=(first, second)).publisher
+    publisher.are_pods_known = True
+    for name, source in ((NIC, first), ("example.com/other", second)):
+        make = publisher.status_maker(name, NodeDeviceStatus(), "now")
+        assert make is not None
+        assert make.made().total == 7
+        assert source.asked == [("status", name, False)]
+    own = publisher.status_maker(GPU, NodeDeviceStatus(), "now")
+    assert own is not None
+    assert own.made().total == 1
+
+
+def test_all_are_asked_whether_they_forget_and_hear_of_cordons_and_of_what_was_before() -> None:
+    sources = FakeSource(), FakeSource()
+    publisher = Node(Scenario.with_plugin(1), sources=sources).publisher
+    sources[0].is_forgotten = False
+    assert not publisher.forget(NIC)
+    publisher.cordoned(NIC, "uid", {})
+    publisher.recovered(NIC, NodeDeviceStatus(driver="gpu.example.com"))
+    for source in sources:
+        assert source.asked == [("forget", NIC), ("cordoned", NIC, set()), ("remember", NIC, "gpu.example.com")]
+    sources[0].is_forgotten = True
+    assert publisher.forget(NIC)
+
+
+def test_a_name_is_taken_while_its_devices_are_given_out_or_held_or_its_plugin_is_awaited() -> None:
+    resource = Resource(NIC)
+    known = [{}, {NIC: resource}]
+    assert not is_taken(NIC, known)
+    resource.connect(1, PluginOptions())
+    assert not is_taken(NIC, known)
+    resource.is_live = True
+    assert is_taken(NIC, known)
+    assert not is_taken(GPU, known)
+    resource.is_live = False
+    resource.use.holders["d"] = "uid"
+    assert is_taken(NIC, known)
+    resource.use.holders.clear()
+    resource.presence.restored(0.0, 5.0, is_live=False)
+    assert is_taken(NIC, known)
 
 
 # -- what a status says --------------------------------------------------------------------------------------------------------
@@ -201,35 +212,33 @@ def test_a_problem_of_the_disk_goes_before_one_of_the_start_and_that_before_the_
         assert registered(each) == (Reason.CHECKPOINT_NOT_WRITTEN, "of the disk")
 
 
-def test_what_the_backend_does_with_devices_is_shown() -> None:
-    node = Node(Scenario.with_plugin(1).run(pod("p", gpu=1)))
-    injectable = condition_of(node.status(), Condition.INJECTABLE)
-    assert injectable is not None
-    assert injectable[:2] == ("Unknown", Reason.RUNTIME_NONE)
-    for without in ((), ("p", "main", GPU)):
-        node.backend.without = without
-        [held] = node.status().allocations
-        assert held.not_injected is bool(without)
-
-
 @pytest.mark.parametrize(
-    ("stale", "reason"),
+    ("name", "stale", "is_stale"),
     [
-        ([], Reason.WATCHES_CURRENT),
-        ([PODS], Reason.WATCH_STALE),
-        ([node_device_name("n1", GPU)], Reason.WATCH_STALE),
-        ([node_device_name("n1", NIC)], Reason.WATCHES_CURRENT),
+        (GPU, [], False),
+        (GPU, [PODS], True),
+        (GPU, [node_device_name("n1", GPU)], True),
+        (GPU, [node_device_name("n1", NIC)], False),
+        (GPU, ["slices"], False),
+        (NIC, [PODS], True),
+        (NIC, ["slices"], True),
+        (NIC, ["other"], False),
     ],
 )
 def test_a_stale_watch_is_shown_where_it_matters(
-    stale: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
+    name: str, stale: list[str], is_stale: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Node(Scenario.with_plugin(1))
+    source = FakeSource(NIC, watch="slices")
+    node = Node(Scenario.with_plugin(1), sources=(source,))
     monkeypatch.setattr(node.publisher.watches, "stale", lambda: frozenset(stale))
     node.publisher.poll_watches()
+    if name == NIC:
+        node.status(name=NIC)
+        assert source.asked == [("status", NIC, is_stale)]
+        return
     found = node.condition(Condition.WATCHES_CURRENT)
     assert found is not None
-    assert found[0] == reason
+    assert found[0] == (Reason.WATCH_STALE if is_stale else Reason.WATCHES_CURRENT)
 
 
 BEFORE = NodeDeviceStatus(

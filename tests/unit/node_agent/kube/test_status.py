@@ -1,6 +1,8 @@
-"""The encoded status: exact numbers, conditions, and what a plugin reports beyond v1beta1."""
+"""The encoded status: conditions, what a plugin reports beyond v1beta1, and times, which change only with what they are of."""
 
 import pytest
+from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.devicemanager.records.allocations import MAX_SINCE
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kube.observed import observed_status
@@ -9,21 +11,11 @@ from nodedevice_api.names import Condition
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, device_ids, pod, status_of
 from tests.unit.node_agent.kube import crd_rules
-from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json, condition, status
+from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json, status
 
 
 def test_every_rule_of_the_crd_is_checked_here() -> None:
     assert crd_rules.rules_of_one_side() == set()
-
-
-def test_pods_that_wait_are_counted_and_not_their_containers() -> None:
-    """Also those that the list has no room for; none is no field, so that an upgrade writes no status again for it."""
-    scenario = Scenario.with_plugin(1)
-    assert "waitingPods" not in status(scenario)
-    for number in range(300):
-        scenario.run(pod(f"p{number}", gpu=1))
-    shown = status(scenario)
-    assert (len(shown["waiting"]), shown["waitingPods"]) == (256, 299)
 
 
 def test_static_pods_are_shown_by_the_uid_of_the_api_and_sorted_by_it() -> None:
@@ -46,39 +38,8 @@ def test_not_injected_marks_allocations_and_waiting_containers(uids: list[str]) 
     assert crd_rules.problems(shown) == []
 
 
-class TestConditions:
-    @pytest.mark.parametrize(
-        ("devices", "expected"),
-        [
-            pytest.param([], ("False", "NoDevices"), id="none"),
-            pytest.param(["d0"], ("True", "AllHealthy"), id="all healthy"),
-            pytest.param(["d0", Device("d1", healthy=False)], ("False", "SomeDevicesUnhealthy"), id="some"),
-            pytest.param([Device("d1", healthy=False)], ("False", "NoHealthyDevices"), id="no healthy one"),
-        ],
-    )
-    def test_healthy(self, devices: list[str | Device], expected: tuple[str, str]) -> None:
-        scenario = Scenario.with_plugin(devices)
-        assert condition(status(scenario), "Healthy")[:2] == expected
-
-    def test_healthy_names_a_few_of_the_broken(self) -> None:
-        scenario = Scenario.with_plugin([Device(name, healthy=False) for name in device_ids(5)])
-        named = ", ".join(f"{name} (ReportedUnhealthy)" for name in ("d0", "d1", "d2"))
-        assert condition(status(scenario), "Healthy")[2] == f"5 of 5 devices are unhealthy: {named}, …"
-
-
-BROKEN = Device("b", False, (), "Xid79", "Xid 79: reset it", (("model", "H100"),))
-
-
-class TestDetails:
-    """What a plugin reports beyond v1beta1."""
-
-    def test_a_message_that_changes_is_published(self) -> None:
-        scenario = Scenario.with_plugin([BROKEN])
-        assert scenario.lists([BROKEN]) == []
-        assert scenario.lists([Device("b", False, (), "Xid48", "another")])
-
-
 NUMBERS = {"allocated": 2, "reserved": 1, "available": 5}
+LARGEST = NUMBERS | {"parts": {"advertise": "Largest", "largestAvailable": 6}}
 NOT_INJECTABLE = {"conditions": [{"type": "Injectable", "status": "False"}]}
 
 
@@ -105,6 +66,15 @@ def test_writes_that_hundreds_of_plugins_may_need_at_once(before: Json, after: J
         pytest.param(NUMBERS, NUMBERS | NOT_INJECTABLE, True, id="not injectable any more"),
         pytest.param(NUMBERS | NOT_INJECTABLE, NUMBERS, False, id="injectable again"),
         pytest.param({**NUMBERS, "available": "five"}, NUMBERS, False, id="malformed before"),
+        pytest.param(LARGEST, LARGEST | {"available": 4}, False, id="as many on the largest, which is advertised"),
+        pytest.param(
+            LARGEST,
+            LARGEST | {"parts": {"advertise": "Largest", "largestAvailable": 5}},
+            True,
+            id="fewer on the largest",
+        ),
+        pytest.param({"reserved": 1}, {"reserved": 0}, True, id="a reserved one is gone"),
+        pytest.param({"reserved": 1}, {"reserved": 0, "allocated": 1}, False, id="a reserved one is allocated"),
     ],
 )
 def test_a_write_is_a_loss_when_pods_could_use_fewer_devices(before: Json, after: Json, is_fewer: bool) -> None:
@@ -130,23 +100,6 @@ def test_a_device_has_a_time_for_what_it_is(before: Json, since: str) -> None:
     assert status(scenario, shown, TUESDAY)["devices"][0]["since"] == since
 
 
-def test_what_others_write_is_no_difference() -> None:
-    ours = status(Scenario.with_plugin(1))
-    theirs = {"type": "Theirs", "status": "True"}
-    mixed = [theirs, *({**each, "observedGeneration": 3} for each in reversed(ours["conditions"]))]
-    assert owned({**ours, "conditions": mixed, "other": 1}, ours) == ours
-    assert owned({**ours, "conditions": [theirs]}, ours) == {**ours, "conditions": [{}] * len(ours["conditions"])}
-
-
-def test_a_reserved_device_that_goes_is_a_loss_and_what_nobody_gets_is_worth_nothing() -> None:
-    def loses(before: Json, after: Json) -> bool:
-        return is_loss(observed_status(before), observed_status(after))
-
-    assert loses({"reserved": 1}, {"reserved": 0})
-    assert not loses({"reserved": 1, "allocated": 0}, {"reserved": 0, "allocated": 1})
-    assert loses({"available": 1}, {"available": 1, **NOT_INJECTABLE})
-
-
 def test_a_condition_that_is_over_is_a_difference() -> None:
     """It is there only while it holds, and goes with a write that lacks it."""
     scenario = Scenario()
@@ -156,3 +109,70 @@ def test_a_condition_that_is_over_is_a_difference() -> None:
     assert owned({**ours, "conditions": [*ours["conditions"], over]}, ours) != ours
     theirs = {"type": Condition.READY, "status": "True"}
     assert owned({**ours, "conditions": [*ours["conditions"], theirs]}, ours) == ours
+
+
+SUNDAY_NOON = 1_767_528_000
+
+
+class TestSince:
+    def test_equal_state_gives_an_equal_status(self) -> None:
+        scenario = Scenario.with_plugin([*device_ids(4), Device("sick", healthy=False)], waits_for_runtime=True)
+        scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=9))
+        scenario.gone("q")
+        scenario.cordon(GPU, ["d1"])
+        first = status(scenario)
+        assert status(scenario, first, TUESDAY) == first
+
+    def test_a_restart_gives_an_equal_status(self) -> None:
+        scenario = Scenario.with_plugin(4)
+        pods = [pod("p", gpu=1), pod("q", gpu=9)]
+        scenario.run(*pods)
+        first = status(scenario)
+        again = scenario.restarted()
+        again.plugin(4)
+        again.happens("pod_events.synced", pods)
+        assert status(again, first, TUESDAY) == first
+
+    @pytest.mark.parametrize(
+        ("wall_clock", "observed", "shown"),
+        [
+            pytest.param(0, None, TUESDAY, id="known nowhere"),
+            pytest.param(0, MONDAY, MONDAY, id="in the API alone"),
+            pytest.param(SUNDAY_NOON, None, "2026-01-04T12:00:00Z", id="here alone: the object was deleted"),
+            pytest.param(SUNDAY_NOON, MONDAY, "2026-01-04T12:00:00Z", id="here, whatever the API has"),
+            pytest.param(1, None, "1970-01-01T00:00:01Z", id="a clock that was never set"),
+            pytest.param(SUNDAY_NOON + 10**8, MONDAY, "2029-03-06T21:46:40Z", id="a clock that was set back since"),
+            pytest.param(MAX_SINCE, None, "9999-12-31T23:59:59Z", id="the last one"),
+        ],
+    )
+    def test_of_an_allocation_is_the_response_of_its_plugin(
+        self, wall_clock: int, observed: str | None, shown: str
+    ) -> None:
+        scenario = Scenario.with_plugin(1)
+        scenario.wall_clock = wall_clock
+        scenario.run(pod("p", gpu=1))
+        before = {"allocations": [{"podUID": "p", "container": "main", "since": observed}]} if observed else {}
+        first = status(scenario, before, TUESDAY)
+        assert first["allocations"][0]["since"] == shown
+        assert status(scenario, first, "2026-01-07T00:00:00Z") == first
+
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["with the object", "without the object"])
+    def test_of_an_allocation_survives_a_restart(self, is_lost: bool) -> None:
+        scenario = Scenario.with_plugin(1)
+        scenario.wall_clock = SUNDAY_NOON
+        scenario.run(pod("p", gpu=1))
+        first = status(scenario)
+        again = Scenario(decode(encode(scenario.manager.checkpoint())))
+        again.plugin(1)
+        again.happens("pod_events.synced", [pod("p", gpu=1)])
+        shown = status(again, {} if is_lost else first, TUESDAY)
+        assert shown["allocations"] == first["allocations"]
+
+    def test_of_a_waiting_pod_moves_with_its_reason(self) -> None:
+        scenario = Scenario.with_plugin(["d0"])
+        scenario.see(pod("p", gpu=2))
+        first = status(scenario)
+        scenario.lists([])
+        assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == MONDAY
+        scenario.disconnect()
+        assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == TUESDAY

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import pytest
 from msgspec import to_builtins
-from msgspec.json import decode
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.records.cordons import Cordon
@@ -139,12 +138,6 @@ def name_of_a_forgotten_pod() -> Json:
     return shown(again, before, TUESDAY)
 
 
-def of_no_known_pod() -> Json:
-    scenario = with_devices(1).run(pod("p", gpu=1)).restarted()
-    scenario.plugin(1)
-    return shown(scenario)
-
-
 def remembered_cordons() -> Json:
     scenario = with_devices(["d0", "d1", "d2"])
     scenario.happens(
@@ -171,29 +164,6 @@ def parts_of_gpus() -> Json:
     return shown(with_parts(*devices, parents=parents).run(pod("p", gpu=3), pod("q", gpu=2), pod("r", gpu=40)))
 
 
-def parts_of_earlier_releases() -> Json:
-    rules = PartRules(Placement.ANY)
-    devices = parts_of("GPU-1", 4, 4, "-") + parts_of("GPU-2", 4, 4)
-    return shown(with_parts(*devices, rules=rules).run(pod("p", gpu=6)))
-
-
-def parent_with_a_reason_alone() -> Json:
-    return shown(with_parts(*parts_of("a", 2, 0), parents=(Device("a", reason="Word"),)))
-
-
-def part_beside_a_whole_device() -> Json:
-    scenario = with_devices(["a"]).run(pod("p", gpu=1))
-    scenario.connect(endpoint=2)
-    scenario.happens("listed", GPU, 2, accept(parts_of("a", 4, 4), part_rules=PartRules(sm_percent=0)))
-    return shown(scenario)
-
-
-def parts_without_a_plugin() -> Json:
-    scenario = with_parts(*parts_of("a", 4, 4), *parts_of("b", 4, 4)).run(pod("p", gpu=1))
-    scenario.disconnect()
-    return shown(scenario)
-
-
 def more_parts_than_a_row_has_room_for() -> Json:
     devices = [part for n in range(70) for part in parts_of(f"g{n:02}", 1, 1)] + parts_of(
         "scattered", 2000, 2000, step=2
@@ -207,12 +177,6 @@ def more_parts_than_a_row_has_room_for() -> Json:
 def many_devices(**more: Any) -> Json:
     scenario = with_devices([Device(f"d{n:06}", n % 2 == 0) for n in range(6_000)])
     return shown(scenario.run(pod("p", gpu=2)), **more)
-
-
-def many_cordoned() -> Json:
-    scenario = with_devices([f"d{n:06}" for n in range(5_000)])
-    scenario.cordon(GPU, ["*"])
-    return shown(scenario)
 
 
 def long_ids() -> Json:
@@ -309,17 +273,11 @@ CASES: Final[dict[str, Callable[[], Json]]] = {
     "gone": lambda: of_a_plugin("gone"),
     "one-day-later": one_day_later,
     "name-of-a-forgotten-pod": name_of_a_forgotten_pod,
-    "of-no-known-pod": of_no_known_pod,
     "remembered-cordons": remembered_cordons,
     "releasing": releasing,
     "parts-of-gpus": parts_of_gpus,
-    "parts-of-earlier-releases": parts_of_earlier_releases,
-    "parent-with-a-reason-alone": parent_with_a_reason_alone,
-    "part-beside-a-whole-device": part_beside_a_whole_device,
-    "parts-without-a-plugin": parts_without_a_plugin,
     "more-parts-than-a-row-has-room-for": more_parts_than_a_row_has_room_for,
     "many-devices": many_devices,
-    "many-cordoned": many_cordoned,
     "long-ids": long_ids,
     "many-ids-of-one-pod": many_ids_of_one_pod,
     "many-pods": many_pods,
@@ -382,13 +340,6 @@ def fields(schema: Json, path: str = "") -> Iterator[str]:
     for key, each in schema.get("items", schema).get("properties", {}).items():
         yield f"{path}{key}"
         yield from fields(each, f"{path}{key}.")
-
-
-def test_the_release_before_reads_the_delivery_by_its_former_name() -> None:
-    """For one release: its operator selects by it."""
-    agents = [decode(file.read_bytes()).get("status", {}).get("agent", {}) for file in FOLDER.glob("*.json")]
-    assert {agent["runtime"] for agent in agents if "delivery" in agent} == {"nri", "kubelet", "none"}
-    assert all(agent.get("delivery", "") == agent["runtime"] for agent in agents if agent)
 
 
 def test_each_file_has_its_case() -> None:

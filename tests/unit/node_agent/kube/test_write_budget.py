@@ -1,6 +1,5 @@
 """How often the NodeDevices of an agent are written, and in which order."""
 
-import asyncio
 from collections import Counter
 
 import pytest
@@ -14,9 +13,6 @@ from nodedevice_agent.kube.write_budget import (
     WriteBudget,
     WriteShare,
 )
-from nodedevice_agent.kube.write_queue import WriteQueue
-
-from tests.fakes.virtual_time import virtual_time
 
 GAIN, LOSS = False, True
 # a hair for rounding: tokens are summed up as floats
@@ -123,21 +119,6 @@ def test_of_those_that_have_never_written_the_last_one_is_next_and_the_first_one
     assert {0, 1, 2} < {*some}
     turns = objects.turns(2 * 255 / AGENT_WRITES_PER_SECOND, *[GAIN] * 256)
     assert {*some, *turns, 255} == {*range(256)}
-
-
-@virtual_time
-async def test_of_new_objects_that_wait_the_last_one_is_called_first() -> None:
-    called: list[int] = []
-    queue = WriteQueue(asyncio.get_running_loop().time)
-
-    def share(number: int) -> WriteShare:
-        return queue.share(lambda: called.append(number))
-
-    for waiting in [share(number) for number in range(2 * AGENT_WRITES_AT_ONCE)]:
-        queue.may_write(waiting, is_loss=False, is_bulk=True)
-    assert not called
-    await asyncio.sleep(1.5 / AGENT_WRITES_PER_SECOND)
-    assert called == [2 * AGENT_WRITES_AT_ONCE - 1]
 
 
 STEPS = st.lists(

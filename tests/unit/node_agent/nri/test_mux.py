@@ -34,24 +34,6 @@ def test_frames_cut_anywhere(payloads: list[tuple[int, bytes]], cuts: list[int])
     assert decoder.is_between_frames
 
 
-def test_frames_byte_by_byte() -> None:
-    decoder = frame_decoder()
-    data = raw(1, b"first") + raw(2, b"") + raw(1, b"last")
-    found = [frame for byte in data for frame in decoder.feed(bytes([byte]))]
-    assert found == [((1, 5), b"first"), ((2, 0), b""), ((1, 4), b"last")]
-
-
-@given(PAYLOADS, st.integers(0, 10_000))
-def test_only_whole_frames_come_out(payloads: list[tuple[int, bytes]], cut: int) -> None:
-    data = b"".join(raw(stream_id, payload) for stream_id, payload in payloads)
-    cut %= len(data) + 1
-    ends = list(itertools.accumulate(8 + len(payload) for _, payload in payloads))
-    decoder = frame_decoder()
-    found = [(stream_id, payload) for (stream_id, _), payload in decoder.feed(data[:cut])]
-    assert found == [payload for payload, end in zip(payloads, ends, strict=True) if end <= cut]
-    assert decoder.is_between_frames == (cut in (0, *ends))
-
-
 @pytest.mark.parametrize("length", [MAX_PAYLOAD_BYTES + 1, 2**31, 2**32 - 1])
 def test_too_long_a_frame_is_refused_before_its_bytes_come(length: int) -> None:
     decoder = frame_decoder()
@@ -59,10 +41,6 @@ def test_too_long_a_frame_is_refused_before_its_bytes_come(length: int) -> None:
     assert next(feeding) == ((1, 5), b"whole")
     with pytest.raises(BadFrame, match=str(length)):
         next(feeding)
-
-
-def test_the_longest_frame_is_accepted() -> None:
-    assert [len(p) for _, p in frame_decoder().feed(raw(1, bytes(MAX_PAYLOAD_BYTES)))] == [MAX_PAYLOAD_BYTES]
 
 
 @given(IDS, st.integers(0, 12_000).map(bytes))
@@ -150,14 +128,6 @@ async def test_nothing_is_received_after_the_end() -> None:
         assert received == [b"a"]
 
 
-async def test_nothing_is_sent_after_the_end() -> None:
-    with connected() as (mux, wire):
-        mux.close("bye")
-        mux.write(1, b"late")
-        assert wire.sent == b""
-        assert wire.ended == "closed"
-
-
 async def test_a_peer_that_does_not_read_is_disconnected() -> None:
     with connected() as (mux, wire):
         wire.unsent = 17 * 1024 * 1024
@@ -179,10 +149,3 @@ async def test_the_end_has_a_reason(before: bytes, error: Exception | None, reas
         mux.data_received(before)
         mux.connection_lost(error)
         assert mux.closed.result() == reason
-
-
-async def test_the_first_reason_counts() -> None:
-    with connected() as (mux, _):
-        mux.abort("first")
-        mux.connection_lost(None)
-        assert mux.closed.result() == "first"

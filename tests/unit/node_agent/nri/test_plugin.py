@@ -11,7 +11,6 @@ from nodedevice_agent.devicemanager.runtime import Validator
 from nodedevice_agent.nri import connector as plugin_module
 from nodedevice_agent.nri.connector import NriPlugin
 from nodedevice_agent.nri.mux import frames
-from nodedevice_agent.nri.ttrpc import encode
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from prometheus_client import REGISTRY
 
@@ -63,15 +62,6 @@ async def until(handler: Recorder, word: str) -> tuple[object, ...]:
     return call
 
 
-async def test_connects_to_a_runtime_that_starts_later(handler: Recorder, socket: Path) -> None:
-    socket.parent.rmdir()
-    async with running(handler, socket):
-        assert f"{socket} does not exist: enable NRI" in await disconnected(handler)
-        socket.parent.mkdir()
-        async with FakeRuntime(socket):
-            await synchronized(handler)
-
-
 async def test_reconnects_to_a_runtime_that_comes_back(handler: Recorder, socket: Path) -> None:
     async with running(handler, socket):
         for _ in range(3):
@@ -100,14 +90,6 @@ async def test_reconnects_at_once_when_the_socket_appears(
     assert asyncio.get_running_loop().time() < began + 1000
 
 
-async def test_reconnects_when_the_runtime_closes_the_connection(handler: Recorder, socket: Path) -> None:
-    async with FakeRuntime(socket) as runtime, running(handler, socket):
-        for _ in range(3):
-            await synchronized(handler)
-            await (await runtime.plugin()).close()
-            assert await disconnected(handler) == "the container runtime closed the connection"
-
-
 async def test_a_socket_without_a_runtime_is_logged_once(
     handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,12 +114,6 @@ async def test_a_path_that_no_socket_can_have(handler: Recorder, tmp_path: Path)
         assert "too long for a socket; the limit is 107 bytes" in await disconnected(handler)
 
 
-async def test_a_path_that_is_no_socket_is_reported(handler: Recorder, socket: Path) -> None:
-    socket.write_text("no socket")
-    async with running(handler, socket):
-        assert "nothing listens" in await disconnected(handler)
-
-
 @pytest.mark.parametrize("bytes_sent", [0, 1, 7, 8, 9, 18, 19, 30, 60, 90, 120])
 async def test_a_runtime_that_dies_during_registration(handler: Recorder, socket: Path, bytes_sent: int) -> None:
     runtime = FakeRuntime(socket)
@@ -147,21 +123,6 @@ async def test_a_runtime_that_dies_during_registration(handler: Recorder, socket
         await until(handler, "disconnected")
         runtime.close_after_bytes = None
         await until(handler, "synchronized")
-
-
-async def test_a_runtime_that_rejects_the_plugin_counts_as_disconnected(
-    handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    runtime = FakeRuntime(socket)
-    runtime.rejects = True
-    async with runtime, running(handler, socket):
-        for _ in range(4):
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                await runtime.failed.get()
-        assert "its log has the reason" in await disconnected(handler)
-        runtime.rejects = False
-        await synchronized(handler)
-    assert [record.levelno for record in caplog.records if record.levelno >= logging.WARNING] == [logging.WARNING]
 
 
 async def test_a_runtime_without_validation_is_connected(handler: Recorder, socket: Path) -> None:
@@ -213,14 +174,3 @@ async def test_reconnects_after_invalid_bytes(
         async with FakeRuntime(socket):
             await until(handler, "synchronized")
     assert not [record for record in caplog.records if record.levelno > logging.WARNING]
-
-
-async def test_an_invalid_message_does_not_end_the_connection(handler: Recorder, socket: Path) -> None:
-    async with FakeRuntime(socket) as runtime, running(handler, socket):
-        await synchronized(handler)
-        plugin = await runtime.plugin()
-        for number, kind, payload in (2, 1, b""), (1, 1, b"\xff"), (1, 2, b"?"), (1, 3, b"data"), (4, 99, b""):
-            for stream_id in 1, 2, 77:
-                plugin.mux.write(stream_id, encode(number, kind, payload))
-        await plugin.create_container(api_pb2.PodSandbox(id="p"), api_pb2.Container(id="c"))
-        assert (await handler.next())[0] == "create"

@@ -3,13 +3,11 @@ containers, each handled once.
 """
 
 import asyncio
-import logging
 import re
 from typing import cast
 
 import pytest
 from nodedevice_agent.devicemanager.runtime import (
-    RunningContainer,
     Validator,
 )
 from nodedevice_agent.nri import session as session_module
@@ -135,52 +133,6 @@ async def test_a_list_of_too_many_objects_ends_the_session(
     assert "pods and containers; remove the ended ones" in await ended(handler, runtime)
     assert (await runtime.failed.get()).code == Code.RESOURCE_EXHAUSTED
     assert handler.calls.empty()
-
-
-async def test_a_runtime_that_has_not_introduced_itself(handler: Recorder, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    await Session(handler, "10", HostDeviceStat())._synchronize(b"")
-    assert await handler.next() == ("synchronized", [], [])
-    assert (await handler.next())[:3] == ("connected", "", "")
-    [line] = [vars(record) for record in caplog.records]
-    assert (line["runtime"], line["version"], line["nri_version"]) == ("", "", "")
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "seconds"),
-    [(0, 1.0), (1, 0.0005), (1000, 0.5), (10**6, 1.0)],
-)
-async def test_an_answer_comes_within_half_of_the_runtimes_timeout(
-    handler: Recorder, milliseconds: int, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_module, "ANSWER_SECONDS", 1.0)
-    made = Session(handler, "10", HostDeviceStat())
-    made._configure(api_pb2.ConfigureRequest(request_timeout=milliseconds))
-    assert made._answer_seconds == seconds
-
-
-async def test_of_those_that_ended_the_last_are_remembered(handler: Recorder) -> None:
-    made = Session(handler, "10", HostDeviceStat())
-    events = [
-        api_pb2.StopContainerRequest(pod=POD, container=api_pb2.Container(id=f"c{number}")) for number in range(65)
-    ]
-    for event in events:
-        made._ended(event)
-        await handler.next()
-    for event in events:
-        made._started(event)
-    assert [call[2].id for call in [await handler.next()]] == ["c0"]
-    assert handler.calls.empty()
-
-
-async def test_of_those_that_were_warned_of_the_last_are_remembered(
-    handler: Recorder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_module, "_MAX_WARNED", 2)
-    made, file = Session(handler, "10", HostDeviceStat()), api_pb2.LinuxDevice(path="/dev/f")
-    for name in "aabbab" + "ca":
-        made._warn_of_closed_files(SANDBOX, RunningContainer("id", "sandbox-1", name), file)
-    assert [vars(record)["container"] for record in caplog.records] == ["a", "b", "c", "a"]
 
 
 async def ended(handler: Recorder, runtime: FakeRuntime) -> str:

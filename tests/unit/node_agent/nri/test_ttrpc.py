@@ -95,34 +95,6 @@ async def refuse_later(payload: bytes) -> bytes:
     return refuse(payload)
 
 
-async def test_each_long_call_has_a_turn_of_its_own_and_all_are_handled_in_order() -> None:
-    turn, at = 0, list[tuple[int, int]]()
-
-    def note(payload: bytes) -> bytes:
-        at.append((turn, len(payload)))
-        return payload[:1]
-
-    peer = Peer(note=note, break_down=break_down)
-    long = 1_000_000
-    peer.ask(1, "note", b"a")
-    peer.ask(3, "note", b"b" * long)
-    peer.ask(5, "note", b"c")
-    peer.ask(7, "break_down", b"d" * long)
-    peer.ask(9, "note", b"e" * long)
-    peer.ask(11, "note", b"f")
-    for _ in range(5):
-        turn += 1
-        await asyncio.sleep(0)
-    assert at == [(0, 1), (1, long), (1, 1), (3, long), (3, 1)]
-    found = [await peer.answered() for _ in range(6)]
-    assert [number for number, _, _ in found] == [1, 3, 5, 7, 9, 11]
-    assert [payload for _, _, payload in found] == [b"a", b"b", b"c", b"", b"e", b"f"]
-    peer.ask(13, "note", b"g" * long)
-    peer.server.close()
-    await asyncio.sleep(0)
-    assert at[-1] == (3, 1)
-
-
 async def test_calls_are_handled_in_order() -> None:
     peer = Peer(upper=upper, later=later)
     peer.ask(1, "upper", b"a")
@@ -169,12 +141,6 @@ async def test_streams_are_refused_and_unknown_kinds_ignored() -> None:
     peer.ask(3, "upper", b"a")
     assert [await peer.answered() for _ in range(2)] == [(1, Code.INVALID_ARGUMENT, b""), (3, 0, b"A")]
     assert peer.answers.empty()
-
-
-async def test_an_invalid_request() -> None:
-    peer = Peer(upper=upper)
-    peer.server.receive(encode(1, REQUEST, b"\xff"))
-    assert await peer.answered() == (1, Code.INVALID_ARGUMENT, b"")
 
 
 async def test_the_callers_timeout_bounds_a_call() -> None:
@@ -267,14 +233,6 @@ async def test_an_error_is_raised_with_its_code() -> None:
     with pytest.raises(CallFailed, match="why") as caught:
         await call
     assert caught.value.code == 77
-
-
-async def test_an_invalid_response_fails_the_call() -> None:
-    caller = Caller()
-    call = await caller.sent_call()
-    caller.client.receive(encode(1, RESPONSE, b"\xff"))
-    with pytest.raises(CallFailed, match="invalid ttrpc response"):
-        await call
 
 
 async def test_a_response_that_times_out() -> None:

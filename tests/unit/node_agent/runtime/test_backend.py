@@ -1,36 +1,35 @@
-"""What a container waits for before it is created with its devices."""
+"""What a container waits for before it is created, and what the backend reports, counts and logs."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import logging
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, DeviceFile
+from nodedevice_agent.devicemanager.pods import Container, ContainerSettings
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.runtime import InjectionRefused, RuntimeDevice
-from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.runtime import backend as module
-from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.settings import AgentSettings
-from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, RuntimeDevice, Validator
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, Reason
 from prometheus_client import REGISTRY
 
-from tests.fakes.kubelet_reader import reader_of
+from tests.fakes.background import background
+from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
-from tests.unit.node_agent.devicemanager.scenario import NIC, calls, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
+from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 60.0
 
 
-class Disk:
-    """Writes only once it may."""
+class SlowDisk(BackendNode):
+    """It writes only once it may."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path, scenario: RuntimeScenario) -> None:
+        super().__init__(folder, scenario, asyncio.get_running_loop().time)
         self.may_write = asyncio.Event()
         self.waits_for: asyncio.Queue[str] = asyncio.Queue()
 
@@ -39,17 +38,11 @@ class Disk:
         await self.may_write.wait()
 
 
-async def test_no_device_is_given_before_its_allocation_is_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nodedevice_agent.runtime.backend.WAIT_SECONDS", PATIENCE_SECONDS)
-    scenario, disk = RuntimeScenario.with_plugin(1).run(pod("p", gpu=1)), Disk()
-    clock = asyncio.get_running_loop().time
-    host = SimpleNamespace(manager=scenario.manager, saved=disk.saved, settle=scenario.settled, now=clock)
-    settings = AgentSettings()
-    backend = NriBackend(settings, cast(PluginHost, host), reader_of(tmp_path), lambda: None)
+@virtual_time
+async def test_no_device_is_given_before_its_allocation_is_on_disk(tmp_path: Path) -> None:
+    disk = SlowDisk(tmp_path, RuntimeScenario.with_plugin(1).run(pod("p", gpu=1)))
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
-        creation = tasks.create_task(backend.create_container(sandbox("p"), container("p")))
+        creation = tasks.create_task(disk.create("p"))
         assert await disk.waits_for.get() == "p"
         # as many turns of the loop as an answer from memory could need
         for _ in range(20):
@@ -59,41 +52,6 @@ async def test_no_device_is_given_before_its_allocation_is_on_disk(
     edits = creation.result()
     assert edits is not None
     assert edits.envs == {"ANSWER": "ok"}
-
-
-async def test_it_serves_the_runtime_beside_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario, begun = RuntimeScenario.with_plugin(1), list[tuple[str, ...]]()
-    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now, settle=scenario.settled)
-    made = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
-
-    async def ended() -> None:
-        """At once."""
-
-    def starter(kind: str) -> Callable[[str, Callable[[], object]], Coroutine[None, None, None]]:
-        def start(name: str, run: Callable[[], object]) -> Coroutine[None, None, None]:
-            begun.append((kind, name, run.__name__))
-            return ended()
-
-        return start
-
-    async def serve() -> None:
-        begun.append(("the runtime",))
-
-    for kind in ("vital", "retried"):
-        monkeypatch.setattr(module, kind, starter(kind))
-    monkeypatch.setattr(made._plugin, "run", serve)
-    await made.run()
-    assert begun == [
-        ("vital", "ends of containers", "_watch_doubtful"),
-        ("retried", "pods of the kubelet", "leave_all"),
-        ("retried", "device numbers", "run"),
-        ("the runtime",),
-    ]
-
-
-def refused() -> float:
-    """How many containers were, as scraped."""
-    return REGISTRY.get_sample_value("nodedevice_agent_containers_refused_total") or 0.0
 
 
 @pytest.mark.parametrize("end", ["container_ended", "creation_refused", "a restart"])
@@ -107,8 +65,7 @@ async def test_files_count_from_the_creation_of_their_container_on(tmp_path: Pat
     (call,) = calls(scenario.see(pod("p", gpu=1)))
     edits = ContainerEdits(devices=(DeviceFile("/dev/ttyUSB0", "/dev/ttyUSB0", "rw"),))
     scenario.happens("allocated", call.ticket, AllocateResponse(b"foreign", edits))
-    host = SimpleNamespace(manager=scenario.manager, saved=saved, settle=scenario.settled, now=lambda: scenario.now)
-    backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
+    backend = BackendNode(tmp_path, scenario).backend
     await backend.create_container(sandbox("p"), container("p"))
     assert availability.free(scenario.manager.resources[NIC]) == ("line",)
     backend.creation_adjusted(sandbox("p"), container("p"), (RuntimeDevice("/dev/ttyUSB0", "c", 188, 0),))
@@ -126,27 +83,173 @@ async def test_files_count_from_the_creation_of_their_container_on(tmp_path: Pat
     assert availability.free(scenario.manager.resources[NIC]) == ("line",)
 
 
-async def saved(pod_uid: str) -> None:
-    """At once."""
-
-
 def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:
     """Whoever's plugin has named it."""
     scenario = RuntimeScenario()
     line = Device("line", identity=("c188:0",))
     scenario.plugin([line], options=PluginOptions(scope=f"{BUILT_IN}test"))
     scenario.run(pod("q", gpu=1))
-    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now, settle=scenario.settled)
-    backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
+    backend = BackendNode(tmp_path, scenario).backend
     backend.check_files(sandbox("p"), "main", {"c1:3", "c188:1"})
     backend.check_files(sandbox("q"), "main", {"c188:0"})
     with pytest.raises(InjectionRefused, match=r"line of example\.com/gpu, which pod default/q holds"):
         backend.check_files(sandbox("p"), "main", {"c188:0"})
-    before = refused()
+    before = value("containers_refused_total")
     backend.creation_refused(sandbox("p"), container("p"))
-    assert refused() == before + 1
+    assert value("containers_refused_total") == before + 1
     # whose name is not known yet after a restart
-    host.manager = scenario.rebooted().manager
-    backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
+    backend = BackendNode(tmp_path, scenario.rebooted()).backend
     with pytest.raises(InjectionRefused, match=r"line of example\.com/gpu, which the pod with UID q holds"):
         backend.check_files(sandbox("p"), "main", {"c188:0"})
+
+
+GRACE_SECONDS = 10.0
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"nodedevice_agent_{name}", labels) or 0.0
+
+
+def logged(caplog: pytest.LogCaptureFixture, text: str) -> list[dict[str, Any]]:
+    return [vars(record) for record in caplog.records if text in record.message]
+
+
+@pytest.fixture(autouse=True)
+def _all_logs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+
+@virtual_time
+async def test_a_short_disconnection_changes_nothing_and_a_long_one_the_condition(tmp_path: Path) -> None:
+    node = BackendNode(tmp_path, clock=asyncio.get_running_loop().time, runtime_grace_seconds=GRACE_SECONDS)
+    async with background(node.backend.run()):
+        await asyncio.sleep(GRACE_SECONDS - 1)
+        assert (node.backend.is_settled, node.condition) == (False, None)
+        await asyncio.sleep(2)
+        # there is none of whose return it would hear
+        assert node.condition == ("False", "NoRuntimeSocket")
+        node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+        assert (node.condition, node.changes) == (("True", "RuntimeConnected"), 2)
+        node.backend.runtime_disconnected("the socket is gone")
+        await asyncio.sleep(GRACE_SECONDS - 1)
+        # back in time
+        node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+        await asyncio.sleep(GRACE_SECONDS)
+        assert (node.condition, node.changes) == (("True", "RuntimeConnected"), 2)
+        node.backend.runtime_disconnected("the socket is gone")
+        await asyncio.sleep(GRACE_SECONDS + 1)
+        assert (node.condition, node.changes) == (("False", "RuntimeDisconnected"), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "takes_cdi"), [("containerd", "v2.4.2", True), ("containerd", "v1.7.0", False)]
+)
+async def test_what_the_runtime_takes_is_noted_for_built_in_plugins(
+    name: str, version: str, takes_cdi: bool, tmp_path: Path
+) -> None:
+    node = BackendNode(tmp_path)
+    node.backend.runtime_connected(name, version, Validator.NOT_SEEN)
+    assert node.delivery.takes_cdi is takes_cdi
+
+
+async def test_nothing_is_free_while_the_runtime_is_away(tmp_path: Path) -> None:
+    node = BackendNode(tmp_path)
+    node.backend.synchronized([], [])
+    node.scenario.run(pod("p", gpu=1))
+    node.backend.runtime_disconnected("the socket is gone")
+    node.scenario.gone("p")
+    assert node.scenario.held() == {"p/main": ("d0",)}
+    node.backend.synchronized([], [])
+    assert node.scenario.held() == {}
+
+
+async def test_a_container_that_runs_without_its_devices_is_logged_once_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = BackendNode(tmp_path)
+    node.backend.synchronized([sandbox("p")], [container("p")])
+    assert logged(caplog, "runtime synchronized")[0]["containers"] == 1
+    node.scenario.run(pod("p", gpu=1))
+    text = "container runs without its devices; restart its pod"
+    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    node.scenario.runtime = node.backend.events
+    for _ in range(2):
+        assert node.condition == ("True", "DevicesNotInjected")
+    (found,) = logged(caplog, text)
+    assert (found["pod_uid"], found["container"], found["resource_name"]) == ("p", "main", GPU)
+    assert value("containers_without_devices", resource_name=GPU) == 1
+    # of a resource that was forgotten nothing is known, so it is said again
+    node.backend.resource_forgotten(GPU)
+    assert node.condition == ("True", "DevicesNotInjected")
+    assert len(logged(caplog, text)) == 2
+    node.backend.container_ended(sandbox("p"), container("p"))
+    assert node.condition == ("True", "RuntimeConnected")
+    assert value("containers_without_devices", resource_name=GPU) == 0
+
+
+async def test_a_refusal_is_counted_with_its_reason(tmp_path: Path) -> None:
+    node = BackendNode(tmp_path, RuntimeScenario())
+    node.scenario.see(pod("p", gpu=1))
+    before = value("containers_refused_total"), value("create_container_seconds_count")
+    with pytest.raises(InjectionRefused, match=f"no device plugin has registered {GPU}"):
+        await node.create("p")
+    after = value("containers_refused_total"), value("create_container_seconds_count")
+    assert after == (before[0] + 1, before[1] + 1)
+
+
+async def test_what_is_temporary_is_waited_for(tmp_path: Path) -> None:
+    node = BackendNode(tmp_path, RuntimeScenario.with_plugin(1))
+    node.scenario.now = asyncio.get_running_loop().time()
+    creation = asyncio.create_task(node.create("p"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not creation.done(), "the API has not shown the pod yet"
+    node.scenario.run(pod("p", gpu=1))
+    node.effects_done.set()
+    edits = await creation
+    assert edits.envs == {"ANSWER": "ok"}
+
+
+async def test_what_settings_of_the_pod_replace_is_logged_once_for_each_container(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = BackendNode(tmp_path)
+    own = Container("main", limits={GPU: 1}, settings=ContainerSettings(envs=frozenset({"ANSWER"})))
+    node.scenario.run(pod("p", own))
+    for _ in range(2):
+        edits = await node.create("p")
+        assert "ANSWER" not in edits.envs
+    (found,) = logged(caplog, "pod settings replace edits of a device plugin")
+    assert (found["pod"], found["container"], found["resource_names"]) == ("default/p", "main", [GPU])
+    assert found["omitted"]
+
+
+async def test_a_validation_takes_what_was_created_with_devices_and_refuses_the_rest(tmp_path: Path) -> None:
+    node = BackendNode(tmp_path)
+    node.scenario.run(pod("p", gpu=1))
+    with pytest.raises(InjectionRefused, match="container main is being created without its devices"):
+        node.backend.validate(sandbox("p", held=True), container("p"))
+    await node.create("p")
+    node.backend.validate(sandbox("p", held=True), container("p"))
+    with pytest.raises(InjectionRefused, match="has not received pod default/q from the API server yet"):
+        node.backend.validate(sandbox("q", held=True), container("q"))
+    # whoever asks for nothing
+    node.backend.validate(sandbox("q"), container("q"))
+
+
+async def test_a_container_that_starts_after_its_devices_were_released_is_shown_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = BackendNode(tmp_path)
+    node.backend.synchronized([], [])
+    node.scenario.run(pod("p", gpu=1))
+    edits = await node.create("p")
+    made = container("p", annotations=edits.annotations)
+    node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    node.scenario.gone("p")
+    node.backend.container_ended(sandbox("p"), made)
+    assert node.condition == ("True", "RuntimeConnected")
+    node.backend.container_started(sandbox("p"), made)
+    assert node.condition == ("True", Reason.DEVICES_IN_USE_AFTER_RELEASE)
+    (found,) = logged(caplog, "container uses devices that were released; stop it")
+    assert found["container_id"] == made.id

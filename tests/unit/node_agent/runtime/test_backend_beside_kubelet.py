@@ -3,8 +3,7 @@
 import asyncio
 import logging
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
@@ -12,11 +11,7 @@ from nodedevice_agent.devicemanager.pods import NO_SETTINGS
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.runtime import DeviceOwner, InjectionRefused, Validator
-from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
-from nodedevice_common import tasks
 
 from tests.fakes.background import background
 from tests.fakes.kubelet_answers import KubeletAnswers
@@ -25,50 +20,24 @@ from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.polling import until
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod, published
+from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 LEFT = "the kubelet has allocated what a pod waits for; leaving it to the kubelet"
 
 
-class Node:
-    """The agent serves GPUs, or has served them. reads: how often the kubelet's file was looked at. changes: of the condition."""
+class Node(BackendNode):
+    """The agent serves GPUs, or has served them."""
 
-    def __init__(
-        self,
-        kubelet: KubeletAnswers,
-        monkeypatch: pytest.MonkeyPatch,
-        scenario: RuntimeScenario | None = None,
-        **given: Any,
-    ) -> None:
+    def __init__(self, kubelet: KubeletAnswers, scenario: RuntimeScenario | None = None, **given: Any) -> None:
+        found = scenario or RuntimeScenario.with_plugin(1)
+        found.now = asyncio.get_running_loop().time()
+        super().__init__(kubelet.directory.device_plugins, found, reader=kubelet.reader(), **given)
         self.kubelet = kubelet
-        self.scenario = scenario or RuntimeScenario.with_plugin(1)
-        self.scenario.now = asyncio.get_running_loop().time()
-        self.changes = self.reads = 0
-        host = SimpleNamespace(
-            manager=self.scenario.manager, settle=self.scenario.settled, now=lambda: self.scenario.now
-        )
-        host.saved, host.effects_done = self._saved, asyncio.Event()
-        self.reader = kubelet.reader()
-        self.backend = NriBackend(AgentSettings(**given), cast(PluginHost, host), self.reader, self._changed)
-        self._read = self.reader.read_checkpoint
-        monkeypatch.setattr(self.reader, "read_checkpoint", self._counted)
-
-    async def _counted(self) -> None:
-        self.reads += 1
-        await self._read()
-
-    async def _saved(self, pod_uid: str) -> None:
-        """At once."""
-
-    def _changed(self) -> None:
-        self.changes += 1
 
     def kubelet_has(self, *uids: str) -> None:
         """GPUs of a plugin of its own, which pods of these UIDs hold."""
         held = (Allocation(uid, "main", GPU, {-1: (f"k-{uid}",)}, b"") for uid in uids)
         self.kubelet.write(*held, registered={GPU: ("k",)})
-
-    async def create(self, uid: str) -> Any:
-        return await self.backend.create_container(sandbox(uid, held=True), container(uid))
 
 
 @pytest.fixture
@@ -77,9 +46,9 @@ def kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KubeletAnswers:
 
 
 @pytest.fixture
-async def node(kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch) -> Node:
+async def node(kubelet: KubeletAnswers) -> Node:
     """The agent's plugin has gone, and pod p waits for it."""
-    found = Node(kubelet, monkeypatch)
+    found = Node(kubelet)
     found.scenario.disconnect()
     found.scenario.run(pod("p", gpu=1))
     assert found.scenario.reasons() == {"p": "EndpointStopped"}
@@ -96,31 +65,18 @@ async def test_a_container_that_waits_for_a_plugin_may_have_its_devices_of_the_k
     node.kubelet_has("p")
     before = len(node.scenario.effects)
     assert await node.create("p") is None
-    assert (node.scenario.reasons(), node.reads) == ({}, 1)
+    assert node.scenario.reasons() == {}
     assert published(node.scenario.effects[before:]) == {GPU}
     assert log_lines(caplog.records) == [("INFO", LEFT, {"pod_uid": "p", "resource_name": GPU})]
 
 
-async def test_a_resource_that_only_the_kubelet_serves_is_none_of_ours(
-    kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = Node(kubelet, monkeypatch, RuntimeScenario())
+async def test_a_resource_that_only_the_kubelet_serves_is_none_of_ours(kubelet: KubeletAnswers) -> None:
+    node = Node(kubelet, RuntimeScenario())
     node.scenario.see(pod("p", gpu=1))
     with pytest.raises(InjectionRefused, match=f"no device plugin has registered {GPU}"):
         await node.create("p")
     node.kubelet_has()
     assert await node.create("p") is None
-    assert node.reads == 2
-
-
-async def test_the_kubelets_file_is_not_read_for_a_container_that_has_its_devices_here(
-    kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = Node(kubelet, monkeypatch)
-    node.scenario.run(pod("p", gpu=1), pod("none"))
-    assert (await node.create("p")).envs == {"ANSWER": "ok"}
-    assert await node.create("none") is None
-    assert node.reads == 0
 
 
 def of_the_kubelet(uid: str) -> Checkpoint:
@@ -131,9 +87,9 @@ def of_the_kubelet(uid: str) -> Checkpoint:
 
 
 async def test_what_the_kubelet_has_allocated_it_delivers_while_new_pods_get_theirs_here(
-    kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch
+    kubelet: KubeletAnswers,
 ) -> None:
-    node = Node(kubelet, monkeypatch, RuntimeScenario(of_the_kubelet("old")))
+    node = Node(kubelet, RuntimeScenario(of_the_kubelet("old")))
     node.scenario.manager.book.delivery = DELIVERY_NRI
     node.scenario.plugin(["k-old", "a"])
     node.kubelet_has("old")
@@ -141,15 +97,12 @@ async def test_what_the_kubelet_has_allocated_it_delivers_while_new_pods_get_the
     assert await node.create("old") is None
     node.backend.validate(sandbox("old", held=True), container("old"))
     assert (await node.create("new")).envs == {"ANSWER": "ok"}
-    assert node.reads == 1
     deliveries = {a.pod_uid: a.delivery for a in node.scenario.manager.checkpoint().allocations}
     assert deliveries == {"old": DELIVERY_KUBELET, "new": DELIVERY_NRI}
 
 
-async def test_a_container_may_have_devices_of_the_kubelet_and_of_the_agent(
-    kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = Node(kubelet, monkeypatch, RuntimeScenario(of_the_kubelet("old")))
+async def test_a_container_may_have_devices_of_the_kubelet_and_of_the_agent(kubelet: KubeletAnswers) -> None:
+    node = Node(kubelet, RuntimeScenario(of_the_kubelet("old")))
     node.scenario.plugin(["k-old"])
     node.scenario.plugin(["n"], NIC, 2)
     node.kubelet_has("old")
@@ -162,11 +115,9 @@ async def test_a_container_may_have_devices_of_the_kubelet_and_of_the_agent(
     assert not node.backend.not_injected("old", "main", NIC)
 
 
-async def test_what_the_kubelet_has_forgotten_is_delivered_here(
-    kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_the_kubelet_has_forgotten_is_delivered_here(kubelet: KubeletAnswers) -> None:
     """A container must not start without its device."""
-    node = Node(kubelet, monkeypatch, RuntimeScenario(of_the_kubelet("old")))
+    node = Node(kubelet, RuntimeScenario(of_the_kubelet("old")))
     node.scenario.manager.book.delivery = DELIVERY_NRI
     node.scenario.plugin(["k-old", "a"])
     node.kubelet_has()
@@ -174,87 +125,28 @@ async def test_what_the_kubelet_has_forgotten_is_delivered_here(
     assert (await node.create("old")).envs == {"ANSWER": "the kubelet's"}
 
 
-async def test_a_resource_that_changes_may_be_the_kubelets_by_now(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether its containers run without devices is not known before the kubelet was read."""
-    for part in (node.backend._plugin, node.backend._numbers):
-        monkeypatch.setattr(part, "run", asyncio.Event().wait)
-    node.backend.synchronized([sandbox("p")], [container("p")])
-    assert node.backend.not_injected("p", "main", GPU)
-    node.backend.resource_changed(GPU)
-    assert not node.backend.not_injected("p", "main", GPU)
-    async with background(node.backend.run()):
-        before = node.changes
-        await until(lambda: node.changes > before)
-        assert (node.reads, node.backend.not_injected("p", "main", GPU)) == (1, True)
-        node.kubelet_has("p")
-        node.backend.resource_changed(GPU)
-        await until(lambda: node.scenario.reasons() == {})
-
-
-async def test_a_change_while_the_kubelet_is_read_is_another_reason_to_read_it(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node.backend.synchronized([sandbox("p")], [container("p")])
-    read = node.reader.read_checkpoint
-
-    async def reads() -> None:
-        if node.reads == 0:
-            node.backend.resource_changed(GPU)
-        await read()
-        # what is read is not what counts yet
-        assert not node.backend.not_injected("p", "main", GPU)
-
-    monkeypatch.setattr(node.reader, "read_checkpoint", reads)
-    node.backend.resource_changed(GPU)
-    async with background(node.backend._kubelet_pods.leave_all()):
-        await until(lambda: node.changes == 1)
-        assert (node.reads, node.backend.not_injected("p", "main", GPU)) == (2, True)
-
-
-async def test_what_failed_is_done_again_without_another_change(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.0)
-    read = node.reader.read_checkpoint
-
-    async def reads() -> None:
-        await read()
-        if node.reads == 1:
-            raise ZeroDivisionError
-
-    monkeypatch.setattr(node.reader, "read_checkpoint", reads)
-    node.kubelet_has("p")
-    node.backend.resource_changed(GPU)
-    async with background(tasks.retried("pods of the kubelet", node.backend._kubelet_pods.leave_all)):
-        await until(lambda: node.scenario.reasons() == {})
-    assert node.reads == 2
-
-
 # -- what it is made of ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_kubelet_forgets_what_moved_here_by_a_list(
-    kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    node = Node(kubelet, monkeypatch)
-    node.kubelet_has("ended")
-    kubelet.problem = "no socket"
-    await node.reader.read()
-    assert kubelet.calls["List"] == 1
-    [(level, message, fields)] = log_lines(caplog.records)
-    assert (level, "its next pod with them may fail" in message) == ("WARNING", True)
-    assert fields["socket"] == str(kubelet.directory.pod_resources)
-
-
-async def test_the_runtime_is_that_of_the_settings(
-    kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_a_resource_that_changes_may_be_the_kubelets_by_now(kubelet: KubeletAnswers, tmp_path: Path) -> None:
+    """Whether its containers run without devices is not known before the kubelet was read."""
     async with FakeRuntime(tmp_path / "nri.sock") as runtime:
-        node = Node(kubelet, monkeypatch, nri_socket=str(runtime.socket), nri_index="42")
-        assert not node.backend.is_settled
+        node = Node(kubelet, nri_socket=str(runtime.socket), nri_index="42")
+        node.scenario.disconnect()
+        node.scenario.run(pod("p", gpu=1))
         async with background(node.backend.run()):
             plugin = await runtime.plugin()
             await until(lambda: node.backend.is_settled)
             assert plugin.registered.plugin_idx == "42"
-            assert node.changes == 1
+            node.backend.synchronized([sandbox("p")], [container("p")])
+            before = node.changes
+            node.backend.resource_changed(GPU)
+            assert not node.backend.not_injected("p", "main", GPU)
+            await until(lambda: node.changes > before)
+            assert node.backend.not_injected("p", "main", GPU)
+            node.kubelet_has("p")
+            node.backend.resource_changed(GPU)
+            await until(lambda: node.scenario.reasons() == {})
             await plugin.close()
 
 
@@ -269,7 +161,6 @@ async def test_the_runtime_is_that_of_the_settings(
 )
 async def test_whose_device_files_are_is_that_of_the_settings(
     kubelet: KubeletAnswers,
-    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     setting: str,
     is_on: bool,
@@ -277,7 +168,7 @@ async def test_whose_device_files_are_is_that_of_the_settings(
 ) -> None:
     config = tmp_path / "crio.conf"
     config.write_text(f"[crio.runtime]\ndevice_ownership_from_security_context = {str(is_on).lower()}\n")
-    node = Node(kubelet, monkeypatch, device_ownership=setting, runtime_config=str(config))
+    node = Node(kubelet, device_ownership=setting, runtime_config=str(config))
     node.backend.runtime_connected("cri-o", "1.35.0", Validator.NOT_SEEN)
     found = await node.backend.creation_settings(sandbox("p"), container("p", user=1000))
     assert (found.owner, found.references) == (owner, None)

@@ -44,15 +44,6 @@ def test_there_is_no_condition_before_the_state_is_known() -> None:
     assert status.grace_ends_at is None
 
 
-def test_connected_names_the_runtime() -> None:
-    status = ConnectionStatus(0.0, 10.0)
-    assert status.connected("containerd", "v2.4.2")
-    assert status.is_connected
-    assert condition(status)[:2] == ("True", "RuntimeConnected")
-    assert "containerd v2.4.2" in condition(status)[2]
-    assert status.grace_ends_at is None
-
-
 def test_a_restart_of_the_runtime_changes_nothing() -> None:
     status = connected()
     before = status.condition
@@ -115,36 +106,17 @@ def test_files_that_are_another_devices_are_named() -> None:
     assert message.endswith("must be restarted: /dev/ttyUSB0 in main of pod UID a")
 
 
-def test_a_disconnected_runtime_comes_before_everything_else() -> None:
-    scenario = RuntimeScenario.with_plugin(1)
-    scenario.sync(("p", container("p")))
-    scenario.run(pod("p", gpu=1))
-    away = ("False", "RuntimeDisconnected", "away")
-    assert injectable(away, scenario.snapshot_with_runtime()) == away
-
-
-def test_the_validator_is_known_when_a_container_is_created() -> None:
+def test_a_validator_is_known_when_a_container_is_created_and_a_restart_that_disables_it_is_noticed() -> None:
     status = connected()
     assert shown(status) == ("True", "RuntimeConnected", "unknown until a container is created")
     assert status.validator_seen(Validator.ON)
     assert shown(status) == ("True", "RuntimeConnected", "is on")
     assert not status.validator_seen(Validator.ON), "an equal condition is not written"
-
-
-def test_a_disabled_validator_has_a_remedy() -> None:
-    status = connected()
-    assert status.validator_seen(Validator.OFF)
-    assert shown(status) == ("True", "NoDefaultValidator", "enable it as docs/install.md shows")
-
-
-def test_a_restart_that_disables_it_is_noticed() -> None:
-    status = connected()
-    status.validator_seen(Validator.ON)
     status.disconnected("the connection ended", 100.0)
     assert not status.validator_seen(Validator.OFF), "a disconnected runtime does not count"
     assert not status.connected("containerd", "v2.4.2"), "a restart alone changes nothing"
     assert status.validator_seen(Validator.OFF)
-    assert shown(status)[:2] == ("True", "NoDefaultValidator")
+    assert shown(status) == ("True", "NoDefaultValidator", "enable it as docs/install.md shows")
     assert status.validator_seen(Validator.ON)
     assert shown(status)[:2] == ("True", "RuntimeConnected")
 

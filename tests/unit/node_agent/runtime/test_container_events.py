@@ -1,19 +1,21 @@
-"""When devices are free again, and which containers run without theirs."""
+"""When devices are free again, and which containers run without theirs: also of those that are unlisted or refused late."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.devicemanager.effects import CallPreStart, Publish
+from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, shown_settings
-from nodedevice_agent.runtime.container_events import CREATED_SECONDS
+from nodedevice_agent.runtime.backend import NriBackend
+from nodedevice_agent.runtime.container_events import CREATED_SECONDS, UNLISTED_SECONDS
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox, shows
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, device_ids, pod, published
-from tests.unit.node_agent.devicemanager.scenario import container as asking
+from tests.unit.node_agent.devicemanager.scenario import GPU, calls, device_ids, is_saved, pod, published
+from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 
 def connected(count: int = 1) -> RuntimeScenario:
@@ -31,11 +33,6 @@ class TestEnd:
         scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
         return scenario, scenario.create("p")
 
-    def test_a_pod_that_never_started_is_free_at_once(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        scenario.gone("p")
-        assert scenario.held() == {}
-
     @pytest.mark.parametrize("how", ["over", "gone"])
     def test_between_the_ends_of_pod_and_container_it_is_releasing(self, how: str) -> None:
         scenario, made = self.running()
@@ -46,51 +43,15 @@ class TestEnd:
         scenario.answer_all(scenario.end(made, "p"))
         assert scenario.held() == {"next/main": ("d0",)}
 
-    def test_the_end_of_the_container_first(self) -> None:
-        scenario, made = self.running()
-        scenario.end(made, "p")
-        assert scenario.held() == {"p/main": ("d0",)}, "it may start again"
-        scenario.answer_all(scenario.gone("p"))
-        assert scenario.held() == {"next/main": ("d0",)}
-
-    def test_its_sandbox_removed(self) -> None:
+    @pytest.mark.parametrize(
+        ("number", "holder"), [(1, "next/main"), (0, "p/main")], ids=["its sandbox", "an older one"]
+    )
+    def test_a_removed_sandbox(self, number: int, holder: str) -> None:
         scenario, _ = self.running()
         scenario.gone("p")
-        scenario.runtime.sandbox_removed(sandbox("p"))
+        scenario.runtime.sandbox_removed(sandbox("p", number=number))
         scenario.answer_all(scenario.settled())
-        assert scenario.held() == {"next/main": ("d0",)}
-
-    def test_an_older_sandbox_removed(self) -> None:
-        scenario, _ = self.running()
-        scenario.gone("p")
-        scenario.runtime.sandbox_removed(sandbox("p", number=0))
-        assert scenario.settled() == []
-        assert scenario.held() == {"p/main": ("d0",)}
-
-    def test_every_instance_counts(self) -> None:
-        scenario, first = self.running()
-        second = scenario.create("p", number=2)
-        scenario.gone("p")
-        scenario.end(first, "p")
-        assert scenario.held() == {"p/main": ("d0",)}
-        scenario.answer_all(scenario.end(second, "p"))
-        assert scenario.held() == {"next/main": ("d0",)}
-
-    def test_containers_without_devices_do_not_count(self) -> None:
-        scenario = connected().run(pod("p", asking("main", gpu=1), asking("log")))
-        scenario.start(container("p", "log"), "p")
-        made = scenario.create("p")
-        scenario.gone("p")
-        scenario.end(made, "p")
-        assert scenario.held() == {}
-
-    def test_nothing_is_free_while_the_runtime_is_disconnected(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        scenario.manager.containers.lost()
-        scenario.gone("p")
-        assert scenario.held() == {"p/main": ("d0",)}
-        scenario.sync()
-        assert scenario.held() == {}
+        assert scenario.held() == {holder: ("d0",)}
 
     @pytest.mark.parametrize("state", list(ContainerState))
     def test_containers_after_a_restart(self, state: ContainerState) -> None:
@@ -100,22 +61,6 @@ class TestEnd:
         assert after.held() == {"p/main": ("d0",)}
         after.sync(("p", container("p", state=state, annotations=made.annotations)))
         assert (after.held() == {}) == (state is ContainerState.STOPPED)
-
-    def test_pods_that_ended_while_the_agent_was_down(self) -> None:
-        scenario, made = self.running()
-        after = scenario.rebooted()
-        after.sync(("p", made))
-        after.happens("pod_events.synced", [])
-        assert after.snapshot().releasing == 1
-        after.end(made, "p")
-        assert after.held() == {}
-
-    def test_containers_that_ended_while_the_runtime_was_disconnected(self) -> None:
-        scenario, made = self.running()
-        scenario.gone("p")
-        scenario.manager.containers.lost()
-        scenario.answer_all(scenario.sync(("p", replace(made, state=ContainerState.STOPPED))))
-        assert scenario.held() == {"next/main": ("d0",)}
 
     @pytest.mark.parametrize("message", ["", "cannot reset"], ids=["answered", "failed"])
     def test_a_call_in_flight_delays_the_release(self, message: str) -> None:
@@ -129,14 +74,6 @@ class TestEnd:
         event = ("pre_start_failed", call.ticket, message) if message else ("pre_started", call.ticket)
         scenario.answer_all(scenario.happens(*event))
         assert scenario.held() == {"next/main": ("d0",)}
-
-    def test_a_mirror_pod_that_is_created_again(self) -> None:
-        scenario, made = self.running()
-        scenario.gone("p")
-        assert published(scenario.see(pod("p", gpu=1))) == {GPU}
-        assert scenario.snapshot().allocated == 1
-        scenario.end(made, "p")
-        assert scenario.held() == {"p/main": ("d0",)}
 
 
 class TestNeverStarted:
@@ -167,18 +104,6 @@ class TestNeverStarted:
         assert scenario.runtime.next_deadline() is None
         assert scenario.end(container("p"), "p") == [], "reported when the kubelet removes it"
 
-    def test_found_after_the_pods_end(self) -> None:
-        """The agent restarts, and the runtime synchronizes last."""
-        before = self.found()
-        after = before.rebooted()
-        after.happens("pod_events.synced", [])
-        after.now += 60.0
-        after.sync(("p", replace(container("p"), state=ContainerState.CREATED)))
-        assert after.runtime.next_deadline() == after.now + CREATED_SECONDS
-
-    def test_the_timeout_is_that_of_the_kubelets_call(self) -> None:
-        assert CREATED_SECONDS >= 120.0, "runtimeRequestTimeout"
-
     @pytest.mark.parametrize("is_seen_again", [False, True])
     def test_a_container_that_starts_after_all_is_reported(self, is_seen_again: bool) -> None:
         scenario = self.found()
@@ -204,39 +129,6 @@ class TestNeverStarted:
         after.happens("recovered", Checkpoint(()))
         assert [instance.id for instance in after.runtime.using_released(GPU)] == [made.id]
 
-    @pytest.mark.parametrize("state", [ContainerState.CREATED, ContainerState.RUNNING])
-    def test_the_next_instance_replaces_it(self, state: ContainerState) -> None:
-        """Devices are prepared again when that has ended, whatever happens to the one that never ran."""
-        scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=True))
-        scenario.sync()
-        scenario.run(pod("p", gpu=1))
-        scenario.prepare(scenario.effects)
-        first = scenario.create("p")
-        scenario.sync(("p", replace(first, state=state)))
-        second = scenario.create("p", number=2)
-        scenario.start(second, "p")
-        made = [effect for effect in scenario.end(second, "p") if isinstance(effect, CallPreStart)]
-        assert len(made) == (1 if state is ContainerState.CREATED else 0)
-
-    def test_the_next_instance_replaces_all_that_never_ran(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        made = [replace(scenario.create("p", number=number), state=ContainerState.CREATED) for number in (1, 2)]
-        scenario.sync(*(("p", each) for each in made))
-        before = len(scenario.effects)
-        scenario.create("p", number=3)
-        assert [e.resource_name for e in scenario.effects[before:] if isinstance(e, Publish)] == [GPU]
-
-    def test_a_start_that_is_reported_twice_is_news_once(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        made = scenario.create("p")
-        scenario.start(made, "p")
-        assert scenario.start(made, "p") == []
-
-    def test_not_in_a_pod_that_is_not_over(self) -> None:
-        scenario = self.found()
-        assert scenario.runtime.next_deadline() is None
-        assert self.never_started(scenario, 3600.0) == []
-
     @pytest.mark.parametrize(
         ("state", "pid"),
         [(s, 0) for s in ContainerState if s not in (ContainerState.CREATED, ContainerState.STOPPED)]
@@ -247,27 +139,6 @@ class TestNeverStarted:
         scenario.gone("p")
         assert scenario.runtime.next_deadline() is None
         assert self.never_started(scenario, 3600.0) == []
-
-    def test_not_a_container_that_started_meanwhile(self) -> None:
-        scenario = self.found()
-        scenario.gone("p")
-        scenario.start(container("p"), "p")
-        assert scenario.runtime.next_deadline() is None
-        assert self.never_started(scenario, 3600.0) == []
-        assert scenario.held() == {"p/main": ("d0",)}
-
-    def test_not_while_the_runtime_is_disconnected(self) -> None:
-        scenario = self.found()
-        scenario.gone("p")
-        scenario.manager.containers.lost()
-        assert scenario.runtime.next_deadline() is None
-        assert self.never_started(scenario, 3600.0) == []
-
-    def test_not_a_container_that_is_being_created(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        scenario.create("p")
-        scenario.gone("p")
-        assert scenario.runtime.next_deadline() is None
 
 
 class TestDevicesNotInjected:
@@ -280,32 +151,6 @@ class TestDevicesNotInjected:
         scenario.sync(("p", container("p", **shown)))
         scenario.run(pod("p", gpu=1))
         return scenario
-
-    def test_the_end_of_one_is_published_while_another_of_its_ended_pod_runs(self) -> None:
-        scenario = connected(2).run(pod("p", asking("a", gpu=1), asking("b", gpu=1)))
-        scenario.create("p", "a")
-        scenario.start(without := container("p", "b"), "p")
-        scenario.gone("p")
-        scenario.passes(1)
-        assert self.without(scenario, name="b")
-        assert published(scenario.end(without, "p")) == {GPU}
-        assert not self.without(scenario, name="b")
-
-    def test_a_marked_container_has_its_devices(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        made = scenario.create("p")
-        assert not self.without(scenario)
-        scenario.sync(("p", container("p")))
-        assert not self.without(scenario), "a runtime need not show the mark"
-        after = scenario.rebooted()
-        after.sync(("p", made))
-        assert not self.without(after)
-
-    def test_an_unmarked_container_has_none(self) -> None:
-        scenario = self.found()
-        assert self.without(scenario)
-        (held,) = scenario.snapshot_with_runtime().held
-        assert held.not_injected
 
     def test_an_unmarked_container_with_the_edits_has_them(self) -> None:
         assert not self.without(self.found(**shows("ok")))
@@ -337,51 +182,157 @@ class TestDevicesNotInjected:
         (pending,) = scenario.snapshot_with_runtime().pending
         assert pending.not_injected
 
-    def test_a_container_that_does_not_run_lacks_nothing(self) -> None:
-        scenario = connected().run(pod("p", gpu=1))
-        assert not self.without(scenario)
-
-    def test_other_devices_than_allocated(self) -> None:
-        scenario = connected(2).run(pod("p", gpu=1), pod("q", gpu=1))
-        of_p, of_q = scenario.create("p"), scenario.create("q")
-        after = scenario.rebooted()
-        after.sync(("p", container("p", annotations=of_q.annotations)), ("q", of_q))
-        assert of_p.annotations != of_q.annotations
-        assert self.without(after)
-        assert not self.without(after, "q")
-
-    def test_a_name_that_became_managed_later(self) -> None:
-        scenario = RuntimeScenario()
-        scenario.sync()
-        scenario.run(pod("p", gpu=1))
-        assert scenario.ask("p") is None
-        scenario.start(container("p"), "p")
-        scenario.answer_all(scenario.plugin(1))
-        assert self.without(scenario)
-
-    def test_one_resource_of_two(self) -> None:
-        scenario = connected().run(pod("p", gpu=1, nic=1))
-        scenario.create("p")
-        scenario.answer_all(scenario.plugin(["n0"], NIC, endpoint=2))
-        assert not self.without(scenario)
-        assert scenario.runtime.not_injected("p", "main", NIC)
-
     @pytest.mark.parametrize("allocated", [True, False], ids=["allocated", "pending"])
     def test_its_end_is_published(self, allocated: bool) -> None:
         scenario = self.found(allocated=allocated)
         assert published(scenario.end(container("p"), "p")) == {GPU}
         assert not self.without(scenario)
 
-    def test_one_that_was_never_started_and_its_next_instance(self) -> None:
-        scenario = self.found(state=ContainerState.CREATED)
-        assert self.without(scenario)
-        scenario.effects.clear()
-        scenario.create("p", number=2)
-        assert published(scenario.effects) == {GPU}
-        assert not self.without(scenario)
 
-    def test_nothing_is_stored_of_pods_without_requests(self) -> None:
-        scenario = connected().run(pod("p"))
-        assert scenario.start(container("p"), "p") == []
-        scenario.sync(("p", container("p")))
-        assert scenario.manager.containers.by_pod == {}
+def unlisted() -> tuple[RuntimeScenario, RunningContainer]:
+    scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
+    made = scenario.create("p")
+    scenario.manager.containers.lost()
+    scenario.sync()
+    return scenario, made
+
+
+def ended(scenario: RuntimeScenario, after: float) -> list[str]:
+    """Containers that count as ended so long after now."""
+    return [instance.id for instance in scenario.runtime.overdue(scenario.now + after)]
+
+
+@pytest.mark.parametrize("is_gone_first", [False, True])
+def test_its_device_stays_held_until_the_runtime_reports_its_end(is_gone_first: bool) -> None:
+    scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
+    made = scenario.create("p")
+    if is_gone_first:
+        scenario.gone("p")
+    scenario.manager.containers.lost()
+    scenario.answer_all(scenario.sync())
+    if not is_gone_first:
+        scenario.gone("p")
+    assert scenario.held() == {"p/main": ("d0",)}
+    assert scenario.snapshot().releasing == 1
+    scenario.answer_all(scenario.end(made, "p"))
+    assert scenario.held() == {"next/main": ("d0",)}
+
+
+def test_counts_as_ended_after_a_long_time() -> None:
+    scenario, _ = unlisted()
+    assert scenario.runtime.next_deadline() is None, "its pod is not over"
+    scenario.gone("p")
+    scenario.now += 60.0
+    scenario.sync()
+    scenario.manager.containers.lost()
+    assert scenario.runtime.next_deadline() is None, "the runtime may report its end when it is back"
+    scenario.sync()
+    assert scenario.runtime.next_deadline() == scenario.now - 60.0 + UNLISTED_SECONDS, "not begun again by each list"
+    assert ended(scenario, UNLISTED_SECONDS - 60.1) == []
+    assert ended(scenario, UNLISTED_SECONDS - 60.0) == ["p-main-1"]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_replaced"),
+    [(ContainerState.RUNNING, True), (ContainerState.CREATED, False), (ContainerState.STOPPED, False)],
+)
+def test_an_instance_that_was_created_while_the_agent_was_disconnected(
+    state: ContainerState, is_replaced: bool
+) -> None:
+    """One that does not run may be older."""
+    scenario = connected().run(pod("p", gpu=1))
+    first = scenario.create("p")
+    second = replace(first, id="p-main-2", state=state)
+    scenario.manager.containers.lost()
+    scenario.sync(("p", second))
+    assert (scenario.manager.containers.find("p", first.id) is None) == is_replaced
+    scenario.end(second, "p")
+    scenario.gone("p")
+    assert (scenario.held() == {}) == is_replaced
+
+
+def test_survives_a_restart_of_the_agent() -> None:
+    scenario, made = unlisted()
+    assert is_saved(scenario.effects, durable=False)
+    scenario.gone("p")
+    after = scenario.rebooted()
+    after.happens("pod_events.synced", [])
+    after.sync()
+    assert after.held() == {"p/main": ("d0",)}
+    assert after.runtime.next_deadline() == after.now + UNLISTED_SECONDS
+    assert is_saved(after.end(made, "p"), durable=False)
+    assert after.held() == {}
+    assert after.manager.checkpoint().unlisted == ()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_running_container_whose_sandbox_is_not_listed(is_restarted: bool) -> None:
+    scenario = connected().run(pod("p", gpu=1))
+    made = scenario.create("p")
+    after = scenario.rebooted() if is_restarted else scenario
+    shown = replace(made, pod_uid="p" if is_restarted else "")
+    after.runtime.synchronized([], [shown], after.now)
+    after.settled()
+    after.happens("pod_events.synced", [])
+    assert after.held() == {"p/main": ("d0",)}
+    assert after.runtime.next_deadline() is None, "it is listed"
+    after.end(made, "p")
+    assert after.held() == {}
+
+
+async def refused_once(kubelet_dir: Path, *, pre_start_required: bool = False) -> tuple[RuntimeScenario, NriBackend]:
+    """A pod whose container was allowed with its device and then refused."""
+    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=pre_start_required))
+    scenario.sync()
+    scenario.prepare(scenario.run(pod("p", gpu=1)).effects)
+    backend = BackendNode(kubelet_dir, scenario).backend
+    assert await backend.create_container(sandbox("p"), container("p")) is not None
+    assert list(scenario.manager.containers)
+    backend.creation_refused(sandbox("p"), container("p"))
+    return scenario, backend
+
+
+async def test_its_device_is_free_when_the_pod_is_over(tmp_path: Path) -> None:
+    scenario, _ = await refused_once(tmp_path)
+    scenario.happens("pod_events.gone", "p")
+    assert not scenario.manager.book.of_pod("p")
+    assert scenario.manager.resources[GPU].use.holders == {}
+
+
+async def test_its_device_is_prepared_before_the_next_start(tmp_path: Path) -> None:
+    scenario, backend = await refused_once(tmp_path, pre_start_required=True)
+    calls = [effect for effect in scenario.effects if isinstance(effect, CallPreStart)]
+    assert len(calls) == 2
+    scenario.happens("pre_started", calls[-1].ticket)
+    assert await backend.create_container(sandbox("p"), container("p", number=2)) is not None
+
+
+async def test_an_end_that_the_runtime_reports_besides_changes_nothing(tmp_path: Path) -> None:
+    scenario, backend = await refused_once(tmp_path, pre_start_required=True)
+    before = len(scenario.effects)
+    backend.container_ended(sandbox("p"), container("p"))
+    assert not [effect for effect in scenario.effects[before:] if isinstance(effect, CallPreStart)]
+
+
+def test_a_creation_that_the_runtime_failed_in_silence_is_replaced_by_the_next() -> None:
+    """As CRI-O does where a CDI device is unknown."""
+    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=True))
+    scenario.sync()
+    scenario.prepare(scenario.run(pod("p", gpu=1)).effects)
+    for number in range(1, 5):
+        made = scenario.create("p", number=number)
+    scenario.start(made, "p")
+    assert [instance.id for instance in scenario.manager.containers] == [made.id]
+    assert len([effect for effect in scenario.end(made, "p") if isinstance(effect, CallPreStart)]) == 1
+    assert scenario.refusal("p").is_temporary
+
+
+def test_one_that_has_run_is_not_replaced_by_a_creation() -> None:
+    """Only the runtime knows its end."""
+    scenario = RuntimeScenario.with_plugin(1)
+    scenario.sync()
+    scenario.run(pod("p", gpu=1))
+    first = scenario.create("p")
+    scenario.start(first, "p")
+    second = scenario.create("p", number=2)
+    assert {instance.id for instance in scenario.manager.containers} == {first.id, second.id}

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.devicemanager.pods import ContainerSettings
 from nodedevice_agent.devicemanager.runtime import DeviceOwner, InjectionRefused
-from nodedevice_agent.runtime import device_ownership, runtime_config
+from nodedevice_agent.runtime import device_ownership
 from nodedevice_agent.runtime.device_ownership import OPTION, DeviceOwnership
 from nodedevice_agent.runtime.runtime_config import ConfigUnreadable, is_set
-
-from tests.fakes.turns import Lines, turns
 
 V3 = f"version = 3\n[plugins.'io.containerd.cri.v1.runtime']\n{OPTION} = %s\n"
 V2 = f'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n{OPTION} = %s\n'
@@ -39,13 +37,6 @@ class TestOwner:
         assert await DeviceOwnership("container", "").owner(own, user_of_image) == expected
         assert await DeviceOwnership("host", "").owner(own, user_of_image) == DeviceOwner()
 
-    @pytest.mark.parametrize("setting", ["host", "container"])
-    def test_a_setting_reads_no_file(self, setting: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.INFO)
-        ownership = DeviceOwnership("host" if setting == "host" else "container", str(tmp_path / "none"))
-        ownership.connected("containerd")
-        assert not caplog.records
-
 
 class TestAsTheRuntimeHasIt:
     @pytest.mark.parametrize(("content", "is_on"), [*itertools.product([V3, V2, V1], [True, False])])
@@ -57,11 +48,6 @@ class TestAsTheRuntimeHasIt:
     def test_in_a_file_that_is_imported(self, imports: str, tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text(f"imports = {imports.format(tmp_path)}\nversion = 3\n")
         (tmp_path / "more.toml").write_text(V3 % "true")
-        assert is_set(tmp_path / "config.toml", OPTION)
-
-    def test_false_in_an_import_replaces_no_true(self, tmp_path: Path) -> None:
-        (tmp_path / "config.toml").write_text('imports = ["more.toml"]\n' + V3 % "true")
-        (tmp_path / "more.toml").write_text('imports = ["config.toml"]\n' + V3 % "false")
         assert is_set(tmp_path / "config.toml", OPTION)
 
     def test_without_a_file_containerd_reads_a_directory(self, tmp_path: Path) -> None:
@@ -101,14 +87,6 @@ class TestAsTheRuntimeHasIt:
             (tmp_path / "config.toml").write_bytes(content)
         with pytest.raises(ConfigUnreadable, match=named):
             is_set(tmp_path / "config.toml", OPTION)
-
-    def test_one_that_is_just_short_enough_is_read(self, tmp_path: Path) -> None:
-        file = tmp_path / "config.toml"
-        file.write_text(V3 % "true" + "#" * (runtime_config._MAX_BYTES - len(V3 % "true")))
-        assert is_set(file, OPTION)
-        file.write_text(file.read_text() + "#")
-        with pytest.raises(ConfigUnreadable, match="longer than"):
-            is_set(file, OPTION)
 
     def test_more_files_than_any_runtime_has(self, tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text('imports = ["*/*.toml"]')
@@ -155,18 +133,6 @@ class TestAsTheRuntimeHasIt:
         ]
         found = [(vars(record).get("owner"), vars(record)["path"]) for record in caplog.records]
         assert found == [(owner, str(file)) for owner in (None, "container", "host")]
-
-    async def test_a_long_one_is_read_beside_the_event_loop(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(device_ownership, "_WAIT_SECONDS", 60.0)
-        file = tmp_path / "config.toml"
-        file.write_text(V3 % "true" + "".join(f"x{number} = {{ a = [1, 2, 3] }}\n" for number in range(3000)))
-        ownership = DeviceOwnership("auto", str(file))
-        with turns(Lines()) as found:
-            ownership.connected("containerd")
-            assert await ownership.owner(ContainerSettings(run_as_user=1000), 0) == DeviceOwner(1000, 0)
-        assert found.most.cost < 1000, found.most
 
     async def test_one_that_does_not_end_refuses_containers(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

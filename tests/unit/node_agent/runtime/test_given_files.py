@@ -14,8 +14,6 @@ from nodedevice_agent.runtime import device_numbers
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
 from nodedevice_agent.runtime.given_files import Number, given_files, is_renumbered
 
-from tests.fakes.background import background
-from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import GPU, calls, pod
 
@@ -117,22 +115,3 @@ async def test_it_is_said_once_and_ends_with_the_container(
         assert await changes.get() == 0
         task.cancel()
     assert [(r.levelno, r.__dict__["path"]) for r in caplog.records] == [(logging.ERROR, str(path))]
-
-
-@virtual_time
-async def test_changes_that_come_together_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario, _ = running()
-    numbers = DeviceNumbers(scenario.manager, lambda: None)
-    at: list[float] = []
-
-    async def compare() -> None:
-        at.append(asyncio.get_running_loop().time())
-
-    monkeypatch.setattr(numbers, "_compare", compare)
-    async with background(numbers.run()):
-        began = asyncio.get_running_loop().time()
-        for _ in range(5):
-            numbers.is_due.set()
-            await asyncio.sleep(device_numbers._SETTLE_SECONDS / 10)
-        await asyncio.sleep(100)
-    assert [round(each - began, 3) for each in at] == [device_numbers._SETTLE_SECONDS]

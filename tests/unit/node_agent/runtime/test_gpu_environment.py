@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from nodedevice_agent.checkpoint.format import encode
@@ -14,23 +12,20 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
-from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
-from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
 from nodedevice_agent.plugins.contract import Given
 from nodedevice_agent.plugins.nvml.creation import MOST_VARIABLES, GpuCreation
 from nodedevice_agent.plugins.nvml.environment import TABLE, unset_value
 from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE, NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings
-from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.injection import Grant, Refusal
-from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.parts import part_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from prometheus_client import REGISTRY
 
-from tests.fakes.kubelet_reader import reader_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
+from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 NO_EDITS = ContainerEdits()
 OF_NVML = PluginOptions(scope=GPU_SCOPE)
@@ -101,12 +96,6 @@ class TestAContainerWithAGpu:
         after.plugin([gpu("GPU-1")], options=OF_NVML)
         assert await node.created(NAMING) == GIVEN
 
-    def test_of_another_plugin_keeps_its_own_as_with_the_kubelet(self) -> None:
-        other = holding(options=PluginOptions(), envs=frozenset({"NVIDIA_VISIBLE_DEVICES"}))
-        given = granted(other, ALL)
-        assert "NVIDIA_VISIBLE_DEVICES" not in given.edits.envs
-        assert given.omitted == ("env NVIDIA_VISIBLE_DEVICES",)
-
     def test_whose_image_and_pod_name_gpus_is_refused(self) -> None:
         """A runtime sets the first of two to our value, and then keeps the second."""
         decision = holding().injection.decide(sandbox("p"), "main", ["NVIDIA_VISIBLE_DEVICES=x", ALL])
@@ -169,27 +158,14 @@ def exempting(*pods: str) -> PluginSettings:
     return PluginSettings(nvml=NvmlSettings(exempt=[*pods]))
 
 
-class Node:
-    """A backend whose node has the nvml plugin, and what changed in the metric."""
+class Node(BackendNode):
+    """It has the nvml plugin. counted: what changed in the metric."""
 
     def __init__(self, folder: Path, scenario: RuntimeScenario | None = None, *, configured: bool = True) -> None:
-        self.scenario = scenario or RuntimeScenario()
-        clock = SimpleNamespace(
-            manager=self.scenario.manager, now=lambda: self.scenario.now, settle=self.scenario.settled
-        )
-
-        async def saved(pod_uid: str) -> None:
-            """At once."""
-
-        clock.saved = saved
-        self.changes = 0
-        self.backend = NriBackend(AgentSettings(), cast(PluginHost, clock), reader_of(folder), self._changed)
+        super().__init__(folder, scenario or RuntimeScenario())
         if configured:
             self.backend.configured(exempting("kube-system", "team-*/dcgm-*"))
         self.before = outcomes()
-
-    def _changed(self) -> None:
-        self.changes += 1
 
     async def created(
         self, made: RunningContainer, namespace: str = "default", name: str = "p"
@@ -217,23 +193,6 @@ class TestAContainerWithoutAGpu:
         node.scenario.see(pod("p", Container("other", kind, settings=ContainerSettings(is_privileged=True))))
         assert await node.created(NAMING) == VOID
         assert node.counted == ["withheld"]
-
-    async def test_that_names_none_is_not_touched(self, tmp_path: Path) -> None:
-        node = Node(tmp_path)
-        assert await node.created(container("p", env=("PATH=/bin",))) is None
-        assert node.counted == []
-
-    async def test_beside_one_that_has_some(self, tmp_path: Path) -> None:
-        node = Node(tmp_path, holding())
-        assert await node.created(container("p", "other", env=(ALL,))) == VOID
-        assert await node.created(NAMING) == GIVEN
-        assert node.counted == ["overruled", "withheld"]
-
-    async def test_with_another_plugins_device(self, tmp_path: Path) -> None:
-        node = Node(tmp_path, holding({"A": "b"}, PluginOptions()))
-        assert await node.created(NAMING) == {"A": "b", **VOID}
-        given = {"NVIDIA_VISIBLE_DEVICES": "GPU-7"}
-        assert await Node(tmp_path, holding(given, PluginOptions())).created(NAMING) == given
 
     def test_to_which_another_plugin_gives_one_by_cdi(self) -> None:
         for device, is_withheld in (("nvidia.com/gpu=0", False), ("example.com/nic=0", True)):
@@ -268,29 +227,16 @@ class TestAContainerWithoutAGpu:
     ) -> None:
         caplog.set_level(logging.INFO)
         node = Node(tmp_path, holding())
+        node.backend.runtime_connected("containerd", "v2.4.2", Validator.ON)
         changes = node.changes
         assert await node.created(container("p", "other", env=(ALL,)), namespace, name) == (None if is_exempt else VOID)
         assert node.counted == (["exempt"] if is_exempt else ["withheld"])
         assert node.changes - changes == is_exempt
-        note = node.backend._hooked.note(GPU)
+        note = node.message
         assert (f"exempt by nvml.exempt: {namespace}/{name}" in note) is is_exempt
         node.backend.sandbox_removed(Sandbox("s", name, namespace, "p"))
         assert node.changes - changes == 2 * is_exempt
-        assert node.backend._hooked.note(GPU).endswith(", unless they start while this agent is away")
-
-    async def test_the_note_names_a_few_pods(self, tmp_path: Path) -> None:
-        node = Node(tmp_path, holding())
-        for number in range(30):
-            pod_sandbox = Sandbox("s", f"m{number}", "kube-system", f"u{number}")
-            await node.backend.create_container(pod_sandbox, NAMING)
-        note = node.backend._hooked.note(GPU)
-        assert note.count("kube-system/") == 5
-        assert "kube-system/m29" in note
-        # one that is created again is the last
-        for number in (25, 30):
-            await node.backend.create_container(Sandbox("s", f"m{number}", "kube-system", f"u{number}"), NAMING)
-        named = [f"kube-system/m{number}" for number in (25, 27, 28, 29, 30)]
-        assert node.backend._hooked.note(GPU).endswith(f"exempt by nvml.exempt: {', '.join(named)}")
+        assert node.message.endswith(", unless they start while this agent is away")
 
     async def test_whose_image_and_pod_name_gpus_is_refused(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
@@ -313,14 +259,6 @@ class TestAContainerWithoutAGpu:
             await node.created(container("p", env=(*many, ALL, "CUDA_MPS_MORE=x")))
         node.backend.configured(PluginSettings())
         assert await node.created(container("p", env=(*many, ALL, "CUDA_MPS_MORE=x"))) is None
-
-    async def test_on_a_node_without_the_plugin(self, tmp_path: Path) -> None:
-        node = Node(tmp_path)
-        changes = node.changes
-        node.backend.configured(PluginSettings())
-        assert node.changes == changes + 1
-        assert await node.created(NAMING) is None
-        assert node.backend._hooked.note(GPU) == ""
 
 
 def write_kubelets(folder: Path, pod_uid: str, name: str, env: dict[str, str], more: ContainerEdits = NO_EDITS) -> None:

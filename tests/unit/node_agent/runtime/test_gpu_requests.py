@@ -13,7 +13,7 @@ from nodedevice_agent.devicemanager.container_edits import ContainerEdits, Conta
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.nri.codec import created_container
-from nodedevice_agent.plugins.nvml.environment import GPU_KINDS, for_holder, is_gpu
+from nodedevice_agent.plugins.nvml.environment import for_holder
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
@@ -132,21 +132,6 @@ class TestVariables:
         node = Node(tmp_path)
         for env in ((), ("NVIDIA_GDS=enabled",), (f"{VISIBLE}=void", "NVIDIA_GDS=enabled"), (f"{VISIBLE}=none",)):
             assert await node.created(container("p", env=(*env, "NVIDIA_CUDNN_VERSION=9", "CUDA_VERSION="))) is None
-
-
-@pytest.mark.parametrize(
-    ("device", "expected"),
-    [
-        *((f"{kind.replace('*', 'x')}=0", True) for kind in GPU_KINDS),
-        *((device, True) for device in CLAIMS),
-        *((device, False) for device in NO_GPUS),
-        ("nvidia.com/gpus=0", False),
-        ("k8s.gpu.nvidia.com", False),
-        ("", False),
-    ],
-)
-def test_kinds_of_cdi_devices(device: str, expected: bool) -> None:
-    assert is_gpu(device) is expected
 
 
 def asking(way: str, device: str) -> tuple[dict[str, str], dict[str, Any]]:

@@ -1,30 +1,21 @@
 """What a container gets when it is created, and why it is refused."""
 
-import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.checkpoint.format import encode
-from nodedevice_agent.checkpoint.long_files import KubeletFile
 from nodedevice_agent.devicemanager.container_edits import DeviceFile
-from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings, Pod
+from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
-from nodedevice_agent.kubelet.directory import read_file
-from nodedevice_agent.runtime.injection import Grant, InjectionVersion, Refusal, _refusal, requires_plugin
-from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
+from nodedevice_agent.runtime.injection import Grant, Refusal, requires_plugin
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
-from tests.fakes.kubelet_reader import reader_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, container, held_by, pod
 
 KEY = "required-plugins.noderesource.dev"
-# written by a kubelet
-CHECKPOINTS = Path(__file__).parents[1] / "checkpoint/checkpoints"
 
 
 def with_plugin(count: int = 2, nics: Sequence[str] = (), **options: Any) -> RuntimeScenario:
@@ -63,11 +54,6 @@ class TestGrant:
         assert held == [("d0",), ("d1",)]
         assert scenario.ask("p", "none", held=True) is None
 
-    def test_other_devices_have_other_marks(self) -> None:
-        scenario = with_plugin().run(pod("p", gpu=1), pod("q", gpu=1))
-        found = [scenario.ask(uid) for uid in ("p", "q")]
-        assert len({g.edits.annotations[CONTAINER_DEVICES_ANNOTATION] for g in found if isinstance(g, Grant)}) == 2
-
     def test_after_a_restart_without_the_api(self) -> None:
         scenario = with_plugin().run(pod("p", container("one", gpu=1), container("none")))
         after = scenario.rebooted()
@@ -105,10 +91,6 @@ class TestPodSettings:
         given = self.given(self.asking(*answers, **own))
         assert (given.edits.envs, given.edits.mounts, given.omitted) == ({}, (), omitted)
 
-    def test_an_unrelated_variable_does_not(self) -> None:
-        given = self.given(self.asking(b"ok", envs=frozenset({"MORE"})))
-        assert (given.edits.envs, given.omitted) == ({"ANSWER": "ok"}, ())
-
     @pytest.mark.parametrize(("is_privileged", "permissions"), [(False, "rw"), (True, "rwm")])
     def test_a_privileged_container_has_all_permissions(self, is_privileged: bool, permissions: str) -> None:
         (device,) = self.given(self.asking(b"ok", is_privileged=is_privileged)).edits.devices
@@ -127,10 +109,6 @@ class TestPodSettings:
         assert isinstance(found, Refusal)
         assert f"cannot know whether {doubtful} of the device plugin is among them" in found.message
         assert "set at most 512" in found.message
-
-    def test_settings_of_another_container(self) -> None:
-        found = pod("p", Container("main", settings=ContainerSettings(frozenset({"A"}))))
-        assert found.container_settings("other") == NO_SETTINGS
 
 
 class TestAPodWhoseRequestsAreNotKnown:
@@ -164,10 +142,6 @@ class TestNoDecision:
     def test_a_resource_of_the_kubelet(self) -> None:
         scenario = RuntimeScenario(kubelets=frozenset({GPU})).run(pod("p", gpu=1))
         assert scenario.ask("p", held=True) is None
-
-    def test_an_unregistered_resource_beside_a_registered_one(self) -> None:
-        scenario = with_plugin().run(pod("p", container("one", gpu=1), container("two", nic=1)))
-        assert scenario.ask("p", "two", held=True) is None
 
 
 class TestRefused:
@@ -240,17 +214,6 @@ class TestRefused:
         scenario.answer_all(scenario.plugin(1))
         assert isinstance(scenario.ask("p"), Grant)
 
-    @pytest.mark.parametrize(
-        ("problem", "rest"), [("", ""), ("another device has its file", ": another device has its file")]
-    )
-    def test_a_lost_response_has_what_keeps_it_from_being_asked_for(self, problem: str, rest: str) -> None:
-        version = InjectionVersion(None, (held_by("p", "d0", response=None),), (), False, None, problem)
-        assert _refusal("main", version, with_plugin().manager.allocate_once) == Refusal(
-            f"the response of the device plugin of {GPU} for container main was lost with the checkpoint or is outdated, "
-            f"and Allocate has not responded again yet{rest}",
-            is_temporary=True,
-        )
-
     def test_a_lost_response_that_is_not_asked_for_again(self) -> None:
         lost = Checkpoint((held_by("p", "d0", response=None),), {GPU: ()})
         scenario = RuntimeScenario(lost, allocate_retry={GPU: "never"})
@@ -289,61 +252,3 @@ class TestRefused:
 )
 def test_requires_plugin(annotations: dict[str, str], is_held: bool) -> None:
     assert requires_plugin(Sandbox("s", "p", "default", "uid", annotations), "main") == is_held
-
-
-class Unread(frozenset[str]):
-    """The kubelet's resources, whose file is not to be read."""
-
-    def __contains__(self, name: object) -> bool:
-        raise AssertionError(f"{name}: the kubelet's checkpoint is read in the event loop")
-
-
-@pytest.mark.parametrize("held", [False, True])
-def test_the_kubelets_checkpoint_is_read_only_for_who_requires_this_plugin(held: bool) -> None:
-    """It changes with each pod of the kubelet's own plugins, and may be big: containers of all pods would wait for it."""
-    scenario = RuntimeScenario().run(pod("p", gpu=1))
-    scenario.injection.of_kubelet = Unread()
-    if held:
-        with pytest.raises(AssertionError, match="is read"):
-            scenario.ask("p", held=True)
-    else:
-        assert scenario.ask("p") is None
-
-
-async def test_the_kubelets_resources_are_those_of_its_checkpoint(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader, threads = reader_of(tmp_path), set()
-    names = KubeletCheckpoint(reader)
-    reader.subscribe(names)
-
-    def noted(file: Path, before: Checkpoint | None = None) -> KubeletFile:
-        threads.add(threading.current_thread())
-        return read_file(file, before)
-
-    monkeypatch.setattr("nodedevice_agent.kubelet.reader.read_file", noted)
-    await names.refresh()
-    assert GPU not in names
-    (tmp_path / "device-plugins").mkdir()
-    checkpoint = tmp_path / "device-plugins" / "kubelet_internal_checkpoint"
-    checkpoint.write_text("{ torn")
-    await names.refresh()
-    assert GPU not in names
-    await names.refresh()
-    assert GPU not in names
-    assert len(caplog.records) == 1
-    checkpoint.write_bytes((CHECKPOINTS / "v2-two-gpus-numa1.json").read_bytes())
-    await names.refresh()
-    assert "nvidia.com/gpu" in names
-    await names.refresh()
-    assert GPU not in names
-    replaced = tmp_path / "replaced"
-    replaced.write_text(encode(Checkpoint(registered={GPU: ("a",), "nvidia.com/gpu": ()})))
-    replaced.replace(checkpoint)
-    await names.refresh()
-    assert GPU in names
-    checkpoint.unlink()
-    await names.refresh()
-    assert "nvidia.com/gpu" not in names
-    assert threads
-    assert threading.main_thread() not in threads, "it may take seconds"

@@ -1,16 +1,14 @@
 """What the kubelet has beside us: by its checkpoint, or by its pod resources while that cannot be used."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.records.allocations import Allocation
-from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.runtime import ContainerState, InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.kubelet import directory
-from nodedevice_agent.kubelet.readings import CheckpointReading, PodReading
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -131,10 +129,3 @@ async def test_with_an_unusable_checkpoint_a_container_of_the_kubelets_waits(nod
     await node.found.refresh()
     with pytest.raises(InjectionRefused, match=f"has allocated {GPU} to it, and its checkpoint cannot be used"):
         node.edits()
-
-
-def test_one_that_the_kubelet_has_not_written_is_empty() -> None:
-    found = KubeletCheckpoint(cast(Any, None))
-    found.checkpoint_read(CheckpointReading(Checkpoint()))
-    found.pods_read(PodReading(None, (ROW,)))
-    assert (GPU in found, found.problem) == (False, "")

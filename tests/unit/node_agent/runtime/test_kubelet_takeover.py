@@ -2,13 +2,10 @@
 
 import asyncio
 import logging
-import math
 from pathlib import Path
 
 import pytest
 from nodedevice_agent.devicemanager.records.allocations import Allocation
-from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS, KubeletTakeover
 
 from tests.fakes.background import background
@@ -50,14 +47,6 @@ async def test_only_for_names_that_it_has_given_out_and_that_are_served_here(
     assert kubelet.calls["List"] == count
 
 
-async def test_its_pace_is_faster_while_there_are_such_names(kubelet: Kubelet) -> None:
-    takeover = KubeletTakeover(kubelet.scenario.manager, kubelet.directory.pod_resources)
-    for name, list_seconds in ((NIC, math.inf), (GPU, CHECK_SECONDS)):
-        held = Allocation("p", "main", name, {-1: ("a",)}, b"")
-        takeover.checkpoint_read(CheckpointReading(Checkpoint((held,))))
-        assert takeover.pace == Pace(check_seconds=CHECK_SECONDS, list_seconds=list_seconds)
-
-
 @virtual_time
 async def test_each_outcome_is_logged_once(kubelet: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
@@ -76,16 +65,6 @@ async def test_each_outcome_is_logged_once(kubelet: Kubelet, caplog: pytest.LogC
         assert len(caplog.records) == 2
 
 
-async def test_a_file_that_cannot_be_used_has_what_it_had(kubelet: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    kubelet.allocates(GPU)
-    await kubelet.own.read()
-    kubelet.write_text("{")
-    kubelet.own._rows.listed_at -= CHECK_SECONDS
-    await kubelet.own.read()
-    assert (kubelet.calls["List"], len(caplog.records)) == (2, 1)
-
-
 @virtual_time
 async def test_it_is_asked_now_and_then(kubelet: Kubelet) -> None:
     async with background(kubelet.own.run()):
@@ -97,12 +76,3 @@ async def test_it_is_asked_now_and_then(kubelet: Kubelet) -> None:
         kubelet.allocates()
         await asyncio.sleep(CHECK_SECONDS * 3)
         assert kubelet.calls["List"] <= 4
-
-
-def test_an_answer_for_single_pods_frees_nothing(kubelet: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    takeover = KubeletTakeover(kubelet.scenario.manager, kubelet.directory.pod_resources)
-    takeover.checkpoint_read(CheckpointReading(Checkpoint((Allocation("p", "main", GPU, {-1: ("a",)}, b""),))))
-    for is_listed, count in ((False, 0), (True, 1), (False, 1)):
-        takeover.pods_read(PodReading(Checkpoint(), (), is_listed=is_listed))
-        assert len(caplog.records) == count

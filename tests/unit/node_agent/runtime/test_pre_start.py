@@ -1,10 +1,8 @@
 """A container whose devices have to be prepared first: what it waits for, and what it gets."""
 
-from msgspec.structs import replace
 from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.runtime import ContainerState
 from nodedevice_agent.runtime.injection import Grant, Refusal
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
@@ -47,11 +45,6 @@ class TestPreStart:
         assert (call.container, call.device_ids) == ("main", ("d0",))
         assert isinstance(scenario.ask("p"), Grant)
 
-    def test_a_creation_that_was_refused_is_no_instance(self) -> None:
-        scenario = prepared(container(gpu=1))
-        scenario.runtime.ended("p", "never-made")
-        assert scenario.settled() == []
-
     def test_never_while_a_container_uses_the_device(self) -> None:
         """An init container's device is its app container's as well."""
         scenario = prepared(init("prep"), container("main", gpu=1))
@@ -64,21 +57,6 @@ class TestPreStart:
         found = after.sync(("p", main))
         found += after.plugin(1, options=PluginOptions(pre_start_required=True))
         assert after.prepare(found) == []
-
-    def test_a_due_call_is_cancelled_when_the_device_is_in_use(self) -> None:
-        scenario = prepared(init("prep"), container("main", gpu=1))
-        made = scenario.create("p", "prep")
-        scenario.prepare(scenario.end(made, "p"))
-        scenario.create("p", "main")
-        assert scenario.manager.checkpoint().pre_starts == ()
-        assert scenario.prepare(scenario.passes(120.0)) == []
-
-    def test_is_called_again_after_an_end_while_the_runtime_was_disconnected(self) -> None:
-        scenario = prepared(container(gpu=1))
-        made = scenario.create("p")
-        scenario.manager.containers.lost()
-        (call,) = scenario.prepare(scenario.sync(("p", replace(made, state=ContainerState.STOPPED))))
-        assert call.container == "main"
 
     def test_is_called_again_after_an_end_that_the_runtime_does_not_report(self) -> None:
         """Not before the kubelet creates the next instance: until then the device may be in use."""

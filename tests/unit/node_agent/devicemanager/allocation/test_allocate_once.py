@@ -211,6 +211,15 @@ def test_a_call_counts_as_made_after_a_restart(made: Callable[[Scenario], None])
     assert calls(restarted(after).happens("pod_events.synced", [TRAIN])) == []
 
 
+def test_it_counts_although_a_built_in_plugin_served_the_resource_at_the_restart() -> None:
+    node = scenario()
+    failed(node)
+    node.plugin(0, endpoint=7, options=OWN)
+    after = restarted(node)
+    assert calls(after.happens("pod_events.synced", [TRAIN])) == []
+    assert set(refusals(after)) == {"train"}
+
+
 def test_a_call_that_was_not_made_before_the_restart_is_made() -> None:
     node = scenario(0)
     node.see(TRAIN)

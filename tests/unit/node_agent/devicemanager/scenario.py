@@ -10,12 +10,7 @@ from operator import attrgetter
 from typing import Any, Self
 
 from msgspec import structs, to_builtins
-from nodedevice_agent.devicemanager.container_edits import (
-    AllocateResponse,
-    ContainerEdits,
-    ContainerMount,
-    DeviceFile,
-)
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod

@@ -23,12 +23,6 @@ def test_the_first_known_alias_counts_and_the_others_stay_aliases() -> None:
     assert names(as_known(listed(A), {"d"})) == {"d": ("a", "b", "c")}
 
 
-def test_nothing_else_of_it_changes() -> None:
-    (found,) = as_known(listed(A), {"b"}).devices.values()
-    assert found == Device("b", False, (1,), aliases=("a", "c", "d"), identity=("c1:9",), is_shared=True)
-    assert found.parent == ""
-
-
 def test_an_alias_that_reads_like_a_part_makes_none() -> None:
     (found,) = as_known(listed(Device("a", aliases=("b-1",))), {"b-1"}).devices.values()
     assert (found.id, found.parent) == ("b-1", "")
@@ -39,11 +33,6 @@ def test_its_own_id_comes_before_any_alias() -> None:
     assert as_known(before, {"a", "b"}) is before
     assert as_known(before, {"x"}) is before
     assert as_known(before, set()) is before
-
-
-def test_without_aliases_it_is_the_same_list() -> None:
-    before = listed(Device("a"), Device("b"))
-    assert as_known(before, {"c"}) is before
 
 
 def test_a_list_keeps_its_order_and_the_rest_of_it() -> None:

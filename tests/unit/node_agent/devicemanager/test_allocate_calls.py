@@ -5,15 +5,7 @@ from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    Scenario,
-    calls,
-    held_by,
-    pod,
-    published,
-    with_call,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, held_by, pod, published, with_call
 
 
 class TestDuringACall:
@@ -33,19 +25,6 @@ class TestDuringACall:
         scenario.answer(again)
         assert scenario.held() == {"p/main": ("d1",)}
 
-    def test_a_device_that_was_cordoned_meanwhile_is_not_allocated(self) -> None:
-        scenario, call = with_call()
-        scenario.cordon(GPU, ["d0"])
-        (again,) = calls(scenario.answer(call))
-        assert again.device_ids == ("d1",)
-
-    def test_a_device_that_was_removed_and_listed_again_is_allocated(self) -> None:
-        scenario, call = with_call()
-        scenario.lists(["d1"])
-        scenario.lists(["d0", "d1"])
-        scenario.answer(call)
-        assert scenario.held() == {"p/main": ("d0",)}
-
     def test_an_allocated_device_is_checked_again_until_the_pod_has_all(self) -> None:
         scenario = Scenario.with_plugin(2, nics=["n0"])
         (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
@@ -53,14 +32,6 @@ class TestDuringACall:
         scenario.lists(["d1"])
         (again,) = calls(scenario.answer(second))
         assert (again.resource_name, again.device_ids) == (GPU, ("d1",))
-
-    @pytest.mark.kubelet("weak spot 25")
-    def test_the_pod_is_pending_when_no_other_device_is_left(self) -> None:
-        scenario, call = with_call(1)
-        scenario.lists([])
-        assert calls(scenario.answer(call)) == []
-        assert (scenario.held(), scenario.reasons()) == ({}, {"p": "NotEnoughDevices"})
-        assert scenario.manager.resources[GPU].use.reserved == {}
 
     @pytest.mark.kubelet("behaviour 48")
     def test_the_plugin_disconnects(self) -> None:
@@ -134,14 +105,6 @@ class TestAllocateFails:
         assert calls(scenario.lists(3)) == []
         assert len(calls(scenario.passes(1))) == 1
 
-    def test_other_pods_are_served_during_the_backoff(self) -> None:
-        scenario, failing = with_call(1)
-        scenario.see(pod("q", gpu=1))
-        scenario.answer_all(scenario.fail(failing))
-        assert scenario.held() == {"q/main": ("d0",)}
-        assert calls(scenario.passes(1)) == []
-        assert scenario.reasons() == {"p": "NotEnoughDevices"}
-
     def test_a_terminating_pod_is_not_retried_and_has_no_deadline(self) -> None:
         scenario, call = with_call()
         scenario.fail(call)
@@ -149,12 +112,6 @@ class TestAllocateFails:
         assert scenario.manager.next_deadline() is None
         assert calls(scenario.passes(60)) == []
         assert scenario.reasons() == {}
-
-    def test_a_pod_that_ended_is_not_retried(self) -> None:
-        scenario, call = with_call()
-        scenario.fail(call)
-        assert published(scenario.gone("p")) == {GPU}
-        assert scenario.passes(60) == []
 
 
 class TestBackoff:
@@ -165,22 +122,6 @@ class TestBackoff:
         (call,) = calls(scenario.see(pod("q", gpu=1)))
         scenario.fail(call)
         return scenario
-
-    def test_the_same_pod_is_seen_once_more(self) -> None:
-        assert calls(self.failed().see(pod("q", gpu=1))) == []
-
-    def test_another_ends(self) -> None:
-        scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
-        (call,) = calls(scenario.see(pod("q", gpu=1)))
-        scenario.fail(call)
-        assert calls(scenario.gone("p")) == []
-        assert scenario.held() == {}
-
-    def test_another_ends_while_it_is_being_allocated(self) -> None:
-        scenario = self.failed()
-        assert len(calls(scenario.see(pod("p", gpu=1)))) == 1
-        assert calls(scenario.gone("p")) == []
-        assert len(calls(scenario.passes(1))) == 1
 
     def test_the_containers_of_another_end(self) -> None:
         scenario = RuntimeScenario.with_plugin(2).run(pod("p", gpu=1))
@@ -208,12 +149,6 @@ class TestBackoff:
         scenario.fail(call)
         assert len(calls(scenario.passes(0.5))) == 1
         assert len(calls(scenario.passes(0.5))) == 1
-
-    def test_what_a_pod_waits_for_is_published_once(self) -> None:
-        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
-        assert scenario.reasons() == {"q": "NotEnoughDevices"}
-        scenario.manager._marks.freed([GPU])
-        assert scenario.manager.settle(scenario.now) == []
 
 
 def test_a_response_is_awaited_until_it_comes_or_its_pod_ends() -> None:

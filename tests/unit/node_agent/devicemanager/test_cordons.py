@@ -8,17 +8,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.kube.observed import cordons_of, observed_status
 
 from tests.fakes.settled import attributing
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    calls,
-    is_saved,
-    parts,
-    pod,
-    published,
-    status,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, is_saved, parts, pod, published, status
 
 NOON = "2026-01-01T12:00:00Z"
 FAN = {"d0": Cordon("fan", "alice", NOON)}
@@ -144,13 +134,6 @@ def test_who_cordoned_it_is_shown_of_each_device() -> None:
     assert [d["cordonedBy"] for d in status(scenario, {}, "now")["devices"]] == ["alice", "bob", "bob"]
 
 
-def test_another_note_is_saved_and_published() -> None:
-    scenario = cordoned()
-    effects = scenario.happens("table.cordoned", GPU, "u1", FAN)
-    assert effects == [SaveCheckpoint(durable=False), Publish(GPU)]
-    assert scenario.manager.checkpoint().cordons == {GPU: SET}
-
-
 def test_is_free_once_it_was_set_again_and_removed() -> None:
     scenario = cordoned()
     scenario.cordon(GPU, [], "u2")
@@ -174,13 +157,6 @@ def test_survives_while_no_plugin_serves_the_resource() -> None:
     after = Scenario(before.manager.checkpoint())
     after.plugin(["d0", "d1"])
     assert after.snapshot().cordoned == 1
-
-
-def test_a_cordon_removed_while_the_agent_was_away_is_not_kept() -> None:
-    after = Scenario(cordoned().manager.checkpoint(), waits_for_cordons=True)
-    after.plugin(["d0", "d1"])
-    after.cordon(GPU, [], "u1")
-    assert (after.snapshot().cordoned, after.snapshot().available) == (0, 2)
 
 
 def test_is_recovered_with_a_lost_checkpoint() -> None:
@@ -208,21 +184,8 @@ def test_cordons_that_may_have_changed_are_waited_for(waits: bool) -> None:
     assert [call.device_ids for call in asked] == [("d1",)]
 
 
-def test_equal_cordons_of_a_new_object_are_saved_and_change_nothing_else() -> None:
-    scenario = cordoned()
-    assert scenario.cordon(GPU, ["d0"], "u1") == []
-    assert is_saved(scenario.cordon(GPU, ["d0"], "u2"), durable=False)
-
-
-def test_none_of_a_resource_that_is_not_known() -> None:
-    scenario = cordoned()
-    assert scenario.cordon(NIC, ["d0"], "u1") == []
-    assert scenario.manager.checkpoint().cordons.keys() == {GPU}
-
-
 @pytest.mark.parametrize(
-    ("cordons", "unknown"),
-    [(["d0"], ()), (["d7", "d8", "d9", "x"], ("d7", "d8", "d9")), (["*", "all"], ()), ([], ())],
+    ("cordons", "unknown"), [(["d0"], ()), (["d7", "d8", "d9", "x"], ("d7", "d8", "d9")), (["*", "all"], ()), ([], ())]
 )
 def test_cordons_of_no_device(cordons: list[str], unknown: tuple[str, ...]) -> None:
     scenario = Scenario.with_plugin(2)
@@ -257,18 +220,6 @@ def test_a_cordon_of_another_id_is_one_of_a_held_device() -> None:
     assert [view.id for view in scenario.snapshot().devices if view.cordoned] == ["port"]
 
 
-def test_parts_of_a_cordoned_device_are_cordoned_whatever_other_ids_they_have() -> None:
-    scenario = Scenario.with_plugin([Device("p-0", parent="p", aliases=("old-0",)), Device("z", parent="z")])
-    scenario.cordon(GPU, ["p"])
-    assert [view.id for view in scenario.snapshot().devices if view.cordoned] == ["p-0"]
-
-
-def test_who_cordoned_an_instance_is_named() -> None:
-    scenario = Scenario.with_plugin([Device("m1", parent="a"), Device("m2", parent="a")])
-    scenario.happens("table.cordoned", GPU, "u1", {"m1": Cordon(by="alice")})
-    assert [view.cordoned_by for view in scenario.snapshot().devices] == ["alice", ""]
-
-
 def test_who_cordoned_no_device_is_named() -> None:
     scenario = Scenario.with_plugin(2)
     scenario.happens("table.cordoned", GPU, "u1", {"d7": Cordon(by="alice"), "d8": NOTHING})
@@ -276,20 +227,6 @@ def test_who_cordoned_no_device_is_named() -> None:
     assert registered["message"] == (
         "spec.cordonedDevices has IDs that the device plugin does not list: d7 (by alice), d8; correct or remove them"
     )
-
-
-def test_a_held_device_that_is_not_listed_is_known() -> None:
-    scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
-    scenario.plugin(["d1"], endpoint=2)
-    scenario.cordon(GPU, ["d0"])
-    assert scenario.snapshot().unknown_cordons == ()
-
-
-def test_what_the_checkpoint_has_already_is_not_saved_again() -> None:
-    again = cordoned().restarted(waits_for_cordons=True)
-    effects = again.cordon(GPU, ["d0"], "u1")
-    assert published(effects) == {GPU}
-    assert not is_saved(effects, durable=False)
 
 
 class TestParts:
@@ -324,32 +261,12 @@ class TestParts:
         now = scenario.snapshot()
         assert (now.cordoned, now.available, now.unknown_cordons) == (1, 1, ())
 
-    def test_held_parts_that_are_not_listed_any_more(self) -> None:
-        scenario = Scenario.with_plugin(parts(a=2, b=1)).run(pod("p", gpu=2))
-        scenario.cordon(GPU, ["a"])
-        scenario.lists(parts(b=1))
-        now = scenario.snapshot()
-        assert (now.total, now.cordoned, now.unknown_cordons) == (3, 2, ())
-        assert [device.id for device in now.devices if device.cordoned] == ["a"]
-
     def test_held_parts_that_were_not_listed_since_the_restart(self) -> None:
         scenario = Scenario.with_plugin(parts(a=2, b=1)).run(pod("p", gpu=2)).restarted()
         scenario.plugin(parts(b=1))
         scenario.cordon(GPU, ["a"])
         now = scenario.snapshot()
         assert (now.total, now.cordoned, now.unknown_cordons) == (3, 2, ())
-
-    def test_a_pod_that_waits_gets_parts_when_the_cordon_is_removed(self) -> None:
-        scenario = Scenario.with_plugin(parts(a=2, b=1))
-        scenario.cordon(GPU, ["a"])
-        assert calls(scenario.see(pod("p", gpu=2))) == []
-        (call,) = calls(scenario.cordon(GPU, []))
-        assert call.device_ids == ("a-0", "a-1")
-
-    def test_who_cordoned_the_physical_device_is_shown(self) -> None:
-        scenario = Scenario.with_plugin(parts(a=2, b=1))
-        scenario.happens("table.cordoned", GPU, "u1", {"a": Cordon(by="alice"), "b-0": Cordon(by="bob")})
-        assert [d.get("cordonedBy") for d in status(scenario, {}, "now")["devices"]] == ["alice", None]
 
     def test_instances_of_a_physical_device(self) -> None:
         scenario = Scenario.with_plugin([Device("MIG-1", parent="GPU-a"), Device("MIG-2", parent="GPU-b")])

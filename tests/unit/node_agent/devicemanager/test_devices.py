@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from nodedevice_agent.devicemanager.resources import devices
-from nodedevice_agent.devicemanager.resources.devices import (
-    MAX_DEVICES,
-    MAX_ID_OCTETS,
-    NO_DEVICES,
-    Device,
-    Size,
-    accept,
-    no_list,
-)
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, MAX_ID_OCTETS, Device, Size, accept, no_list
 from nodedevice_api.device_ids import MAX_SHOWN, shown_id
 from nodedevice_api.parts import PartRules, Placement
 
@@ -41,23 +33,6 @@ LONGEST, TOO_LONG = (shown_id("x" * length) for length in (MAX_ID_OCTETS, MAX_ID
 )
 def test_accepts_each_id_once(listed: list[Device], accepted: dict[str, bool]) -> None:
     assert {name: device.healthy for name, device in accept(listed).devices.items()} == accepted
-
-
-@pytest.mark.parametrize(
-    ("listed", "has_identities", "has_aliases"),
-    [
-        pytest.param([], False, False, id="nothing"),
-        pytest.param([Device("a"), Device("b")], False, False, id="plain"),
-        pytest.param([Device("a", identity=("c1:3",)), Device("b")], True, False, id="the first says what it is"),
-        pytest.param([Device("a"), Device("b", aliases=("c",))], False, True, id="the last has another ID"),
-    ],
-)
-def test_a_list_knows_whether_it_says_what_devices_are(
-    listed: list[Device], has_identities: bool, has_aliases: bool
-) -> None:
-    """Else nothing is compared, of whatever many devices."""
-    found = accept(listed)
-    assert (found.has_identities, found.has_aliases) == (has_identities, has_aliases)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +92,6 @@ def test_ids_are_sorted_and_split_by_health(listed: list[Device]) -> None:
     assert found.unhealthy_ids == tuple(i for i in found.ids if not found.devices[i].healthy)
 
 
-def test_nothing_is_known_at_first() -> None:
-    assert accept([]) is NO_DEVICES
-
-
 @pytest.mark.kubelet("weak spot 29")
 @given(st.lists(st.builds(Device, st.text(max_size=MAX_SHOWN + 5).map(shown_id), st.booleans())))
 def test_whatever_is_listed_counts_and_gives_a_short_printable_error(listed: list[Device]) -> None:
@@ -136,19 +107,6 @@ def test_whatever_is_listed_counts_and_gives_a_short_printable_error(listed: lis
 def test_shared_devices_that_are_alike_are_of_one_kind(is_shared: bool, kinds: list[list[str]]) -> None:
     devices = [Device(name, identity=(number,), is_shared=is_shared) for name, number in zip("abc", "112", strict=True)]
     assert [ids for _, ids in accept([*devices, Device("d")]).kinds.values()] == kinds
-
-
-def test_of_a_plugin_that_is_gone_a_list_of_the_bound_is_kept_and_of_a_longer_one_how_its_parts_are_given_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(devices, "MAX_KEPT_OF_GONE", 2)
-    plain = accept([Device("a"), Device("b")])
-    assert plain.of_gone(()) is plain
-    claimed = accept(map(Device, "abc"))
-    assert claimed.of_gone("abc") is claimed
-    rules = PartRules(Placement.SAME_PARENT)
-    listed = accept([Device(f"p{n}-0", parent=f"p{n}") for n in range(3)], part_rules=rules)
-    assert (listed.of_gone({"p0-0"}).ids, listed.of_gone({"p0-0"}).part_rules) == (("p0-0",), rules)
 
 
 MORE = {
@@ -200,17 +158,7 @@ def test_sizes() -> None:
     assert unread.id_error == "too many, and restart it then"
 
 
-def test_a_list_that_is_refused_again_is_refused_for_the_latest_reason() -> None:
-    known = accept([Device("a")])
-    refused = known.refused("too long")
-    assert refused.refused("too long") is refused
-    again = refused.refused("too much text")
-    assert (again.id_error, again.is_refused, again.devices) == ("too much text", True, known.devices)
-    assert (known.id_error, known.is_refused) == ("", False)
-
-
-@given(st.lists(st.text("ab", max_size=4), max_size=50), st.integers(1, 9))
-def test_sorting_in_pieces_is_sorting(ids: list[str], run: int) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(devices, "_A_RUN", run)
-        assert devices.sorted_in_pieces(ids) == sorted(ids)
+def test_a_long_list_is_sorted() -> None:
+    """In pieces of 4,096."""
+    ids = [f"d{number}" for number in range(3 * 4096 + 7)]
+    assert accept(map(Device, reversed(ids))).ids == tuple(sorted(ids))

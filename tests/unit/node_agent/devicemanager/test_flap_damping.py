@@ -1,10 +1,9 @@
 """When a device is damped because it changed too often, and when damping ends."""
 
 import itertools
+import tracemalloc
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
@@ -57,33 +56,6 @@ class TestCounting:
             flapping.record(before, now, at)
         assert set(flapping.damped) == {"d0"}
 
-    def test_nor_has_one_that_changed_before_when_others_come_and_go(self) -> None:
-        flapping = after(0)
-        one, two = accept([Device("d0", SICK)]), accept([Device("d0", SICK), Device("d1")])
-        for at, (before, now) in enumerate([(one, two), (two, one), (one, two)], start=1):
-            flapping.record(before, now, at)
-        assert "d0" not in flapping.damped
-
-    def test_both_directions_count(self) -> None:
-        flapping = FlapDamping(DEFAULT, "r", Deadlines())
-        for at, health in enumerate([WELL, SICK, WELL]):
-            change(flapping, health, at)
-        assert set(flapping.damped) == {"d0"}
-
-    def test_devices_are_counted_separately(self) -> None:
-        flapping = after(0, 1)
-        change(flapping, SICK, 2, "d1")
-        assert set(flapping.damped) == set()
-
-    def test_new_and_unchanged_devices_are_no_changes(self) -> None:
-        flapping = FlapDamping(DEFAULT, "r", Deadlines())
-        well, sick = accept([Device("d0")]), accept([Device("d0", SICK)])
-        flapping.record(NO_DEVICES, well, 0)
-        flapping.record(well, well, 1)
-        flapping.record(well, sick, 2)
-        flapping.record(sick, well, 3)
-        assert set(flapping.damped) == set()
-
     @pytest.mark.parametrize(
         ("lists", "is_damped"),
         [
@@ -109,12 +81,17 @@ class TestCounting:
     def test_ever_new_devices_are_forgotten(self) -> None:
         flapping = FlapDamping(DEFAULT, "r", Deadlines())
         lists = [accept(Device(f"{at}-{index}") for index in range(4)) for at in range(500)]
-        for at, (this, that) in enumerate(itertools.pairwise(lists)):
-            # back and forth, within the window
-            for before, now in ((this, that), (that, this), (this, that)):
-                flapping.record(before, now, at / 1000)
-        assert len(flapping._recent) <= 8
+        tracemalloc.start()
+        try:
+            for at, (this, that) in enumerate(itertools.pairwise(lists)):
+                # back and forth, within the window
+                for before, now in ((this, that), (that, this), (this, that)):
+                    flapping.record(before, now, at / 1000)
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
         assert len(flapping.damped) <= 8
+        assert kept < 100_000
 
     def test_can_be_turned_off(self) -> None:
         assert set(after(*range(50), limits=FlapDampingLimits(changes=0)).damped) == set()
@@ -124,12 +101,6 @@ class TestCounting:
         assert set(after(0, 2, limits=limits).damped) == set()
         flapping = after(0, 1, limits=limits)
         assert (set(flapping.damped), flapping.next_deadline()) == ({"d0"}, 61)
-
-    def test_old_changes_are_forgotten(self) -> None:
-        flapping = FlapDamping(DEFAULT, "r", Deadlines())
-        for index in range(1000):
-            change(flapping, SICK, index, f"d{index}")
-        assert len(flapping._recent) <= 11
 
 
 class TestEndOfDamping:
@@ -151,16 +122,6 @@ class TestEndOfDamping:
         flapping = after(0, 1, 2)
         change(flapping, SICK, 50)
         assert set(flapping.damped) == set()
-
-
-def test_the_message_counts_each_change() -> None:
-    assert "3 times or more" in after(*range(9)).message("d0")
-    assert "10 times or more" in after(*range(10)).message("d0")
-
-
-def test_a_list_that_leaves_out_no_damped_device_is_the_plugins_own() -> None:
-    listed = accept([Device("d0"), Device("d1")])
-    assert after(0, 1, 2).with_absent(listed) is listed
 
 
 def test_the_message_changes_rarely() -> None:
@@ -189,11 +150,3 @@ def test_with_damped_devices_that_are_absent_a_list_keeps_its_errors() -> None:
 
 def derived(listed: ListedDevices) -> tuple[object, ...]:
     return listed.ids, listed.healthy_ids, listed.unhealthy_ids, listed.by_parent, listed.has_identities
-
-
-@given(st.dictionaries(st.integers(0, 9), st.booleans()), st.sets(st.integers(5, 14)))
-def test_added_devices_are_derived_as_if_they_had_been_listed(healths: dict[int, bool], more: set[int]) -> None:
-    listed = ListedDevices({f"d{i}": Device(f"d{i}", health, parent=f"p{i % 3}") for i, health in healths.items()})
-    added = {f"d{i}": Device(f"d{i}", SICK, parent=f"p{i % 4}") for i in more if i not in healths}
-    found = listed.with_unhealthy(added)
-    assert derived(found) == derived(ListedDevices({**listed.devices, **added}))

@@ -25,26 +25,11 @@ def test_the_damping_of_each_device_ends_in_its_time() -> None:
     assert healthy == [1, 2, 2]
 
 
-def test_the_settings_are_those_of_every_resource() -> None:
-    scenario = Scenario(flapping=FlapDampingLimits(changes=1, quiet_seconds=77))
-    scenario.plugin(["d0"])
-    scenario.lists([Device("d0", SICK)])
-    (view,) = scenario.snapshot().devices
-    assert view.message.endswith("until it has not changed for 77 s")
-
-
 class TestInTheManager:
     def flap(self, scenario: Scenario, *healths: bool) -> None:
         for health in healths:
             scenario.passes(1)
             scenario.lists([Device("d0", health), "d1"])
-
-    def test_the_first_failure_and_recovery_take_effect_at_once(self) -> None:
-        scenario = Scenario.with_plugin(["d0", "d1"])
-        self.flap(scenario, SICK)
-        assert scenario.snapshot().available == 1
-        self.flap(scenario, WELL)
-        assert scenario.snapshot().available == 2
 
     def test_a_flapping_device_counts_as_unhealthy_whatever_is_reported(self) -> None:
         scenario = Scenario.with_plugin(["d0", "d1"])
@@ -91,12 +76,6 @@ class TestInTheManager:
         scenario.disconnect()
         assert [(view.id, view.reason) for view in scenario.snapshot().devices] == [("d0", ""), ("d1", "")]
         assert scenario.snapshot().healthy == 0
-
-    def test_a_held_device_stays_with_its_pod(self) -> None:
-        scenario = Scenario.with_plugin(["d0", "d1"]).run(pod("p", gpu=1))
-        self.flap(scenario, SICK, WELL, SICK, WELL)
-        seen = scenario.snapshot()
-        assert (scenario.held(), seen.allocated, seen.available, seen.healthy) == ({"p/main": ("d0",)}, 1, 1, 1)
 
     def test_a_device_that_starts_flapping_during_its_allocation_is_not_used(self) -> None:
         scenario = Scenario.with_plugin(["d0", "d1"])
@@ -181,12 +160,6 @@ class TestVeryManyAtOnce:
         assert GPU in published(scenario.passes(10))
         assert scenario.snapshot().available == self.MANY
 
-    def test_includes_those_that_did_not_change(self) -> None:
-        """They are of one plugin, which is what keeps changing."""
-        scenario = Scenario.with_plugin(self.MANY + 5)
-        self.many(scenario, SICK, WELL, SICK, but=5)
-        assert scenario.snapshot().healthy == 0
-
     def test_a_few_less_are_counted_one_by_one(self) -> None:
         scenario = Scenario.with_plugin(MOST_AT_ONCE + 1)
         for health in (SICK, WELL, SICK):
@@ -201,15 +174,6 @@ class TestVeryManyAtOnce:
             scenario.lists(Device(f"d{index}", health or index > 0) for index in range(self.MANY + 1))
         scenario.lists(Device(f"d{index}") for index in range(self.MANY, self.MANY + 1))
         assert "d0" in scenario.manager.resources[GPU].devices
-
-    def test_they_leave_the_list_and_come_back(self) -> None:
-        scenario = Scenario.with_plugin(self.MANY)
-        for count in (0, self.MANY, 0, self.MANY):
-            scenario.passes(1)
-            scenario.lists(count)
-        assert scenario.snapshot().available in (0, self.MANY)
-        scenario.passes(10)
-        assert scenario.snapshot().available == self.MANY
 
 
 # of four devices: not listed, unhealthy, healthy

@@ -53,15 +53,13 @@ def test_also_where_the_device_was_listed_before() -> None:
     assert availability.free(running_with_the_file(LINE, line()).manager.resources[NIC]) == ()
 
 
-def test_another_number_counts_against_nothing() -> None:
-    scenario = running_with_the_file(RuntimeDevice("/dev/ttyUSB0", "c", 188, 7))
-    scenario.plugin([line()], NIC, 2, OWN)
-    assert availability.free(scenario.manager.resources[NIC]) == ("line",)
-
-
-def test_nor_does_it_count_against_one_that_may_be_shared() -> None:
-    scenario = running_with_the_file()
-    scenario.plugin([line(is_shared=True)], NIC, 2, OWN)
+@pytest.mark.parametrize(
+    ("number", "is_shared"),
+    [pytest.param(7, False, id="of another number"), pytest.param(0, True, id="that may be shared")],
+)
+def test_it_counts_against_no_device(number: int, is_shared: bool) -> None:
+    scenario = running_with_the_file(RuntimeDevice("/dev/ttyUSB0", "c", 188, number))
+    scenario.plugin([line(is_shared=is_shared)], NIC, 2, OWN)
     assert availability.free(scenario.manager.resources[NIC]) == ("line",)
 
 
@@ -122,16 +120,8 @@ class TestOtherHolder:
         scenario.lists([stick], NIC, 2)
         assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
 
-    def test_nobody_holds_alone_what_is_shared(self) -> None:
-        assert self.held(line(is_shared=True)).manager.other_holders.of("p", {"c188:0"}) is None
-
     def test_two_plugins_of_others_are_their_own_business(self) -> None:
         assert self.held(Device("line"), options=PluginOptions()).manager.other_holders.of("p", {"c188:0"}) is None
-
-    def test_a_free_device_is_held_by_nobody(self) -> None:
-        scenario = RuntimeScenario()
-        scenario.plugin([line()], GPU, 1, OWN)
-        assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
 
 
 def _ended(scenario: RuntimeScenario) -> None:
@@ -215,14 +205,6 @@ class TestNumbersThatPassOn:
         passed = Device("passed", identity=("c188:0", "/usb/1:2:OTHER/x"), is_shared=True)
         scenario.lists([shared, more, passed])
         assert availability.free(scenario.manager.resources[GPU]) == ("more",)
-
-    def test_a_file_that_all_have_is_nobodys(self) -> None:
-        assert self.running().manager.other_holders.of("q", {"c1:3", "c195:255"}) is None
-
-    def test_its_own_device_is_still_its_own(self) -> None:
-        scenario = self.running()
-        assert scenario.manager.resources[NIC].use.holders == {"line": "p"}
-        assert "line" not in scenario.manager.resources[NIC].use.held_back
 
 
 def test_a_name_of_the_kernels_that_has_passed_to_anothers_device() -> None:

@@ -1,8 +1,5 @@
 """What a device was that its plugin lists no more: that counts for as long as a pod has it, or it is cordoned."""
 
-import gc
-import tracemalloc
-
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources import availability
@@ -40,17 +37,6 @@ class TestHeldAlone:
         offers(scenario, NIC, SHARED_B)
         assert free(scenario) == ["other"]
 
-    def test_and_no_longer(self) -> None:
-        """The next pod has it as it is listed then, whatever is listed after that."""
-        scenario = self.held()
-        scenario.lists([SHARED_A])
-        scenario.gone("p")
-        scenario.run(pod("q", gpu=1))
-        assert scenario.held() == {"q/main": ("a",)}
-        for _ in range(2):
-            offers(scenario, NIC, SHARED_B)
-            assert free(scenario) == ["b"]
-
     def test_when_it_is_gone_as_well(self) -> None:
         scenario = self.held()
         scenario.lists([SHARED_A])
@@ -60,15 +46,6 @@ class TestHeldAlone:
         assert free(scenario) == ["other"]
         scenario.gone("p")
         assert free(scenario) == ["other", "b"]
-
-
-def test_each_of_several_counts() -> None:
-    scenario = Scenario()
-    offers(scenario, GPU, A, Device("c", identity=("c1:2",)))
-    scenario.run(pod("p", gpu=2))
-    scenario.lists([A])
-    offers(scenario, NIC, Device("d", identity=("c1:2",)), OTHER)
-    assert free(scenario) == ["other"]
 
 
 def test_what_was_shared_is_shared_when_it_is_gone() -> None:
@@ -112,15 +89,6 @@ def test_a_plugin_of_somebody_else_that_lists_an_id_of_before_lists_its_own_devi
     assert free(scenario) == ["a"]
 
 
-def test_what_its_plugin_does_not_offer_now_is_offered_elsewhere() -> None:
-    scenario = Scenario()
-    offers(scenario, GPU, A)
-    offers(scenario, NIC, B)
-    assert free(scenario) == ["a"]
-    scenario.disconnect()
-    assert free(scenario) == ["b"]
-
-
 class TestLostCheckpoint:
     """What pods hold is read from the API, while plugins have listed already."""
 
@@ -161,19 +129,3 @@ def test_whoever_shows_a_device_is_published_when_its_holder_changes() -> None:
     (call,) = calls(scenario.see(pod("p", gpu=1)))
     assert published(scenario.answer(call)) == {GPU, NIC}
     assert published(scenario.gone("p")) == {GPU, NIC}
-
-
-def test_a_name_whose_plugin_is_gone_is_kept_in_few_pieces() -> None:
-    """Each keeps a page of memory from going back. It was 48, many of them empty."""
-    scenario, count = Scenario(), 64
-    gc.collect()
-    tracemalloc.start()
-    try:
-        for number in range(count):
-            scenario.plugin(1, f"example.com/r{number}", number)
-            scenario.disconnect(f"example.com/r{number}", number)
-        gc.collect()
-        kept = sum(each.count for each in tracemalloc.take_snapshot().statistics("filename"))
-    finally:
-        tracemalloc.stop()
-    assert kept / count < 32

@@ -57,14 +57,6 @@ def test_a_resource_that_is_served_here_is_not_the_kubelets() -> None:
     assert scenario.reasons() == {"p": "NotEnoughDevices"}
 
 
-def test_what_is_allocated_here_stays() -> None:
-    scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
-    scenario.disconnect()
-    assert scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU) == []
-    assert scenario.held() == {"p/main": ("d0",)}
-    assert [request.resource_name for request in scenario.manager.pods["p"].device_requests] == [GPU]
-
-
 def test_a_static_pod_that_comes_again_waits_again() -> None:
     """Its UID is the same."""
     scenario = left()

@@ -1,16 +1,12 @@
 """Refused lists are read again once there is room: what makes room, who has it, and what is kept of a plugin that is gone."""
 
 from collections.abc import Callable
-from unittest.mock import patch
 
 import pytest
 from msgspec import structs
 from nodedevice_agent.devicemanager.effects import Effect, TakeList
 from nodedevice_agent.devicemanager.resources import devices as devices_module
-from nodedevice_agent.devicemanager.resources import list_limit
-from nodedevice_agent.devicemanager.resources.devices import Device, Size, accept
-from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
-from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.identity_scenario import own
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod
@@ -77,8 +73,13 @@ def test_what_ends_makes_room() -> None:
         assert taken(act(scenario)) == [TakeList(NIC, 2)], end
 
 
-def test_of_a_long_list_of_a_plugin_that_is_gone_only_claimed_devices_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices_module, "MAX_KEPT_OF_GONE", 8)
+
+
+@pytest.mark.usefixtures("few_are_kept")
+def test_of_a_long_list_of_a_plugin_that_is_gone_only_claimed_devices_are_kept() -> None:
     scenario = Scenario.with_plugin([Device(f"d{index:02}", parent=f"p{index // 4}") for index in range(40)])
     scenario.run(pod("p", gpu=1))
     scenario.cordon(GPU, ["d39"])
@@ -94,8 +95,8 @@ def test_of_a_long_list_of_a_plugin_that_is_gone_only_claimed_devices_are_kept(m
     assert scenario.snapshot() == structs.replace(before, sockets=scenario.snapshot().sockets)
 
 
-def test_so_it_is_where_the_plugin_did_not_answer_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices_module, "MAX_KEPT_OF_GONE", 8)
+@pytest.mark.usefixtures("few_are_kept")
+def test_so_it_is_where_the_plugin_did_not_answer_before() -> None:
     scenario = Scenario.with_plugin(40)
     scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=True)
     assert len(scenario.manager.resources[GPU].devices) == 40
@@ -142,30 +143,6 @@ def test_room_is_given_to_as_many_refused_lists_as_it_is_enough_for() -> None:
     assert totals(scenario)[waiting[1]] == 40
 
 
-def test_refused_lists_are_looked_at_only_where_another_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node may have hundreds of them, and a plugin sends 50 lists a second for each of its names."""
-    looked: list[str] = []
-    problem = ListLimit._problem
-
-    def noted(limit: ListLimit, resource: Resource, endpoint: int, size: Size) -> str:
-        looked.append(resource.name)
-        return problem(limit, resource, endpoint, size)
-
-    monkeypatch.setattr(ListLimit, "_problem", noted)
-    scenario = Scenario.with_plugin(60)
-    for number in range(5):
-        scenario.plugin(60, f"example.com/w{number}", 10 + number)
-    # each twice when it comes, without and with what an older connection has
-    assert len(looked) == 1 + 2 * 5
-    looked.clear()
-    scenario.plugin(20, NIC, 2)
-    scenario.lists([Device("d0", healthy=False), *(Device(i) for i in device_ids(20)[1:])], NIC, 2)
-    assert {*looked} == {NIC}
-    scenario.lists(device_ids(19), NIC, 2)
-    scenario.lists([Device("d0", healthy=False), *(Device(i) for i in device_ids(19)[1:])], NIC, 2)
-    assert looked.count("example.com/w0") == 1
-
-
 def test_a_resource_is_not_forgotten_while_its_plugin_may_answer_and_then_leaves_its_room() -> None:
     scenario = Scenario.with_plugin(60)
     scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=True)
@@ -180,34 +157,6 @@ def test_a_resource_is_not_forgotten_while_its_plugin_may_answer_and_then_leaves
     assert scenario.manager.forget(GPU)
     scenario.lists(device_ids(60), NIC, 2)
     assert not is_refused(scenario, NIC)
-
-
-def test_of_domains_that_are_gone_nothing_is_kept() -> None:
-    scenario = Scenario.with_plugin(1)
-    limit = scenario.manager.table.list_limit
-    before = {*limit._sums}, {*limit._sizes}
-    for number in range(3):
-        name = f"d{number}.example.com/x"
-        scenario.connect(name, 10 + number)
-        scenario.lists(2, name, 10 + number)
-        scenario.disconnect(name, 10 + number)
-        scenario.passes(300)
-        assert scenario.manager.forget(name)
-    assert ({*limit._sums}, {*limit._sizes}) == before
-
-
-def test_as_many_devices_that_say_less_make_room() -> None:
-    devices = [Device(name, attributes=(("a", "v" * 9000),)) for name in device_ids(20)]
-    most = accept(devices).size.octets + 1000
-    with patch.multiple(list_limit, MAX_OCTETS=most, _SMALL_OCTETS=100):
-        scenario = Scenario.with_plugin(devices)
-        scenario.plugin(20, NIC, 2)
-        assert is_refused(scenario, NIC)
-        assert taken(scenario.lists(20)) == [TakeList(NIC, 2)]
-        # and those that say more again need it
-        scenario.lists(device_ids(20), NIC, 2)
-        scenario.lists(devices)
-        assert (is_refused(scenario, NIC), is_refused(scenario, GPU)) == (False, True)
 
 
 def test_the_end_of_an_older_connection_makes_room_though_nothing_else_changes() -> None:

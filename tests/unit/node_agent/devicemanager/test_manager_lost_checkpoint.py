@@ -97,15 +97,6 @@ class TestLostCheckpoint:
         scenario.answer(call)
         assert scenario.manager.next_deadline() is None
 
-    def test_a_plugin_that_disconnects_during_the_backoff_is_called_when_it_lists_again(self) -> None:
-        scenario, call = called_again()
-        scenario.fail(call)
-        scenario.disconnect()
-        # without a plugin to call, time passes without repeated deadlines
-        assert calls(scenario.passes(30)) == []
-        (call,) = calls(scenario.plugin(["d0"], endpoint=2))
-        assert call.endpoint == 2
-
     def test_a_plugin_of_parts_is_called_again_when_the_pod_is_known(self) -> None:
         scenario = Scenario(is_recovering=True)
         scenario.connect()
@@ -140,24 +131,6 @@ class TestLostCheckpoint:
         assert scenario.held() == {}
         assert calls(scenario.passes(30)) == []
 
-    def test_nothing_was_held(self) -> None:
-        scenario = lost(GPU)
-        scenario.see(pod("p", gpu=1))
-        scenario.answer_all(scenario.happens("recovered", knows()))
-        assert scenario.held() == {"p/main": ("d0",)}
-
-    @pytest.mark.parametrize("comes_again", [False, True])
-    def test_a_plugin_that_has_not_listed_yet_is_waited_for(self, comes_again: bool) -> None:
-        scenario = Scenario(is_recovering=True)
-        scenario.connect()
-        if comes_again:
-            scenario.disconnect()
-            scenario.connect(endpoint=2)
-        scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
-        assert is_settling(scenario.manager, GPU)
-        assert published(scenario.lists(2, endpoint=2 if comes_again else 1)) == {GPU}
-        assert not is_settling(scenario.manager, GPU)
-
     def test_a_plugin_that_went_long_before_the_recovery_is_waited_for_after_a_second_restart_too(self) -> None:
         scenario = Scenario(is_recovering=True)
         scenario.connect()
@@ -166,26 +139,6 @@ class TestLostCheckpoint:
         scenario.happens("recovered", knows(resources=[GPU]))
         assert is_settling(scenario.manager, GPU)
         assert is_settling(scenario.restarted().manager, GPU)
-
-    def test_one_that_never_lists_is_not_waited_for_any_longer(self) -> None:
-        scenario = Scenario(is_recovering=True)
-        scenario.connect()
-        scenario.happens("recovered", knows(resources=[GPU]))
-        assert published(scenario.passes(SETTLE_SECONDS)) == {GPU}
-        assert not is_settling(scenario.manager, GPU)
-        assert published(scenario.passes(400)) == set()
-        assert scenario.snapshot().state is EndpointState.RUNNING
-
-    def test_one_that_disconnected_before_keeps_its_grace_period(self) -> None:
-        scenario = lost(GPU)
-        scenario.disconnect()
-        scenario.passes(100)
-        scenario.happens("recovered", knows(resources=[GPU]))
-        assert is_settling(scenario.manager, GPU)
-        scenario.passes(199)
-        assert scenario.snapshot().state is EndpointState.STOPPED
-        scenario.passes(1)
-        assert scenario.snapshot().state is EndpointState.GONE
 
     def test_a_resource_that_the_api_does_not_have_is_published_at_once(self) -> None:
         scenario = Scenario(is_recovering=True)

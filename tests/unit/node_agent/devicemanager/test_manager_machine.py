@@ -3,6 +3,7 @@
 Two managers get the same events and must return the same effects. A third is made from the checkpoint after each step.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,6 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
-from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
@@ -58,10 +58,6 @@ PLUGINS_BACK = st.sampled_from([2, 2, 2, 1, 0])
 _STAYS = (ContainerKind.SIDECAR, ContainerKind.APP)
 
 
-def key_of(allocation: Allocation) -> tuple[str, str, str]:
-    return allocation.pod_uid, allocation.container, allocation.resource_name
-
-
 class ManagerMachine(RuleBasedStateMachine):
     """A node: its connected plugins, its pods, and the calls in flight."""
 
@@ -89,7 +85,7 @@ class ManagerMachine(RuleBasedStateMachine):
             self.a_plugin_registers(name, PluginOptions(), ALL, True)
 
     def happens(self, event: str, *args: Any) -> None:
-        before = {key_of(allocation) for allocation in self.manager.book}
+        before = {allocation.key for allocation in self.manager.book}
         effects = happen(self.manager, event, *args, now=self.now)
         if event in ("allocated", "preferred"):
             self.only_usable_devices_are_allocated(before)
@@ -118,23 +114,23 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def only_usable_devices_are_allocated(self, before: set[tuple[str, str, str]]) -> None:
         for allocation in self.manager.book:
-            if key_of(allocation) not in before:
+            if allocation.key not in before:
                 resource = self.manager.resources[allocation.resource_name]
                 is_usable = [availability.is_usable(resource, i) for i in allocation.device_ids]
                 assert all(is_usable), f"{allocation} cannot be used"
 
     # -- plugins ----------------------------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(NAMES), options=OPTIONS, devices=st.none() | DEVICES, is_intent_read=st.booleans())
+    @rule(name=st.sampled_from(NAMES), options=OPTIONS, devices=st.none() | DEVICES, cordons=st.booleans())
     def a_plugin_registers(
-        self, name: str, options: PluginOptions, devices: list[Device] | None, is_intent_read: bool
+        self, name: str, options: PluginOptions, devices: list[Device] | None, cordons: bool
     ) -> None:
         self.last_endpoint += 1
         self.endpoints[self.last_endpoint] = name
         self.happens("connected", name, self.last_endpoint, options)
         if devices is not None:
             self.happens("listed", name, self.last_endpoint, accept(devices))
-        if is_intent_read:
+        if cordons:
             self.cordon(name, self.cordons[name])
 
     @precondition(lambda self: self.endpoints)
@@ -142,12 +138,6 @@ class ManagerMachine(RuleBasedStateMachine):
     def a_plugin_lists(self, data: st.DataObject, devices: list[Device]) -> None:
         endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
         self.happens("listed", self.endpoints[endpoint], endpoint, accept(devices))
-
-    def a_plugin_goes(self, data: st.DataObject) -> None:
-        if not self.endpoints:
-            return
-        endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
-        self.happens("table.disconnected", self.endpoints.pop(endpoint), endpoint)
 
     @rule(names=st.sets(st.sampled_from(NAMES)), returning=st.sets(st.sampled_from(NAMES)))
     def the_configuration_changes(self, names: set[str], returning: set[str]) -> None:
@@ -218,9 +208,6 @@ class ManagerMachine(RuleBasedStateMachine):
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    def take_call(self, data: st.DataObject) -> Call:
-        return self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
-
     @rule(new=st.lists(st.tuples(st.sampled_from(UIDS), CONTAINERS), min_size=2, max_size=4))
     def pods_come_together(self, new: list[tuple[str, Sequence[Limited]]]) -> None:
         for uid, containers in new:
@@ -229,8 +216,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), preferred=st.lists(st.sampled_from([*IDS, "ghost"]), max_size=4))
     def a_plugin_answers(self, data: st.DataObject, preferred: list[str]) -> None:
-        call = self.take_call(data)
-        self.answer(call, preferred)
+        self.answer(self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1))), preferred)
 
     def answer(self, call: Call, preferred: Sequence[str] = ()) -> None:
         match call:
@@ -249,8 +235,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
     def a_plugin_fails(self, data: st.DataObject) -> None:
-        call = self.take_call(data)
-        match call:
+        match call := self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1))):
             case CallPreferred():
                 self.happens("preferred", call.ticket, ())
             case CallAllocate():
@@ -270,7 +255,9 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), what=st.sampled_from(["a plugin goes", "restart", "restart", "lost checkpoint"]))
     def something_breaks(self, data: st.DataObject, what: str) -> None:
         if what == "a plugin goes":
-            self.a_plugin_goes(data)
+            if self.endpoints:
+                endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
+                self.happens("table.disconnected", self.endpoints.pop(endpoint), endpoint)
             return
         plugins = data.draw(PLUGINS_BACK)
         if what == "restart":
@@ -312,39 +299,29 @@ class ManagerMachine(RuleBasedStateMachine):
                 assert holders.get(device_id, uid) == uid, "reserved by one pod and held by another"
 
     @invariant()
-    def the_next_tick_is_at_the_earliest_time_of_all(self) -> None:
-        manager = self.manager
-        times = []
+    def the_next_tick_is_no_later_than_any_time_of_a_plugin_or_pod(self) -> None:
+        manager, deadline = self.manager, self.manager.next_deadline()
+        times = [pending.retry_at for pending in manager.allocator.pending.values()]
+        times += [pending.retry_at for pending in manager.pre_starts.failures.values()]
         for resource in manager.resources.values():
-            times += [
-                resource.presence.grace_ends_at,
-                resource.presence.settle_until,
-                resource.flap_damping.next_deadline(),
-            ]
-        for calls in (manager.allocator.pending, manager._reallocations.failures, manager.pre_starts.failures):
-            times += [pending.retry_at for pending in calls.values()]
-        times += [*manager.releasing._publish_at.values(), manager.table.preference._deadline]
-        assert manager.next_deadline() == min((at for at in times if at is not None), default=None)
+            times += [resource.presence.grace_ends_at, resource.presence.settle_until]
+            times += [resource.flap_damping.next_deadline()]
+        assert all(at is None or (deadline is not None and deadline <= at) for at in times)
 
     @invariant()
     def app_containers_of_a_pod_share_nothing(self) -> None:
         kinds = {(p.uid, c.name): c.kind for p in self.pods.values() for c in p.containers}
-        kept = [a for a in self.manager.book if kinds.get((a.pod_uid, a.container)) in _STAYS]
-        for index, one in enumerate(kept):
-            for other in kept[index + 1 :]:
-                if (one.pod_uid, one.resource_name) == (other.pod_uid, other.resource_name):
-                    assert not {*one.device_ids} & {*other.device_ids}
+        stay = [a for a in self.manager.book if kinds.get((a.pod_uid, a.container)) in _STAYS]
+        uses = Counter((a.pod_uid, a.resource_name, device_id) for a in stay for device_id in a.device_ids)
+        assert max(uses.values(), default=0) <= 1
 
     @invariant()
     def every_container_has_the_requested_number(self) -> None:
-        asked = {
-            (p.uid, c.name, name): count
-            for p in self.pods.values()
-            for c in p.containers
-            for name, count in c.limits.items()
+        requests = {
+            (p.uid, n.container, n.resource_name): n.count for p in self.pods.values() for n in p.device_requests
         }
         for a in self.manager.book:
-            assert len(a.device_ids) == asked.get((a.pod_uid, a.container, a.resource_name), len(a.device_ids))
+            assert len(a.device_ids) == requests.get(a.key, len(a.device_ids))
 
     @invariant()
     def the_status_is_valid_and_equal_state_gives_an_equal_one(self) -> None:
@@ -353,12 +330,8 @@ class ManagerMachine(RuleBasedStateMachine):
             resource = self.manager.resources[name]
             ids = {*resource.devices, *resource.use.holders}
             assert now.total == len(ids)
-            shown = (
-                ids
-                if resource.is_live
-                else {i for i in ids if i in resource.use.holders or i in resource.use.cordoned_ids}
-            )
-            assert [view.id for view in now.devices] == sorted(shown)
+            kept = {*resource.use.holders, *resource.use.cordoned_ids}
+            assert [view.id for view in now.devices] == sorted(ids if resource.is_live else ids & kept)
             first = status_of(now, {}, "2026-01-05T00:00:00Z")
             assert crd_rules.problems(first) == []
             again = snapshot(self.twin, name)
@@ -381,7 +354,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def a_restart_has_the_same_allocations(self) -> None:
         restarted = DeviceManager(self.now, decode(encode(self.manager.checkpoint())), **self.options)
-        assert {key_of(a): a.device_ids for a in self.manager.book} == {key_of(a): a.device_ids for a in restarted.book}
+        assert {a.key: a.device_ids for a in self.manager.book} == {a.key: a.device_ids for a in restarted.book}
 
     @invariant()
     def reservations_belong_to_pods_in_progress(self) -> None:
@@ -404,13 +377,10 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def could_be_served(self, pod: Pod) -> bool:
         """Whether enough devices are free of every known resource that the pod still lacks."""
-        lacking = [
-            request
-            for request in pod.device_requests
-            if request.resource_name in self.manager.resources
-            and self.manager.book.of(pod.uid, request.container, request.resource_name) is None
-        ]
-        return bool(lacking) and all(self.is_enough(pod, name) for name in {n.resource_name for n in lacking})
+        book, requests = self.manager.book, pod.device_requests
+        lacking = {n.resource_name for n in requests if book.of(pod.uid, n.container, n.resource_name) is None}
+        lacking &= self.manager.resources.keys()
+        return bool(lacking) and all(self.is_enough(pod, name) for name in lacking)
 
     def is_enough(self, pod: Pod, name: str) -> bool:
         resource = self.manager.resources[name]
@@ -426,4 +396,4 @@ class ManagerMachine(RuleBasedStateMachine):
 
 
 ManagerMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
-TestDeviceManager = pytest.mark.kubelet("weak spot 1", "weak spot 22")(ManagerMachine.TestCase)
+TestDeviceManager = pytest.mark.kubelet("behaviour 47", "weak spot 1", "weak spot 22")(ManagerMachine.TestCase)

@@ -53,15 +53,6 @@ class TestRegistration:
         scenario = Scenario.with_plugin(devices)
         assert numbers(scenario) == expected
 
-    def test_each_list_replaces_the_one_before(self) -> None:
-        scenario = Scenario.with_plugin(["d0", "d1", Device("d2", healthy=False)])
-        seen = []
-        lists: list[list[str | Device]] = [["d0", "d1"], [Device("d0", healthy=False), "d1"], ["d1"], []]
-        for devices in lists:
-            assert published(scenario.lists(devices)) == {GPU}
-            seen.append(numbers(scenario))
-        assert seen == [(2, 2, 2), (2, 1, 1), (1, 1, 1), (0, 0, 0)]
-
     @pytest.mark.kubelet("behaviour 18")
     def test_the_same_list_again_changes_nothing(self) -> None:
         scenario = Scenario.with_plugin(2)
@@ -132,12 +123,6 @@ class TestSecondRegistration:
         (call,) = calls(scenario.see(pod("p", gpu=1)))
         assert call.endpoint == 1
 
-    def test_a_new_plugin_that_disconnects_before_it_lists_changes_nothing(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.connect(endpoint=2)
-        scenario.disconnect(endpoint=2)
-        assert numbers(scenario) == (2, 2, 2)
-
     def test_the_current_list_at_the_disconnect_is_kept(self) -> None:
         scenario = Scenario.with_plugin(["old"])
         scenario.plugin(["new-1", "new-2"], endpoint=2)
@@ -145,13 +130,6 @@ class TestSecondRegistration:
         scenario.disconnect(endpoint=1)
         assert scenario.manager.resources[GPU].listed.ids == ("old",)
         assert scenario.snapshot().total == 1
-
-    def test_held_devices_stay_with_their_pods(self) -> None:
-        scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
-        scenario.plugin(2, endpoint=2)
-        scenario.disconnect(endpoint=1)
-        assert scenario.held() == {"p/main": ("d0",)}
-        assert numbers(scenario) == (2, 2, 1)
 
 
 class TestStop:
@@ -208,24 +186,6 @@ class TestStop:
         assert scenario.held() == {"p/main": ("d0",)}
         assert scenario.manager.checkpoint().gone == ()
 
-    def test_a_plugin_that_is_back_in_time_ends_the_grace_period(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        scenario.disconnect()
-        scenario.passes(GRACE_SECONDS - 1)
-        scenario.plugin(["d0"], endpoint=2)
-        scenario.passes(GRACE_SECONDS)
-        assert numbers(scenario) == (1, 1, 1)
-
-    def test_a_gone_plugin_may_register_again(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        scenario.disconnect()
-        scenario.passes(GRACE_SECONDS)
-        scenario.connect(endpoint=2)
-        assert (scenario.snapshot().state, numbers(scenario)) == (EndpointState.RUNNING, (0, 0, 0))
-        scenario.lists(["d0"], endpoint=2)
-        assert numbers(scenario) == (1, 1, 1)
-        assert set(scenario.manager.checkpoint().registered) == {GPU}
-
     @pytest.mark.kubelet("weak spot 27")
     def test_a_connected_plugin_without_a_list_counts_nothing_as_healthy(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
@@ -259,33 +219,6 @@ class TestCordons:
         scenario.answer_all(scenario.cordon(GPU, []))
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
-    @pytest.mark.parametrize("cordon", ["d0", "all"])
-    def test_the_same_cordons_again_change_nothing(self, cordon: str) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        assert scenario.cordon(GPU, []) == []
-        assert scenario.cordon(GPU, [cordon]) != []
-        assert scenario.cordon(GPU, [cordon]) == []
-
-    def test_cordons_of_unknown_devices_and_resources_are_harmless(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        scenario.cordon(GPU, ["ghost"])
-        assert scenario.cordon(NIC, ["d0"]) == []
-        assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (0, 1)
-
-    def test_they_survive_the_plugins_restart(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        scenario.cordon(GPU, ["d0"])
-        scenario.disconnect()
-        scenario.plugin(["d0"], endpoint=2)
-        assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (1, 0)
-
-    def test_nothing_is_allocated_before_they_are_synced(self) -> None:
-        scenario = Scenario.with_plugin(["d0", "d1"], waits_for_cordons=True)
-        assert calls(scenario.see(pod("p", gpu=1))) == []
-        assert scenario.reasons() == {"p": "CordonsNotSynced"}
-        (call,) = calls(scenario.cordon(GPU, ["d0"]))
-        assert call.device_ids == ("d1",)
-
     def test_a_device_that_is_named_all_is_cordoned_with_all_the_others(self) -> None:
         scenario = Scenario.with_plugin([Device("all"), Device("d0")])
         scenario.cordon(GPU, ["d0"])
@@ -318,21 +251,3 @@ class TestForget:
         scenario.happens("releasing.containers_ended", "a")
         assert scenario.manager.forget(GPU)
         assert (scenario.manager.next_deadline(), scenario.passes(60)) == (None, [])
-
-    def test_it_begins_again_with_its_next_registration(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        scenario.disconnect()
-        scenario.passes(GRACE_SECONDS)
-        assert scenario.manager.forget(GPU)
-        assert scenario.passes(GRACE_SECONDS) == []
-        scenario.run(pod("a", gpu=1))
-        scenario.answer_all(scenario.plugin(["d0"], endpoint=2))
-        assert scenario.held() == {"a/main": ("d0",)}
-
-
-def test_each_connection_has_a_latest_list_of_its_own() -> None:
-    scenario = Scenario.with_plugin(["d0"])
-    scenario.plugin(["d1", "d2"], endpoint=2)
-    scenario.connect(endpoint=3)
-    latest = scenario.manager.resources[GPU].latest
-    assert [sorted(latest(endpoint).devices) for endpoint in (1, 2, 3)] == [["d0"], ["d1", "d2"], ["d1", "d2"]]

@@ -2,18 +2,9 @@
 
 import pytest
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.devices import Device
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    Scenario,
-    calls,
-    is_saved,
-    pod,
-    published,
-    with_call,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, is_saved, pod, published, with_call
 
 
 class TestServed:
@@ -92,10 +83,3 @@ def test_a_pod_says_why_its_plugin_serves_nothing(is_silent: bool | None, why: s
     (pending,) = scenario.manager.pending(GPU)
     assert pending.message == f"the device plugin of {GPU} {why}"
     assert scenario.snapshot().is_silent is bool(is_silent)
-
-
-def test_nothing_is_to_be_had_of_a_plugin_that_is_gone() -> None:
-    scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
-    assert availability.allocatable(scenario.manager.resources[GPU]) == ("d0", "d1")
-    scenario.disconnect()
-    assert availability.allocatable(scenario.manager.resources[GPU]) == ()

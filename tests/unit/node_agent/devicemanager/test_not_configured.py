@@ -9,16 +9,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    calls,
-    is_saved,
-    pod,
-    published,
-    status,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, is_saved, pod, published, status
 
 BUILT_IN, FOREIGN = PluginOptions(scope="built-in example.com/gpu"), PluginOptions()
 NOW = "2026-01-01T12:00:00Z"
@@ -78,21 +69,6 @@ class TestItsEnd:
         assert state(scenario) == GONE
         assert scenario.manager.next_deadline() is None
 
-    def test_also_when_its_grace_period_is_over(self) -> None:
-        scenario = with_built_in()
-        scenario.disconnect()
-        scenario.passes(GRACE_SECONDS)
-        assert state(scenario) == EXPIRED
-        assert published(configure(scenario)) == {GPU}
-        assert state(scenario) == GONE
-
-    def test_what_it_still_lists_before_its_end_changes_nothing(self) -> None:
-        scenario = with_built_in()
-        configure(scenario)
-        scenario.lists(3)
-        scenario.disconnect()
-        assert state(scenario) == GONE
-
     def test_a_registration_that_was_under_way_is_not_waited_for(self) -> None:
         """Whether its resource was known before or not."""
         for scenario in (with_built_in(), Scenario()):
@@ -108,12 +84,6 @@ class TestItsEnd:
         assert (state(scenario), registered(scenario)["reason"]) == (STOPPED, "EndpointStopped")
         scenario.passes(GRACE_SECONDS)
         assert (state(scenario), registered(scenario)["reason"]) == (EXPIRED, "EndpointGone")
-
-    def test_before_the_configuration_is_known_all_are_waited_for(self) -> None:
-        scenario = Scenario()
-        serves(scenario)
-        scenario.disconnect()
-        assert state(scenario) == STOPPED
 
     def test_the_scope_is_asked_for_too(self) -> None:
         """A resource of GPUs may have any name."""
@@ -131,13 +101,6 @@ class TestRestart:
         assert not is_settling(scenario.manager, GPU)
         assert (state(scenario), scenario.snapshot().allocated) == (GONE, 1)
 
-    def test_nor_does_one_that_is_back_already_and_ends(self) -> None:
-        scenario = with_built_in().restarted()
-        serves(scenario)
-        ends(scenario)
-        assert not is_settling(scenario.manager, GPU)
-        assert state(scenario) == GONE
-
     @pytest.mark.parametrize("is_held", [False, True])
     def test_what_had_ended_before_is_known(self, is_held: bool) -> None:
         scenario = with_built_in().run(*([pod("p", gpu=1)] if is_held else []))
@@ -145,22 +108,6 @@ class TestRestart:
         scenario = scenario.restarted()
         configure(scenario)
         assert state(scenario) == GONE
-
-    def test_what_is_recovered_of_it_is_not_waited_for_either(self) -> None:
-        """It ended while its allocations were read from the API."""
-        known = with_built_in().run(pod("p", gpu=1)).manager.checkpoint()
-        scenario = Scenario(is_recovering=True)
-        serves(scenario)
-        ends(scenario)
-        scenario.happens("recovered", known)
-        assert (state(scenario), scenario.snapshot().allocated) == (GONE, 1)
-        assert not is_settling(scenario.manager, GPU)
-        assert scenario.manager.next_deadline() is None
-
-    def test_what_is_configured_settles_as_ever(self) -> None:
-        scenario = with_built_in().restarted()
-        assert configure(scenario, GPU) == []
-        assert is_settling(scenario.manager, GPU)
 
     def test_what_a_foreign_plugin_served_settles_as_ever(self) -> None:
         scenario = Scenario()
@@ -201,21 +148,6 @@ class TestItsReplacement:
         scenario.disconnect()
         assert not is_settling(scenario.manager, GPU)
 
-    def test_one_that_fails_later_is_stopped_at_once(self) -> None:
-        scenario = self.changed(BUILT_IN, GPU)
-        scenario.passes(10)
-        scenario.disconnect()
-        assert not is_settling(scenario.manager, GPU)
-
-    def test_one_that_is_away_already_is_not_waited_for_again(self) -> None:
-        scenario = self.changed()
-        scenario.disconnect()
-        scenario.manager.table.configured(lambda name, scope: True, scenario.now, [GPU])
-        assert not is_settling(scenario.manager, GPU)
-        serves(scenario, endpoint=2)
-        scenario.disconnect(endpoint=2)
-        assert not is_settling(scenario.manager, GPU)
-
 
 class TestPods:
     def test_a_container_with_a_held_device_does_not_start(self) -> None:
@@ -248,33 +180,6 @@ class TestPods:
         assert scenario.reasons() == {"q": "NotConfigured"}
         assert not scenario.manager.forget(GPU)
 
-    def test_also_where_the_plugin_was_away_already(self) -> None:
-        scenario = with_built_in()
-        scenario.disconnect()
-        scenario.see(pod("q", gpu=1))
-        assert scenario.reasons() == {"q": "EndpointStopped"}
-        configure(scenario)
-        assert scenario.reasons() == {"q": "NotConfigured"}
-
-    def test_a_pod_whose_call_failed_has_it_when_that_would_be_repeated(self) -> None:
-        scenario = with_built_in()
-        (call,) = calls(scenario.see(pod("q", gpu=1)))
-        scenario.happens("allocate_failed", call.ticket, "out of order")
-        scenario.disconnect()
-        configure(scenario)
-        assert scenario.reasons() == {"q": "AllocateFailed"}
-        scenario.passes(GRACE_SECONDS)
-        assert scenario.reasons() == {"q": "NotConfigured"}
-
-    def test_it_gets_a_device_when_the_resource_comes_back(self) -> None:
-        scenario = with_built_in(2).run(pod("p", gpu=1))
-        ends(scenario)
-        assert calls(scenario.see(pod("q", gpu=1))) == []
-        configure(scenario, GPU)
-        serves(scenario, endpoint=2)
-        assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
-        assert state(scenario) == RUNNING
-
 
 class TestWhoeverServesItNext:
     def test_a_foreign_plugin_ends_as_any_other(self) -> None:
@@ -287,15 +192,6 @@ class TestWhoeverServesItNext:
         scenario.passes(GRACE_SECONDS)
         assert state(scenario) == EXPIRED
 
-    def test_one_that_is_configured_again_does_so_too(self) -> None:
-        scenario = with_built_in()
-        ends(scenario)
-        configure(scenario, GPU)
-        assert state(scenario) == GONE
-        serves(scenario, endpoint=2)
-        scenario.disconnect(endpoint=2)
-        assert state(scenario) == STOPPED
-
     @pytest.mark.parametrize("options", [BUILT_IN, FOREIGN])
     def test_what_was_shown_stays_until_it_lists(self, options: PluginOptions) -> None:
         """What a pod holds would be missing meanwhile, from a plugin that has not listed it yet."""
@@ -307,21 +203,6 @@ class TestWhoeverServesItNext:
         scenario.lists(2, endpoint=2)
         assert not is_settling(scenario.manager, GPU)
         assert [d.reason for d in scenario.snapshot().devices] == ["", ""]
-
-    def test_but_no_longer_than_ten_seconds(self) -> None:
-        scenario = with_built_in()
-        ends(scenario)
-        scenario.connect(endpoint=2, options=BUILT_IN)
-        assert scenario.passes(9) == []
-        assert published(scenario.passes(1)) == {GPU}
-        assert (is_settling(scenario.manager, GPU), registered(scenario)["reason"]) == (False, "DeviceListPending")
-
-    def test_a_plugin_that_comes_back_by_itself_is_shown_at_once(self) -> None:
-        scenario = with_built_in()
-        scenario.disconnect()
-        scenario.passes(GRACE_SECONDS)
-        scenario.connect(endpoint=2, options=BUILT_IN)
-        assert not is_settling(scenario.manager, GPU)
 
     def test_configured_again_before_it_has_ended(self) -> None:
         """The one that ends disconnects after the new one has registered."""

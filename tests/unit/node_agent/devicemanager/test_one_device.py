@@ -2,11 +2,7 @@
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Container
-from nodedevice_agent.devicemanager.resources.devices import accept
-from nodedevice_agent.devicemanager.resources.identities import DeviceIdentities
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
-from nodedevice_agent.devicemanager.resources.use import DeviceUse
-from nodedevice_agent.identity import Identity
 from nodedevice_api.names import Reason
 
 from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers, own
@@ -65,13 +61,6 @@ def test_one_device_is_offered_once_and_held_once(
     scenario.gone("p")
     scenario.answer_all(scenario.lists([]))
     assert scenario.held(NIC) == {"q/main": ("b",)}
-
-
-def test_one_device_is_offered_once_by_plugins_of_one_kind() -> None:
-    scenario = Scenario()
-    for endpoint, (name, listed) in enumerate(((GPU, device("a", "c188:0")), (NIC, device("b", "c188:0")))):
-        scenario.plugin([listed], name, endpoint, own("serial"))
-    assert free(scenario) == ["a"]
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
@@ -247,12 +236,3 @@ def test_a_plugin_of_somebody_else_that_takes_the_name_of_a_held_device() -> Non
     offers(scenario, NIC, device("b", "c1:1"))
     assert "b" not in free(scenario)
     assert scenario.restarted().manager.resources[GPU].identities.of("a") is not None
-
-
-def test_what_was_held_alone_before_a_restart_is_so_whatever_else_is_remembered() -> None:
-    listed = accept([device("a", "c188:0", shared=True), device("b", "c188:1", shared=True)])
-    known = DeviceIdentities(DeviceUse(listed, holders={"a": "p", "b": "q"}))
-    known.remember({"a": Identity(("c188:0",), False)})
-    known.remember({"b": Identity(("c188:1",), True)})
-    assert known.of("a") == Identity(("c188:0",), False)
-    assert known.of("b") == Identity(("c188:1",), True)

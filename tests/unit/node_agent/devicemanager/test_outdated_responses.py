@@ -159,35 +159,6 @@ def test_a_cdi_name_that_is_still_right_stays(files: tuple[tuple[str, str], ...]
     assert cdi_names(held) == (NAMED[0],)
 
 
-def test_a_cdi_name_that_an_older_agent_stored() -> None:
-    kept = with_files(holding_by_cdi(FIRST, NAMED), without_numbers=True)
-    same, other = RuntimeScenario(kept), RuntimeScenario(kept)
-    for scenario in (same, other):
-        scenario.sync()
-        scenario.see(pod("p", gpu=1))
-    assert calls(same.plugin([gpu("a", FIRST, NAMED)], options=OWN)) == []
-    assert cdi_names(same) == (NAMED[0],)
-    assert len(calls(other.plugin([gpu("a", FIRST)], options=OWN))) == 1
-
-
-def test_device_files_that_an_older_agent_stored_beside_a_cdi_name_of_now() -> None:
-    after = RuntimeScenario(with_files(holding(), without_numbers=True))
-    after.sync()
-    after.see(pod("p", gpu=1))
-    assert calls(after.plugin([dongle("a", FIRST, NAMED)], options=OWN)) == []
-    assert given(after) == {FIRST[0]}
-
-
-def test_a_device_that_is_listed_as_damped_is_not_there() -> None:
-    held = holding()
-    for _ in range(6):
-        held.lists([dongle("b", SECOND)])
-        held.lists([dongle("a", FIRST), dongle("b", SECOND)])
-    held.lists([dongle("b", FIRST)])
-    assert "a" in held.manager.resources[GPU].devices
-    assert isinstance(held.ask("p"), Refusal)
-
-
 def test_while_the_built_in_plugin_has_not_listed() -> None:
     held = holding()
     after = RuntimeScenario(with_files(held))
@@ -203,23 +174,22 @@ def test_while_the_built_in_plugin_has_not_listed() -> None:
     assert given(after) == {FIRST[0]}
 
 
-def test_an_answer_that_an_older_agent_stored_goes_by_names() -> None:
-    kept = with_files(holding(), without_numbers=True)
-    same, other = RuntimeScenario(kept), RuntimeScenario(kept)
-    for scenario in (same, other):
+@pytest.mark.parametrize(
+    ("is_cdi", "same", "other"),
+    [
+        pytest.param(False, dongle("a", FIRST), dongle("a", SECOND), id="device files"),
+        pytest.param(False, dongle("a", FIRST, NAMED), dongle("a", SECOND, NAMED), id="beside a CDI name of now"),
+        pytest.param(True, gpu("a", FIRST, NAMED), gpu("a", FIRST), id="a CDI name"),
+    ],
+)
+def test_an_answer_that_an_older_agent_stored_goes_by_names(is_cdi: bool, same: Device, other: Device) -> None:
+    held = holding_by_cdi(FIRST, NAMED) if is_cdi else holding()
+    for listed, count in ((same, 0), (other, 1)):
+        scenario = RuntimeScenario(with_files(held, without_numbers=True))
         scenario.sync()
         scenario.see(pod("p", gpu=1))
-    assert calls(same.plugin([dongle("a", FIRST)], options=OWN)) == []
-    assert given(same) == {FIRST[0]}
-    assert len(calls(other.plugin([dongle("a", SECOND)], options=OWN))) == 1
-
-
-def test_a_device_that_is_back_as_it_was_needs_no_other_answer() -> None:
-    held = holding()
-    held.lists([])
-    assert calls(held.lists([dongle("a", FIRST)])) == []
-    assert given(held) == {FIRST[0]}
-    assert held.manager.checkpoint().allocations[0].files == (FIRST,)
+        assert len(calls(scenario.plugin([listed], options=OWN))) == count
+        assert isinstance(scenario.ask("p"), Refusal if count else Grant)
 
 
 def test_an_answer_that_cannot_be_read_is_called_so() -> None:
@@ -230,10 +200,6 @@ def test_an_answer_that_cannot_be_read_is_called_so() -> None:
     after.see(pod("p", gpu=1))
     after.plugin([dongle("a", FIRST)], options=OWN)
     assert "response for container main is invalid" in after.refusal("p").message
-
-
-def test_of_somebody_elses_plugin_nothing_is_recorded() -> None:
-    assert holding(PluginOptions()).manager.checkpoint().allocations[0].files == ()
 
 
 def test_of_somebody_elses_plugin_it_is_kept() -> None:
@@ -266,34 +232,19 @@ def test_a_built_in_plugin_is_called_again_whatever_allocate_retry_says(resource
 
 
 @pytest.mark.parametrize("knows_scopes", [True, False])
-def test_after_a_boot_the_plugin_is_asked_first(knows_scopes: bool) -> None:
-    """No container starts with the file of before meanwhile. A checkpoint of an older agent goes by the configuration."""
-    after = booted(knows_scopes=knows_scopes, may_be_built_in=lambda name: name == GPU)
+@pytest.mark.parametrize("allocate_retry", [{}, {GPU: "never"}, {"*": "never"}])
+def test_after_a_boot_the_plugin_is_asked_first(knows_scopes: bool, allocate_retry: dict[str, str]) -> None:
+    """No container starts with the file of before meanwhile, and no pod has to be deleted for `allocateRetry`. A checkpoint of an
+    older agent goes by the configuration.
+    """
+    after = booted(knows_scopes=knows_scopes, may_be_built_in=lambda name: name == GPU, allocate_retry=allocate_retry)
     assert after.refusal("p")
+    after.manager.allocate_once.creation_refused("p", "main")
     effects = after.plugin([dongle("b", FIRST), dongle("a", SECOND)], options=OWN)
     assert [call.device_ids for call in calls(effects)] == [("a",)]
     answer(after, effects, SECOND)
     assert given(after) == {SECOND[0]}
-
-
-@pytest.mark.parametrize("knows_scopes", [True, False])
-@pytest.mark.parametrize("resource", [GPU, "*"])
-def test_after_a_boot_no_pod_has_to_be_deleted_for_allocate_retry(resource: str, knows_scopes: bool) -> None:
-    """Also not where its container was refused before the plugin of the resource was known."""
-    after = booted(
-        knows_scopes=knows_scopes, may_be_built_in=lambda name: name == GPU, allocate_retry={resource: "never"}
-    )
-    assert after.refusal("p")
-    after.manager.allocate_once.creation_refused("p", "main")
-    answer(after, after.plugin([dongle("a", SECOND)], options=OWN), SECOND)
-    assert given(after) == {SECOND[0]}
     assert after.manager.pending(GPU) == []
-
-
-def test_a_boot_changes_no_answer_of_somebody_elses_plugin() -> None:
-    after = booted(PluginOptions(), may_be_built_in=lambda _: True)
-    after.plugin([], options=PluginOptions())
-    assert given(after) == {FIRST[0]}
 
 
 def with_files(scenario: RuntimeScenario, *, without_numbers: bool = False) -> Checkpoint:

@@ -40,10 +40,7 @@ ASSIGNMENTS = st.lists(
 )
 CORDONS = st.sets(st.sampled_from([*PARENTS, "a-0", "b-1", "*"]), max_size=2)
 TOPOLOGY = st.builds(
-    Topology,
-    st.sampled_from([TopologyPolicy.NONE, *TopologyPolicy]),
-    st.sampled_from(TopologyScope),
-    st.just((0, 1)),
+    Topology, st.sampled_from([TopologyPolicy.NONE, *TopologyPolicy]), st.sampled_from(TopologyScope), st.just((0, 1))
 )
 
 

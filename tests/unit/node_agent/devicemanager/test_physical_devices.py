@@ -147,28 +147,6 @@ def test_of_two_plugins_that_list_a_gpu_the_first_one_has_it() -> None:
     assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (1, 4)
 
 
-def test_a_plugin_that_ends_lets_the_other_have_it() -> None:
-    scenario = whole(A)
-    shared(scenario, "a")
-    assert UNITS in published(scenario.disconnect())
-    assert scenario.snapshot(UNITS).available == 4
-    assert scenario.manager.resources[GPU].use.held_back == {}
-
-
-def test_a_device_that_has_only_one_use_does_not_stop_the_look_at_the_others() -> None:
-    scenario = whole(B)
-    # nothing of the others changes
-    assert published(shared(scenario, "a", "b")) == {UNITS}
-    assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (1, 4)
-    (message,) = (device.message for device in scenario.snapshot(UNITS).devices if device.id == "b")
-    assert message.startswith(f"b is used as {GPU}: ")
-
-
-def test_a_resource_without_physical_devices_is_not_published_when_another_names_some() -> None:
-    scenario = Scenario.with_plugin(1)
-    assert published(shared(scenario, "a")) == {UNITS}
-
-
 def test_a_whole_device_that_is_used_as_instances_says_so() -> None:
     scenario = whole(Device("m1", parent="a"))
     scenario.plugin([A], NIC, 2)
@@ -176,33 +154,11 @@ def test_a_whole_device_that_is_used_as_instances_says_so() -> None:
     assert view.message.startswith("a is used as instances: it can be allocated here when no pod uses it so")
 
 
-def test_each_that_is_held_says_by_which_resource() -> None:
-    scenario = whole(Device("m1", parent="a"), Device("m2", parent="b"))
-    scenario.plugin([A, B], NIC, 2)
-    for uid in "pq":
-        scenario.run(pod(uid, gpu=1))
-        named = [GPU in view.message for view in scenario.snapshot(NIC).devices]
-        assert named == [True, uid == "q"]
-
-
-@pytest.mark.parametrize(("instance", "used"), [("a-i", "a"), ("0-i", "0-i")])
-def test_of_two_uses_in_one_list_the_first_counts(instance: str, used: str) -> None:
-    scenario = whole(A, Device(instance, parent="a"))
-    assert availability.free(scenario.manager.resources[GPU]) == (used,)
-
-
 def test_a_held_device_without_a_physical_one_is_no_use_of_what_has_its_name() -> None:
     scenario = whole(Device("a"), Device("m", parent="x")).run(pod("p", gpu=1))
     assert scenario.held() == {"p/main": ("a",)}
     shared(scenario, "a")
     assert scenario.snapshot(UNITS).available == 4
-
-
-def test_what_is_held_and_not_listed_counts_by_its_id_whatever_else_the_pod_holds() -> None:
-    scenario = Scenario.with_plugin(["0", "a-0"]).run(pod("p", gpu=2))
-    scenario.lists(["0"])
-    shared(scenario, "a")
-    assert scenario.snapshot(UNITS).available == 0
 
 
 def test_an_allocation_in_flight_does_not_take_what_another_use_has_meanwhile() -> None:
@@ -228,6 +184,7 @@ def test_instances_of_one_gpu_are_of_several_resources() -> None:
     assert scenario.held(NIC) == {"p/main": ("m2",)}
 
 
+@pytest.mark.kubelet("scenario 53")
 def test_plugins_that_name_no_physical_devices_share_ids_as_ever() -> None:
     scenario = Scenario.with_plugin(["a", "a-1"], ["a", "a-1"])
     scenario.run(pod("p", gpu=2, nic=2))
@@ -246,30 +203,6 @@ def test_an_instance_that_is_destroyed_while_a_pod_holds_it_still_has_its_gpu() 
     assert scenario.snapshot(UNITS).available == 0
     scenario.gone("p")
     assert scenario.snapshot(UNITS).available == 4
-
-
-def test_each_vendors_devices_have_uses_of_their_own() -> None:
-    scenario = Scenario()
-    for number, domain in enumerate(("a.example", "b.example")):
-        scenario.plugin([A], f"{domain}/whole", 10 * number + 1)
-        scenario.plugin([Device("i", parent="a")], f"{domain}/instances", 10 * number + 2)
-    available = {name: snapshot(scenario.manager, name).available for name in scenario.manager.resources}
-    assert available == {
-        "a.example/whole": 1,
-        "a.example/instances": 0,
-        "b.example/whole": 1,
-        "b.example/instances": 0,
-    }
-
-
-def test_of_a_scope_that_is_gone_nothing_is_kept() -> None:
-    scenario = whole(A)
-    physical = scenario.manager._physical
-    assert (len(physical._uses), len(physical._seen)) == (1, 1)
-    scenario.lists([])
-    assert (physical._uses, physical._seen) == ({}, {})
-    scenario.lists([A])
-    assert scenario.snapshot().available == 1
 
 
 class TestTooManyToCompare:
@@ -325,15 +258,6 @@ class TestTooManyToCompare:
         scenario.lists(alone[:2], "x.example/b", 2)
         assert snapshot(scenario.manager, "x.example/b").available == 2
 
-    def test_each_bound_is_that_of_all_devices_that_it_is_about(self) -> None:
-        scenario = Scenario()
-        options = PluginOptions(scope="built-in files")
-        scenario.plugin([Device(f"a{i}", identity=(f"c1:{i}",)) for i in range(4)], "x.example/files", 1, options)
-        scenario.plugin([Device(f"d{i}", parent=f"d{i}") for i in range(7)], "a.example/gpus", 2)
-        scenario.plugin([Device("e", parent="e")], "b.example/gpus", 3)
-        available = {name: snapshot(scenario.manager, name).available for name in scenario.manager.resources}
-        assert available == {"x.example/files": 0, "a.example/gpus": 0, "b.example/gpus": 1}
-
     def test_what_is_given_out_nowhere_keeps_nobody_from_the_same_device(self) -> None:
         scenario = Scenario()
         options = PluginOptions(scope="built-in files")
@@ -341,29 +265,18 @@ class TestTooManyToCompare:
         scenario.plugin([Device(f"a{i}", identity=(f"c1:{i}",)) for i in range(3)], "x.example/b", 2, options)
         assert [availability.free(resource) for resource in scenario.manager.resources.values()] == [("s",), ()]
 
-    def test_nor_does_what_names_too_many_physical_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(same_devices, "MOST_KINDS", 9)
-        scenario, options = Scenario(), PluginOptions(scope="built-in files")
-        parts = [Device(f"p{i}", identity=("c1:0",), parent="p0") for i in range(7)]
-        scenario.plugin(parts, "x.example/a", 3, options)
-        scenario.plugin([Device("d", identity=("c1:0",))], "x.example/b", 4, options)
-        assert [availability.free(resource) for resource in scenario.manager.resources.values()] == [(), ("d",)]
-
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.booleans()), max_size=12))
-def test_what_was_decided_before_is_what_is_decided_again(lists: list[tuple[str, int, bool]]) -> None:
-    """Only the scope in which something has changed is looked at."""
-    scenario = Scenario()
-    for endpoint, name in enumerate("abc", start=1):
-        scenario.plugin([], name=f"{name}.example/{name}", endpoint=endpoint)
-        scenario.plugin([], name=f"{name}.example/other", endpoint=endpoint + 10)
-    for number, (name, count, is_other) in enumerate(lists):
-        resource_name = f"{name}.example/{'other' if is_other else name}"
+def test_devices_of_one_domain_are_held_back_as_if_there_were_no_other(lists: list[tuple[str, int, bool]]) -> None:
+    """Only the domain in which something has changed is examined."""
+    together, alone = Scenario(), {domain: Scenario() for domain in "abc"}
+    for number, (domain, count, is_other) in enumerate(lists):
         devices = [Device(f"p{i}-{number % 2}", parent=f"p{i}") for i in range(count)]
         devices += [Device("p0", parent="p0")] if count > 1 else []
-        endpoint = "abc".index(name) + 1 + 10 * is_other
-        scenario.lists(devices, resource_name, endpoint)
-        before = {each.name: {**each.use.held_back} for each in scenario.manager.resources.values()}
-        scenario.manager._physical._seen.clear()
-        scenario.manager._physical.hold_back()
-        assert {each.name: {**each.use.held_back} for each in scenario.manager.resources.values()} == before
+        name, endpoint = f"{domain}.example/{'other' if is_other else domain}", "abc".index(domain) + 1 + 10 * is_other
+        for scenario in (together, alone[domain]):
+            if name not in scenario.manager.resources:
+                scenario.connect(name, endpoint)
+            scenario.lists(devices, name, endpoint)
+        found = {name: {**each.use.held_back} for s in alone.values() for name, each in s.manager.resources.items()}
+        assert {name: {**each.use.held_back} for name, each in together.manager.resources.items()} == found

@@ -8,8 +8,6 @@ from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
-from nodedevice_agent.devicemanager.resources import devices
-from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
@@ -135,13 +133,6 @@ class TestExchange:
         assert (seen.state, seen.lost_to, seen.is_not_configured) == (EndpointState.RUNNING, None, False)
         assert seen.available == 1
 
-    def test_nor_is_its_plugin_waited_for_where_that_does_not_answer(self) -> None:
-        scenario = full()
-        loser = f"{MANY}/r255"
-        scenario.manager.table.disconnected(loser, 256, scenario.now, is_silent=True)
-        scenario.happens("table.displaced", [loser], f"{FEW}/new")
-        assert scenario.manager.forget(loser)
-
     def test_a_pod_that_asks_for_it_meanwhile_learns_what_to_do(self) -> None:
         scenario = full()
         scenario.happens("table.displaced", [f"{MANY}/r255"], f"{FEW}/new")
@@ -167,23 +158,12 @@ class TestExchange:
     def test_who_has_lost_its_place_learns_to_whom(self) -> None:
         scenario = full()
         loser = exchange(scenario, f"{FEW}/a")
+        # it does not get it back by registering at once, and no other name has to go while its NodeDevice is there
+        assert f"{FEW}/a has its place" in str(refusal(scenario, loser))
+        assert scenario.manager.places.beyond() == []
         assert scenario.manager.forget(loser)
         assert f"{FEW}/a has its place" in str(refusal(scenario, loser))
         assert "has its place" not in str(refusal(scenario, f"{MANY}/another"))
-
-    def test_who_has_lost_its_place_does_not_get_it_back_by_registering_at_once(self) -> None:
-        scenario = full()
-        loser = exchange(scenario, f"{FEW}/a")
-        assert f"{FEW}/a has its place" in str(refusal(scenario, loser))
-        # nor does another one have to go for it, while its NodeDevice is there
-        assert scenario.manager.places.beyond() == []
-
-    def test_what_was_lost_once_is_no_matter_once_it_has_a_place_again(self) -> None:
-        scenario = full()
-        scenario.manager.places.exchanged(f"{MANY}/back", f"{FEW}/a", scenario.now)
-        scenario.passes(EXCHANGE_SECONDS)
-        scenario.manager.places.exchanged(f"{FEW}/a", f"{MANY}/back", scenario.now)
-        assert "has its place" not in str(refusal(scenario, f"{MANY}/back"))
 
     @pytest.mark.parametrize(
         "needs",
@@ -213,9 +193,6 @@ class TestExchange:
         assert not Scenario().manager.places.are_pods_known
         scenario = node(*names(MANY, MAX_NAMES), are_pods_known=False)
         refusal(scenario, f"{FEW}/new")
-
-    def test_the_first_exchange_waits_for_nothing(self) -> None:
-        assert full().manager.places.find(f"{FEW}/new", 0.0) == f"{MANY}/r255"
 
     def test_the_latest_losers_are_remembered(self) -> None:
         scenario = full()
@@ -274,22 +251,16 @@ def test_two_domains_that_go_on_registering_exchange_places_until_they_have_as_m
     assert count == exchanges
 
 
-class TestRefusal:
-    def test_it_lists_in_sums_what_has_the_places(self) -> None:
-        others = [f"d{number}.example.com/r" for number in range(7)]
-        text = str(refusal(full(MAX_NAMES, *others), f"{MANY}/new"))
-        assert text.startswith(f"{MANY}/new: this node has 256 resource names, which is the limit: 249 of {MANY}, ")
-        assert "1 of d0.example.com" in text
-        assert "3 of 3 more domains" in text
-
-    def test_it_says_what_to_do(self) -> None:
-        remedy = "stop device plugins that it does not need, and delete the NodeDevices of plugins that are gone"
-        assert str(refusal(full(), f"{MANY}/new")).endswith(f"which is the limit: 256 of {MANY}; {remedy}")
-
-    def test_all_refusals_have_one_text_together(self) -> None:
-        scenario = full()
-        assert refusal(scenario, f"{MANY}/a").of_all == refusal(scenario, f"{MANY}/b").of_all
-        assert MANY in refusal(scenario, f"{MANY}/a").of_all
+def test_a_refusal_lists_in_sums_what_has_the_places_and_the_remedy() -> None:
+    others = [f"d{number}.example.com/r" for number in range(7)]
+    scenario = full(MAX_NAMES, *others)
+    text = str(refusal(scenario, f"{MANY}/a"))
+    assert text.startswith(f"{MANY}/a: this node has 256 resource names, which is the limit: 249 of {MANY}, 1 of d0.")
+    assert text.endswith(
+        "3 of 3 more domains; stop device plugins that it does not need, and delete the NodeDevices of plugins that are gone"
+    )
+    # all refusals have one text together
+    assert refusal(scenario, f"{MANY}/a").of_all == refusal(scenario, f"{MANY}/b").of_all
 
 
 def displaced(scenario: Scenario) -> Iterable[str]:
@@ -318,39 +289,6 @@ class TestFromBeforeThereWasABound:
         for name in scenario.manager.resources:
             scenario.cordon(name, ["d0"])
         assert scenario.manager.places.beyond() == []
-
-    def test_nothing_else_does(self) -> None:
-        assert full().manager.places.beyond() == []
-
-
-def test_of_too_many_from_before_the_domain_with_most_loses_its_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource_name_limit, "MAX_NAMES", 5)
-    # that with most is not the last by its name
-    scenario = node(*names("b.com", 3), *names("a.com", 4), *names("c.com", 1))
-    assert scenario.manager.places.beyond() == ["a.com/r3", "b.com/r2", "a.com/r2"]
-    scenario = node(*names("b.com", 2), *names("a.com", 6))
-    assert scenario.manager.places.beyond() == ["a.com/r5", "a.com/r4", "a.com/r3"]
-
-
-def test_a_refusal_names_domains_with_most_first_and_equal_ones_by_name() -> None:
-    found = [*names("b.com", 2), *names("a.com", 2), *names("c.com", 3)]
-    assert resource_name_limit._summed(found) == "3 of c.com, 2 of a.com, 2 of b.com"
-    found += [f"{letter}.org/r" for letter in "edcba"]
-    assert (
-        resource_name_limit._summed(found)
-        == "3 of c.com, 2 of a.com, 2 of b.com, 1 of a.org, 1 of b.org, 3 of 3 more domains"
-    )
-
-
-def test_of_a_long_list_that_is_gone_what_is_left_out_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "MAX_KEPT_OF_GONE", 2)
-    parents = {name: Device(name) for name in ("p", "q")}
-    listed = accept([Device(f"d{number}", parent="pq"[number % 2]) for number in range(6)], parents=parents)
-    first = listed.of_gone({"d0"})
-    assert (first.ids, {*first.parents}, first.omitted) == (("d0", "d2", "d4"), {"p"}, 3)
-    again = first.of_gone({"d0"})
-    assert (again.ids, again.omitted) == (("d0", "d2", "d4"), 3)
-    assert first.of_gone(()).omitted == 6
 
 
 def test_places_of_several_sources_count_the_names_of_all_and_the_first_may_take_any() -> None:

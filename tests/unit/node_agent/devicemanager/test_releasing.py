@@ -6,16 +6,7 @@ from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    calls,
-    container,
-    is_saved,
-    pod,
-    published,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, container, is_saved, pod, published
 
 
 class TestEnd:
@@ -118,24 +109,6 @@ class TestReleasing:
         assert (seen.releasing, seen.reserved, seen.available) == (2, 2, 0)
         assert published(scenario.gone("q")) == {GPU}, "and when it goes again"
         assert scenario.snapshot().reserved == 0
-
-    def test_so_is_one_that_is_pending_for_another_resource(self) -> None:
-        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
-        scenario.plugin([], NIC)
-        scenario.run(pod("p", gpu=1))
-        scenario.gone("p")
-        assert published(scenario.see(pod("q", gpu=1, nic=1))) >= {GPU}
-        assert published(scenario.gone("q")) >= {GPU}
-
-    def test_two_that_end_together_are_published_together(self) -> None:
-        scenario = Scenario.with_plugin(2, waits_for_runtime=True).run(pod("p", gpu=1), pod("q", gpu=1))
-        assert scenario.gone("p") + scenario.gone("q") == []
-        assert scenario.passes(RELEASING_SETTLE_SECONDS) == [Publish(GPU)]
-
-    def test_a_pod_without_devices_releases_nothing(self) -> None:
-        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
-        scenario.see(pod("p"))
-        assert scenario.gone("p") == []
 
 
 def test_a_pod_that_is_in_the_api_again_is_shown_as_holding() -> None:

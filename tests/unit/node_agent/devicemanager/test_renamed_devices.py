@@ -1,7 +1,6 @@
 """One device under several names: a cordon counts under each, and an ID does not change while it is held or cordoned."""
 
 from nodedevice_agent.devicemanager.records.cordons import Cordon
-from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, pod
@@ -66,32 +65,3 @@ class TestAliases:
         assert scenario.snapshot().total == 2
         scenario.gone("p")
         assert free(scenario) == ["other", "port"]
-
-    def test_a_cordon_of_an_old_id_goes_on(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("serial", "c188:0"))
-        scenario.happens("table.cordoned", GPU, "object", {"serial": Cordon()})
-        scenario.lists([device("port", "c188:0", aliases=("serial",))])
-        assert free(scenario) == []
-        assert scenario.snapshot().cordoned == 1
-        assert scenario.snapshot().unknown_cordons == ()
-
-    def test_parts_go_by_one_id(self) -> None:
-        scenario = Scenario()
-        parts = [Device(f"old-{n}", parent="old", identity=("c1:1",), is_shared=True) for n in (0, 1)]
-        offers(scenario, GPU, *parts)
-        scenario.run(pod("p", gpu=1))
-        scenario.lists(
-            [
-                Device(f"new-{n}", parent="new", identity=("c1:1",), is_shared=True, aliases=(f"old-{n}",))
-                for n in (0, 1)
-            ]
-        )
-        assert free(scenario) == ["old-1"]
-
-    def test_an_id_that_is_another_devices_by_now_is_no_alias(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("serial", "c188:0"))
-        scenario.run(pod("p", gpu=1))
-        scenario.lists([device("port", "c188:1", aliases=("serial",)), device("serial", "c188:0")])
-        assert free(scenario) == ["port"]

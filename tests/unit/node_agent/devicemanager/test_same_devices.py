@@ -1,11 +1,9 @@
-"""What is held back after each change is what a comparison of all devices with each other finds; it costs less."""
+"""What is held back after each change is what a comparison of all devices with each other finds."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.resources import availability
@@ -108,29 +106,3 @@ def test_what_a_pod_has_alone_is_shared_once_it_has_ended() -> None:
     assert availability.free(scenario.manager.resources[GPU]) == ()
     scenario.gone("p")
     assert availability.free(scenario.manager.resources[GPU]) == ("a", "b")
-
-
-@pytest.mark.parametrize("kinds", ["all different", "two alike"])
-def test_an_allocation_costs_the_same_however_many_devices_have_nothing_in_common(kinds: str) -> None:
-    assert _calls(400, kinds) == _calls(100, kinds)
-
-
-def _calls(devices: int, kinds: str) -> int:
-    """Functions that are called when something was allocated."""
-    listed = [Device(f"d{number}", identity=(f"c1:{number}", f"/devices/{number}/x")) for number in range(devices)]
-    scenario = Scenario.with_plugin(listed, options=OPTIONS)
-    if kinds == "two alike":
-        scenario.plugin([Device("other", identity=("c1:0",))], NIC, 2, OPTIONS)
-    scenario.run(pod("p", gpu=1))
-    manager, calls = scenario.manager, 0
-
-    def called(frame: object, event: str, arg: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(called)
-    try:
-        manager._physical.hold_back(manager.other_holders.given_numbers())
-    finally:
-        sys.setprofile(None)
-    return calls

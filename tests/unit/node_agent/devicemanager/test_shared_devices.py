@@ -8,18 +8,6 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, pod
 
 
 class TestShared:
-    def test_shared_offers_clash_with_nobody(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True))
-        offers(scenario, NIC, device("b", "c1:1", shared=True))
-        assert free(scenario) == ["a-0", "a-1", "b"]
-
-    def test_a_shared_offer_beside_an_exclusive_one_is_refused(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True))
-        offers(scenario, NIC, device("b", "c1:1"))
-        assert free(scenario) == ["b"]
-
     def test_while_shares_are_held_nobody_has_it_alone(self) -> None:
         """As an edit of count from 2 to 1 makes it."""
         scenario = Scenario()
@@ -47,15 +35,6 @@ class TestShared:
             assert free(one) == ["a", "b"]
             one.run(pod("q", gpu=1))
             assert free(one) == ["b"]
-
-    def test_while_it_is_held_alone_nobody_shares_it(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a", "c1:1"))
-        scenario.run(pod("p", gpu=1))
-        scenario.lists([device("a-0", "c1:1", shared=True), device("a-1", "c1:1", shared=True)])
-        assert free(scenario) == []
-        scenario.gone("p")
-        assert free(scenario) == ["a-0", "a-1"]
 
 
 class TestParents:

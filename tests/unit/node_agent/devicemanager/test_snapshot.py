@@ -4,24 +4,9 @@ import pytest
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.snapshot import MAX_FULL_LIST, snapshot
 from nodedevice_api.names import Reason
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    container,
-    device_ids,
-    init,
-    pod,
-    status,
-)
-
-
-def test_an_unknown_resource_is_an_error() -> None:
-    with pytest.raises(KeyError):
-        snapshot(Scenario().manager, GPU)
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, device_ids, init, pod, status
 
 
 @pytest.mark.kubelet("behaviour 19")
@@ -104,25 +89,6 @@ def test_of_a_stopped_plugin_only_held_and_cordoned_devices_are_shown(count: int
     assert [(d["health"], d["presence"]) for d in status(scenario, {}, "now")["devices"]] == [("Unhealthy", "Missing")]
     scenario.plugin(listed, endpoint=2)
     assert (scenario.snapshot().healthy, scenario.snapshot().available) == (count - 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("count", "named"),
-    [
-        pytest.param(MAX_FULL_LIST, MAX_FULL_LIST, id="whole up to the bound"),
-        pytest.param(MAX_FULL_LIST + 1, 4, id="above it, only noteworthy ones"),
-        pytest.param(100_000, 4, id="a hundred thousand"),
-    ],
-)
-def test_all_or_only_noteworthy_devices_are_shown(count: int, named: int) -> None:
-    scenario = Scenario.with_plugin([Device(f"d{index:06}") for index in range(count)]).run(pod("p", gpu=2))
-    scenario.lists([Device(f"d{index:06}", healthy=index != 5) for index in range(1, count)])
-    scenario.cordon(GPU, ["d000007"])
-    seen = scenario.snapshot()
-    assert (seen.total, seen.healthy, seen.allocated, seen.available) == (count, count - 2, 2, count - 4)
-    assert len(seen.devices) == named
-    # missing, held, unhealthy, cordoned
-    assert {"d000000", "d000001", "d000005", "d000007"} <= {view.id for view in seen.devices}
 
 
 class TestADeviceThatIsGivenOutElsewhere:

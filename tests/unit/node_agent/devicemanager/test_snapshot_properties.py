@@ -1,15 +1,13 @@
 """A snapshot reads few devices and equals one that is computed from all of them."""
 
-from collections.abc import Iterator, Mapping
 from unittest.mock import patch
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.resources import availability
-from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
-from nodedevice_agent.devicemanager.snapshot import MAX_UNHEALTHY_NAMED, Snapshot, snapshot
+from nodedevice_agent.devicemanager.snapshot import MAX_UNHEALTHY_NAMED, Snapshot
 
 from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
@@ -94,55 +92,3 @@ def first_of(named: list[str], noteworthy: set[str], most: int) -> list[str]:
     """Where there is no room for all: of those that are not healthy or cordoned, and others, first those that are fewer."""
     groups = sorted(([i for i in named if i in noteworthy], [i for i in named if i not in noteworthy]), key=len)
     return sorted([*groups[0], *groups[1]][:most])
-
-
-class CountedReads(Mapping[str, Device]):
-    """Devices, and how often one of them is read."""
-
-    def __init__(self, devices: dict[str, Device]) -> None:
-        self._devices = devices
-        self.count = 0
-
-    def __getitem__(self, device_id: str) -> Device:
-        self.count += 1
-        return self._devices[device_id]
-
-    def __iter__(self) -> Iterator[str]:
-        for device_id in self._devices:
-            self.count += 1
-            yield device_id
-
-    def __len__(self) -> int:
-        return len(self._devices)
-
-
-def reads(devices: int, cordoned: list[str], *, is_stopped: bool) -> int:
-    """How often a snapshot of so many devices reads one."""
-    scenario = Scenario()
-    counted = CountedReads({f"d{index:06}": Device(f"d{index:06}", index % 1000 != 7) for index in range(devices)})
-    scenario.connect()
-    scenario.happens("listed", GPU, 1, ListedDevices(counted))
-    scenario.run(pod("p", gpu=2), pod("q", gpu=1))
-    scenario.cordon(GPU, cordoned)
-    if is_stopped:
-        scenario.disconnect()
-    counted.count = 0
-    with patch.multiple(_BOUNDS, MAX_NAMED_DEVICES=20):
-        snapshot(scenario.manager, GPU)
-    return counted.count
-
-
-@pytest.mark.parametrize(
-    ("cordoned", "is_stopped"),
-    [
-        pytest.param([], False, id="free"),
-        pytest.param(["d000002", "d000300", "ghost"], False, id="cordoned"),
-        pytest.param(["*"], False, id="all cordoned"),
-        pytest.param([], True, id="stopped"),
-    ],
-)
-def test_it_does_not_read_every_device(cordoned: list[str], is_stopped: bool) -> None:
-    few = reads(1_000, cordoned, is_stopped=is_stopped)
-    # each further thousand has one more unhealthy device, which is read a few times
-    assert reads(10_000, cordoned, is_stopped=is_stopped) < few + 9 * 10
-    assert few < 300

@@ -9,7 +9,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import structs
-from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.runtime import Sandbox
@@ -19,7 +18,7 @@ from nodedevice_agent.runtime.injection import Grant
 from tests.examples import examples
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.runtime_scenario import container as running
-from tests.unit.node_agent.devicemanager.scenario import Scenario, calls, held_by, is_saved, pod, published, status
+from tests.unit.node_agent.devicemanager.scenario import Scenario, held_by, is_saved, pod, status
 from tests.unit.node_agent.kube.crd_rules import problems
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -64,14 +63,6 @@ def shown_uids(scenario: Scenario) -> list[str]:
 class TestAttacks:
     """By one who may create pods with spec.nodeName, and patch their annotations."""
 
-    def test_ever_new_hashes_get_nothing(self) -> None:
-        scenario = connected()
-        for config_hash in HASHES:
-            scenario.run(mirror_pod("evil", config_hash))
-        assert scenario.held() == {}
-        scenario.gone("evil")
-        assert (scenario.held(), scenario.manager.pods) == ({}, {})
-
     def test_ever_new_hashes_are_one_pod_where_no_runtime_shows_anything(self) -> None:
         scenario = Scenario.with_plugin(8)
         for config_hash in HASHES:
@@ -80,22 +71,6 @@ class TestAttacks:
         assert shown_uids(scenario) == ["evil"]
         scenario.gone("evil")
         assert scenario.held() == {}
-
-    def test_hashes_of_static_pods_get_nothing_either(self) -> None:
-        scenario = connected()
-        for config_hash in HASHES:
-            show(scenario, sandbox(config_hash))
-            scenario.run(mirror_pod("evil", config_hash, name="evil"))
-        assert scenario.held() == {}
-
-    @pytest.mark.parametrize("is_first", [True, False])
-    def test_the_hash_of_a_static_pod_has_one_object(self, is_first: bool) -> None:
-        scenario = connected()
-        evil = mirror_pod("evil", name="evil", gpu=4)
-        show(scenario)
-        scenario.run(*([evil, mirror_pod("mirror")] if is_first else [mirror_pod("mirror"), evil]))
-        assert scenario.held() == {f"{HASH}/main": ("d0",)}
-        assert shown_uids(scenario) == ["mirror"]
 
     @pytest.mark.parametrize("end", ["gone", "over", "not in the list"])
     def test_the_end_of_another_object_ends_no_static_pod(self, end: str) -> None:
@@ -191,19 +166,6 @@ class TestStaticPod:
         assert (is_saved(effects, durable=False), is_saved(effects, durable=True)) == (True, False)
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
 
-    def test_it_is_published_and_saved_when_it_is_proven(self) -> None:
-        scenario = connected()
-        (call,) = calls(scenario.see(pod("p", gpu=1)))
-        scenario.answer(call)
-        scenario.see(mirror_pod("mirror", gpu=0))
-        scenario.runtime.sandbox_shown(sandbox(), scenario.now)
-        assert scenario.settled() == []
-        assert published(scenario.see(mirror_pod("m2", HASHES[1], "s2"))) == set()
-        scenario.runtime.sandbox_shown(sandbox(HASHES[1], "s2"), scenario.now)
-        effects = scenario.settled()
-        scenario.answer_all(effects)
-        assert any(isinstance(effect, Publish) for effect in scenario.effects)
-
 
 def proven(static_pods: StaticPods, pods: Iterable[Pod]) -> list[str]:
     return [found.uid for found in map(static_pods.seen, pods) if found is not None]
@@ -228,12 +190,6 @@ class TestWhatIsRemembered:
         found = StaticPods([self.KNOWN])
         assert found.listed([], held) == []
         assert proven(found, [mirror_pod("a")]) == expected
-
-    def test_a_hash_has_one_object_at_a_time(self) -> None:
-        found = StaticPods([self.KNOWN])
-        assert proven(found, [mirror_pod("a"), mirror_pod("b")]) == [HASH]
-        assert (found.gone("b"), found.gone("a")) == ("b", HASH)
-        assert proven(found, [mirror_pod("c")]) == [HASH]
 
     def test_another_namespace_is_another_pod(self) -> None:
         found = StaticPods([self.KNOWN])

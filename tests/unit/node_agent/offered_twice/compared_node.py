@@ -1,6 +1,7 @@
 """A node whose sources are compared: a kubelet's plugin, ours, and a driver's pool."""
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Collection, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kubelet.served import KubeletDevices
+from nodedevice_agent.offered_twice.files import Host
 from nodedevice_agent.offered_twice.host import HostReader
 from nodedevice_agent.offered_twice.offers import PoolOffer
 from nodedevice_agent.offered_twice.watch import OfferedTwice
@@ -18,11 +20,33 @@ from nodedevice_api.nodedevice import DeviceTaint
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.settled import observing
+from tests.fakes.virtual_time import later
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
 
 UUID, OTHER = "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0", "GPU-ffffffff-e770-3ea8-8ac3-8a1d419763e0"
 OURS, DRIVER = "ours.example.com/gpu", "gpu.vendor.example"
 POOL = f"{DRIVER}/devices"
+
+
+class Disk(HostReader):
+    """Without device files. Takes so many seconds of the loop for each read. read_at: when they began. hangs: whether the last has
+    not ended.
+    """
+
+    def __init__(self, seconds: float = 0.0, *, hangs: bool = False) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.hangs = hangs
+        self.read_at: list[float] = []
+
+    @property
+    def is_reading(self) -> bool:
+        return self.hangs
+
+    async def read(self, paths: Collection[str], cdi: Collection[str]) -> Host:
+        self.read_at.append(asyncio.get_running_loop().time())
+        await later(self.seconds)
+        return Host()
 
 
 class Node:

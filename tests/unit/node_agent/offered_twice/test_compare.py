@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.offered_twice import compare
 from nodedevice_agent.offered_twice.compare import Kept, Offer, find
 from nodedevice_agent.offered_twice.files import Node
 from nodedevice_agent.offered_twice.sources import Raw, Source
@@ -30,11 +29,6 @@ NOT_ONE: dict[str, Sequence[Offer]] = {
     "VFs that have the PF's address": (
         offer(Source.KUBELET, [Raw("0000:3b:00.0")]),
         offer(Source.DRA, [Raw("vf-0", {BUS: "0000:3b:00.0"}), Raw("vf-1", {BUS: "0000:3b:00.0"})]),
-    ),
-    "VFs of one PF in two pools of a driver": (
-        offer(Source.KUBELET, [Raw("0000:3b:00.0")]),
-        offer(Source.DRA, [Raw("vf-0", {BUS: "0000:3b:00.0"})], name="x.example.com/one"),
-        offer(Source.DRA, [Raw("vf-1", {BUS: "0000:3b:00.0"})], name="x.example.com/other"),
     ),
     "two MIG instances of one GPU": (
         offer(Source.KUBELET, [Raw(MIG.format(0))]),
@@ -120,14 +114,6 @@ NOT_ONE: dict[str, Sequence[Offer]] = {
     "two resources of one vendor's plugin": (
         offer(Source.KUBELET, [Raw(UUID)], name="example.com/gpu"),
         offer(Source.KUBELET, [Raw(UUID)], name="example.com/gpu.shared"),
-    ),
-    "two pools of a driver": (
-        offer(Source.DRA, [Raw("a", {"x/uuid": UUID})], name="x.example.com/one"),
-        offer(Source.DRA, [Raw("b", {"x/uuid": UUID})], name="x.example.com/other"),
-    ),
-    "two resources of built-in plugins": (
-        offer(Source.BUILT_IN, [Raw(UUID, tokens=(UUID,))], name="example.com/gpu"),
-        offer(Source.BUILT_IN, [Raw(UUID, tokens=(UUID,))], name="other.example.com/gpu"),
     ),
     "a UUID of nothing but zeros": (
         offer(Source.KUBELET, [Raw("00000000-0000-0000-0000-000000000000")]),
@@ -271,43 +257,12 @@ def test_steps_and_work_grow_with_the_devices_alone() -> None:
     assert sum(map(len, found.values())) <= 4 * 256
 
 
-def test_each_of_very_many_knows_of_one_of_another_program() -> None:
-    alike = [offer(Source.KUBELET, [Raw(UUID)], name=f"a.example.com/gpu{n}") for n in range(12)]
-    other = offer(Source.KUBELET, [Raw(UUID)], name="b.example.com/gpu")
-    found = findings(*alike, other)
-    assert {finding.other.resource_name for each in alike for finding in found[each.resource_name]} == {
-        other.resource_name
-    }
-    assert len(found[other.resource_name]) == len(alike)
-
-
-def test_one_source_costs_nothing() -> None:
-    assert not list(find([offer(Source.KUBELET, [Raw(UUID)])], Kept()))
-
-
-def test_very_many_resources_of_one_program_are_not_compared() -> None:
-    alike = [offer(Source.BUILT_IN, [Raw("x", {}, (UUID,))], name=f"{n}.example.com/gpu") for n in range(9)]
-    assert not findings(*alike, offer(Source.KUBELET, [Raw(PCI)]))
-
-
 def test_where_nothing_says_which_of_several_it_is_all_are_named() -> None:
     kubelets = offer(Source.KUBELET, files=[(("a", "b"), [TTY])])
     driver = offer(Source.DRA, files=[(("x", "y"), [TTY])])
     assert pairs(kubelets, driver) == {
         frozenset({(kubelets.resource_name, ("a", "b")), (driver.resource_name, ("x", "y"))})
     }
-
-
-def test_bounds_of_what_is_compared_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "_MOST_CANDIDATES", 1)
-    kubelets = offer(Source.KUBELET, files=[(("a", "b"), [TTY])])
-    driver = offer(Source.DRA, files=[(("x", "y"), [TTY])])
-    assert pairs(kubelets, driver) == {frozenset({(kubelets.resource_name, ("a",)), (driver.resource_name, ("x",))})}
-    monkeypatch.setattr(compare, "_MOST_SHARED", 1)
-    kept = Kept()
-    both = [((each,), [TTY, FUSE]) for each in "ab"]
-    assert not findings(offer(Source.KUBELET, files=both), driver, kept=kept)
-    assert [len(files) for files in kept.shared.values()] == [1, 0]
 
 
 @pytest.mark.parametrize("there", [("x",), ("x", "y")])
@@ -325,35 +280,3 @@ def test_a_source_whose_device_no_pod_can_get_hides_no_other() -> None:
     assert pairs(kubelets, driver, ours) == {
         frozenset({(kubelets.resource_name, (UUID,)), (ours.resource_name, ("x",))})
     }
-
-
-@pytest.mark.parametrize(
-    ("vendors", "others"),
-    [
-        ("abcdefgh", "abcdefg"),
-        ("abcdefghi", "ab"),
-        ("aabcdefgh", "ab"),
-    ],
-)
-def test_up_to_eight_sources_are_all_compared_and_more_with_the_first_ones(vendors: str, others: str) -> None:
-    """The first one, and the first of another program."""
-    names = [f"{vendor}.example.com/gpu{number}" for number, vendor in enumerate(vendors)]
-    found = findings(*(offer(Source.KUBELET, [Raw(UUID)], name=name) for name in names))
-    assert [finding.other.resource_name for finding in found[names[-1]]] == [
-        names[vendors.index(vendor)] for vendor in others
-    ]
-
-
-def test_what_has_the_longest_list_is_not_copied() -> None:
-    everything = offer(Source.KUBELET, [Raw(_uuid(n)) for n in range(1, 1001)])
-    one = offer(Source.DRA, [Raw("g", {"x/uuid": _uuid(7)})])
-    assert sum(1 for _ in find([everything, one], Kept())) <= 2 * 1000 + 10
-
-
-def test_what_one_source_alone_has_is_not_kept() -> None:
-    kept = Kept()
-    several = offer(Source.KUBELET, [Raw(_uuid(n)) for n in (1, 2, 3)])
-    assert findings(
-        several, offer(Source.DRA, [Raw("g", {"x/uuid": _uuid(3)}), Raw("h", {"x/uuid": _uuid(4)})]), kept=kept
-    )
-    assert len(kept.common) == 1

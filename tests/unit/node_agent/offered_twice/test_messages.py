@@ -87,12 +87,6 @@ def test_few_devices_are_named_and_the_rest_counted() -> None:
     )
 
 
-def test_no_rest_is_no_rest() -> None:
-    ids = [Raw(_uuid(n)) for n in range(1, 4)]
-    texts = said(offer(Source.KUBELET, ids), offer(Source.PLUGIN, ids))
-    assert not any("more" in text for text in texts.values())
-
-
 def test_few_other_resources_are_named_and_the_message_is_bounded() -> None:
     longest = "x" * 60
     offers = [

@@ -66,15 +66,6 @@ def test_what_the_kubelet_has_of_ours_is_ours() -> None:
     assert offered(sources(scenario, kubelet)) == {(GPU, True), (NIC, True)}
 
 
-def test_a_pool_that_is_shown_is_offered_with_its_holders() -> None:
-    [found] = sources(Scenario(), None, Drivers()).pools()
-    assert (found.resource_name, str(found.pool), {*found.held}) == (POOL, "pool", {"gpu-0"})
-    assert found.cdi == {"gpu-0": ("gpu.vendor.example", "node")}
-    assert not [*sources(Scenario(), None, Drivers(EndpointState.GONE)).pools()]
-    assert not [*sources(Scenario(), None, Drivers(pool=None)).pools()]
-    assert not [*sources(Scenario()).pools()]
-
-
 @pytest.mark.parametrize("late", ["none", "ours", "kubelet", "slices", "holders"])
 def test_all_is_known_once_each_source_has_said_what_it_has(late: str) -> None:
     scenario = Scenario.with_plugin(["a"])

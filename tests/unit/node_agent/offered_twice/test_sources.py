@@ -188,11 +188,7 @@ _RAWS = st.builds(
 )
 
 
-@given(
-    _RAWS,
-    st.sampled_from(Source),
-    st.booleans(),
-)
+@given(_RAWS, st.sampled_from(Source), st.booleans())
 def test_whatever_a_source_shows_is_read(raw: Raw, source: Source, is_of_all: bool) -> None:
     found = identities_of(source, raw, is_of_all=is_of_all)
     assert len({*found}) == len(found)

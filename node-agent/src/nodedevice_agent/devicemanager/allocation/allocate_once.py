@@ -54,7 +54,7 @@ class AllocateOnce(Struct, eq=False):
         resource = self._book.resources.get(resource_name)
         if resource is not None and resource.presence.is_built_in:
             return False
-        return self._policy.get(resource_name, self._policy.get(ANY_RESOURCE, "always")) == "never"
+        return self._is_set_for(resource_name)
 
     @property
     def lost(self) -> dict[AllocationKey, PendingAllocation]:
@@ -137,7 +137,11 @@ class AllocateOnce(Struct, eq=False):
             self._marks.save()
 
     def _is_unmet(self, key: AllocationKey) -> bool:
-        return self.applies_to(key[2]) and self._book.of(*key) is None
+        """Also for a built-in plugin: another plugin, which was called before, may take over its resource again."""
+        return self._is_set_for(key[2]) and self._book.of(*key) is None
+
+    def _is_set_for(self, resource_name: str) -> bool:
+        return self._policy.get(resource_name, self._policy.get(ANY_RESOURCE, "always")) == "never"
 
 
 def _final(key: AllocationKey, why: str) -> PendingAllocation:

@@ -66,12 +66,6 @@ def test_a_call_is_on_disk_before_it_is_sent() -> None:
     assert effects.index(SaveCheckpoint(durable=True, pod_uid="train")) < effects.index(call)
 
 
-def test_others_are_neither_recorded_nor_delayed() -> None:
-    effects = scenario().see(pod("train", nic=1))
-    assert [call.recorded_for for call in calls(effects)] == [""]
-    assert not is_saved(effects, durable=True)
-
-
 def test_a_failed_call_is_final() -> None:
     node = scenario()
     [call] = calls(node.see(TRAIN))
@@ -82,15 +76,6 @@ def test_a_failed_call_is_final() -> None:
     assert waiting["message"].endswith("; no pod is pending")
     assert calls(everything_changes(node)) == []
     assert node.snapshot().available == 4
-
-
-def test_another_pod_gets_the_devices() -> None:
-    node = scenario(1)
-    [call] = calls(node.see(TRAIN))
-    node.see(pod("second", gpu=1))
-    [second] = calls(node.fail(call))
-    node.answer(second)
-    assert node.held() == {"second/main": ("d0",)}
 
 
 def test_a_successful_call_leaves_no_record() -> None:
@@ -131,46 +116,31 @@ def test_a_failure_of_another_resource_ends_the_pod_that_was_called_for() -> Non
     assert node.snapshot(NIC).available == 1
 
 
-def test_a_failure_before_the_call_is_retried() -> None:
-    node = scenario()
-    [nic] = calls(node.see(pod("train", container("a", nic=1), container("b", gpu=1))))
-    node.fail(nic)
-    assert [call.resource_name for call in calls(node.passes(1))] == [NIC]
-
-
-def test_a_shortage_before_the_call_is_retried() -> None:
-    node = scenario(0)
-    assert calls(node.see(TRAIN)) == []
-    assert node.reasons() == {"train": "NotEnoughDevices"}
-    assert len(calls(node.lists(1))) == 1
+OWN, FOREIGN = PluginOptions(scope=f"{BUILT_IN}example"), PluginOptions()
 
 
 @pytest.mark.parametrize(
-    ("policy", "is_once"),
-    [({"*": "never"}, True), ({"*": "never", GPU: "always"}, False), ({NIC: "never"}, False), ({}, False)],
+    ("policy", "plugin", "is_once"),
+    [
+        ({"*": "never"}, FOREIGN, True),
+        ({"*": "never", GPU: "always"}, FOREIGN, False),
+        ({NIC: "never"}, FOREIGN, False),
+        ({}, FOREIGN, False),
+        ({"*": "never"}, OWN, False),
+        (NEVER, OWN, False),
+    ],
 )
-def test_which_resources(policy: dict[str, str], is_once: bool) -> None:
-    node = Scenario.with_plugin(1, allocate_retry=policy)
-    [call] = calls(node.see(TRAIN))
+def test_which_plugins(policy: dict[str, str], plugin: PluginOptions, is_once: bool) -> None:
+    node = Scenario.with_plugin(1, options=plugin, allocate_retry=policy)
+    [call] = calls(effects := node.see(TRAIN))
+    # a call that may be repeated waits for no disk
+    assert (call.recorded_for, is_saved(effects, durable=True)) == (("train", True) if is_once else ("", False))
     node.fail(call)
     assert (refusals(node) != {}) is is_once
     assert len(calls(node.passes(60))) == (0 if is_once else 1)
 
 
-OWN = PluginOptions(scope=f"{BUILT_IN}example")
-
-
-@pytest.mark.parametrize("policy", [{"*": "never"}, {GPU: "never"}])
-def test_a_built_in_plugin_is_called_again(policy: dict[str, str]) -> None:
-    node = Scenario.with_plugin(1, options=OWN, allocate_retry=policy)
-    [call] = calls(node.see(TRAIN))
-    assert call.recorded_for == ""
-    node.fail(call)
-    assert refusals(node) == {}
-    assert len(calls(node.passes(60))) == 1
-
-
-@pytest.mark.parametrize("policy", [{"*": "never"}, {GPU: "never"}])
+@pytest.mark.parametrize("policy", [{"*": "never"}, NEVER])
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_a_built_in_plugin_is_called_again_after_a_restart(policy: dict[str, str], is_lost: bool) -> None:
     """Also where the checkpoint was lost, or has a call from when another plugin served the name."""
@@ -209,6 +179,15 @@ def test_a_call_counts_as_made_after_a_restart(made: Callable[[Scenario], None])
     assert "the agent's restart" in refusals(after)["train"]
     assert calls(everything_changes(after)) == []
     assert calls(restarted(after).happens("pod_events.synced", [TRAIN])) == []
+
+
+def test_it_counts_although_a_built_in_plugin_served_the_resource_at_the_restart() -> None:
+    node = scenario()
+    failed(node)
+    node.plugin(0, endpoint=7, options=OWN)
+    after = restarted(node)
+    assert calls(after.happens("pod_events.synced", [TRAIN])) == []
+    assert set(refusals(after)) == {"train"}
 
 
 def test_a_call_that_was_not_made_before_the_restart_is_made() -> None:

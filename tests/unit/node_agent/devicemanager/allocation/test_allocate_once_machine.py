@@ -1,5 +1,7 @@
 """With `allocateRetry: never` no sequence of events makes two Allocate calls for a container, whatever restarts or is lost.
 
+A built-in plugin is called again.
+
 All other invariants of the device manager hold meanwhile; the second resource is retried as ever.
 """
 
@@ -32,7 +34,10 @@ class AllocateOnceMachine(ManagerMachine):
     def carry_out(self, effects: Iterable[Effect]) -> None:
         effects = list(effects)
         for effect in effects:
-            if isinstance(effect, CallAllocate) and effect.resource_name == ONCE:
+            if isinstance(effect, CallAllocate):
+                is_once = effect.resource_name == ONCE and not self.manager.resources[ONCE].presence.is_built_in
+                assert bool(effect.recorded_for) is is_once
+            if isinstance(effect, CallAllocate) and effect.recorded_for:
                 # a call whose pod is not in progress any more would be none of this pod's
                 request = self.manager.allocator.in_progress[effect.recorded_for].request
                 assert request is not None

@@ -7,8 +7,9 @@ from nodedevice_agent.devicemanager.effects import AssignedParts
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_api.assigned_parts import encode
 from nodedevice_api.names import Reason
-from nodedevice_api.parts import PartRules, Placement, parent_and_number
+from nodedevice_api.parts import PartRules, Placement
 
+from tests.unit.node_agent.devicemanager.allocation.test_parts import taken
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, container, init, parts, pod
 
 # one that binpack would not choose
@@ -19,17 +20,6 @@ def assigned(uid: str, of_container: dict[str, Any], *containers: Container, gpu
     return pod(uid, *containers, gpu=gpu, assigned_parts=encode(owner or uid, {GPU: of_container}))
 
 
-def taken(scenario: Scenario) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for name, ids in scenario.held().items():
-        for device_id in ids:
-            part = parent_and_number(device_id)
-            assert part is not None
-            of_container = found.setdefault(name, {})
-            of_container[part[0]] = of_container.get(part[0], 0) + 1
-    return found
-
-
 def outcomes(scenario: Scenario) -> list[tuple[str, str]]:
     return [(e.outcome, e.problem) for e in scenario.effects if isinstance(e, AssignedParts)]
 
@@ -38,12 +28,6 @@ def test_the_assigned_device_is_taken() -> None:
     scenario = Scenario.with_plugin(parts(a=8, b=10)).run(assigned("p", B, gpu=4))
     assert taken(scenario) == {"p/main": {"b": 4}}
     assert outcomes(scenario) == [("used", "")]
-
-
-def test_without_one_the_agent_chooses() -> None:
-    scenario = Scenario.with_plugin(parts(a=8, b=10)).run(pod("p", gpu=4))
-    assert taken(scenario) == {"p/main": {"a": 4}}
-    assert outcomes(scenario) == []
 
 
 @pytest.mark.parametrize(
@@ -91,14 +75,6 @@ def test_one_container_that_does_not_fit_makes_it_a_plan_for_all() -> None:
     pods = assigned("p", of_containers, container("one", gpu=6), container("two", gpu=6))
     scenario = Scenario.with_plugin(parts(a=8, b=10)).run(pods)
     assert taken(scenario) == {"p/one": {"a": 6}, "p/two": {"b": 6}}
-    assert outcomes(scenario) == [("not_fitting", "")]
-
-
-def test_a_cordoned_device_is_not_taken() -> None:
-    scenario = Scenario.with_plugin(parts(a=8, b=10))
-    scenario.cordon(GPU, ["b"])
-    scenario.run(assigned("p", B, gpu=4))
-    assert taken(scenario) == {"p/main": {"a": 4}}
     assert outcomes(scenario) == [("not_fitting", "")]
 
 

@@ -31,15 +31,11 @@ NIC = ContainerEdits(
 )
 
 
-@pytest.mark.kubelet("scenario 49")
-def test_no_edits() -> None:
-    assert merged({}) == (NOTHING, ())
-    assert merged({"vendor.com/gpu": NOTHING}) == (NOTHING, ())
-
-
-@pytest.mark.kubelet("scenario 50")
-def test_the_edits_of_one_plugin_stay_unchanged() -> None:
-    assert merged({"vendor.com/gpu": GPU}) == (GPU, ())
+@pytest.mark.kubelet("scenario 49", "scenario 50")
+@pytest.mark.parametrize("edits", [NOTHING, GPU])
+def test_equal_edits_of_one_plugin_or_several_stay_as_they_are(edits: ContainerEdits) -> None:
+    assert merged({"vendor.com/gpu": edits}) == (edits, ())
+    assert merged({"vendor.com/gpu": edits, "vendor.com/other": edits}) == (edits, ())
 
 
 @pytest.mark.kubelet("behaviour 62", "scenario 51")
@@ -59,10 +55,6 @@ def test_a_repeated_cdi_device_is_included_once_without_a_conflict() -> None:
     cdi = replace(NOTHING, cdi_devices=("vendor.com/gpu=0", "vendor.com/gpu=0"))
     edits, conflicts = merged({"vendor.com/gpu": cdi, "vendor.com/other": cdi})
     assert (edits.cdi_devices, conflicts) == (("vendor.com/gpu=0",), ())
-
-
-def test_equal_values_are_no_conflict() -> None:
-    assert merged({"vendor.com/gpu": GPU, "vendor.com/other": GPU}) == (GPU, ())
 
 
 @pytest.mark.kubelet("behaviour 62", "weak spot 24")
@@ -149,28 +141,8 @@ class TestCdiDevicesByAnnotation:
     @pytest.mark.parametrize(
         "value",
         [
-            *(
-                "",
-                ",",
-                "v.com/c=d,",
-                ",v.com/c=d",
-                "v.com/c=d, v.com/c=e",
-                " v.com/c=d",
-                "v.com/c=d\n",
-                "v.com/c=d;v.com/c=e",
-            ),
-            *(
-                "d",
-                "c=d",
-                "/c=d",
-                "v.com/=d",
-                "v.com/c=",
-                "v.com=d",
-                "/dev/x",
-                "v.com/c/e=d",
-                "v.com/c=d=e",
-                "v.com/c=d/e",
-            ),
+            *("", ",", "v.com/c=d,", ",v.com/c=d", "v.com/c=d, v.com/c=e", " v.com/c=d", "v.com/c=d\n"),
+            *("d", "c=d", "/c=d", "v.com/=d", "v.com/c=", "v.com=d", "v.com/c/e=d", "v.com/c=d=e", "v.com/c=d/e"),
             *("1v/c=d", "v/1c=d", "v./c=d", "v/c_=d", "v/c=_d", "v/c=d:", "v/c=d e", "ü/c=d", "v/c=٣"),
         ],
     )
@@ -201,9 +173,6 @@ class TestWithout:
     def test_environment_variables_by_name(self) -> None:
         wanted = replace(NOTHING, envs={"OWN": "plugin", "OTHER": "plugin"})
         assert without(wanted, {"OWN", "MORE"}, ()) == (replace(NOTHING, envs={"OTHER": "plugin"}), ("env OWN",))
-
-    def test_nothing_to_remove(self) -> None:
-        assert without(GPU, {"MORE"}, {"/more"}) == (GPU, ())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.effects import CallPreStart, Effect, SaveCheckpoint
+from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -24,7 +24,6 @@ from tests.unit.node_agent.devicemanager.scenario import (
     is_saved,
     pod,
     published,
-    response,
 )
 
 ASKING = PluginOptions(pre_start_required=True)
@@ -101,39 +100,6 @@ class TestWhen:
         assert pre_starts(scenario.lists(["d0"])) == []
         assert pre_starts(scenario.passes(1000)) == []
         assert started(scenario, call) == []
-
-
-def test_nothing_is_left_of_a_resource_that_is_forgotten() -> None:
-    calls = asking().manager.pre_starts
-    gpu, nic = ("p", "main", GPU), ("p", "main", NIC)
-    other_gpu, other_nic = ("q", "main", GPU), ("q", "main", NIC)
-    calls.in_flight = {1: gpu, 2: nic}
-    calls.require([gpu, nic])
-    calls.require_if_supported([other_gpu, other_nic])
-    calls.forget_resource(GPU)
-    assert (calls.in_flight, [*calls.required], [*calls.undecided]) == ({2: nic}, [nic], [other_nic])
-    calls.rename("p", "known as")
-    calls.rename("q", "also")
-    renamed = ("known as", "main", NIC)
-    assert (calls.in_flight, [*calls.required]) == ({2: renamed}, [renamed])
-    assert [*calls.undecided] == [("also", "main", NIC)]
-
-
-def test_a_failure_goes_with_its_resource_and_with_the_uid_of_its_pod() -> None:
-    calls = asking().manager.pre_starts
-    calls.in_flight = {1: ("p", "main", GPU), 2: ("p", "main", NIC)}
-    for ticket in (1, 2):
-        calls.failed(ticket, "no reset", 0.0)
-    calls.forget_resource(GPU)
-    calls.rename("p", "known as")
-    assert {key: failure.pod_uid for key, failure in calls.failures.items()} == {("known as", "main", NIC): "known as"}
-
-
-def test_a_response_for_what_is_held_no_more_changes_nothing() -> None:
-    reallocations = asking().manager._reallocations
-    reallocations.in_flight = {1: ("p", "main", GPU)}
-    reallocations.allocated(1, response(b"ok"), (), 0.0)
-    assert reallocations._marks.take() == []
 
 
 class TestFailure:
@@ -220,44 +186,25 @@ class TestEndedPod:
         scenario.answer_all(response(scenario, call))
         assert scenario.held() == {"q/main": ("d0",)}
 
+    def test_they_are_held_while_another_of_its_containers_runs(self) -> None:
+        scenario = RuntimeScenario.with_plugin(2, options=ASKING)
+        (first,) = allocated(scenario, pod("p", container("a", gpu=1), container("b", gpu=1)))
+        scenario.sync()
+        (second,) = pre_starts(started(scenario, first))
+        made = scenario.create("p", "a")
+        scenario.gone("p")
+        started(scenario, second)
+        assert scenario.held() == {"p/a": ("d0",), "p/b": ("d1",)}
+        scenario.end(made, "p")
+        assert scenario.held() == {}
+
     def test_the_end_of_its_containers_does_not_free_them(self) -> None:
         scenario, _ = self.ended()
         scenario.happens("releasing.containers_ended", "p")
         assert scenario.held() == {"p/main": ("d0",)}
 
-    def test_leaves_the_undecided_calls_of_others(self) -> None:
-        pre_starts = asking().manager.pre_starts
-        pre_starts.require_if_supported([("p", "main", GPU), ("q", "main", GPU)])
-        pre_starts.forget("p")
-        assert list(pre_starts.undecided) == [("q", "main", GPU)]
-
 
 class TestDue:
-    def test_one_that_is_cancelled_leaves_the_others_in_flight(self) -> None:
-        scenario = asking()
-        first, second = allocated(scenario, pod("p", gpu=1), pod("q", gpu=1))
-        pre_starts_of_all = scenario.manager.pre_starts
-        assert set(pre_starts_of_all.in_flight) == {first.ticket, second.ticket}
-        pre_starts_of_all.cancel(("p", "main", GPU))
-        assert pre_starts_of_all.in_flight == {second.ticket: ("q", "main", GPU)}
-
-    def test_what_is_decided_is_saved_and_called(self) -> None:
-        scenario, call = called()
-        started(scenario, call)
-        scenario.manager.pre_starts.require_if_supported([("p", "main", GPU)])
-        save, again = scenario.manager.settle(scenario.now)
-        assert save == SaveCheckpoint(durable=False)
-        assert pre_starts([again])[0].device_ids == ("d0",)
-
-    def test_one_whose_allocation_is_released_ends_and_the_others_are_called(self) -> None:
-        scenario, call = called()
-        started(scenario, call)
-        scenario.manager.pre_starts.require([("p", "main", GPU), ("released", "main", GPU)])
-        effects = scenario.manager.settle(scenario.now)
-        assert len(pre_starts(effects)) == 1
-        assert is_saved(effects, durable=False)
-        assert list(scenario.manager.pre_starts.required) == [("p", "main", GPU)]
-
     def test_the_success_of_one_does_not_hurry_one_that_failed(self) -> None:
         scenario = asking()
         first, second = allocated(scenario, pod("p", gpu=1), pod("q", gpu=1))
@@ -331,23 +278,3 @@ class TestKeys:
         (call,) = pre_starts(scenario.effects[before:])
         assert (call.container, call.device_ids) == ("main", ("d0",))
         assert set(scenario.manager.pre_starts.in_flight.values()) == {(HASH, "main", GPU)}
-
-    @pytest.mark.parametrize("then", ["another list", "a tick", "another pod"])
-    def test_a_resource_that_is_forgotten_leaves_no_call_behind(self, then: str) -> None:
-        scenario = asking()
-        scenario.disconnect()
-        scenario.passes(3600)
-        scenario.passes(1)
-        scenario.manager.pre_starts.require_if_supported([("old", "main", GPU)])
-        scenario.manager.pre_starts.require([("older", "main", GPU)])
-        assert scenario.manager.forget(GPU)
-        match then:
-            case "another list":
-                scenario.plugin(["n0"], NIC, 2)
-            case "a tick":
-                scenario.passes(60)
-            case _:
-                scenario.plugin(["n0"], NIC, 2)
-                scenario.run(pod("p", nic=1))
-        deadline = scenario.manager.next_deadline()
-        assert deadline is None or deadline > scenario.now

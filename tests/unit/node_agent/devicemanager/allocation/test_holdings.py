@@ -9,7 +9,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 
 from tests.fakes.settled import attributing
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, container, held_by, init, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, container, held_by, init, pod
 
 
 def held(scenario: Scenario) -> list[str] | None:
@@ -35,14 +35,6 @@ def test_a_call_in_flight_counts_and_so_does_what_it_has_got_before() -> None:
     )
     scenario.answer(second)
     assert held(scenario) == ["p/first", "p/main"]
-
-
-def test_of_this_resource_alone_also_while_another_is_allocated() -> None:
-    scenario = Scenario.with_plugin(1, nics=["n0"])
-    (call,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
-    (nic,) = calls(scenario.answer(call))
-    assert nic.resource_name == NIC
-    assert held(scenario) == ["p/main"]
 
 
 def test_a_failed_transaction_ends_its_holdings() -> None:

@@ -88,13 +88,6 @@ def test_what_does_not_fit(rules: PartRules, free: dict[str, int], counts: list[
     assert found.plan(needs(*counts)) == expected
 
 
-def test_a_search_is_bounded() -> None:
-    """Sixty devices of different sizes, and a last container that fits nowhere, whatever the others take."""
-    sizes = {f"g{number:02}": number + 10 for number in range(60)}
-    found = Parents(parts(SAME, **sizes), [f"{p}-{n}" for p, size in sizes.items() for n in range(size)])
-    assert isinstance(found.planner.plan(needs(*[12] * 31, 70)), Misfit)
-
-
 def taken(scenario: Scenario) -> dict[str, dict[str, int]]:
     """How many parts of which physical devices each container has."""
     found: dict[str, dict[str, int]] = {}
@@ -113,13 +106,6 @@ class TestPods:
         assert scenario.held() == {"p/main": tuple(sorted(f"a-{n}" for n in range(11)))}
         scenario.gone("p")
         assert scenario.run(pod("q", gpu=1)).held() == {"q/main": ("a-0",)}
-
-    def test_four_pods_fill_a_device_and_a_fifth_waits_until_one_ends(self) -> None:
-        scenario = Scenario.with_plugin(parts(a=8)).run(*(pod(uid, gpu=2) for uid in "pqrst"))
-        assert taken(scenario) == {f"{uid}/main": {"a": 2} for uid in "pqrs"}
-        assert scenario.reasons() == {"t": Reason.NO_DEVICE_FITS}
-        scenario.answer_all(scenario.gone("q"))
-        assert taken(scenario)["t/main"] == {"a": 2}
 
     def test_what_fits_on_no_device_waits_though_the_sum_would_do(self) -> None:
         scenario = Scenario.with_plugin(parts(a=4, b=4)).run(pod("p", gpu=2), pod("q", gpu=3))
@@ -156,10 +142,6 @@ class TestPods:
         assert (waiting.container, waiting.reason) == ("z", Reason.NO_DEVICE_FITS)
         assert scenario.manager.resources[GPU].use.reserved == {}
 
-    def test_a_later_container_that_fits_nowhere_is_named_and_not_an_earlier_one(self) -> None:
-        scenario = Scenario.with_plugin(parts(a=3)).run(pod("p", container("x", gpu=1), container("y", gpu=9)))
-        assert [w.container for w in scenario.manager.pending(GPU)] == ["y"]
-
     def test_a_pod_that_others_overtake_twice_waits_and_says_what_fits_nowhere(self) -> None:
         scenario = Scenario.with_plugin(parts(SPREAD, a=4, c=4))
         (first,) = calls(scenario.see(pod("p", container("x", gpu=1), container("y", gpu=3))))
@@ -175,27 +157,6 @@ class TestPods:
     def test_beside_parts_of_an_init_container_only_the_rest_is_looked_for(self) -> None:
         scenario = Scenario.with_plugin(parts(ANY, w=1, x=1, y=3)).run(pod("p", init("i", 1), container("c", gpu=2)))
         assert scenario.held() == {"p/i": ("w-0",), "p/c": ("w-0", "x-0")}
-
-    def test_rules_are_kept_when_another_pod_takes_parts_between_two_containers(self) -> None:
-        scenario = Scenario.with_plugin(parts(a=4, b=4))
-        (first,) = calls(scenario.see(pod("p", container("x", gpu=3), container("y", gpu=3))))
-        (other,) = calls(scenario.see(pod("q", gpu=2)))
-        scenario.answer(first)
-        assert scenario.reasons() == {"p": Reason.NO_DEVICE_FITS}
-        scenario.answer(other)
-        scenario.answer_all(scenario.gone("q"))
-        assert taken(scenario) == {"p/x": {"a": 3}, "p/y": {"b": 3}}
-
-    def test_another_plan_is_made_when_another_pod_took_a_part_of_the_first(self) -> None:
-        """What the pod had reserved may be part of it, so that it does not wait for a change."""
-        scenario = Scenario.with_plugin(parts(SPREAD, b=3, c=4))
-        (first,) = calls(scenario.see(pod("p", container("x", gpu=1), container("y", gpu=1))))
-        (other,) = calls(scenario.see(pod("q", container("x", gpu=1), container("y", gpu=3))))
-        assert (first.device_ids, other.device_ids) == (("c-0",), ("b-0",))
-        scenario.answer_all(scenario.answer(first))
-        scenario.answer_all(scenario.answer(other))
-        assert taken(scenario) == {"p/x": {"c": 1}, "p/y": {"c": 1}, "q/x": {"c": 1}, "q/y": {"b": 3}}
-        assert scenario.reasons() == {}
 
     def test_the_plugin_is_not_asked_for_its_preference_where_a_rule_decides(self) -> None:
         scenario = Scenario.with_plugin(parts(a=3, b=3), options=WITH_PREFERENCES)
@@ -224,10 +185,6 @@ class TestPods:
 
 
 class TestInitContainers:
-    def test_parts_are_reused(self) -> None:
-        scenario = Scenario.with_plugin(parts(a=4)).run(pod("p", init("i", 3), container("x", gpu=4)))
-        assert taken(scenario) == {"p/i": {"a": 3}, "p/x": {"a": 4}}
-
     def test_reused_and_new_parts_are_of_one_device(self) -> None:
         scenario = Scenario.with_plugin(parts(a=3, b=4)).run(pod("p", init("i", 2), container("x", gpu=4)))
         assert taken(scenario) == {"p/i": {"b": 2}, "p/x": {"b": 4}}
@@ -237,10 +194,6 @@ class TestInitContainers:
             pod("p", init("i", 3), sidecar("s", 2), init("j", 3), container("x", gpu=2))
         )
         assert taken(scenario) == {"p/i": {"a": 3}, "p/s": {"a": 2}, "p/j": {"b": 3}, "p/x": {"b": 2}}
-
-    def test_distinct_devices_are_reused_too(self) -> None:
-        scenario = Scenario.with_plugin(parts(DISTINCT, a=1, b=1)).run(pod("p", init("i", 2), container("x", gpu=2)))
-        assert taken(scenario) == {"p/i": {"a": 1, "b": 1}, "p/x": {"a": 1, "b": 1}}
 
     def test_an_unhealthy_part_is_not_reused(self) -> None:
         scenario = Scenario.with_plugin(parts(a=2))
@@ -275,11 +228,7 @@ class TestTopology:
         ],
     )
     def test_which_physical_devices_count(
-        self,
-        rules: PartRules,
-        sizes: dict[str, int],
-        nodes: dict[str, tuple[int, ...]],
-        expected: dict[str, int],
+        self, rules: PartRules, sizes: dict[str, int], nodes: dict[str, tuple[int, ...]], expected: dict[str, int]
     ) -> None:
         listed = parts(rules, **sizes)
         devices = (structs.replace(part, numa_nodes=nodes.get(part.parent, ())) for part in listed.devices.values())
@@ -311,13 +260,6 @@ class TestTopology:
         assert taken(scenario) == {"q/main": {"a": 1}, "r/main": {"c": 3}}
         assert scenario.reasons() == {"p": Reason.TOPOLOGY_AFFINITY}
 
-    def test_parts_without_nodes_are_as_near_as_any(self) -> None:
-        scenario = Scenario(topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=(0, 1)))
-        scenario.plugin(parts(a=4))
-        scenario.plugin([Device("n0", numa_nodes=(1,))], NIC, 2)
-        scenario.run(pod("p", gpu=2, nic=1))
-        assert (taken(scenario), scenario.held(NIC)) == ({"p/main": {"a": 2}}, {"p/main": ("n0",)})
-
     @pytest.mark.parametrize("scope", TopologyScope)
     @pytest.mark.parametrize("policy", [TopologyPolicy.BEST_EFFORT, TopologyPolicy.SINGLE_NUMA_NODE])
     def test_the_physical_device_is_near_the_others(self, policy: TopologyPolicy, scope: TopologyScope) -> None:
@@ -342,13 +284,6 @@ class TestTopology:
         scenario.run(pod("p", both("p", 3, 1)[1]))
         assert scenario.reasons().get("p") == reason
         assert taken(scenario).get("p/main") == (None if reason else {"a": 3})
-
-    def test_distinct_devices_of_one_node(self) -> None:
-        scenario = Scenario(topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=(0, 1)))
-        scenario.plugin(accept(on_nodes(a=0, b=1, c=1), part_rules=DISTINCT))
-        scenario.run(pod("p", gpu=2), pod("q", gpu=3))
-        assert taken(scenario) == {"p/main": {"b": 1, "c": 1}}
-        assert scenario.reasons() == {"q": Reason.TOPOLOGY_AFFINITY}
 
 
 def test_a_pod_of_too_many_containers_waits_for_good() -> None:

@@ -29,9 +29,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
 @pytest.mark.parametrize(
     ("containers", "held"),
     [
-        pytest.param([container("a", gpu=1)], {"a": ["d0"]}, id="one app container"),
         pytest.param([container("a", gpu=1), container("b", gpu=2)], {"a": ["d0"], "b": ["d1", "d2"]}, id="two apps"),
-        pytest.param([init("i", 2), container("a", gpu=1)], {"i": ["d0", "d1"], "a": ["d0"]}, id="app reuses init's"),
         pytest.param([init("i", 1), init("j", 2)], {"i": ["d0"], "j": ["d0", "d1"]}, id="init reuses init's"),
         pytest.param([init("i", 1), container("a", gpu=2)], {"i": ["d0"], "a": ["d0", "d1"]}, id="app takes one more"),
         pytest.param(
@@ -39,7 +37,6 @@ from tests.unit.node_agent.devicemanager.scenario import (
             {"i": ["d0"], "a": ["d0"], "b": ["d1"]},
             id="apps never share what init had",
         ),
-        pytest.param([sidecar("s", 1), container("a", gpu=1)], {"s": ["d0"], "a": ["d1"]}, id="a sidecar never shares"),
         pytest.param(
             [init("i", 2), sidecar("s", 1), container("a", gpu=1)],
             {"i": ["d0", "d1"], "s": ["d0"], "a": ["d1"]},
@@ -56,7 +53,6 @@ from tests.unit.node_agent.devicemanager.scenario import (
             id="init after a sidecar",
         ),
         pytest.param([init("i", 4), container("a", gpu=4)], {"i": device_ids(4), "a": device_ids(4)}, id="all, twice"),
-        pytest.param([container("a"), container("b", gpu=1)], {"b": ["d0"]}, id="a container without a device"),
     ],
 )
 def test_init_sidecar_and_app_containers(containers: list[Container], held: dict[str, list[str]]) -> None:
@@ -83,12 +79,6 @@ def test_resources_are_allocated_in_the_kubelets_order() -> None:
         asked.append((call.resource_name, call.device_ids))
         effects = scenario.answer(call)
     assert asked == [(GPU, ("d0",)), (GPU, ("d0",)), (NIC, ("n0",))]
-
-
-def test_a_pod_without_devices_is_ignored() -> None:
-    scenario = Scenario.with_plugin(4)
-    assert scenario.see(pod("p")) == []
-    assert scenario.gone("p") == []
 
 
 def test_an_init_containers_device_that_became_unhealthy_is_not_reused() -> None:
@@ -155,20 +145,6 @@ class TestPreferred:
         (for_q,) = calls(scenario.prefer(second, "d1"))
         assert (for_p.device_ids, for_q.device_ids) == (("d1",), ("d0",))
 
-    @pytest.mark.kubelet("scenario 26", "weak spot 22")
-    def test_a_pod_that_ended_during_the_call_is_forgotten(self) -> None:
-        scenario = Scenario.with_plugin(1, options=WITH_PREFERENCES)
-        (query,) = preferred_calls(scenario.see(pod("p", gpu=1)))
-        scenario.gone("p")
-        assert scenario.prefer(query, "d0") == []
-
-    def test_the_pod_is_pending_if_the_plugin_disconnects_during_the_call(self) -> None:
-        scenario = Scenario.with_plugin(1, options=WITH_PREFERENCES)
-        (query,) = preferred_calls(scenario.see(pod("p", gpu=1)))
-        scenario.disconnect()
-        assert calls(scenario.prefer(query, "d0")) == []
-        assert scenario.reasons() == {"p": "EndpointStopped"}
-
 
 class TestShortage:
     def test_a_pod_is_pending_until_a_device_is_free(self) -> None:
@@ -210,33 +186,6 @@ class TestShortage:
         scenario.answer_all(scenario.gone("z"))
         assert scenario.held() == {"y/main": ("d0",)}
 
-    @pytest.mark.kubelet("behaviour 47", "weak spot 1")
-    def test_a_failing_pod_releases_exactly_its_reservations(self) -> None:
-        scenario = Scenario.with_plugin(3, nics=["n0"])
-        (first,) = calls(scenario.see(pod("p", gpu=2, nic=1)))
-        (other,) = calls(scenario.see(pod("q", gpu=1)))
-        (second,) = calls(scenario.answer(first))
-        scenario.fail(second)
-        assert scenario.manager.resources[GPU].use.reserved == {"d2": "q"}
-        assert scenario.manager.resources[NIC].use.reserved == {}
-        scenario.answer_all(scenario.answer(other))
-        assert scenario.held() == {"q/main": ("d2",)}
-
-    def test_two_pods_that_request_the_same_pair_never_block_each_other(self) -> None:
-        scenario = Scenario.with_plugin(1, nics=["n0"])
-        one = pod("p", container("a", gpu=1), container("b", nic=1))
-        two = pod("q", container("a", nic=1), container("b", gpu=1))
-        todo = [*scenario.see(one), *scenario.see(two)]
-        for _ in range(10):
-            if not (found := calls(todo)):
-                break
-            todo = [effect for call in reversed(found) for effect in scenario.answer(call)]
-        else:
-            pytest.fail("they are still at it")
-        winner = {key.partition("/")[0] for key in (*scenario.held(), *scenario.held(NIC))}
-        assert len(winner) == 1
-        assert len(scenario.reasons() | scenario.reasons(NIC)) == 1
-
     @pytest.mark.kubelet("weak spot 26")
     def test_two_pods_that_request_the_same_pair_of_plugins_with_preferences_never_block_each_other(self) -> None:
         scenario = Scenario.with_plugin(["d0"], options=WITH_PREFERENCES)
@@ -259,26 +208,6 @@ class TestShortage:
         winner = {key.partition("/")[0] for key in (*scenario.held(), *scenario.held(NIC))}
         assert len(winner) == 1
         assert len(scenario.reasons() | scenario.reasons(NIC)) == 1
-
-    def test_reservations_of_a_failed_pod_serve_a_pending_one(self) -> None:
-        scenario = Scenario.with_plugin(1, nics=["n0"])
-        (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", nic=1))))
-        (second,) = calls(scenario.answer(first))
-        scenario.see(pod("q", gpu=1))
-        assert scenario.reasons() == {"q": "NotEnoughDevices"}
-        scenario.lists([], NIC, 2)
-        scenario.answer_all(scenario.answer(second))
-        assert (scenario.held(), scenario.reasons(NIC)) == ({"q/main": ("d0",)}, {"p": "NotEnoughDevices"})
-
-    def test_so_do_reservations_of_the_resource_that_it_lacks(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=1))))
-        scenario.lists(["d0"])
-        scenario.see(pod("q", gpu=1))
-        assert scenario.reasons() == {"q": "NotEnoughDevices"}
-        # p has reserved d0 and cannot get a second device: d0 is released, and q is retried
-        scenario.answer_all(scenario.answer(first))
-        assert (scenario.held(), scenario.reasons()) == ({"q/main": ("d0",)}, {"p": "NotEnoughDevices"})
 
 
 class TestPartlyAllocated:
@@ -318,12 +247,6 @@ class TestPartlyAllocated:
         again.run(whole)
         assert again.held() == {"p/i": ("d0", "d1"), "p/a": ("d0",), "p/b": ("d1", "d2")}
 
-    def test_a_resource_that_registers_later_completes_a_pod(self) -> None:
-        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1, nic=1))
-        assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {})
-        scenario.answer_all(scenario.plugin(["n0"], NIC, 2))
-        assert scenario.held(NIC) == {"p/main": ("n0",)}
-
 
 def in_progress() -> tuple[Scenario, CallAllocate]:
     scenario = Scenario.with_plugin(2)
@@ -341,12 +264,3 @@ class TestResourceRegisteredMeanwhile:
         assert second.resource_name == NIC
         scenario.answer(second)
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("n0",)})
-
-    def test_the_pod_is_pending_where_none_is_free(self) -> None:
-        scenario, call = in_progress()
-        scenario.plugin([], NIC, endpoint=2)
-        assert calls(scenario.answer(call)) == []
-        assert scenario.held(GPU) == {"p/main": ("d0",)}
-        assert scenario.reasons(NIC) == {"p": "NotEnoughDevices"}
-        (second,) = calls(scenario.lists(["n0"], NIC, endpoint=2))
-        assert second.resource_name == NIC

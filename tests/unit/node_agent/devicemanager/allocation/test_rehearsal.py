@@ -1,23 +1,16 @@
 """Pods of several containers under a strict topology policy: what one container takes leaves enough near devices for the next."""
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
-from nodedevice_agent.devicemanager.allocation import rehearsal
-from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
-from nodedevice_agent.devicemanager.allocation.rehearsal import Ways
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.pods import Container, Pod
-from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.resources.resource import Resource
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology import on
 from tests.unit.node_agent.devicemanager.allocation.test_topology_admission import STRICT, TWO, machine
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
-    NIC,
     WITH_PREFERENCES,
     Scenario,
     calls,
@@ -27,38 +20,6 @@ from tests.unit.node_agent.devicemanager.scenario import (
     preferred_calls,
     sidecar,
 )
-
-ABOUT, OTHER = frozenset([GPU]), frozenset(["example.com/other"])
-
-
-class TestWays:
-    def test_every_combination_the_last_choice_first(self) -> None:
-        ways, found = Ways(), []
-        while True:
-            first = ways.chooser(ABOUT)("ab")
-            # as many choices as the first one leaves
-            found.append((first, *(ways.chooser(ABOUT)([1, 2, 3]) for _ in range(2 if first == "a" else 1))))
-            if not ways.turn(ABOUT):
-                break
-        assert found == [*product("a", (1, 2, 3), (1, 2, 3)), *product("b", (1, 2, 3))]
-
-    def test_only_the_first_combination_is_the_first(self) -> None:
-        ways = Ways()
-        ways.chooser(ABOUT)("ab")
-        assert ways.are_first
-        assert ways.turn(ABOUT)
-        assert not ways.are_first
-
-    def test_choices_about_other_resources_make_no_difference(self) -> None:
-        ways = Ways()
-
-        def way() -> tuple[str, str]:
-            return ways.chooser(ABOUT)("ab"), ways.chooser(OTHER)("xy")
-
-        found = [way()]
-        while ways.turn(ABOUT):
-            found.append(way())
-        assert found == [("a", "x"), ("b", "x")]
 
 
 def spread(*nodes: tuple[int, ...]) -> list[Device]:
@@ -151,71 +112,17 @@ def test_what_a_later_container_gets_is_decided_when_it_is_its_turn() -> None:
     assert (first.device_ids, second.container, second.device_ids) == (("d0",), "b", ("d2",))
 
 
-def test_best_effort_takes_its_first_choice() -> None:
-    """As the kubelet does: it rejects nothing."""
-    scenario = machine(TopologyPolicy.BEST_EFFORT, [0, 0, 1])
-    scenario.run(pod("p", container("a", gpu=1), container("b", gpu=2)))
-    assert scenario.held() == {"p/a": ("d0",), "p/b": ("d1", "d2")}
-
-
-@pytest.fixture
-def rehearsals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One for each that took place."""
-    found: list[int] = []
-    original = rehearsal._rehearse
-
-    def counted(topology: Topology, trial: PodAllocation, ways: Ways) -> object:
-        found.append(1)
-        return original(topology, trial, ways)
-
-    monkeypatch.setattr(rehearsal, "_rehearse", counted)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("containers", "bound", "looks"),
-    [
-        # each of the requests at three devices and three sets of nodes
-        pytest.param("ab", "_MOST_LOOKS", 2 * (256 + 16 + 2 * 3), id="several containers"),
-        pytest.param("a", "_MOST_LOOKS_OF_ONE", 256 + 16 + 2 * 3, id="one"),
-    ],
-)
-def test_as_much_as_the_bound_is_tried(
-    rehearsals: list[int], monkeypatch: pytest.MonkeyPatch, containers: str, bound: str, looks: int
-) -> None:
-    scenario = machine(TopologyPolicy.RESTRICTED, [0, 0, 1])
-    wanted = pod("p", *(container(name, gpu=1) for name in containers))
-    for most, is_tried in ((looks - 1, False), (looks, True)):
-        monkeypatch.setattr(rehearsal, bound, most)
-        scenario.gone("p")
-        scenario.see(wanted)
-        assert bool(rehearsals) is is_tried
-
-
 EIGHT = tuple(range(8))
 
 
-@pytest.mark.parametrize(
-    ("devices", "nodes", "most"), [(16, TWO, 86), (32, EIGHT, 19), (5000, TWO, 2), (12000, EIGHT, 1)], ids=str
-)
-def test_what_cannot_be_aligned_is_given_up_in_time(
-    rehearsals: list[int], devices: int, nodes: tuple[int, ...], most: int
-) -> None:
+@pytest.mark.parametrize(("devices", "nodes"), [(16, TWO), (32, EIGHT), (12000, EIGHT)], ids=str)
+def test_what_cannot_be_aligned_is_given_up_in_time(devices: int, nodes: tuple[int, ...]) -> None:
+    """Every combination of choices would take for ever."""
     listed = list(on(*(index % len(nodes) for index in range(devices))).values())
     scenario = Scenario.with_plugin(listed, topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=nodes))
     small = [container(f"c{n}", gpu=1) for n in range(4)]
     scenario.see(pod("p", *small, container("z", gpu=devices // len(nodes) + 1)))
     assert scenario.reasons() == {"p": "TopologyAffinity"}
-    assert 1 <= len(rehearsals) <= most
-
-
-@pytest.mark.parametrize("scope", list(TopologyScope))
-def test_one_rehearsal_where_no_other_choice_makes_a_difference(rehearsals: list[int], scope: TopologyScope) -> None:
-    """The cards are near neither to each other nor to anything; which GPUs were taken before does not change that."""
-    scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1, 1], [0, 1], scope)
-    scenario.see(pod("p", container("a", gpu=1), container("b", nic=2)))
-    (pending,) = (pending for name in (GPU, NIC) for pending in scenario.manager.pending(name))
-    assert (pending.reason, len(rehearsals)) == ("TopologyAffinity", 1)
 
 
 class TestAPodOfManyContainers:
@@ -224,50 +131,29 @@ class TestAPodOfManyContainers:
     def pod_of(self, count: int) -> Pod:
         return pod("p", *(container(f"c{number}", gpu=1) for number in range(count)))
 
-    @pytest.mark.parametrize("scope", list(TopologyScope))
-    def test_waits_for_good_where_there_would_be_too_much_to_try(
-        self, rehearsals: list[int], scope: TopologyScope
-    ) -> None:
+    def node(self, policy: TopologyPolicy, scope: TopologyScope = TopologyScope.CONTAINER) -> Scenario:
         listed = list(on(*(index % 2 for index in range(20000))).values())
-        topology = Topology(TopologyPolicy.RESTRICTED, scope, TWO)
-        scenario = Scenario.with_plugin(listed, topology=topology)
-        scenario.run(self.pod_of(4))
-        pending = scenario.manager.allocator.pending["p"]
-        assert (pending.reason, pending.is_final, rehearsals) == ("TopologyAffinity", True, [])
-        assert pending.container == "c0"
+        return Scenario.with_plugin(listed, topology=Topology(policy, scope, TWO))
+
+    @pytest.mark.parametrize("scope", list(TopologyScope))
+    def test_waits_for_good_where_there_would_be_too_much_to_try(self, scope: TopologyScope) -> None:
+        scenario = self.node(TopologyPolicy.RESTRICTED, scope).run(self.pod_of(4))
+        (pending,) = scenario.manager.pending(GPU)
+        assert (pending.reason, pending.is_final, pending.container) == ("TopologyAffinity", True, "c0")
         assert "4 containers of the pod ask for devices that have to be near each other" in pending.message
         assert "that 3 may: ask for them in fewer containers" in pending.message
         scenario.run(replace(self.pod_of(3), uid="q"))
         assert len(scenario.held()) == 3
 
-    def test_is_served_by_best_effort_without_being_tried_before(self, rehearsals: list[int]) -> None:
-        listed = list(on(*(index % 2 for index in range(20000))).values())
-        topology = Topology(TopologyPolicy.BEST_EFFORT, numa_nodes=TWO)
-        scenario = Scenario.with_plugin(listed, topology=topology).run(self.pod_of(4))
-        assert (len(scenario.held()), rehearsals) == (4, [])
+    def test_is_served_by_best_effort(self) -> None:
+        assert len(self.node(TopologyPolicy.BEST_EFFORT).run(self.pod_of(4)).held()) == 4
 
     @pytest.mark.parametrize("policy", [TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.BEST_EFFORT])
-    def test_one_container_is_always_served(self, rehearsals: list[int], policy: TopologyPolicy) -> None:
-        listed = list(on(*(index % 2 for index in range(20000))).values())
-        scenario = Scenario.with_plugin(listed, topology=Topology(policy, numa_nodes=TWO))
-        scenario.run(pod("p", container("c", gpu=3)))
-        assert (scenario.held(), rehearsals) == ({"p/c": ("d0", "d10", "d100")}, [])
+    def test_one_container_is_always_served(self, policy: TopologyPolicy) -> None:
+        scenario = self.node(policy).run(pod("p", container("c", gpu=3)))
+        assert scenario.held() == {"p/c": ("d0", "d10", "d100")}
         scenario.run(pod("q", container("c", gpu=10001)))
         expected = {"q": "TopologyAffinity"} if policy is TopologyPolicy.SINGLE_NUMA_NODE else {}
         assert {**scenario.reasons()} == expected
         # no plugin has been asked in vain
         assert [pending.retry_at for pending in scenario.manager.pending(GPU)] == [None] * len(expected)
-
-    def test_devices_are_read_once_for_all_that_is_asked_of_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        listed = list(on(*(index % 2 for index in range(20000))).values())
-        scenario = Scenario.with_plugin(listed, topology=Topology(TopologyPolicy.RESTRICTED, numa_nodes=TWO))
-        reads, free = [], availability.free
-
-        def counted(resource: Resource) -> tuple[str, ...]:
-            reads.append(resource.name)
-            return free(resource)
-
-        monkeypatch.setattr(availability, "free", counted)
-        (call,) = calls(scenario.see(pod("p", container("c", gpu=3))))
-        assert reads == [GPU]
-        assert len(call.device_ids) == 3

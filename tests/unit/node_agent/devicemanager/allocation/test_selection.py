@@ -63,17 +63,6 @@ def test_devices_of_different_sets_of_nodes_that_are_as_near_are_taken_in_order(
     assert select({}, 2, (), ("d0", "d1", "d2"), frozenset({0}), at_nodes).completed() == ("d0", "d1")
 
 
-def test_of_the_pods_own_devices_the_near_ones_come_first_whatever_is_free() -> None:
-    devices = on(1, 0, None)
-    assert select(devices, 1, ("d0", "d1"), ("d2",), frozenset({0})).completed() == ("d1",)
-
-
-def test_devices_without_a_node_come_after_those_of_far_nodes() -> None:
-    devices = on(None, 1, 0, None)
-    picked = select(devices, 4, (), sorted(devices), frozenset({0}))
-    assert picked.completed() == ("d2", "d1", "d0", "d3")
-
-
 def test_the_pods_own_devices_come_before_near_ones() -> None:
     devices = on(0, 1, 1)
     assert select(devices, 2, ("d0",), ("d1", "d2"), frozenset({1})).completed() == ("d0", "d1")
@@ -130,12 +119,6 @@ class TestPreferred:
         near = {i for i in preferred if i in HUNDREDS and affinity.issuperset(HUNDREDS[i].numa_nodes)}
         assert near <= set(chosen)
 
-    def test_decides_only_where_near_devices_leave_a_choice(self) -> None:
-        devices = on(0, 0, 1, 1)
-        picked = select(devices, 3, (), sorted(devices), frozenset({0}))
-        assert (picked.taken, picked.missing) == (("d0", "d1"), 1)
-        assert picked.completed(["d3", "d2"]) == ("d0", "d1", "d3")
-
     @pytest.mark.kubelet("scenario 57")
     @pytest.mark.parametrize(
         ("nodes", "count", "held", "reusable", "available", "must_include"),
@@ -156,12 +139,6 @@ class TestPreferred:
         assert picked.candidates() == ids(available)
         assert sorted(picked.taken) == list(ids(must_include))
         assert picked.count == count
-
-    def test_is_not_needed_where_the_near_ones_are_exactly_enough(self) -> None:
-        devices = on(0, 0, 1)
-        picked = select(devices, 2, (), sorted(devices), frozenset({0}))
-        assert picked.missing <= 0
-        assert picked.completed(["d2"]) == ("d0", "d1")
 
 
 @given(nodes=st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=1, max_size=12), data=st.data())

@@ -1,7 +1,6 @@
 """Pods under a topology policy: aligned together, or pending without a call to a plugin."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope, pod_request
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology import on
 from tests.unit.node_agent.devicemanager.scenario import (
@@ -69,19 +67,6 @@ class TestPolicies:
         scenario = machine(policy, [0, 1]).run(pod("p", gpu=2))
         assert ("p/main" in scenario.held()) is is_served
 
-    @pytest.mark.parametrize("policy", STRICT)
-    def test_a_pod_that_cannot_be_aligned_is_pending_without_a_call(self, policy: TopologyPolicy) -> None:
-        scenario = machine(policy, [0, 0, 1, 1]).run(pod("a", gpu=1), pod("b", gpu=2), pod("c", gpu=1))
-        assert scenario.held() == {"a/main": ("d0",), "b/main": ("d2", "d3"), "c/main": ("d1",)}
-        scenario.gone("a")
-        scenario.answer_all(scenario.gone("b"))
-        scenario.run(pod("d", gpu=1))
-        assert scenario.held()["d/main"] == ("d0",)
-        scenario.run(pod("e", gpu=1))
-        assert calls(scenario.see(pod("f", gpu=2))) == []
-        (pending,) = scenario.manager.pending(GPU)
-        assert (pending.pod_uid, pending.reason) == ("f", "NotEnoughDevices")
-
     def test_best_effort_takes_the_remaining_devices_across_nodes(self) -> None:
         scenario = machine(TopologyPolicy.BEST_EFFORT, [0, 0, 1, 1])
         occupy_one_on_each_node(scenario)
@@ -126,10 +111,6 @@ class TestPending:
         scenario.answer_all(effects)
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d1",)})
 
-    def test_blocks_no_other_pod(self) -> None:
-        scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 1]).run(pod("p", gpu=2), pod("q", gpu=1))
-        assert (scenario.held(), scenario.reasons()) == ({"q/main": ("d0",)}, {"p": "TopologyAffinity"})
-
     @pytest.mark.kubelet("weak spot 2")
     def test_the_rehearsal_leaves_no_reservation(self) -> None:
         scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1, 1])
@@ -144,16 +125,6 @@ class TestInitContainers:
     def test_an_app_container_stays_near_the_devices_it_reuses(self, policy: TopologyPolicy) -> None:
         scenario = machine(policy, [0, 0, 1, 1]).run(pod("p", init("i", 1), container("a", gpu=2)))
         assert scenario.held() == {"p/i": ("d0",), "p/a": ("d0", "d1")}
-
-    def test_a_reused_device_without_a_node_is_near_to_any(self) -> None:
-        scenario = machine(TopologyPolicy.BEST_EFFORT, [None, 1, 1], [0, 1])
-        scenario.run(pod("p", init("i", 3), container("a", gpu=2, nic=1)))
-        assert (scenario.held()["p/a"], scenario.held(NIC)) == (("d1", "d2"), {"p/a": ("d1",)})
-
-    def test_each_container_by_itself(self) -> None:
-        scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1, 1])
-        scenario.run(pod("p", container("a", gpu=2), container("b", gpu=2)))
-        assert scenario.held() == {"p/a": ("d0", "d1"), "p/b": ("d2", "d3")}
 
 
 class TestPodScope:
@@ -203,23 +174,6 @@ class TestPreferred:
         (call,) = calls(scenario.prefer(query, "d3", "d2"))
         assert call.device_ids == ("d0", "d2")
 
-    def test_is_ignored_where_it_leaves_another_container_without_near_devices(self) -> None:
-        spread = {"d0": (0, 1), "d1": (0,), "d2": (1,)}
-        scenario = Scenario.with_plugin(
-            [Device(i, numa_nodes=nodes) for i, nodes in spread.items()],
-            options=WITH_PREFERENCES,
-            topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=TWO),
-        )
-        wanted = pod("p", container("a", gpu=1), container("b", gpu=2))
-        (query,) = preferred_calls(scenario.see(wanted))
-        (first,) = calls(scenario.prefer(query, "d0"))
-        # d1 and d2 are left, on different nodes: begin again, as in the rehearsal
-        effects = scenario.answer(first)
-        assert preferred_calls(effects) == []
-        assert scenario.manager.resources[GPU].use.reserved.keys() == {"d1"}
-        scenario.answer_all(effects)
-        assert scenario.held() == {"p/a": ("d1",), "p/b": ("d0", "d2")}
-
 
 class TestOtherPodsMeanwhile:
     def test_a_near_device_taken_during_a_call(self) -> None:
@@ -231,16 +185,6 @@ class TestOtherPodsMeanwhile:
         # p had d0 on node 0, whose only network card q has by now
         assert scenario.held() == {"p/main": ("d1",)}
         assert scenario.held(NIC) == {"q/main": ("d0",), "p/main": ("d1",)}
-
-    def test_it_is_pending_where_no_other_node_fits(self) -> None:
-        scenario = machine(TopologyPolicy.RESTRICTED, [0], [0, 1])
-        (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
-        scenario.run(pod("q", nic=1))
-        assert calls(scenario.answer(first)) == []
-        assert scenario.reasons() == {"p": "TopologyAffinity"}
-        assert scenario.manager.resources[GPU].use.reserved == {}
-        scenario.answer_all(scenario.gone("q"))
-        assert scenario.held() == {"p/main": ("d0",)}
 
 
 class TestRestart:
@@ -275,21 +219,6 @@ class TestRestart:
         again.plugin(list(on(0, 0, 0).values()))
         again.run(pod("p", init("i", 1), container("a", gpu=2)))
         assert again.reasons() == {"p": "TopologyAffinity"}
-
-    def test_held_devices_decide_also_where_fewer_would_be_needed_now(self) -> None:
-        scenario = machine(TopologyPolicy.RESTRICTED, [1, 1, 1], scope=TopologyScope.POD)
-        wanted = pod("p", init("i", 1), container("a", gpu=2, nic=1))
-        (first,) = calls(scenario.see(wanted))
-        scenario.answer_all(scenario.answer(first))
-        # the init container's device became unhealthy, so the app container has two others: three in all
-        book = scenario.manager.checkpoint().allocations
-        assert {a.container: a.device_ids for a in book} == {"i": ("d0",), "a": ("d0", "d1")}
-        again = Scenario(Checkpoint((book[0], replace(book[1], ids_by_numa={1: ("d1", "d2")}))))
-        again = again.restarted(topology=Topology(TopologyPolicy.RESTRICTED, TopologyScope.POD, TWO))
-        again.plugin(list(on(1, 1, 1).values()))
-        again.plugin(list(on(0, 1).values()), NIC, 2)
-        again.run(wanted)
-        assert again.held(NIC) == {"p/a": ("d1",)}
 
 
 pods = st.lists(

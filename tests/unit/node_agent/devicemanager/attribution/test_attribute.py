@@ -16,7 +16,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_api.names import DELIVERY_NRI
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, init, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod
 
 Entries = tuple[Allocation, ...]
 Rows = tuple[PodResourcesRow, ...]
@@ -106,13 +106,6 @@ def test_a_device_of_two_pods_stays_with_the_one_that_had_it(before: tuple[Alloc
     found = attributed(both, (), ("one", "two"), before=before)
     assert [a.pod_uid for a in found.allocations] == [kept]
     assert [a.pod_uid for a in found.conflicts] == [{"one": "two", "two": "one"}[kept]]
-
-
-def test_a_pods_containers_may_share_a_device() -> None:
-    entries = (held_by("one", "d0", container="first"), held_by("one", "d0"))
-    pods = {"one": pod("one", init("first"), init("main"))}
-    found = attribute(KubeletState(entries, ()), pods, (), resources())
-    assert len(found.allocations) == 2
 
 
 HASH = "0123456789abcdef0123456789abcdef"

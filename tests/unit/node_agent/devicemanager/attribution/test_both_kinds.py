@@ -72,14 +72,6 @@ def test_the_kubelets_word_changes_nothing_of_ours() -> None:
     assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {})
 
 
-def test_a_restart_has_both() -> None:
-    scenario = node().run(pod("p", gpu=1, nic=1))
-    kubelet(scenario, p="n0")
-    after = scenario.restarted(**BOTH)
-    after.happens("pod_events.synced", [pod("p", gpu=1, nic=1)])
-    assert (after.held(), after.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("n0",)})
-
-
 def test_devices_of_a_container_that_runs_on_stay_held_and_those_of_the_kubelet_go() -> None:
     """The kubelet itself gives the devices of a finished pod to the next one."""
     scenario = RuntimeScenario(**BOTH)

@@ -7,23 +7,14 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
-from nodedevice_agent.devicemanager.effects import (
-    CallAllocate,
-    CallPreferred,
-    CallPreStart,
-    Publish,
-    SaveCheckpoint,
-)
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
@@ -56,17 +47,6 @@ def held(found: Any, name: str = GPU) -> dict[str, tuple[str, ...]]:
     return {a.pod_uid: a.device_ids for a in found.book.of_resource(name)}
 
 
-def test_what_the_kubelet_has_is_not_known_at_the_start() -> None:
-    assert mirror().attribution.is_outdated is True
-
-
-def test_topology_and_damping_are_as_they_are_set() -> None:
-    topology, flapping = Topology(numa_nodes=(0, 1)), FlapDampingLimits(changes=7)
-    found = mirror(topology=topology, flapping=flapping)
-    assert (found.topology, found.resources[GPU].flap_damping.limits) == (topology, flapping)
-    assert mirror().topology == Topology()
-
-
 def test_a_pod_that_comes_gets_nothing_from_here() -> None:
     found = mirror()
     effects = found.pod_events.synced([pod("one", gpu=1)], 0.0) + found.pod_events.seen(pod("two", gpu=9), 0.0)
@@ -88,22 +68,6 @@ def test_an_allocation_needs_the_kubelet_and_the_api_in_any_order(first: str) ->
     assert (seen.total, seen.allocated, seen.available) == (4, 1, 3)
 
 
-def test_a_container_may_have_devices_of_several_resources() -> None:
-    found = mirror()
-    plugin(found, 1, NIC)
-    found.pod_events.synced([pod("one", gpu=1, nic=1)], 0.0)
-    message(found, held_by("one", "d1"), replace(held_by("one", "d0"), resource_name=NIC))
-    assert (held(found), held(found, NIC)) == ({"one": ("d1",)}, {"one": ("d0",)})
-
-
-def test_the_same_checkpoint_in_another_order_has_no_effects() -> None:
-    found = mirror()
-    found.pod_events.synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
-    entries = [held_by("one", "d0"), held_by("two", "d1", "d2")]
-    assert message(found, *entries) != []
-    assert message(found, *reversed(entries)) == []
-
-
 @pytest.mark.parametrize("how", ["over", "gone", "not in the list"])
 def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
     found = mirror()
@@ -123,14 +87,6 @@ def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
     assert found.attribution.is_outdated
     # the kubelet keeps the entry, and for a moment even the name
     message(found, entry, rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
-    assert held(found) == {}
-
-
-def test_a_pod_that_was_over_at_the_first_sight_holds_nothing() -> None:
-    found = mirror()
-    message(found, held_by("one", "d0"), rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
-    assert held(found) == {"one": ("d0",)}
-    found.pod_events.synced([pod("one", gpu=1, has_ended=True)], 0.0)
     assert held(found) == {}
 
 
@@ -230,15 +186,6 @@ def test_a_pod_that_the_api_does_not_have_yet_holds_on() -> None:
     assert held(found) == {"early": ("d0",)}
 
 
-def test_a_device_passes_from_one_pod_to_another() -> None:
-    found = mirror(1)
-    found.pod_events.synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
-    message(found, held_by("one", "d0"))
-    effects = message(found, held_by("two", "d0"))
-    assert held(found) == {"two": ("d0",)}
-    assert published(effects) == {GPU}
-
-
 def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated() -> None:
     found = mirror()
     found.pod_events.synced([pod("one", gpu=1)], 0.0)
@@ -269,15 +216,6 @@ def test_a_resource_that_the_kubelet_knew_before_its_plugin_came_here() -> None:
     effects = plugin(found, 2)
     assert held(found) == {"one": ("d0",)}
     assert published(effects) == {GPU}
-
-
-def test_cordons_and_health_count_as_ever() -> None:
-    found = mirror()
-    found.pod_events.synced([pod("one", gpu=1)], 0.0)
-    message(found, held_by("one", "d0"))
-    found.table.cordoned(GPU, "object", {"d0": Cordon(), "d1": Cordon()}, 0.0)
-    seen = snapshot(found, GPU)
-    assert (seen.cordoned, seen.allocated, seen.available) == (2, 1, 2)
 
 
 class TestRestart:

@@ -19,7 +19,7 @@ from nodedevice_kube.retries import Retries
 
 from kubectl_nodedevice import api_error_messages
 from kubectl_nodedevice.errors import CliError
-from kubectl_nodedevice.pages import MOST_OBJECT_BYTES, Bounds, Page
+from kubectl_nodedevice.pages import MOST_OBJECT_BYTES, Bounds, Page, TablePage
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.transport import MOST_BYTES, USER_AGENT, Connection, Response, TooLong
 
@@ -112,7 +112,7 @@ class Api:
         """
         query = query or {}
         try:
-            for page, _ in self._pages(what, path, query, JSON, "items", make):
+            for page, _ in self._pages(what, path, query, JSON, partial(Page, make)):
                 yield from page
         except ApiError as exc:
             if exc.status != 400 or "fieldSelector" not in query or not path.startswith(base(GROUP)):
@@ -131,7 +131,7 @@ class Api:
     def listed(self, what: str, path: str, query: Mapping[str, str], take: Callable[[Json], object]) -> str:
         """Give each object of a list to `take`. Return the resource version to watch from. Raises ApiError, LoginProblem."""
         version = ""
-        for _, page in self._pages(what, path, query, JSON, "items", take):
+        for _, page in self._pages(what, path, query, JSON, partial(Page, take)):
             version = version or text_of(page, "metadata", "resourceVersion")
         return version
 
@@ -152,18 +152,23 @@ class Api:
         """Yield each row of a list, without the objects. Raises ApiError, LoginProblem."""
         columns: Mapping[str, int] = {}
         query = {"includeObject": "None"}
-        for page, table in self._pages(what, path, query, _TABLE, "rows", lambda row: list_of(row, "cells")):
+        for page, table in self._pages(what, path, query, _TABLE, TablePage):
             found = list_of(table, "columnDefinitions")
             columns = {text_of(each, "name").lower(): at for at, each in enumerate(found)} if found else columns
-            yield from (Rows(columns, cells) for cells in page)
+            yield from (Rows(columns, list_of(row, "cells")) for row in page)
 
     def _pages(
-        self, what: str, path: str, query: Mapping[str, str], accept: str, array: str, make: Callable[[Json], T]
-    ) -> Iterator[tuple[list[T], Any]]:
+        self,
+        what: str,
+        path: str,
+        query: Mapping[str, str],
+        accept: str,
+        page_of: Callable[[Bounds], Page[T] | TablePage],
+    ) -> Iterator[tuple[list[Any], Any]]:
         """Yield the values built from each page, and the page without its objects."""
         bounds, token, limit = Bounds(), "", PAGE
         while True:
-            page = Page(make, bounds, array)
+            page = page_of(bounds)
             asked = target(path, {**query, "limit": limit, **({"continue": token} if token else {})})
             try:
                 most_bytes = 2 * _PAGE_BYTES if limit > 1 else MOST_BYTES

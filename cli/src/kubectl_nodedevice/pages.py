@@ -7,7 +7,7 @@ of large objects is kept whole; the others lose their long fields.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from nodedevice_kube.decoding import Undecodable, decode_json
 from nodedevice_kube.fields import Json, map_of
@@ -65,18 +65,45 @@ def _is_short(value: Any) -> bool:
         return False
 
 
+class TablePage:
+    """Takes the text of one page of a Table whole: its rows have no objects, and are short. The same interface as Page."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.found: list[Any] = []
+        self.count = self.octets = 0
+        self._pieces: list[bytes] = []
+
+    def take(self, text: bytes) -> None:
+        self.octets += len(text)
+        self._pieces.append(text)
+
+    def envelope(self) -> Json:
+        """Return the Table without its rows, after all of its text. Raises Undecodable."""
+        found = decode_json(b"".join(self._pieces))
+        rows = found.pop("rows", None) if isinstance(found, dict) else None
+        if not isinstance(rows, list):
+            raise Undecodable("it has no array rows")
+        self.found, self.count = [each for each in rows if isinstance(each, dict)], len(rows)
+        return cast(Json, found)
+
+    def limit(self, page_bytes: int) -> int:
+        """Return how many such rows have about so many bytes, at least one."""
+        return max(self.count * page_bytes // max(self.octets, 1), 1)
+
+
 class Page(Generic[T]):
-    """Takes the text of one page in pieces. make: builds a value from an object. array: the key of the array of objects.
+    """Takes the text of one page in pieces. make: builds a value from an object.
 
     bounds: of the list, with this page. found: the values, in order. count, octets: of the objects so far.
     """
 
-    def __init__(self, make: Callable[[Json], T], bounds: Bounds, array: str = "items") -> None:
+    def __init__(self, make: Callable[[Json], T], bounds: Bounds) -> None:
         self.found: list[T] = []
         self.count = self.octets = 0
         self.bounds = replace(bounds)
         self._make = make
-        self._items = ListItems(MOST_OBJECT_BYTES, array)
+        self._items = ListItems(MOST_OBJECT_BYTES)
 
     def take(self, text: bytes) -> None:
         """Raises Undecodable unless the text is a list."""

@@ -147,21 +147,6 @@ async def test_a_container_that_the_runtime_leaves_out_of_its_list(node: AgentNo
     assert holdings(seen) == {"two/c0": ["d0"]}
 
 
-async def test_a_running_container_whose_sandbox_is_left_out(node: AgentNode, runtime: FakeRuntime) -> None:
-    connection = await runtime.plugin()
-    uid = await pod_with_container(node, connection)
-    running = container(uid)
-    running.labels["io.kubernetes.pod.uid"] = uid
-    runtime.containers = [running]
-    node.agent.kill()
-    await node.delete_pod("one")
-    node.agent.start()
-    connection = await runtime.plugin()
-    await node.until(lambda s: s["releasing"] == 1)
-    await connection.container_event("StopContainer", sandbox(uid, "one"), running)
-    await node.until(lambda s: s["releasing"] == 0 and s["allocations"] == [])
-
-
 async def test_a_container_without_its_devices_is_reported(node: AgentNode, runtime: FakeRuntime) -> None:
     connection = await runtime.plugin()
     uid = await node.pod("early")
@@ -238,16 +223,6 @@ async def test_a_runtime_that_rejects_the_agent_counts_as_disconnected(node: Age
             assert isinstance(await runtime.failed.get(), CallFailed)
         runtime.rejects = False
         await until_condition(node, "True", "RuntimeConnected")
-
-
-async def test_containerd_2_1_is_connected_and_reported_to_fail_open(patient_node: AgentNode, socket: Path) -> None:
-    runtime = PatientRuntime(socket)
-    runtime.version, runtime.known_events = "v2.1.4", (1 << 13) - 1
-    async with runtime:
-        assert "containerd v2.1.4; it has no default_validator" in await until_condition(
-            patient_node, "True", "NoDefaultValidator"
-        )
-        await (await runtime.plugin()).create_container(sandbox("plain", "plain"), container("plain"))
 
 
 async def test_a_disabled_validator_is_reported_and_nothing_else_written(patient_node: AgentNode, socket: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import grpc
 import pytest
-from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
 from nodedevice_agent.kubelet.backend import endpoint_name
 from nodedevice_api.names import Reason
 
@@ -128,21 +127,6 @@ async def test_the_plugins_own_advice_is_heeded(node: Node, advises: bool, chose
     await node.kubelet.admit("one", [Ctr(limits={GPU: 2})])
     assert [call.device_ids for call in plugin.calls_of("Allocate")] == [chosen]
     assert len(plugin.calls_of("GetPreferredAllocation")) == int(advises)
-
-
-async def test_devices_near_each_other_are_chosen(kubelet: tuple[Path, Kubelet]) -> None:
-    folder, oracle = kubelet
-    topology = Topology(TopologyPolicy.BEST_EFFORT, numa_nodes=(0, 1))
-    async with PodResources(folder / "k/pod-resources/kubelet.sock") as resources, mirroring(folder, topology) as agent:
-        agent.pods()
-        node = Node(oracle, resources, agent)
-        numa = {"d0": (0,), "d1": (1,), "d2": (1,), "d3": (0,)}
-        plugin = await node.plugin({name: FakeDevice(numa_nodes=nodes) for name, nodes in numa.items()})
-        await node.until_numbers(4, 4)
-        await oracle.admit("one", [Ctr(limits={GPU: 1})])
-        await oracle.admit("two", [Ctr(limits={GPU: 2})])
-        assert [call.device_ids for call in plugin.calls_of("Allocate")] == [("d0",), ("d1", "d2")]
-        await plugin.stop()
 
 
 async def test_the_pod_shows_why_its_plugin_failed(node: Node) -> None:

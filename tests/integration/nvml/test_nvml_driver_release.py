@@ -119,19 +119,3 @@ async def test_a_release_while_a_reader_is_replaced(tmp_path: Path, gpus: FakeNv
             await until(lambda: here.reader_pids() == [])
             labelled(here, None)
             await is_open(here)
-
-
-async def test_an_unannounced_driver_of_another_version(
-    tmp_path: Path, gpus: FakeNvml, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The library and the driver do not fit; then they do again."""
-    caplog.set_level("INFO")
-    async with agent(tmp_path, gpus) as here:
-        await is_open(here)
-        gpus.write("init LIB_RM_VERSION_MISMATCH", "break * nvmlDeviceGetUUID LIB_RM_VERSION_MISMATCH")
-        upgrade(gpus, "590.10")
-        await here.until(lambda r: {d.reason for d in r.devices} == {"DriverMismatch"})
-        gpus.rewrite()
-        (tmp_path / "host/dev/nvidia9").touch()
-        await is_open(here)
-        assert drivers(caplog)[-1] == "590.10"

@@ -71,17 +71,6 @@ class TestNodeDevices:
         # an agent that comes to have the resource takes it over
         node.advertise(3, NIC)
 
-    def test_one_whose_ownership_was_reset(self, node: PlayedNode) -> None:
-        name = node.nd_name()
-        reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
-        node.advertise(4)
-        node.wait_condition("Advertised", "True")
-        node.client.patch(NodeDevice, name, reset, patch_type=PatchType.MERGE)
-        by_hand = {"status": {"available": 2}}
-        node.client.patch(NodeDevice.Status, name, by_hand, patch_type=PatchType.MERGE, field_manager="admin")
-        node.wait_shown(2)
-        node.advertise(4)
-
     def test_numbers_that_contradict_its_devices(self, node: PlayedNode, logged: LogFromHere) -> None:
         held = allocation("uid-a", "main", "gpu-0", "gpu-1")
         node.publish(healthy=4, allocations=[held])

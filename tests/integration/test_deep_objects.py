@@ -13,12 +13,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.cli.api import LeftoversApi
-from nodedevice_operator.cli.command_base import connected
-from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import OWN
-from nodedevice_operator.kube.decode import decode_list
-from nodedevice_operator.objects.unwatched import PodSchema
 
 from tests.cluster.api import Node, NodeDeviceConfig
 from tests.cluster.control_plane.control_plane import ControlPlane
@@ -169,12 +164,3 @@ def test_extender_goes_on(
         assert (status, f'"{gpus.name}"' in answer) == (200, True)
         assert extender.bind(pods[1], gpus.name) == (200, {"Error": ""})
         gpus.remove_parts()
-
-
-async def test_the_commands_list_them(installed: ControlPlane, deep: DeepObjects, agent_node: AgentNode) -> None:
-    """`cleanup` every NodeDevice, `check` the pods of a namespace by their labels."""
-    async with connected(credentials.load(str(installed.admin_kubeconfig))) as client:
-        found = [left.metadata.name for left in await LeftoversApi(client).node_devices()]
-        assert len([name for name in found if name.startswith(agent_node.name)]) == 2 * len(DEPTHS)
-        data = await client.request("GET", "pods", f"/api/v1/namespaces/{agent_node.namespace}/pods")
-        assert len(decode_list("pods", data, PodSchema).items) == len(DEPTHS)

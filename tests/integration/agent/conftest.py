@@ -110,7 +110,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
 @pytest.fixture
 async def manager(tmp_path: Path, plugin: FakePlugin) -> AsyncIterator[HostedManager]:
     """Of an agent with which the plugin is registered."""
-    async with agent(tmp_path) as (manager, _):
+    async with agent(tmp_path) as manager:
         await manager.register(plugin)
         yield manager
 

@@ -4,9 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 from nodedevice_agent.devicemanager.pods import Container, Pod
-from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
@@ -15,7 +13,6 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from tests.fakes.background import background
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.kubelet_reader import reader_of
-from tests.fakes.nri_runtime import PluginConnection
 
 RESOURCE = "example.com/fake"
 POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 1}), Container("log")))
@@ -35,26 +32,18 @@ def backend_of(manager: HostedManager, folder: Path) -> NriBackend:
 
 
 @asynccontextmanager
-async def agent(folder: Path, *pods: Pod) -> AsyncIterator[tuple[HostedManager, NriBackend]]:
+async def agent(folder: Path) -> AsyncIterator[HostedManager]:
     """Connected to any runtime that listens."""
-    async with hosted(folder, pods, waits_for_runtime=True) as manager:
-        backend = backend_of(manager, folder)
-        async with background(backend.run()):
-            yield manager, backend
+    async with hosted(folder, waits_for_runtime=True) as manager, background(backend_of(manager, folder).run()):
+        yield manager
 
 
-def sandbox(uid: str = POD.uid, name: str = POD.name, annotations: dict[str, str] = HELD) -> api_pb2.PodSandbox:
-    return api_pb2.PodSandbox(id=f"s-{uid}", name=name, namespace="default", uid=uid, annotations=annotations)
+def sandbox() -> api_pb2.PodSandbox:
+    return api_pb2.PodSandbox(id="s", name=POD.name, namespace="default", uid=POD.uid, annotations=HELD)
 
 
-def made(name: str = "main", number: int = 1, uid: str = POD.uid) -> api_pb2.Container:
-    return api_pb2.Container(id=f"{uid}-{name}-{number}", pod_sandbox_id=f"s-{uid}", name=name)
-
-
-async def refused(connection: PluginConnection, container: api_pb2.Container) -> str:
-    with pytest.raises(CallFailed) as caught:
-        await connection.create_container(sandbox(), container)
-    return str(caught.value)
+def made(name: str = "main", number: int = 1) -> api_pb2.Container:
+    return api_pb2.Container(id=f"{name}-{number}", pod_sandbox_id="s", name=name)
 
 
 async def with_pod(manager: HostedManager, pod: Pod = POD) -> None:

@@ -289,15 +289,6 @@ def test_a_token_that_names_no_node_writes_nothing(agents: dict[str, Client]) ->
         assert "use the one that the kubelet mounts into the agent's pod" in refused(call)
 
 
-@pytest.mark.usefixtures("unchanged")
-def test_another_client_with_the_agents_field_manager_writes_nothing(cluster: ControlPlane) -> None:
-    content = '{"status":{"agent":{"version":"x"}}}'
-    patch = ["patch", "nodedevices", NAME, "--subresource=status", "--type=merge", "-p", content]
-    user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"
-    with pytest.raises(Exception, match="does not say on which node"):
-        cluster.kubectl(*patch, "--as", user)
-
-
 @pytest.mark.parametrize("name", ["nodedevice-agent", "nodedevice-operator", "nodedevice-configs"])
 def test_the_api_server_finds_nothing_to_warn_of_in_the_policies(cluster: ControlPlane, name: str) -> None:
     """It checks each expression against the types of what is matched, some time after the policy is made."""

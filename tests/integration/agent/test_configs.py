@@ -81,29 +81,6 @@ async def test_a_pattern_without_a_device_is_reported_until_there_is_one(configu
     await configured.until_reported({"a": {"generation": 1}})
 
 
-async def test_labels_of_the_node_decide(configured: ConfiguredNode) -> None:
-    configured.start_agent()
-    await configured.configure("a", simulated(2), pool=f"{configured.node.name}-b")
-    await configured.configure("b", configured.serial())
-    (configured.files / "tty0").touch()
-    await configured.until_total(SERIAL, 1)
-    assert not configured.node.object(SIMULATED)
-    await configured.label(f"{configured.node.name}-b")
-    await configured.until_total(SIMULATED, 2)
-    await configured.until_reported({"a": {"generation": 1}})
-
-
-async def test_of_two_that_name_one_resource_the_higher_priority_has_it(configured: ConfiguredNode) -> None:
-    configured.start_agent()
-    await configured.configure("a", simulated(2), 1)
-    await configured.configure("b", simulated(5), 2)
-    await configured.until_total(SIMULATED, 5)
-    lost = {SIMULATED: f"{configured.node.name}-b"}
-    await configured.until_reported({"a": {"generation": 1, "lost": lost}, "b": {"generation": 1}})
-    await configured.remove("b")
-    await configured.until_total(SIMULATED, 2)
-
-
 async def test_a_path_that_is_not_allowed_is_refused_and_the_rest_runs_on(configured: ConfiguredNode) -> None:
     configured.start_agent()
     await configured.configure("good", simulated(2))

@@ -91,14 +91,6 @@ async def test_devices_and_holders_of_a_driver_are_published(driver: Driver, pod
     assert [row["since"] for row in seen["allocations"]] == [since]
 
 
-async def test_a_driver_may_have_capitals(driver: Driver, pod_resources: PodResources) -> None:
-    mixed = DRIVER.title()
-    await driver.publish(*devices(2, "gpu"), driver=mixed)
-    driver.node.start_agent()
-    seen = await driver.numbers(2, 0, 2)
-    assert (seen["driver"], seen["pool"]) == (mixed, driver.node.name)
-
-
 async def test_a_cordon_is_answered_with_the_rule_that_does_it(driver: Driver, pod_resources: PodResources) -> None:
     await driver.publish(*devices(2, "gpu"))
     driver.node.start_agent()
@@ -143,22 +135,6 @@ async def test_a_pool_is_replaced_as_a_whole_and_gone_with_its_slices(
     assert [(each["id"], each["presence"], each["reason"]) for each in seen["devices"]] == [
         ("new-0", "Missing", Reason.NOT_LISTED)
     ]
-
-
-async def test_a_pool_of_many_nodes_is_in_no_nodedevice_whoever_has_its_devices(
-    driver: Driver, pod_resources: PodResources, slices: Slices
-) -> None:
-    node, fabric = driver.node, "fabric.vendor.example"
-    whole = resource_slice(f"{node.name}-fabric", fabric, node.name, devices(2, "port"), pool=f"{node.name}-rack")
-    whole["spec"] |= {"nodeName": None, "allNodes": True}
-    await asyncio.to_thread(slices.publish, whole)
-    await node.claiming_pod("one", "c")
-    for name, pool in ((fabric, f"{node.name}-rack"), (DRIVER, node.name)):
-        pod_resources.claimed.append(ClaimedDevice(node.namespace, "one", "c0", "c", name, pool, "port-0"))
-    node.start_agent()
-    # that of a driver without any slices was of this node, for all that is known; it is asked about later
-    await driver.reason(Reason.ENDPOINT_GONE)
-    assert node.object(f"{fabric}/rack") == {}
 
 
 async def test_switched_off_nothing_is_left(driver: Driver, pod_resources: PodResources) -> None:

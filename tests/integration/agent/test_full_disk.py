@@ -92,15 +92,6 @@ class TestStore:
         store.save(held_by("d"))
         assert holders(disk) == ["d"]
 
-    def test_a_change_that_has_no_room_is_refused_and_the_next_is_not(self, disk: Path, store: CheckpointStore) -> None:
-        fill(disk)
-        big = Allocation("big", "main", RESOURCE, {-1: ("d-big",)}, bytes(600_000))
-        with pytest.raises(OSError, match="No space"):
-            store.save(Checkpoint((big,)))
-        assert holders(disk) == ["a", "b"]
-        store.save(held_by("a", "b", "c"))
-        assert holders(disk) == ["a", "b", "c"]
-
     @pytest.mark.parametrize("removed", [FILE_NAME, f"{FILE_NAME}.journal"])
     def test_a_file_that_is_removed_is_written_again(self, disk: Path, store: CheckpointStore, removed: str) -> None:
         (disk / removed).unlink()
@@ -108,13 +99,6 @@ class TestStore:
             store.save(held_by(*uids))
             assert holders(disk) == [*uids]
         assert journal_path(disk / FILE_NAME).exists()
-
-    def test_a_journal_that_another_file_replaces_is_written_again(self, disk: Path, store: CheckpointStore) -> None:
-        journal = journal_path(disk / FILE_NAME)
-        journal.rename(disk / "old")
-        journal.touch()
-        store.save(held_by("c"))
-        assert holders(disk) == ["c"]
 
 
 def answer(device_ids: Sequence[str]) -> api_pb2.ContainerAllocateResponse:

@@ -1,7 +1,5 @@
 """A resource that moves between the kubelet's device manager and ours, in process, with the kubelet's files and a fake of it."""
 
-import asyncio
-import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,17 +8,15 @@ from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.runtime import kubelet_takeover
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.background import background
-from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
+from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.pod_resources import PodResources
 
 RESOURCE = "example.com/fake"
 POD = Pod(
@@ -50,12 +46,6 @@ def kubelet_allocates(kubelet_dir: Path, *containers: str) -> None:
 async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
     async with hosted(tmp_path, waits_for_runtime=True) as manager:
         yield manager
-
-
-@pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Devices that the kubelet has to forget are searched for without a pause."""
-    monkeypatch.setattr(kubelet_takeover, "CHECK_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -114,30 +104,3 @@ async def test_after_a_restart_a_running_one_is_the_kubelets(
     backend.resource_changed(RESOURCE)
     assert not backend.not_injected(POD.uid, "main", RESOURCE), "what the kubelet has is not known yet"
     await manager.until(lambda: not manager.manager.pending(RESOURCE))
-
-
-async def test_the_kubelet_forgets_what_a_plugin_here_serves(
-    manager: HostedManager, often: None, backend: NriBackend, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    kubelet_dir = manager.folder / "kubelet"
-    kubelet_allocates(kubelet_dir, "main")
-    plugin = FakePlugin(RESOURCE, {"a": FakeDevice()})
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        async with PodResources(kubelet_dir / "pod-resources" / "kubelet.sock") as kubelet:
-            await asyncio.sleep(0.1)
-            assert kubelet.calls == 0, "no plugin serves the name here"
-            await manager.register(plugin)
-            while kubelet.calls < 3:
-                await asyncio.sleep(0.01)
-            kubelet_allocates(kubelet_dir)
-            await asyncio.sleep(0.1)
-            calls = kubelet.calls
-            await asyncio.sleep(0.1)
-            assert kubelet.calls == calls, "its file has nothing of that name any more"
-        kubelet_allocates(kubelet_dir, "main")
-        while "its next pod with them may fail" not in caplog.text:
-            await asyncio.sleep(0.01)
-    await plugin.stop()
-    messages = [record.message for record in caplog.records if record.name == kubelet_takeover.__name__]
-    assert len(messages) == 2, messages

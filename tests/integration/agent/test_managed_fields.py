@@ -81,69 +81,64 @@ def json_patch(fields: Fields) -> list[dict[str, Any]]:
 # -- each kind by each verb -----------------------------------------------------------------------------------------------
 
 
-class NodeDevices:
-    """How an agent's token writes a NodeDevice; nothing is stored."""
+class Written:
+    """How an agent's token writes an object of its own; nothing is stored."""
+
+    kind: Any
+    name: str
+    namespaced: dict[str, str]
 
     def __init__(self, agent: Client, cluster: ControlPlane) -> None:
         self.agent, self.cluster = agent, cluster
 
     def stored(self) -> dict[str, Any]:
-        found: Any = self.cluster.client.get(NodeDevice, NAME)
+        found: Any = self.cluster.client.get(self.kind, self.name, **self.namespaced)
         return dict(found.to_dict())
 
+    def made(self, fields: Fields) -> Any:
+        """A new object with these managedFields."""
+        raise NotImplementedError
+
+    def tampered(self, tampering: Tampering, fields: Fields | None = None) -> Fields:
+        """managedFields as the tampering leaves them: of the stored object, or these."""
+        return tampering(self.stored()["metadata"]["managedFields"] if fields is None else fields)
+
     def create(self, tampering: Tampering) -> Any:
-        made = body([owner(self.cluster, A)], node_device_name(A, NEW), A, NEW, managedFields=tampering([]))
-        return self.agent.create(made, dry_run=True)
+        return self.agent.create(self.made(self.tampered(tampering, [])), dry_run=True)
 
     def put(self, tampering: Tampering) -> Any:
-        changed: Any = NodeDevice.from_dict(with_fields(self.stored(), tampering))
+        changed: Any = self.kind.from_dict(with_fields(self.stored(), lambda fields: self.tampered(tampering, fields)))
         return self.agent.replace(changed, dry_run=True)
 
     def merge(self, tampering: Tampering) -> Any:
-        content = {"metadata": {"managedFields": tampering(self.stored()["metadata"]["managedFields"])}}
-        return self.agent.patch(NodeDevice, NAME, content, patch_type=PatchType.MERGE, dry_run=True)
+        return self._patch({"metadata": {"managedFields": self.tampered(tampering)}}, PatchType.MERGE)
 
     def json(self, tampering: Tampering) -> Any:
-        content = json_patch(tampering(self.stored()["metadata"]["managedFields"]))
-        return self.agent.patch(NodeDevice, NAME, content, patch_type=PatchType.JSON, dry_run=True)
-
-
-class Leases:
-    """The same of its Lease."""
-
-    def __init__(self, agent: Client, cluster: ControlPlane) -> None:
-        self.agent, self.cluster = agent, cluster
-
-    def stored(self) -> dict[str, Any]:
-        return dict(self.cluster.client.get(Lease, A, namespace=AGENTS_NAMESPACE).to_dict())
-
-    def create(self, tampering: Tampering) -> Any:
-        content = lease().to_dict()
-        content["metadata"]["managedFields"] = _of_leases(tampering([]))
-        made: Any = Lease.from_dict(content)
-        self.cluster.client.delete(Lease, A, namespace=AGENTS_NAMESPACE)
-        return self.agent.create(made, dry_run=True)
-
-    def put(self, tampering: Tampering) -> Any:
-        changed: Any = Lease.from_dict(with_fields(self.stored(), lambda fields: _of_leases(tampering(fields))))
-        return self.agent.replace(changed, dry_run=True)
+        return self._patch(json_patch(self.tampered(tampering)), PatchType.JSON)
 
     def _patch(self, content: Any, patch_type: PatchType) -> Any:
-        kind: dict[str, Any] = {"namespace": AGENTS_NAMESPACE, "patch_type": patch_type, "dry_run": True}
-        return self.agent.patch(Lease, A, content, **kind)
-
-    def merge(self, tampering: Tampering) -> Any:
-        fields = _of_leases(tampering(self.stored()["metadata"]["managedFields"]))
-        return self._patch({"metadata": {"managedFields": fields}}, PatchType.MERGE)
-
-    def json(self, tampering: Tampering) -> Any:
-        return self._patch(
-            json_patch(_of_leases(tampering(self.stored()["metadata"]["managedFields"]))), PatchType.JSON
-        )
+        how: dict[str, Any] = {**self.namespaced, "patch_type": patch_type, "dry_run": True}
+        return self.agent.patch(self.kind, self.name, content, **how)
 
 
-def _of_leases(fields: Fields) -> Fields:
-    return [{**each, "apiVersion": "coordination.k8s.io/v1"} for each in fields]
+class NodeDevices(Written):
+    kind, name, namespaced = NodeDevice, NAME, {}
+
+    def made(self, fields: Fields) -> Any:
+        return body([owner(self.cluster, A)], node_device_name(A, NEW), A, NEW, managedFields=fields)
+
+
+class Leases(Written):
+    kind, name, namespaced = Lease, A, {"namespace": AGENTS_NAMESPACE}
+
+    def made(self, fields: Fields) -> Any:
+        content = lease().to_dict()
+        content["metadata"]["managedFields"] = fields
+        self.cluster.client.delete(Lease, A, namespace=AGENTS_NAMESPACE)
+        return Lease.from_dict(content)
+
+    def tampered(self, tampering: Tampering, fields: Fields | None = None) -> Fields:
+        return [{**each, "apiVersion": "coordination.k8s.io/v1"} for each in super().tampered(tampering, fields)]
 
 
 @pytest.fixture(scope="module")
@@ -166,17 +161,14 @@ def own_lease(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None
         cluster.client.delete(Lease, A, namespace=AGENTS_NAMESPACE)
 
 
-KINDS: dict[type[NodeDevices | Leases], list[str]] = {
-    NodeDevices: ["create", "put", "merge", "json"],
-    Leases: ["create", "put", "merge", "json"],
-}
-OF_OTHERS = {(NodeDevices, "put"), (NodeDevices, "merge"), (NodeDevices, "json")}
+KINDS: tuple[type[Written], ...] = (NodeDevices, Leases)
+VERBS = ("create", "put", "merge", "json")
 ROWS = [
     pytest.param(kind, verb, tampering, id=f"{kind.__name__} {verb} {name}")
-    for kind, verbs in KINDS.items()
-    for verb in verbs
+    for kind in KINDS
+    for verb in VERBS
     for name, tampering in (
-        TAMPERING | ({} if verb == "create" else ADDING) | (TAKING if (kind, verb) in OF_OTHERS else {})
+        TAMPERING | ({} if verb == "create" else ADDING | (TAKING if kind is NodeDevices else {}))
     ).items()
 ]
 
@@ -184,18 +176,17 @@ ROWS = [
 @pytest.mark.usefixtures("written", "own_lease")
 @pytest.mark.parametrize(("kind", "verb", "tampering"), ROWS)
 def test_what_a_request_brings_is_refused(
-    cluster: ControlPlane, agents: dict[str, Client], kind: type[NodeDevices | Leases], verb: str, tampering: Tampering
+    cluster: ControlPlane, agents: dict[str, Client], kind: type[Written], verb: str, tampering: Tampering
 ) -> None:
     said = refused(lambda: getattr(kind(agents[A], cluster), verb)(tampering))
     assert "managedFields" in said
 
 
 @pytest.mark.usefixtures("written", "own_lease")
-@pytest.mark.parametrize(
-    ("kind", "verb"), [pytest.param(k, v, id=f"{k.__name__} {v}") for k in KINDS for v in KINDS[k]]
-)
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_as_they_were_read_they_may_be_sent_back(
-    cluster: ControlPlane, agents: dict[str, Client], kind: type[NodeDevices | Leases], verb: str
+    cluster: ControlPlane, agents: dict[str, Client], kind: type[Written], verb: str
 ) -> None:
     """As the agent does with its Lease."""
     getattr(kind(agents[A], cluster), verb)(lambda fields: fields)

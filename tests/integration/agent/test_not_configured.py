@@ -253,22 +253,6 @@ async def test_what_only_moves_does_not_end(configured: ConfiguredNode) -> None:
     assert "Warning" not in (await events(configured, SERIAL)).values()
 
 
-async def test_an_edit_with_a_mistake_ends_nothing_for_good(configured: ConfiguredNode) -> None:
-    await started(configured)
-    node = configured.node
-    uid = node.object(SIMULATED)["metadata"]["uid"]
-    await configured.configure("a", {"simulated": [{"resourceName": SIMULATED, "counts": 2}]})
-    seen = await node.until(lambda seen: seen["endpoint"]["state"] != "Running", SIMULATED)
-    assert condition(seen, "Registered")["reason"] == "EndpointStopped"
-    await configured.configure("a", simulated(3))
-    await until_capacity(configured, 3)
-    assert node.object(SIMULATED)["metadata"]["uid"] == uid
-    await configured.configure("a", {"simulated": [{"resourceName": SIMULATED, "counts": 2}]})
-    await node.until(lambda seen: seen["endpoint"]["state"] != "Running", SIMULATED)
-    await configured.remove("a")
-    await until_deleted(configured)
-
-
 async def test_the_layer_below_takes_over(configured: ConfiguredNode) -> None:
     """From a configuration that is refused, or deleted."""
     node = configured.node

@@ -105,28 +105,6 @@ async def test_a_device_that_breaks_is_shown_by_name_and_survives_a_restart(obse
     assert condition(node.status(), Condition.HEALTHY)["lastTransitionTime"] == since
 
 
-async def test_devices_that_were_never_healthy_are_a_number(observed: ObservedNode) -> None:
-    await observed.plugin("a", unhealthy=("b", "c"))
-    await observed.show(3, 1)
-    observed.node.start_agent()
-    seen = await observed.until(lambda seen: seen["total"] == 3)
-    assert (seen["devicesOmitted"], seen["healthy"], [d["id"] for d in seen["devices"]]) == (2, 1, ["a"])
-
-
-async def test_a_cordon_is_reported_as_not_possible(observed: ObservedNode) -> None:
-    await observed.plugin("a", "b")
-    node = observed.node
-    node.start_agent()
-    await node.until_numbers(total=2, allocated=0, available=2)
-    await node.edit({"spec": {"cordonedDevices": [{"id": "a"}]}})
-    seen = await observed.until(
-        lambda seen: condition(seen, Condition.REGISTERED)["reason"] == Reason.CORDON_NOT_POSSIBLE
-    )
-    assert (seen["cordoned"], seen["available"]) == (0, 2)
-    await node.edit({"spec": {"cordonedDevices": []}})
-    await observed.until(lambda seen: condition(seen, Condition.REGISTERED)["reason"] == Reason.SERVED_BY_KUBELET)
-
-
 async def test_a_name_that_moves_between_the_kubelet_and_an_agent_keeps_its_object(observed: ObservedNode) -> None:
     theirs = await observed.plugin("a", "b")
     node = observed.node
@@ -164,22 +142,6 @@ async def test_nothing_is_observed_where_that_is_switched_off(observed: Observed
     observed.node.start_agent(None, "--no-observe")
     await observed.node.free_plugin(1, "example.com/nic")
     assert not observed.node.object()
-
-
-async def test_a_lost_checkpoint_takes_nothing_of_the_kubelet_over(observed: ObservedNode) -> None:
-    await observed.plugin("a")
-    node = observed.node
-    node.start_agent()
-    await observed.admitted("one")
-    await node.until_numbers(total=1, allocated=1, available=0)
-    node.agent.kill()
-    for path in node.state_dir.glob("checkpoint*"):
-        path.unlink()
-    node.start_agent()
-    await node.agent.until_logged("serving device plugins")
-    await node.free_plugin(1, "example.com/nic")
-    seen = await node.until_numbers(total=1, allocated=1, available=0)
-    assert seen["agent"]["servedBy"] == names.SERVED_BY_KUBELET
 
 
 async def test_the_operator_leaves_capacity_to_the_kubelet(observed: ObservedNode, operator: OperatorProcess) -> None:

@@ -48,13 +48,6 @@ async def test_an_app_container_uses_its_init_containers_devices_again(node: Age
     assert [len(call.device_ids) for call in plugin.calls_of("Allocate")] == [2, 1, 2]
 
 
-async def test_advice_of_the_plugin_is_followed(node: AgentNode) -> None:
-    await node.plugin(4, preferred_available=True)
-    await node.pod("one", limits=[2])
-    seen = await node.until_numbers(total=4, allocated=2, available=2)
-    assert holdings(seen) == {"one/c0": ["d2", "d3"]}
-
-
 async def test_a_pod_waits_in_the_open_and_is_served_when_a_device_comes_free(node: AgentNode) -> None:
     await node.plugin(2)
     await node.pod("first", limits=[2])
@@ -73,14 +66,6 @@ async def test_a_pod_waits_in_the_open_and_is_served_when_a_device_comes_free(no
     await node.delete_pod("first")
     seen = await node.until_numbers(total=2, allocated=1, available=1)
     assert (holdings(seen), seen["waiting"]) == ({"second/c0": ["d0"]}, [])
-
-
-async def test_a_deleted_pod_is_no_longer_waiting(node: AgentNode) -> None:
-    await node.plugin(1)
-    await node.pod("greedy", limits=[2])
-    await node.until(lambda seen: reasons(seen) == {"greedy": "NotEnoughDevices"})
-    await node.delete_pod("greedy")
-    await node.until(lambda seen: seen["waiting"] == [])
 
 
 async def test_a_plugin_that_fails_is_asked_again_until_it_works(agent_node: AgentNode) -> None:

@@ -6,55 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.plugins.generic import source as generic_source
 from nodedevice_agent.plugins.settings import PluginSettings
-from nodedevice_agent.runtime import device_numbers
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
 
 from tests.fakes.hosted_manager import PATIENCE_SECONDS
 from tests.fakes.nri_runtime import FakeRuntime
-from tests.fakes.plugin import FakePlugin
 from tests.fakes.sysfs import FakeSysfs
-from tests.integration.agent.injecting_agent import POD, RESOURCE, agent, holders, made, sandbox, with_pod
-
-
-async def test_a_device_that_is_back_under_another_number(
-    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The runtime shows the number that a running container has; what the host's file has by now decides."""
-    monkeypatch.setattr(device_numbers, "_SETTLE_SECONDS", 0.0)
-    port = tmp_path / "port"
-    port.symlink_to("/dev/null")
-    device = plugin_pb2.DeviceSpec(container_path="/dev/port", host_path=str(port), permissions="rw")
-    plugin.knobs.allocate_answer = lambda _: plugin_pb2.ContainerAllocateResponse(devices=[device])
-    async with agent(tmp_path) as (manager, backend):
-        await manager.register(plugin)
-        await with_pod(manager)
-        connection = await runtime.plugin()
-
-        def reason() -> str:
-            condition = backend.injectable(snapshot(manager.manager, RESOURCE, backend.not_injected))
-            return condition[1] if condition is not None else ""
-
-        def is_renumbered() -> bool:
-            # as the publisher does when the list of devices has changed
-            backend.resource_changed(RESOURCE)
-            return reason() == "DevicesRenumbered"
-
-        adjusted = await connection.create_container(sandbox(), made())
-        running = made()
-        running.annotations.update(adjusted.annotations)
-        running.linux.devices.extend(adjusted.linux.devices)
-        await connection.container_event("PostStartContainer", sandbox(), running)
-        port.unlink()
-        assert not is_renumbered()
-        port.symlink_to("/dev/zero")
-        await wait_until(is_renumbered)
-        await connection.container_event("StopContainer", sandbox(), running)
-        await wait_until(lambda: not is_renumbered())
-        adjusted = await connection.create_container(sandbox(), made(number=2))
-        assert [(d.path, d.major, d.minor) for d in adjusted.linux.devices] == [("/dev/port", 1, 5)]
+from tests.integration.agent.injecting_agent import POD, RESOURCE, agent, holders
 
 
 async def test_selected_devices_that_exchange_names(
@@ -69,7 +27,7 @@ async def test_selected_devices_that_exchange_names(
         host.dongle(f"1-{port}", number, serial)
     groups = [{"select": {"usb": {"vendor": "0403"}, "subsystems": ["tty"]}}]
     plugins = {"hostRoot": str(host.root), "generic": [{"resourceName": RESOURCE, "groups": groups}]}
-    async with agent(tmp_path) as (manager, _):
+    async with agent(tmp_path) as manager:
         manager.configure(msgspec.convert(plugins, PluginSettings))
         await wait_until(lambda: manager.available(RESOURCE) == 2)
         manager.pods(POD)

@@ -126,23 +126,6 @@ async def test_a_removed_owner_reference_is_restored(node: AgentNode) -> None:
     await node.until(lambda _: node.object()["metadata"].get("ownerReferences") == owners)
 
 
-async def test_conditions_of_other_writers_stay(node: AgentNode) -> None:
-    plugin = await node.plugin(2)
-    before = await node.until_numbers(total=2, allocated=0, available=2)
-    foreign = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "R",
-        "message": "",
-        "lastTransitionTime": "2026-01-02T03:04:05Z",
-    }
-    await node.edit({"status": {"conditions": [*before["conditions"], foreign]}}, subresource="status")
-    await plugin.set_health("d0", healthy=False)
-    seen = await node.until_numbers(total=2, allocated=0, available=1)
-    assert condition(seen, "Ready") == foreign
-    assert node.agent.lines("NodeDevice status was modified by another client; restoring it") == []
-
-
 async def test_a_deleted_object_is_created_again(node: AgentNode) -> None:
     await node.plugin(2)
     await node.pod("one")

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from nodedevice_agent.checkpoint.durable_requests import DurableRequests
@@ -13,7 +12,6 @@ from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.runtime import backend as nri_backend
 from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.runtime.injection import Decision, Injection
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -53,29 +51,6 @@ async def creating(
     yield handler, task
     disk.is_done.set()
     await asyncio.wait([task])
-
-
-async def test_an_injection_is_computed_once(
-    tmp_path: Path, plugin: FakePlugin, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decisions = []
-
-    usual: Any = Injection.decide
-
-    def decide(self: Injection, sandbox: Sandbox, container: str, *more: Any) -> Decision:
-        decisions.append(container)
-        return cast("Decision", usual(self, sandbox, container, *more))
-
-    monkeypatch.setattr(Injection, "decide", decide)
-    async with hosted(tmp_path, waits_for_runtime=True) as manager:
-        async with creating(manager, plugin, disk) as (handler, creation):
-            pass
-        edits = creation.result()
-        assert edits is not None
-        assert edits.envs == {"IDS": "a"}
-        assert decisions == ["main"]
-        assert handler.events.using_released(RESOURCE) == ()
-        assert manager.manager.containers.find(POD.uid, "c") is not None
 
 
 async def test_a_device_another_pod_got_is_not_injected(tmp_path: Path, plugin: FakePlugin, disk: SlowDisk) -> None:

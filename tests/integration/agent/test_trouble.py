@@ -3,8 +3,6 @@
 import asyncio
 import json
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -175,19 +173,6 @@ async def test_an_agent_whose_lease_another_one_took_stops(node: AgentNode) -> N
 def patch_lease(node: AgentNode, **spec: object) -> None:
     args = ["patch", "lease", node.name, "--namespace", AGENTS_NAMESPACE, "--type=merge", "-p"]
     node.control_plane.kubectl(*args, json.dumps({"spec": spec}))
-
-
-@pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["a file", "a directory"])
-async def test_another_file_at_the_socket_path_is_an_error(agent_node: AgentNode, make: Callable[[Path], None]) -> None:
-    agent_node.plugin_dir.mkdir()
-    in_the_way = agent_node.plugin_dir / "kubelet.sock"
-    make(in_the_way)
-    agent_node.start_agent()
-    assert await agent_node.agent.ended() == 2
-    logged = agent_node.agent.log.read_text()
-    assert "cannot create kubelet.sock: the path is not a socket; remove it" in logged
-    assert "Traceback" not in logged
-    assert in_the_way.exists()
 
 
 async def test_a_kubelet_that_takes_the_directory_later_has_it_until_it_ends(node: AgentNode) -> None:

@@ -116,20 +116,6 @@ async def test_udevd_that_starts_later(manager: Manager, plugin_dir: Path, tmp_p
 
 
 @pytest.mark.usefixtures("no_poll")
-async def test_a_sound_card_without_the_timer(
-    manager: Manager, plugin_dir: Path, tmp_path: Path, sysfs: FakeSysfs
-) -> None:
-    sysfs.node("/devices/virtual/sound/timer", "sound", "116:33", name="snd/timer")
-    sysfs.udev("c116:33")
-    async with running(selecting(str(sysfs.root), subsystems=["sound"]), plugin_dir, tmp_path):
-        await manager.until_listed(SERIAL, [])
-    card = sysfs.usb("1-1", "0d8c", "0014", "S")
-    sysfs.node(f"{card}/1-1:1.0/sound/card0/controlC0", "sound", "116:0", name="snd/controlC0")
-    async with running(selecting(str(sysfs.root), subsystems=["sound"]), plugin_dir, tmp_path):
-        await manager.until_listed(SERIAL, ["0d8c-0014-S"])
-
-
-@pytest.mark.usefixtures("no_poll")
 async def test_the_kernel_reports_a_device(
     manager: Manager, plugin_dir: Path, tmp_path: Path, loop_control: int
 ) -> None:

@@ -1,6 +1,5 @@
 """`kubectl nodedevice` on a real API server: its rows, its conflicts, its refusals, and several people at once."""
 
-import json
 import os
 import re
 import shlex
@@ -16,7 +15,7 @@ from nodedevice_api.names import AGENT_FIELD_MANAGER, node_device_name
 
 from tests.cluster.api import Client, NodeDevice
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.integration.crds.custom_resources import allocation, apply_status, condition, device, free, node_device
+from tests.integration.crds.custom_resources import apply_status, condition, free, node_device
 
 pytestmark = pytest.mark.cluster
 
@@ -62,40 +61,6 @@ def _cordons(client: Client, node: str = "node-a") -> dict[str, dict[str, str]]:
     return {each["id"]: each for each in found}
 
 
-def test_the_first_screen_and_devices(client: Client, enter: Type) -> None:
-    broken = [device("gpu-0"), device("gpu-1", "Unhealthy", reason="Xid79", message="Xid 79: gone")]
-    held = {
-        "allocated": 1,
-        "available": 0,
-        "healthy": 1,
-        "total": 2,
-        "allocations": [allocation("u", "main", "gpu-0", name="try", namespace="default")],
-    }
-    apply_status(client, node_device_name("node-a", _GPU), _status("gpu-0", "gpu-1", devices=broken, **held))
-    ran = enter()
-    assert (ran.returncode, ran.stderr) == (1, "")
-    [line] = [each for each in ran.stdout.splitlines() if each.startswith(_GPU)]
-    assert line.split()[1:8] == ["nodedevice", "2", "6", "4", "1", "1", "0"]
-    assert "gpu-1 (example.com/gpu) on node-a is unhealthy: Xid 79: gone" in ran.stdout
-    ran = enter("devices", "--node", "node-a", "--resource", _GPU, "-o", "json")
-    items = json.loads(ran.stdout)["items"]
-    assert [(each["id"], each["states"]) for each in items] == [("gpu-0", ["Held"]), ("gpu-1", ["Broken"])]
-    assert items[0]["holders"][0]["pod"] == "try"
-
-
-def test_a_cordon_and_its_end(client: Client, enter: Type) -> None:
-    ran = enter("cordon", "node-a", "--device", "gpu-3", "--reason", "fan", "--wait", "0")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    cordon = _cordons(client)["gpu-3"]
-    assert cordon["reason"] == "fan"
-    assert cordon["by"]
-    assert cordon["at"].endswith("Z")
-    assert enter("uncordon", "node-a", "--device", "gpu-3", "--by", "eve", "--wait", "0").returncode == 1
-    assert _cordons(client).keys() == {"gpu-3"}
-    assert enter("uncordon", "node-a", "--device", "gpu-3", "--wait", "0").returncode == 0
-    assert _cordons(client) == {}
-
-
 def test_many_people_at_once_lose_nothing(client: Client, enter: Type) -> None:
     """While the status changes, too, as it does in a cluster that works."""
     ids = [f"gpu-{number:02}" for number in range(12)]
@@ -113,35 +78,6 @@ def test_many_people_at_once_lose_nothing(client: Client, enter: Type) -> None:
             apply_status(client, name, _status(*ids, reserved=0))
     assert [each.result().stderr for each in running] == [""] * len(ids)
     assert {each["id"]: each["by"] for each in _cordons(client).values()} == {each: f"of-{each}" for each in ids}
-
-
-def test_all_nodes(client: Client, enter: Type) -> None:
-    ran = enter("cordon", "--resource", _GPU, "--all-nodes", "--reason", "move", "--yes")
-    assert ran.stdout.startswith("2 nodes cordoned: node-a, node-b\n"), ran
-    assert [_cordons(client, node).keys() for node in _NODES] == [{"*"}, {"*"}]
-    assert enter("cordon", "--resource", _GPU, "--all-nodes", "--reason", "move", "--yes").stdout.startswith(
-        "2 nodes had it already"
-    )
-    assert enter("uncordon", "--resource", _GPU, "--all-nodes", "--yes").returncode == 0
-    assert [_cordons(client, node) for node in _NODES] == [{}, {}]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("devices", "--as", "nobody"), "may not"),
-        (("devices", "--node", "none"), "nodes with NodeDevices: node-a, node-b"),
-        (("holders", "none"), "pod default/none does not exist"),
-        (("cordon", "node-a", "--device", "gpu-9", "--reason", "x"), "it has gpu-0, gpu-1, gpu-2, gpu-3"),
-        (("cordon", "node-a", "--device", "gpu-1", "--reason", "x", "--as", "nobody"), "may not"),
-    ],
-)
-def test_a_sentence_and_a_remedy(client: Client, enter: Type, arguments: tuple[str, ...], problem: str) -> None:
-    ran = enter(*arguments)
-    assert ran.returncode == 2, ran
-    assert problem in ran.stderr
-    assert ran.stderr.startswith("error: ")
-    assert len(ran.stderr.splitlines()) == 1
 
 
 _ROOT: Final = Path(__file__).parents[3]

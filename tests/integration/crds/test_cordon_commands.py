@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -110,23 +109,6 @@ def test_the_commands_as_they_stand(client: Client, enter: Type) -> None:
     assert cordons(client) == {}
 
 
-def test_two_people_at_once_lose_nothing(client: Client, enter: Type) -> None:
-    mine = {"alice": ("gpu-0", "gpu-1"), "bob": ("gpu-2", "gpu-3")}
-
-    def all_of(name: str, command: str) -> list[str]:
-        typed = "\n".join(f'{command} {_NAME} {device_id} "why {device_id}"' for device_id in mine[name])
-        done = enter(f"set -eu\n{typed}", BY=name)
-        return [] if done.returncode == 0 else [done.stdout, done.stderr]
-
-    with ThreadPoolExecutor() as people:
-        assert list(people.map(all_of, mine, ["cordon"] * 2)) == [[], []]
-    found = {device_id: (notes["by"], notes["reason"]) for device_id, notes in cordons(client).items()}
-    assert found == {i: (name, f"why {i}") for name, device_ids in mine.items() for i in device_ids}
-    with ThreadPoolExecutor() as people:
-        assert list(people.map(all_of, mine, ["uncordon"] * 2)) == [[], []]
-    assert cordons(client) == {}
-
-
 def _somebody_is_faster(programs: Path, times: int, patch: str) -> Path:
     """A kubectl before whose patch somebody else's comes, so many times. Returns the file that counts its patches."""
     count = programs.parent / "count"
@@ -143,10 +125,6 @@ def _somebody_is_faster(programs: Path, times: int, patch: str) -> Path:
 
 
 THEIRS: Final = r"[{\"op\": \"add\", \"path\": \"/spec/cordonedDevices/-\", \"value\": {\"id\": \"theirs-$n\"}}]"
-THE_FIRST: Final = (
-    r"[{\"op\": \"test\", \"path\": \"/spec/cordonedDevices\", \"value\": null},"
-    r" {\"op\": \"add\", \"path\": \"/spec/cordonedDevices\", \"value\": [{\"id\": \"theirs-1\"}]}]"
-)
 GOES: Final = r"[{\"op\": \"remove\", \"path\": \"/spec/cordonedDevices/0\"}]"
 
 
@@ -156,12 +134,6 @@ def test_starts_again_when_somebody_was_faster(client: Client, enter: Type, prog
     assert enter(f"cordon {_NAME} gpu-1 fan").returncode == 0
     assert count.read_text().count("\n") == 4
     assert list(cordons(client)) == ["gpu-0", "theirs-1", "theirs-2", "theirs-3", "gpu-1"]
-
-
-def test_two_first_cordons(client: Client, enter: Type, programs: Path) -> None:
-    _somebody_is_faster(programs, 1, THE_FIRST)
-    assert enter(f"cordon {_NAME} gpu-1 fan").returncode == 0
-    assert list(cordons(client)) == ["theirs-1", "gpu-1"]
 
 
 @pytest.mark.parametrize("device", [0, 3])
@@ -183,21 +155,6 @@ def test_a_device_that_is_cordoned_already_names_who_did_it(client: Client, ente
     assert '"by":"alice"' in done.stderr
     assert '"reason":"fan"' in done.stderr
     assert cordons(client) == before
-
-
-@pytest.mark.parametrize(
-    ("command", "answer"),
-    [
-        pytest.param(f"uncordon {_NAME} gpu-7", "gpu-7 is not cordoned", id="not cordoned"),
-        pytest.param(f"BY='' cordon {_NAME} '' fan", "should be at least 1 chars long", id="no device"),
-    ],
-)
-def test_what_cannot_be_done_ends_with_an_answer(client: Client, enter: Type, command: str, answer: str) -> None:
-    given(client, "gpu-0")
-    done = enter(command)
-    assert done.returncode == 1
-    assert answer in done.stderr
-    assert list(cordons(client)) == ["gpu-0"]
 
 
 @pytest.mark.parametrize("shell", _SHELLS, indirect=True)

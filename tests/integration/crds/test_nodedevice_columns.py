@@ -6,7 +6,6 @@ import pytest
 from nodedevice_api.names import OPERATOR_FIELD_MANAGER, Condition, node_device_name
 
 from tests.cluster.api import NodeDevice
-from tests.cluster.chart import wait_explained
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import allocation, apply_status, condition, device, node_device
 
@@ -42,13 +41,6 @@ def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
         client.delete(NodeDevice, name)
 
 
-@pytest.fixture(scope="module")
-def explained(cluster: ControlPlane) -> ControlPlane:
-    """The kinds are served some moments before they are described."""
-    wait_explained(cluster)
-    return cluster
-
-
 def table(printed: str) -> list[list[str]]:
     return [line.split() for line in printed.splitlines()]
 
@@ -75,15 +67,3 @@ def test_wide_columns(cluster: ControlPlane) -> None:
 def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) -> None:
     printed = cluster.kubectl("get", "nodedevices", "--field-selector", selector, "--no-headers")
     assert {row[0] for row in table(printed)} == found
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("nodedevice", "A NodeDevice is one resource on one node"),
-        ("nodedevice.status.devices", "Missing: in use, and no longer listed"),
-        ("nodedevice.status.allocations", "The pod has ended or is deleted, and its"),
-    ],
-)
-def test_explain(explained: ControlPlane, path: str, message: str) -> None:
-    assert message in " ".join(explained.kubectl("explain", path).split())

@@ -55,16 +55,6 @@ def test_conditions_of_agent_and_operator_stand_side_by_side(client: Client) -> 
     assert conditions(client) == {"Registered": "False", "Ready": "False"}
 
 
-def test_owners_of_a_big_list_cost_no_more_than_of_a_small_one(client: Client) -> None:
-    def owned() -> int:
-        return len(json.dumps(client.get(NodeDevice, NAME)["metadata"]["managedFields"]))
-
-    apply_status(client, NAME, free("d-000"))
-    with_one = owned()
-    apply_status(client, NAME, free(*(f"d-{n:03}" for n in range(256))))
-    assert owned() == with_one
-
-
 Cordon = Callable[..., None]
 
 

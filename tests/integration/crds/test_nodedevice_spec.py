@@ -41,9 +41,6 @@ def stored(client: Client) -> Iterator[str]:
         pytest.param({"resourceName": f"{'d' * 70}.example.com/gpu"}, id="label longer than 63, as Kubernetes allows"),
         pytest.param({"resourceName": f"a{LONGEST_DOMAIN}/{LONGEST_NAME}"}, id="longest domain and longest name"),
         pytest.param({"resourceName": "dra.kubernetes.io/devices"}, id="of a DRA driver of Kubernetes' own"),
-        pytest.param(
-            {"resourceName": "requests.example.com/devices"}, id="of a DRA driver whose name begins as a quota's"
-        ),
         pytest.param({"cordonedDevices": [{"id": "*", "reason": "all of it"}, {"id": "gpu-0"}]}, id="cordons"),
         pytest.param(
             {"cordonedDevices": [{"id": "gpu-0", "by": "é" * 128, "at": "2026-01-01T12:00:00.123456789+01:00"}]},
@@ -111,17 +108,3 @@ def test_identity_cannot_change(client: Client, stored: str, field: str, value: 
 
     sentence = f"{field} is the identity of a NodeDevice and cannot change; delete this object and create another"
     assert sentence in refusal(change)
-
-
-def test_status_cannot_come_by_the_front_door(client: Client, stored: str) -> None:
-    body = {"spec": {"cordonedDevices": [{"id": "gpu-0"}]}, "status": {"total": 5}}
-    answer = client.patch(NodeDevice, stored, body, patch_type=PatchType.MERGE)
-    assert answer["spec"]["cordonedDevices"] == [{"id": "gpu-0"}]
-    assert "status" not in answer
-
-
-def test_spec_cannot_come_by_the_status_door(client: Client, stored: str) -> None:
-    body = {"spec": {"cordonedDevices": [{"id": "gpu-0"}]}, "status": {"total": 5}}
-    answer = client.patch(NodeDevice.Status, stored, body, patch_type=PatchType.MERGE)
-    assert answer["status"] == {"total": 5}
-    assert "cordonedDevices" not in answer["spec"]

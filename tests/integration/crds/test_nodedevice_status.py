@@ -229,18 +229,7 @@ def test_refuses_status(client: Client, status: Body, sentence: str) -> None:
     [
         pytest.param({"devices": [device("a", "healthy")]}, '"healthy": supported values: "Healthy"', id="health"),
         pytest.param({"devices": [device("i" * 129)]}, "devices[0].id: Too long", id="id of 129"),
-        pytest.param(
-            {"devices": [device(f"{n:04}") for n in range(4097)]}, "status.devices: Too many: 4097", id="4097 devices"
-        ),
-        pytest.param(
-            {"allocations": [allocation("uid", "c", *(f"{n:04}" for n in range(1025)))]},
-            "deviceIDs: Too many: 1025",
-            id="1025 device IDs",
-        ),
-        pytest.param({"conditions": [condition("Ready", "Maybe")]}, '"True", "False", "Unknown"', id="condition"),
-        pytest.param({"waiting": [{"podUID": "uid", "container": "c"}]}, "waiting[0].reason: Required", id="no reason"),
-        pytest.param({"rememberedCordons": [{"id": ""}]}, "rememberedCordons[0].id", id="a cordon of nothing"),
-        pytest.param({"rememberedCordons": [{"id": "a", "by": "a\n"}]}, "by in body should match", id="by, two lines"),
+        pytest.param({"devices": [device(f"{n:04}") for n in range(4097)]}, "Too many: 4097", id="4097 devices"),
     ],
 )
 def test_refuses_field(client: Client, status: Body, sentence: str) -> None:

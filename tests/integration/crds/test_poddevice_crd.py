@@ -3,7 +3,7 @@
 import pytest
 from nodedevice_api.names import OPERATOR_FIELD_MANAGER
 
-from tests.cluster.api import ApiError, Client, PatchType, PodDevice
+from tests.cluster.api import Client, PatchType, PodDevice
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import Body, pod_device, refusal
 
@@ -88,13 +88,6 @@ def test_identity_cannot_change(client: Client, namespace: str, field: str) -> N
     change = {"spec": {field: "another"}}
     message = refusal(lambda: client.patch(PodDevice, "pod-a", change, namespace=namespace, patch_type=PatchType.MERGE))
     assert "cannot change; delete this object and the operator creates it again" in message
-
-
-def test_has_no_status_door(client: Client, namespace: str) -> None:
-    client.create(pod_device(namespace))
-    with pytest.raises(ApiError) as refused:
-        client.get(PodDevice.Status, "pod-a", namespace=namespace)
-    assert refused.value.status.code == 404
 
 
 def test_columns(installed: ControlPlane, client: Client, namespace: str) -> None:

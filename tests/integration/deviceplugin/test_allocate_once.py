@@ -138,21 +138,6 @@ async def test_a_pod_that_ends_while_its_call_is_written_is_not_called_for(
         assert len(plugin.calls_of("Allocate")) == 1
 
 
-async def test_a_call_in_flight_over_a_restart_is_not_repeated(tmp_path: Path, plugin: OrderedPlugin) -> None:
-    plugin.knobs.allocate_gate = asyncio.Event()
-    async with hosted(tmp_path, allocate_retry={"*": "never"}) as manager:
-        await manager.register(plugin)
-        manager.pod_seen(pod("train"))
-        await plugin.wait_for_calls("Allocate")
-    plugin.knobs.allocate_gate = None
-    async with hosted(tmp_path, [pod("train")], allocate_retry={"*": "never"}) as manager:
-        await manager.until(lambda: manager.available(RESOURCE) == 8)
-        assert waiting(manager) == {"train": True}
-        await place(manager, plugin, "next")
-        assert prepared_for(manager) == {"next": "next"}
-    assert len(plugin.calls_of("Allocate")) == 2
-
-
 async def test_what_is_due_while_the_agent_ends_is_done_by_the_next(tmp_path: Path, plugin: OrderedPlugin) -> None:
     """A retry's timer, or a pod that is seen just then; the plugin is not called, and the end is in order."""
     async with hosted(tmp_path) as manager:

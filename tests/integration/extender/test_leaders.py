@@ -53,18 +53,6 @@ def holder(control_plane: ControlPlane, namespace: str) -> str | None:
     return found.spec.holderIdentity if found.spec else None
 
 
-def test_a_standby_refuses_and_is_not_ready(installed: ControlPlane, pair: Pair, gpu: GpuNode, namespace: str) -> None:
-    first, second = pair
-    pod = make_pod(installed, namespace, "pod", 4)
-    wait_until(lambda: first.get("/readyz")[0] == 200, "the first is ready")
-    wait_until(lambda: bool(second.lines("list is complete")), "the second has listed")
-    status, text = second.get("/readyz")
-    assert (status, "stands by" in text) == (503, True)
-    for verb in ("filter", "bind"):
-        status, text = second.call(verb, {"Pod": pod.to_dict(), "NodeNames": [gpu.name]})
-        assert (status, "stands by" in text) == (503, True)
-
-
 def test_after_a_crash_the_other_knows_what_was_bound(
     installed: ControlPlane, pair: Pair, gpu: GpuNode, namespace: str
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from hack.scheduling.cluster import gpu_cluster
-from hack.scheduling.runs import Site, filled, with_extenders, without
+from hack.scheduling.runs import Site, filled, with_extenders
 
 _NODES = 4
 _PODS = 400
@@ -23,12 +23,6 @@ async def test_no_unit_twice_and_no_pod_waits_while_extenders_are_killed_and_pau
     assert disturbed == 2, "one was killed, and one paused"
     assert (found.pods, found.chosen) == (_PODS, _PODS)
     assert (found.waits, found.twice, found.refused) == (0, 0, 0)
-
-
-async def test_without_an_extender_pods_are_bound_where_they_have_to_wait(site: Site) -> None:
-    found = await without(site, _PODS, seed=1)
-    assert (found.pods, found.twice) == (_PODS, 0)
-    assert found.waits > 0, "the extender is good for nothing"
 
 
 async def test_pods_that_stay_fill_gpus_as_well_as_if_all_were_known(site: Site) -> None:

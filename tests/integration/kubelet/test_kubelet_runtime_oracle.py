@@ -8,17 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
-from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
 from nodedevice_agent.kubelet.backend import endpoint_name
 from nodedevice_api.names import Reason
 
 from tests.fakes.hosted_manager import Mirroring, mirroring, pod
-from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.oracle.kubelet import Kubelet, way_to_mount
-from tests.oracle.maker import Why
 from tests.oracle.steps import Ctr, Machine
 
 GPU = "example.com/gpu"
@@ -120,37 +117,6 @@ async def test_a_pod_that_ended_holds_nothing_although_the_kubelet_keeps_its_ent
     # and the next pod, which makes the kubelet forget it, is seen with the same device
     await node.kubelet.end("one")
     await node.runs("two", "d0")
-
-
-@pytest.mark.parametrize(("advises", "chosen"), [(False, ("d0", "d1")), (True, ("d2", "d3"))])
-async def test_the_plugins_own_advice_is_heeded(node: Node, advises: bool, chosen: tuple[str, ...]) -> None:
-    plugin = await node.counted_plugin(4, preferred_available=advises)
-    await node.kubelet.admit("one", [Ctr(limits={GPU: 2})])
-    assert [call.device_ids for call in plugin.calls_of("Allocate")] == [chosen]
-    assert len(plugin.calls_of("GetPreferredAllocation")) == int(advises)
-
-
-async def test_devices_near_each_other_are_chosen(kubelet: tuple[Path, Kubelet]) -> None:
-    folder, oracle = kubelet
-    topology = Topology(TopologyPolicy.BEST_EFFORT, numa_nodes=(0, 1))
-    async with PodResources(folder / "k/pod-resources/kubelet.sock") as resources, mirroring(folder, topology) as agent:
-        agent.pods()
-        node = Node(oracle, resources, agent)
-        numa = {"d0": (0,), "d1": (1,), "d2": (1,), "d3": (0,)}
-        plugin = await node.plugin({name: FakeDevice(numa_nodes=nodes) for name, nodes in numa.items()})
-        await node.until_numbers(4, 4)
-        await oracle.admit("one", [Ctr(limits={GPU: 1})])
-        await oracle.admit("two", [Ctr(limits={GPU: 2})])
-        assert [call.device_ids for call in plugin.calls_of("Allocate")] == [("d0",), ("d1", "d2")]
-        await plugin.stop()
-
-
-async def test_the_pod_shows_why_its_plugin_failed(node: Node) -> None:
-    plugin = await node.counted_plugin(1)
-    plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "no power")
-    verdict = await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])
-    assert (verdict.is_admitted, verdict.why) == (False, Why.PLUGIN)
-    assert "Allocate of the device plugin of example.com/gpu failed: INTERNAL: no power" in verdict.message
 
 
 async def test_the_kubelet_restarts(node: Node) -> None:

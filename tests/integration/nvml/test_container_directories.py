@@ -150,20 +150,6 @@ async def test_a_pod_that_ends_while_the_agent_is_killed(
         await directories(host)
 
 
-async def test_a_pod_that_ends_while_the_plugin_is_away(
-    agent_node: AgentNode, runtime: FakeRuntime, host: Path, serve: Serve
-) -> None:
-    start(agent_node, runtime)
-    connection = await runtime.plugin()
-    async with serve():
-        await available(agent_node, 2 * PER_GPU)
-        one, other = [await run_pod(agent_node, connection, name, 10) for name in ("one", "other")]
-    await end(agent_node, connection, "one", one)
-    await directories(host, one, other)
-    async with serve():
-        await directories(host, other)
-
-
 @pytest.mark.usefixtures("host")
 async def test_the_nodedevice_shows_the_percent_that_each_unit_is_limited_to(
     agent_node: AgentNode, serve: Serve, monkeypatch: pytest.MonkeyPatch

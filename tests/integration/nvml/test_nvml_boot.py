@@ -1,4 +1,4 @@
-"""A boot, and another load of the driver, after which a GPU is missing and the others have other numbers."""
+"""A boot after which a GPU is missing and the others have other numbers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from nodedevice_agent.lib import filesystem
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice
+from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.source import NvmlSource
@@ -18,7 +18,7 @@ from hack.fake_nvml.library import MACHINES, FakeNvml
 from tests.fakes.background import background
 
 Devices = Mapping[str, PluginDevice]
-_SETTINGS = {"handOver": ["env", "deviceNodes"], "mig": "mixed", "pollSeconds": 1, "rescanSeconds": 1}
+_SETTINGS = {"handOver": ["env", "deviceNodes"], "pollSeconds": 1, "rescanSeconds": 1}
 
 
 class Machine:
@@ -41,31 +41,25 @@ class Machine:
         return [word.removeprefix("uuid=") for word in words if word.startswith("uuid=GPU-")]
 
     def without_first(self) -> None:
-        """And without its instances; the second GPU's are in the first slot then."""
-        lines = [
-            line for line in self._text.splitlines() if self.uuids[0] not in line and not line.startswith("create 0")
-        ]
-        self._text = "\n".join([*lines, ""]).replace("create 1 ", "create 0 ")
+        lines = [line for line in self._text.splitlines() if self.uuids[0] not in line]
+        self._text = "\n".join([*lines, ""])
 
-    def boot(self, boot_id: str) -> FakeNvml:
-        """Or only a load of the driver, with the same boot ID."""
+    def boot(self, boot_id: str) -> None:
         (self.folder / "boot_id").write_text(boot_id)
         description = self.folder / "booted.machine"
         description.write_text(self._text)
         gpus = FakeNvml(self.folder / "nvml", description)
         for name, value in gpus.environment().items():
             self._environment.setenv(name, value)
-        return gpus
 
     @asynccontextmanager
-    async def plugin(self, resource_name: str = "nvidia.com/gpu") -> AsyncIterator[NvmlSource]:
+    async def plugin(self) -> AsyncIterator[NvmlSource]:
         with FileWatcher() as files:
             settings = msgspec.convert(_SETTINGS, NvmlSettings)
             watch = GpuWatch(settings, str(self.folder / "host"), self.folder / "state", files)
             async with background(watch.run()):
                 async with asyncio.timeout(60):
-                    while (source := await watch.wanted.get()).resource_name != resource_name:
-                        pass
+                    source = await watch.wanted.get()
                 yield source
 
 
@@ -101,55 +95,3 @@ async def test_after_a_boot_each_gpu_has_its_new_number(tmp_path: Path, monkeypa
             assert devices[uuid].identity == (uuid, f"path:{path}")
             assert devices[uuid].files == ((path, f"path:{path}"),)
             assert [node.host_path for node in source.allocate([uuid], None).device_nodes][:1] == [path]
-
-
-async def test_after_another_load_of_the_driver_a_missing_gpu_has_no_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = Machine(tmp_path, "t4-pair", monkeypatch)
-    gone, left = machine.uuids
-    machine.boot("first")
-    async with machine.plugin() as source:
-        await until(source, is_healthy(2))
-    machine.without_first()
-    machine.boot("first")
-    async with machine.plugin() as source:
-        devices = await until(source, is_healthy(1))
-        assert (devices[gone].reason, devices[gone].identity, devices[gone].files) == ("GpuGone", (gone,), ())
-        assert devices[left].identity == (left, "path:/dev/nvidia0")
-        with pytest.raises(AllocationRefused, match=f"device file of {gone}"):
-            source.allocate([gone], None)
-
-
-async def test_after_a_boot_instances_have_other_capability_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = Machine(tmp_path, "mig-a100", monkeypatch)
-    cut = machine.uuids[1]
-    minors = tmp_path / "host/proc/driver/nvidia-caps/mig-minors"
-    minors.parent.mkdir(parents=True)
-    minors.write_text("gpu0/gi7/access 3\ngpu0/gi7/ci0/access 4\ngpu1/gi7/access 66\ngpu1/gi7/ci0/access 67\n")
-    (tmp_path / "host/dev/nvidia-caps").mkdir()
-    for minor in (3, 4, 66, 67):
-        (tmp_path / f"host/dev/nvidia-caps/nvidia-cap{minor}").symlink_to("/dev/null")
-    found = []
-    for boot in ("first", "second"):
-        machine.boot(boot)
-        async with machine.plugin("nvidia.com/mig-1g.10gb") as source:
-            devices = await until(source, is_healthy(8 if boot == "first" else 7))
-            found.append(next(d for d in devices.values() if d.parent == cut and ("gpuInstance", "7") in d.attributes))
-        machine.without_first()
-    before, after = found
-    assert before.id == after.id
-    assert before.identity == (cut, "path:/dev/nvidia1", before.id)
-    assert after.identity == (cut, "path:/dev/nvidia0", before.id)
-    assert [path for path, _ in before.files] == [
-        "/dev/nvidia-caps/nvidia-cap66",
-        "/dev/nvidia-caps/nvidia-cap67",
-        "/dev/nvidia1",
-    ]
-    assert [path for path, _ in after.files] == [
-        "/dev/nvidia-caps/nvidia-cap3",
-        "/dev/nvidia-caps/nvidia-cap4",
-        "/dev/nvidia0",
-    ]

@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -47,13 +46,13 @@ def root(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def node(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> AsyncIterator[Node]:
+async def node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     """Whose device manager knows the plugin as one of its own process."""
     gpus = FakeNvml(folder / "nvml", MACHINE)
     gpus.write()
     for name, value in gpus.environment().items():
         monkeypatch.setenv(name, value)
-    raw = {"hostRoot": str(folder / "host"), "nvml": {**QUICK, **settings}}
+    raw = {"hostRoot": str(folder / "host"), "nvml": QUICK}
     async with hosted(folder) as manager:
         manager.configure(msgspec.convert(raw, PluginSettings))
         yield Node(folder, gpus, manager)
@@ -96,16 +95,3 @@ async def test_a_pod_that_holds_a_gpu_by_cdi(
         resource = here.resource()
         assert resource is not None
         assert ("nvidia-ctk cdi generate" in resource.plugin_message) is (change != "removed")
-
-
-async def test_with_cdi_alone_a_pod_waits_until_the_specification_is_right(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    specify(root, (1, 0))
-    async with node(tmp_path, monkeypatch, handOver=["cdi"]) as here:
-        await here.until(lambda r: "which is of GPU-" in r.plugin_message)
-        here.manager.pod_seen(pod("first", GPU, 1))
-        await until(lambda: any("which is of GPU-" in each.message for each in here.manager.manager.pending(GPU)))
-        assert response(here, "first") is None
-        specify(root, (0, 1))
-        await until_by_cdi(here, "first", is_so=True)

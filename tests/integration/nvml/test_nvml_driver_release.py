@@ -108,29 +108,6 @@ async def test_by_command(tmp_path: Path, gpus: FakeNvml, caplog: pytest.LogCapt
         assert "not released" in (await command(tmp_path, "resume"))[1]
 
 
-async def test_by_the_label_of_the_gpu_operator(tmp_path: Path, gpus: FakeNvml) -> None:
-    async with agent(tmp_path, gpus) as here:
-        await is_open(here)
-        labelled(here, PAUSED)
-        await is_closed(here, f"{GPU_CLIENT_LABEL}={PAUSED}")
-        # one request that ends leaves the other
-        assert (await command(tmp_path, "release"))[0] == 0
-        labelled(here, "true")
-        await is_closed(here, "nodedevice-agent gpu resume")
-        assert (await command(tmp_path, "resume"))[0] == 0
-        await is_open(here)
-
-
-async def test_an_agent_that_starts_meanwhile_leaves_it_closed(tmp_path: Path, gpus: FakeNvml) -> None:
-    async with agent(tmp_path, gpus) as here:
-        await is_open(here)
-        assert (await command(tmp_path, "release"))[0] == 0
-    async with agent(tmp_path, gpus) as here:
-        await is_closed(here, "nodedevice-agent gpu resume")
-        assert (await command(tmp_path, "resume"))[0] == 0
-        await is_open(here)
-
-
 async def test_a_release_while_a_reader_is_replaced(tmp_path: Path, gpus: FakeNvml) -> None:
     """Both readers end, whatever each of them is doing."""
     async with agent(tmp_path, gpus) as here:
@@ -142,19 +119,3 @@ async def test_a_release_while_a_reader_is_replaced(tmp_path: Path, gpus: FakeNv
             await until(lambda: here.reader_pids() == [])
             labelled(here, None)
             await is_open(here)
-
-
-async def test_an_unannounced_driver_of_another_version(
-    tmp_path: Path, gpus: FakeNvml, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The library and the driver do not fit; then they do again."""
-    caplog.set_level("INFO")
-    async with agent(tmp_path, gpus) as here:
-        await is_open(here)
-        gpus.write("init LIB_RM_VERSION_MISMATCH", "break * nvmlDeviceGetUUID LIB_RM_VERSION_MISMATCH")
-        upgrade(gpus, "590.10")
-        await here.until(lambda r: {d.reason for d in r.devices} == {"DriverMismatch"})
-        gpus.rewrite()
-        (tmp_path / "host/dev/nvidia9").touch()
-        await is_open(here)
-        assert drivers(caplog)[-1] == "590.10"

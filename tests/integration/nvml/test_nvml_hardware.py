@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -54,50 +53,6 @@ async def test_the_drivers_word_counts_after_a_second(dgx: Node) -> None:
     await dgx.until(lambda r: r.available == 8 and not r.plugin_message)
 
 
-async def test_a_setting_counts_more_than_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"criticalXids": [31], "harmlessXids": [79], "health": {"rowRemapFailed": "report"}}
-    async with node(tmp_path, "dgx-h100", monkeypatch, **settings) as here:
-        await here.until(lambda r: r.available == 8)
-        here.gpus.set(2, remap_failed=1)
-        here.gpus.xid(1, 79)
-        here.gpus.xid(0, 31)
-        await here.until(lambda r: "RowRemapFailed" in r.plugin_message)
-        await here.until_unhealthy({0: "Xid31"})
-        # an Xid whose second answer came later: by then the driver has spoken about the others, too
-        here.gpus.xid(3, 95)
-        await here.until_unhealthy({0: "Xid31", 3: "ResetRequired"})
-
-
-async def test_what_was_there_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = [
-        "set 0 remap-failed=1",
-        "set 1 remap-pending=1",
-        "set 2 uncorrected-volatile=3",
-        "set 3 recovery-action=99",
-        "set 4 fabric-state=2",
-    ]
-    async with node(tmp_path, "dgx-h100", monkeypatch, before) as here:
-        expected = {0: "RowRemapFailed", 2: "EccBeforeStart", 3: "ResetRequired", 4: "FabricNotReady"}
-        await here.until_unhealthy(expected)
-        found = await here.until(lambda r: "RowRemapPending" in r.plugin_message)
-        assert here.uuids[1] in found.plugin_message
-        here.gpus.set(4, fabric_state=3)
-        del expected[4]
-        await here.until_unhealthy(expected)
-
-
-async def test_pages_that_wait_for_a_reset(t4: Node) -> None:
-    t4.gpus.set(0, retired_pending=1)
-    found = await t4.until(lambda r: "PageRetirementPending" in r.plugin_message)
-    assert found.available == 2
-
-
-async def test_a_fabric_without_nvswitches_is_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "h100-pair", monkeypatch, ["set 0 fabric-state=1"], records_calls=True) as here:
-        await here.until(lambda r: r.available == 2)
-        assert "nvmlDeviceGetGpuFabricInfoV" not in await polls(here, 2)
-
-
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
@@ -138,10 +93,3 @@ async def test_the_hosts_library_runs_beside_another_libc(tmp_path: Path, monkey
         maps = Path(f"/proc/{here.reader_pid()}/maps").read_text()
         assert str(library) in maps
         assert str(folder / "libc.so.6") not in maps
-
-
-async def test_memory_is_what_programs_can_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rules: list[dict[str, dict[str, str]]] = [{"memory": {}}]
-    async with node(tmp_path, "h100-one", monkeypatch, sharing=rules) as here:
-        found = await here.until(lambda r: r.available == 78, "aliyun.com/gpu-mem")
-        assert dict(found.devices[0].attributes)["memoryBytes"] == str(81079 << 20)

@@ -6,17 +6,9 @@ import pytest
 from nodedevice_agent.errors import PluginFailed
 
 from tests.fakes.hosted_manager import pod
-from tests.integration.nvml.gpu_node import GPU, Node, node
+from tests.integration.nvml.gpu_node import GPU, node
 
 ONE, TWO, THREE = (f"nvidia.com/mig-{profile}" for profile in ("1g.10gb", "2g.20gb", "3g.40gb"))
-
-
-async def test_a_gpu_in_mig_mode_is_never_offered_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "mig-a100", monkeypatch) as here:
-        await here.until_unhealthy({0: "MigMode", 1: "MigMode"})
-        assert "nvml.mig: none" in here.device(0).message
-        here.gpus.mig(1, "disabled")
-        await here.until_unhealthy({0: "MigMode"})
 
 
 async def test_instances_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,26 +52,6 @@ async def test_a_gpu_that_leaves_mig_mode_waits_for_the_pods_of_its_instances(
         await here.until(lambda r: r.available == 2)
 
 
-async def test_an_xid_of_an_instance_takes_that_instance_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = ["set * recovery-action=-1"]
-    async with node(tmp_path, "mig-a100", monkeypatch, before, mig="mixed") as here:
-        await here.until(lambda r: r.healthy == 8, ONE)
-        here.gpus.write("xid 1 48 1 7/0", "xid 0 48 1 1")
-        ones = await here.until(lambda r: r.healthy == 7, ONE)
-        (out,) = (d for d in ones.devices if not d.healthy)
-        assert out.reason == "Xid48"
-        assert {("gpuInstance", "7"), ("computeInstance", "0"), ("index", "1")} <= set(out.attributes)
-        await here.until(lambda r: {d.reason for d in r.devices} == {"Xid48"}, THREE)
-        # its end is the end of its mark
-        here.gpus.destroy(1, 7)
-        await here.until(lambda r: (r.total, r.healthy) == (7, 7), ONE)
-        here.gpus.create(1, "1g.10gb")
-        await here.until(lambda r: r.total == 8 and not any(d.reason == "Xid48" for d in r.devices), ONE)
-        # without an instance it is the whole GPU's
-        here.gpus.xid(1, 79)
-        await here.until(lambda r: [d.reason for d in r.devices].count("Xid79") == 7, ONE)
-
-
 async def test_an_instance_is_handed_over_with_its_capabilities(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,24 +77,3 @@ async def test_an_instance_is_handed_over_with_its_capabilities(
         other = next(d.id for d in ones.devices if d.id != held)
         with pytest.raises(PluginFailed, match=f"no device files for instance {other}"):
             await connection.allocate((other,))
-
-
-async def test_instances_of_one_profile_are_named_as_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "mig-a100", monkeypatch, mig="single") as here:
-        found = await here.until(lambda r: r.healthy == 1)
-        assert {d.reason for d in found.devices if not d.healthy} == {"MigProfilesDiffer"}
-        here.gpus.remove(2)
-        here.gpus.destroy(0)
-        for _ in range(7):
-            here.gpus.create(0, "1g.10gb")
-        await _only_small_ones(here)
-
-
-async def _only_small_ones(here: Node) -> None:
-    """Once the whole GPU is gone for good."""
-    clear = here.folder / "state/gpus/clear"
-    await here.until(lambda r: any(d.reason == "GpuGone" for d in r.devices))
-    clear.mkdir()
-    (clear / here.uuids[2]).touch()
-    found = await here.until(lambda r: r.healthy == 14)
-    assert {dict(d.attributes)["profile"] for d in found.devices if d.healthy} == {"1g.10gb"}

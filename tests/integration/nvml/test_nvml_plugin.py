@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.node_gpus import Remembered
 
@@ -37,16 +36,6 @@ async def test_a_critical_xid_takes_a_gpu_out_until_it_was_reset(dgx: Node) -> N
     await dgx.until(lambda r: r.available == 8)
 
 
-async def test_an_application_xid_takes_nothing_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch, harmlessXids=[74]) as here:
-        await here.until(lambda r: r.available == 2)
-        here.gpus.xid(0, 31, times=10)
-        here.gpus.xid(0, 74)
-        # in order: when this one has been handled, so have the earlier ones
-        here.gpus.xid(1, 48)
-        await here.until_unhealthy({1: "Xid48"})
-
-
 async def test_an_administrator_can_clear_a_gpu(t4: Node, tmp_path: Path) -> None:
     t4.gpus.xid(1, 48)
     await t4.until_unhealthy({1: "Xid48"})
@@ -55,21 +44,6 @@ async def test_an_administrator_can_clear_a_gpu(t4: Node, tmp_path: Path) -> Non
     (clear / t4.uuids[1]).touch()
     await t4.until(lambda r: r.available == 2)
     assert not list(clear.iterdir())
-
-
-async def test_an_invalid_clear_request_is_harmless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    clear = tmp_path / "state/gpus/clear"
-    (clear / "A-directory").mkdir(parents=True)
-    async with node(tmp_path, "t4-pair", monkeypatch) as here:
-        await here.until(lambda r: r.available == 2)
-        here.gpus.xid(1, 48)
-        await here.until_unhealthy({1: "Xid48"})
-        (clear / here.uuids[1]).touch()
-        await here.until(lambda r: r.available == 2)
-    messages = [record.message for record in caplog.records]
-    assert messages.count("cannot remove the clear request; remove the file by hand") == 1
 
 
 async def test_ecc_errors_while_the_agent_was_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,72 +85,6 @@ async def test_lost_and_removed_gpus_are_healthy_again_when_back(dgx: Node) -> N
     dgx.gpus.add(2)
     dgx.gpus.add(5)
     await dgx.until(lambda r: r.available == 8)
-
-
-async def test_ecc_errors_and_requested_recovery_actions(dgx: Node) -> None:
-    # after the first the driver requests nothing
-    dgx.gpus.xid(0, 94)
-    dgx.gpus.set(2, uncorrected_volatile=5)
-    dgx.gpus.set(1, recovery_action=1)
-    await dgx.until_unhealthy({1: "ResetRequired"})
-    dgx.gpus.xid(3, 95)
-    await dgx.until_unhealthy({1: "ResetRequired", 3: "ResetRequired"})
-    dgx.gpus.reset(1)
-    dgx.gpus.reset(3)
-    await dgx.until(lambda r: r.available == 8)
-
-
-async def test_ecc_errors_count_by_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "dgx-h100", monkeypatch, eccErrors="unhealthy") as here:
-        await here.until(lambda r: r.available == 8)
-        here.gpus.xid(0, 94)
-        await here.until_unhealthy({0: "EccUncorrectable"})
-        here.gpus.reset(0)
-        await here.until(lambda r: r.available == 8)
-
-
-async def test_a_new_uuid_after_a_reset_is_a_new_device(t4: Node) -> None:
-    t4.gpus.xid(1, 48)
-    await t4.until_unhealthy({1: "Xid48"})
-    t4.gpus.reset(1, uuid="GPU-00000000-1111-2222-3333-444444444444")
-    found = await t4.until(lambda r: r.available == 2)
-    assert [d.id for d in found.devices] == sorted([t4.uuids[0], "GPU-00000000-1111-2222-3333-444444444444"])
-
-
-async def test_a_storm_of_xids_is_one_change(dgx: Node) -> None:
-    before = len(dgx.manager.published)
-    for _ in range(10):
-        dgx.gpus.xid(3, 31, times=500)
-        dgx.gpus.xid(3, 79, times=500)
-    dgx.gpus.xid(7, 48)
-    await dgx.until_unhealthy({3: "Xid79", 7: "Xid48"})
-    assert len(dgx.manager.published) - before <= 2
-
-
-async def test_sixteen_gpus_of_two_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "mixed-16", monkeypatch) as here:
-        found = await here.until(lambda r: r.available == 16)
-        models = {dict(d.attributes)["model"] for d in found.devices}
-        assert len(models) == 2
-    by_model = {sorted(models)[0]: "nvidia.com/other"}
-    again = tmp_path / "again"
-    async with hosted(again) as manager, plugins(again, modelResourceNames=by_model):
-        await manager.until(lambda: manager.available(GPU) + manager.available("nvidia.com/other") == 16)
-        assert manager.available("nvidia.com/other") > 0
-
-
-async def test_what_a_container_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "host/dev").mkdir(parents=True)
-    for name in ("nvidiactl", "nvidia-uvm", "nvidia1"):
-        (tmp_path / "host/dev" / name).symlink_to("/dev/null")
-    async with node(tmp_path, "t4-pair", monkeypatch, handOver=["env", "deviceNodes", "cdi"]) as here:
-        await here.until(lambda r: r.available == 2)
-        connection = here.manager.host.newest(GPU, "Allocate")
-        answer = (await connection.allocate((here.uuids[1],))).edits
-        assert answer.envs == {"NVIDIA_VISIBLE_DEVICES": here.uuids[1]}
-        assert [d.host_path for d in answer.devices] == ["/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"]
-        assert answer.cdi_devices == (f"nvidia.com/gpu={here.uuids[1]}",)
-        assert (tmp_path / "plugins" / socket_name(GPU)).is_socket()
 
 
 async def test_prefers_gpus_that_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

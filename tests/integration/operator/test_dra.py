@@ -1,7 +1,5 @@
 """The operator on a real API server: what DRA drivers offer is shown, and nothing comes of it; slices of no node are counted."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,13 +7,12 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import Reason
 
-from tests.cluster.api import ClusterRole, MutatingAdmissionPolicy, NodeDevice, Object, ResourceSlice
-from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from tests.cluster.api import ClusterRole, NodeDevice, Object, ResourceSlice
+from tests.cluster.chart import install_chart
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import OperatorProcess, PlayedNode, PlayNode, delete, operator_writes
-from tests.integration.releases import MUTATING_POLICIES, needs
 
 POOL = "gpu.example.com/devices"
 RESERVED = "gpu.kubernetes.io/devices"
@@ -65,57 +62,12 @@ def test_a_number_of_somebody_else_is_untouched(node: PlayedNode) -> None:
     assert node.owners(POOL) == {"somebody"}
 
 
-def test_no_pod_waits_for_the_agent_of_its_node(node: PlayedNode, installed: ControlPlane) -> None:
-    needs(installed, MUTATING_POLICIES)
-    for resource in (POOL, RESERVED):
-        node.publish(resource, healthy=2, **OF_DRA)
-    node.make()
-    node.advertise(4, delivery=names.DELIVERY_NRI)
-    # of what runs by NRI here, the policy names only what the agent serves
-    found = [str(each.to_dict()) for each in installed.client.list(MutatingAdmissionPolicy)]
-    assert not any(POOL in text or RESERVED in text for text in found)
-
-
 def test_a_reserved_name_that_an_agent_serves_holds_up_nothing(node: PlayedNode) -> None:
     """With it in the apply the API server would refuse the whole write of the Node."""
     node.publish(RESERVED, healthy=2)
     advertised = node.wait_condition("Advertised", "False", Reason.NAME_RESERVED, RESERVED)
     assert "reserved by Kubernetes" in advertised["message"]
     node.settle()
-
-
-def test_a_poddevice_has_rows_by_claim(node: PlayedNode, pods: Pods) -> None:
-    uid = pods.run("pod-a", node.name)
-    share = {"id": "gpu-1", "shareID": "6c8f2a9e-0000-4000-8000-000000000001", "adminAccess": True}
-    asked = {"id": "gpu-0", "extendedResource": "example.com/gpu"}
-    taint = {"key": "example.com/hot", "effect": "NoExecute"}
-    devices = [
-        {"id": "gpu-0", "health": "Healthy"},
-        {"id": "gpu-1", "health": "Unhealthy", "reason": "ReportedUnhealthy", "taints": [taint]},
-    ]
-    rows = [
-        pods.holds("pod-a", uid, "gpu-0", "gpu-1", claim={"name": "big", "uid": "u", "devices": [asked]}),
-        pods.holds("pod-a", uid, "gpu-1", claim={"name": "small", "devices": [share]}),
-    ]
-    node.publish(POOL, devices=devices, allocations=rows, **OF_DRA)
-    pods.wait_devices("pod-a", "gpu-0,gpu-1")
-    status = pods.shown("pod-a")
-    assert status is not None
-    assert (status["resources"], status["health"]) == (f"{POOL}=2", "gpu-1 Unhealthy")
-    [container] = status["containers"]
-    [held] = container["resources"]
-    broken = {"health": "Unhealthy", "taints": [taint]}
-    assert held == {
-        "resourceName": POOL,
-        "driver": "gpu.example.com",
-        "pool": "rack-1",
-        "devices": [
-            {"id": "gpu-0", "health": "Healthy", "claim": "big", "extendedResource": "example.com/gpu"},
-            {"id": "gpu-1", "claim": "big", **broken},
-            {"id": "gpu-1", "claim": "small", "shareID": share["shareID"], **broken},
-        ],
-    }
-    pods.remove("pod-a")
 
 
 def slice_of(name: str, driver: str, *devices: str, node: str | None = None) -> Object:
@@ -159,32 +111,10 @@ def test_slices_of_no_node_are_counted_by_driver(
     offer(slice_of("rack-2", "net.example.com", "nic-0"))
     wait_until(lambda: counted() == (2, 3), "both are counted")
     assert counted("local.example.com") == (0, 0)
-    lines = _check(installed, operator)
-    [line] = [" ".join(line.split()) for line in lines if "DRA driver" in line]
-    offers = "offers 3 devices in 2 ResourceSlices that are not of one node: no NodeDevice shows them"
-    assert line == f"ok DRA driver net.example.com {offers}"
     delete(installed.client, ResourceSlice, "rack-1")
     wait_until(lambda: counted() == (1, 1), "the one that is gone is not counted")
     # no NodeDevice of them
     assert not any("net.example.com" in str(each.metadata) for each in installed.client.list(NodeDevice))
-
-
-def _check(control_plane: ControlPlane, operator: OperatorProcess) -> list[str]:
-    """Lines of `kubectl nodedevice check`, by an administrator."""
-    command = [
-        sys.executable,
-        "-m",
-        "kubectl_nodedevice",
-        "check",
-        "--wait-seconds",
-        "0",
-        "--namespace",
-        SYSTEM_NAMESPACE,
-    ]
-    done = subprocess.run(
-        [*command, "--kubeconfig", str(control_plane.admin_kubeconfig)], capture_output=True, text=True, check=False
-    )
-    return done.stdout.splitlines()
 
 
 def test_without_the_right_the_operator_works_as_before(

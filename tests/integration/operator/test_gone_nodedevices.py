@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from nodedevice_api import names
 
 from tests.cluster.accounts import client_with_token
 from tests.cluster.agent_objects import now_text
@@ -12,8 +11,8 @@ from tests.cluster.api import ApiError, Client, NodeDevice, PatchType
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import allocation, apply_status, device
-from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, full, operator_writes
+from tests.integration.crds.custom_resources import allocation
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster
 
@@ -44,61 +43,6 @@ def test_what_has_been_gone_for_an_hour_is_deleted_and_the_rest_stays(
     assert all(exists(node, resource) for resource in kept)
     for resource in kept:
         node.client.delete(NodeDevice, node.nd_name(resource))
-
-
-def end(node: PlayedNode, *held: dict[str, Any], resource: str = GPU, **more: Any) -> None:
-    """Publish what an agent does whose configuration lost that resource."""
-    status = full(devices=[device(i, "Unhealthy") for i in ("gpu-0",) if held], allocations=held, state="Gone", **more)
-    for condition in status["conditions"]:
-        if condition["type"] == "Registered":
-            condition["reason"] = "NotConfigured"
-    apply_status(node.client, node.nd_name(resource), status)
-
-
-def deletions(node: PlayedNode, resource: str = GPU) -> int:
-    """How often the operator has tried so far."""
-    tried = operator_writes(node.control_plane, f"/{names.NODE_DEVICES}/{node.nd_name(resource)}")
-    return sum(event["verb"] == "delete" for event in tried)
-
-
-def test_what_is_not_configured_is_withdrawn_and_deleted_at_once(
-    operator: OperatorProcess, played: Callable[[], PlayedNode]
-) -> None:
-    """Its capacity before it: a Node whose object went first would show its number for some seconds more."""
-    node = played().settle()
-    end(node)
-    wait_until(lambda: not exists(node, GPU), "the NodeDevice is deleted")
-    assert node.shown() == (None, None)
-    assert operator.lines("unused NodeDevice deleted")[-1]["reason"] == "nothing configures it any more"
-    assert node.events("NotConfigured", node.nd_name()) == [
-        f"{GPU} on {node.name}: its built-in plugin was taken out of the configuration"
-    ]
-    # and it comes back
-    node.make()
-    node.advertise(3)
-    node.wait_condition("Ready", "True")
-
-
-def test_it_is_not_tried_while_somebody_needs_it(operator: OperatorProcess, played: Callable[[], PlayedNode]) -> None:
-    """Held, then waited for, then cordoned; and then it goes without any other event."""
-    node = played().settle()
-    waiting = [{"podUID": "uid-b", "container": "main", "reason": "NotConfigured", "namespace": "default", "name": "b"}]
-    end(node, HELD)
-    node.wait_condition("Ready", "False", "NotConfigured")
-    node.wait_shown(1)
-    end(node, waiting=waiting)
-    node.wait_shown(None)
-    node.client.patch(NodeDevice, node.nd_name(), CORDON, patch_type=PatchType.MERGE)
-    end(node)
-    node.make(NIC)
-    node.publish(NIC, healthy=1)
-    node.wait_shown(1, NIC)
-    end(node, resource=NIC)
-    wait_until(lambda: not exists(node, NIC), "the other one is deleted")
-    # another one may be tried twice, where its conditions are written meanwhile
-    assert (exists(node, GPU), deletions(node), deletions(node, NIC) > 0) == (True, 0, True)
-    node.client.patch(NodeDevice, node.nd_name(), {"spec": {"cordonedDevices": []}}, patch_type=PatchType.MERGE)
-    wait_until(lambda: not exists(node, GPU), "it is deleted once nobody cordons it")
 
 
 @pytest.fixture(scope="module")

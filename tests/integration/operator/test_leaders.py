@@ -6,7 +6,6 @@ How long that takes is measured by `make bench-operator`.
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,12 +112,6 @@ def test_after_a_clean_end_the_other_goes_on_at_once(installed: ControlPlane, pa
     assert first.logged("error", "warning") == []
 
 
-def test_the_last_one_clears_the_lease(installed: ControlPlane, pair: Pair) -> None:
-    for operator in pair:
-        assert operator.stop() == 0
-    assert lease(installed).holderIdentity is None
-
-
 def stood_by(operator: OperatorProcess) -> int:
     """How often it has given up the lead, or begun without it."""
     return sum(line["event"] == "standing by" for line in operator.lines())
@@ -174,24 +167,3 @@ def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(installed: C
             leader, other = other, leader
         for node in nodes:
             node.advertise(6)
-
-
-def lease_age_seconds(control_plane: ControlPlane) -> float:
-    """How long ago the Lease was renewed."""
-    renewed = lease(control_plane).renewTime
-    assert renewed is not None
-    return time.time() - float(renewed.timestamp())
-
-
-def test_the_next_leader_reports_what_happened_meanwhile(installed: ControlPlane, pair: Pair, node: PlayedNode) -> None:
-    first, second = pair
-    node.settle()
-    first.signal(signal.SIGKILL)
-    # from when the next renewal was due (1 s), as one sees it who checks each half second, nobody is believed to have written
-    # anything; at 4 s the next one leads, and would write it anyway
-    wait_until(lambda: lease_age_seconds(installed) > 3.0, "a renewal is overdue")
-    node.publish(healthy=3, broken=1)
-    node.wait_events("DeviceUnhealthy", about=node.nd_name())
-    node.wait_shown(3)
-    wait_until(lambda: second.leads, "the second leads")
-    assert len(node.events("DeviceUnhealthy", about=node.nd_name())) == 1

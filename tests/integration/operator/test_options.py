@@ -1,7 +1,6 @@
 """What an administrator may switch on, on a real API server: evictions, the taint and the labels of Nodes; and off again."""
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from tests.cluster.api import ApiError, Event, Object, Pod
 from tests.cluster.chart import install_chart
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import allocation, device
+from tests.integration.crds.custom_resources import allocation
 from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster
@@ -135,22 +134,3 @@ def test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows(
     assert not [line for line in operator.lines() if line["event"].startswith("API server is unreachable")]
     # nobody plays the end of its container here
     cluster.kubectl("delete", "pod", "held", "--namespace", namespace, "--grace-period=0", "--force", check=False)
-
-
-def hundred(healthy: int) -> list[dict[str, Any]]:
-    """A hundred devices, the first ones healthy."""
-    return [device(f"gpu-{i:02}", "Healthy" if i < healthy else "Unhealthy", reason="Hot") for i in range(100)]
-
-
-def test_a_hundred_devices_that_break_one_by_one_are_one_event(operator: OperatorProcess, node: PlayedNode) -> None:
-    node.publish(devices=hundred(100))
-    node.wait_shown(100)
-    # paused, so that all of it is seen within a second, however long it takes to write
-    operator.signal(signal.SIGSTOP)
-    for healthy in (70, 40, 0):
-        node.publish(devices=hundred(healthy))
-    operator.signal(signal.SIGCONT)
-    node.wait_shown(0)
-    assert node.wait_events("DeviceUnhealthy", about=node.nd_name()) == [
-        f"100 devices (gpu-00, gpu-01, gpu-02, gpu-03, gpu-04 and 95 more) of {GPU} on {node.name} unhealthy (Hot)"
-    ]

@@ -1,6 +1,5 @@
 """The operator as a program: how it starts, ends, takes settings, and bears an API server that is away or says no."""
 
-import json
 import os
 import signal
 import socket
@@ -42,9 +41,6 @@ def run_program(*arguments: str, **environment: str) -> subprocess.CompletedProc
     ("content", "message"),
     [
         pytest.param("httpAdress: x", "unknown field `httpAdress`; did you mean httpAddress?", id="typo"),
-        pytest.param("logLevel: loud", "logLevel", id="value"),
-        pytest.param("httpAddress: nowhere", "'nowhere' is not host:port", id="address"),
-        pytest.param("- a", "must be a mapping", id="list"),
         pytest.param("{", "is not YAML", id="no YAML"),
     ],
 )
@@ -55,13 +51,6 @@ def test_a_bad_file_is_one_line_and_status_2(tmp_path: Path, content: str, messa
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert message in done.stderr
-
-
-def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:
-    done = run_program("run", "--kubeconfig", str(tmp_path / "none"))
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "--kubeconfig" in done.stderr
 
 
 def test_a_taken_address_is_one_line(installed: ControlPlane, operator: OperatorProcess, tmp_path: Path) -> None:
@@ -131,22 +120,3 @@ def test_a_stop_at_any_moment_of_a_start_is_no_failure(installed: ControlPlane, 
         running.send_signal(signal.SIGTERM)
         rest = running.stderr.read()
         assert running.wait(30) == 0, rest
-
-
-def test_its_log_is_text_for_people(installed: ControlPlane, tmp_path: Path) -> None:
-    kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", tmp_path / "kubeconfig")
-    file = tmp_path / "operator.yaml"
-    # the flag wins over the environment, and that over the file
-    file.write_text(json.dumps({"kubeconfig": str(kubeconfig), "logLevel": "error", "httpAddress": "127.0.0.1:0"}))
-    program = Path(sys.executable).with_name("nodedevice-operator")
-    with subprocess.Popen(
-        [str(program), "run", "--config", str(file), "--log-level", "info"],
-        env={**os.environ, "NODEDEVICE_LOG_LEVEL": "warning"},
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
-        assert running.stderr is not None
-        line = running.stderr.readline()
-        assert " INFO    serving address=127.0.0.1:" in line
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(30) == 0

@@ -18,19 +18,6 @@ def cordon(node: PlayedNode, device_ids: Sequence[str]) -> None:
     node.client.patch(NodeDevice, node.nd_name(), patch, patch_type=PatchType.MERGE, field_manager="admin")
 
 
-def test_a_resource_is_advertised_changes_and_is_cordoned(operator: OperatorProcess, played: PlayNode) -> None:
-    node = played().settle()
-    about, of_node = node.nd_name(), f"{GPU} on {node.name}"
-    assert node.wait_events("CapacityAdvertised", about=about) == [f"{of_node}: 4 devices advertised"]
-    node.advertise(3, broken=1)
-    node.advertise(2, broken=2)
-    assert node.wait_events("CapacityChanged", about=about) == [f"{of_node}: 2 devices advertised, 4 before"]
-    cordon(node, ["gpu-0", "gpu-1"])
-    assert node.wait_events("DevicesCordoned", about=about) == [f"2 devices (gpu-0, gpu-1) of {of_node} cordoned"]
-    cordon(node, ["gpu-1"])
-    assert node.wait_events("DevicesUncordoned", about=about) == [f"1 device (gpu-0) of {of_node} uncordoned"]
-
-
 def test_a_start_posts_no_event(installed: ControlPlane, operator: OperatorProcess, played: PlayNode) -> None:
     nodes = [played().settle() for _ in range(_NODES)]
     for node in nodes:

@@ -47,29 +47,3 @@ def test_cut_watches_hide_no_frozen_one(installed: ControlPlane, operator: Opera
             wait_until(lambda: proxy.cut("poddevices") == 1, "it is open, and cut")
         assert operator.wait_ended() == 1
         assert operator.logged("error") == ["watch is stale"]
-
-
-def test_a_cut_watch_is_no_outage(installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy) -> None:
-    with PlayedNode(installed) as node:
-        operator.start()
-        node.make()
-        node.renew_lease()
-        for healthy in (4, 3, 2, 1):
-            node.advertise(healthy)
-            wait_until(lambda: proxy.cut("nodedevices") == 1, "it is open, and cut")
-            assert operator.get("/readyz")[0] == 200
-        assert operator.logged("error") == []
-
-
-def test_an_idle_fleet_is_no_reason(installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy) -> None:
-    operator.start()
-    before = checks(installed)
-    wait_until(lambda: checks(installed) >= before + 4, "it has checked several times")
-    assert operator.get("/readyz")[0] == 200
-    assert operator.logged("error") == []
-
-
-def checks(control_plane: ControlPlane) -> int:
-    """How often all NodeDevices were listed so far."""
-    path = "/nodedevices?limit="
-    return sum(event["verb"] == "list" and path in event["requestURI"] for event in control_plane.audit_events())

@@ -1,9 +1,9 @@
-"""Verbs by which a controller makes no pod, and what looks as if one were refused: by the API, with the real controllers."""
+"""Verbs by which a controller makes no pod: by the API, with the real controllers."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tests.cluster.api import Deployment, Event, Job, PatchType
+from tests.cluster.api import Deployment, Job, PatchType
 from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation
 from tests.integration.why.situations import Controllers, Situation, workload
@@ -68,15 +68,11 @@ def _unscheduled(at: Situation, kind: str, **spec: Any) -> Controllers:
     return made
 
 
-def _quota(at: Situation, resource: str = "") -> dict[str, Any]:
-    """For none of that resource, which is the situation's own."""
-    hard = {f"requests.{resource or at.resource}": "0"}
-    meta = {"name": f"{at.name}-quota", "namespace": at.namespace}
-    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}}
-
-
 def _refused(at: Situation) -> None:
-    at.apply(_quota(at))
+    """By a quota for none of its resource."""
+    meta = {"name": f"{at.name}-quota", "namespace": at.namespace}
+    spec = {"hard": {f"requests.{at.resource}": "0"}}
+    at.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": spec})
     _by("Deployment")(at)
 
 
@@ -86,14 +82,6 @@ def _without_account(kind: str) -> Do:
         _by(kind)(at)
 
     return do
-
-
-def _wait_event(at: Situation, name: str, kind: str) -> None:
-    def is_so() -> bool:
-        found = at.client.list(Event, namespace=at.namespace, fields={"reason": "FailedCreate"})
-        return any((e.involvedObject.kind, e.involvedObject.name.startswith(name)) == (kind, True) for e in found)
-
-    wait_until(is_so, f"{kind} {name} is refused")
 
 
 def _beyond(at: Situation) -> None:
@@ -126,43 +114,6 @@ def _failed(at: Situation) -> None:
 def _queue_of_job(at: Situation) -> None:
     found: Any = at.client.get(Job, at.name, namespace=at.namespace)
     at.apply(workload(at, "job", at.name, str(found.metadata.uid)))
-
-
-def _refused_before(at: Situation) -> None:
-    """The quota that refused it is gone; its Event stays."""
-    _wait_event(at, at.name, "ReplicaSet")
-    at.cluster.kubectl("delete", "resourcequota", f"{at.name}-quota", "-n", at.namespace)
-    # a controller that was refused waits longer and longer before it tries again
-    for replicas in (0, 1):
-        at.cluster.kubectl("scale", f"deployment/{at.name}", f"--replicas={replicas}", "-n", at.namespace)
-    wait_until(lambda: bool(at.pods()), f"{at.name} has a pod")
-
-
-def _neighbour(at: Situation) -> None:
-    """A Deployment whose name begins like that of the pod is refused."""
-    resource = f"{at.name}.example.com/other"
-    labels = {"app": f"{at.name}-frontend"}
-    container = {"name": "main", "image": "none", "resources": {"limits": {resource: "1"}}}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    quota = _quota(at, resource)
-    quota["metadata"]["name"] = f"{at.name}-neighbour"
-    at.apply(quota, controller(at, "Deployment", template, f"{at.name}-frontend"))
-    _wait_event(at, f"{at.name}-frontend", "ReplicaSet")
-
-
-def _old_event(at: Situation) -> None:
-    """Of controllers of that name that are gone."""
-    for kind in ("Deployment", "Job", "StatefulSet", "CronJob"):
-        about = {"kind": kind, "namespace": at.namespace, "name": at.name, "uid": f"{at.name}-gone"}
-        now = {"firstTimestamp": "2026-01-02T03:04:05Z", "lastTimestamp": "2026-01-02T03:04:05Z"}
-        body: Any = {
-            "involvedObject": about,
-            "reason": "FailedCreate",
-            "message": "exceeded quota: old",
-            "type": "Warning",
-        }
-        made: Any = Event.from_dict({"metadata": {"generateName": "old-", "namespace": at.namespace}, **body, **now})
-        at.client.create(made)
 
 
 def _rollout(at: Situation) -> None:
@@ -221,7 +172,4 @@ ABSENT = (
     Verb("DeploymentPaused", "pause", _by("Deployment", paused=True), "made"),
     Verb("EarlierPodNotReady", "wait for the first", _in_order, "made", after=_first_made),
     Verb("HeldByPredecessor", "roll out", _rollout, "made count gate lost", after=_update),
-    Verb("", "refuse no more", _refused, "alone", after=_refused_before),
-    Verb("", "refuse a neighbour", _neighbour, "neighbour"),
-    Verb("", "an old Event", _old_event, "event"),
 )

@@ -30,10 +30,9 @@ _DEVICES = 4
 
 @dataclass
 class Agent:
-    """What the agent of one Node publishes of the situation's resource. nothing: the condition with which it has no device."""
+    """What the agent of one Node publishes of the situation's resource."""
 
     broken: str = ""
-    nothing: tuple[str, str, str] | None = None
     state: str = "Running"
     registered: str = ""
     injectable: str = ""
@@ -51,18 +50,9 @@ class Agent:
             found |= {"cordoned": self.cordoned, "available": 0}
         if self.state != "Running":
             found |= {"available": 0}
-        changes = [("Registered", "False", self.registered), ("Injectable", "False", self.injectable)]
-        if self.nothing:
-            found |= {"devices": [], "total": 0, "healthy": 0, "available": 0}
-            changes.append(self.nothing)
-        for kind, status, why in changes:
+        for kind, why in (("Registered", self.registered), ("Injectable", self.injectable)):
             if why:
-                changed: dict[str, Any] = {
-                    "type": kind,
-                    "status": status,
-                    "reason": why,
-                    "message": "as the test says",
-                }
+                changed = {"type": kind, "status": "False", "reason": why, "message": "as the test says"}
                 found["conditions"] = [each | changed if each["type"] == kind else each for each in found["conditions"]]
         return found
 
@@ -74,7 +64,7 @@ Controllers = Callable[[dict[str, Any]], Sequence[dict[str, Any]]]
 
 
 class Situation:
-    """spec, requests, status: of its pod, to be changed before it is made. shown: what its Nodes show at first.
+    """spec, requests: of its pod, to be changed before it is made. shown: what its Nodes show at first.
 
     controllers: in place of the pod. asked: the name that is asked about. node: that the pod is bound to. finalizers: of its pod.
     """
@@ -91,7 +81,6 @@ class Situation:
         self.is_lowered = False
         self.requests = {self.resource: "2"}
         self.spec: dict[str, Any] = {"terminationGracePeriodSeconds": 0}
-        self.status: dict[str, Any] = {}
         self.controllers: Controllers | None = None
         self.asked = self.name
         self.node = self.nodes[0]
@@ -177,7 +166,7 @@ class Situation:
             wait_until(lambda: self._phase() == "Running", f"{self.name} runs")
             starting = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
             found = {**starting, "state": {"waiting": {"reason": "ContainerCreating"}}}
-            self._patch_status({"phase": "Pending", "containerStatuses": [found], **self.status})
+            self._patch_status({"phase": "Pending", "containerStatuses": [found]})
 
     def template(self) -> dict[str, Any]:
         """Of its pod, whoever makes it."""

@@ -1,4 +1,4 @@
-"""What the random situations do not have: pods that run, that may not open a device, that want memory; parts; nodes; devices."""
+"""What the random situations do not have: a pod without room for its memory, and nodes whose kubelet is not ready."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.agent_objects import now_text
-from tests.cluster.api import Node, Pod
+from tests.cluster.api import Node
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import apply_status
 from tests.integration.why.situations import Situation, ask, codes
 
 Make = Callable[..., Situation]
@@ -55,51 +54,6 @@ def wait_codes(at: Situation, *wanted: str, name: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_device_that_its_user_may_not_open(make: Make) -> None:
-    at = make(is_bound=True)
-    ended = {"exitCode": 1, "reason": "Error", "message": "starting\nopen /dev/ttyUSB0: Permission denied\n"}
-    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
-    found = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 1, "state": state}
-    at.status = {"containerStatuses": [{**found, "lastState": {"terminated": ended}}]}
-    at.make_pod()
-    at.agents[at.nodes[0]].allocations.append(at.held("gpu-0", "gpu-1"))
-    at.publish()
-    answer = wait_codes(at, "DeviceFileRefused")
-    assert "open /dev/ttyUSB0: Permission denied" in answer["causes"][0]["message"]
-    assert "supplementalGroups" in answer["causes"][0]["help"]["text"]
-
-
-@pytest.mark.usefixtures("operator")
-def test_parts_that_are_free_on_two_devices(make: Make) -> None:
-    """The sum would suffice, so the scheduler binds it, and its agent waits; before that `why` says so of each node."""
-    at = make()
-    devices = [
-        {"id": f"GPU-{n}", "health": "Healthy", "parts": {"total": 8, "healthy": 8, "allocated": 5, "available": 3}}
-        for n in range(2)
-    ]
-    rules = {
-        "placement": "SameParent",
-        "choice": "BinPack",
-        "containers": "Any",
-        "advertise": "Largest",
-        "largestAvailable": 3,
-    }
-    held = [{"parent": f"GPU-{n}", "parts": 5, "numbers": "0-4"} for n in range(2)]
-    pod = {"namespace": at.namespace, "name": "other", "podUID": "uid-other", "container": "main", "parts": held}
-    for node, agent in at.agents.items():
-        counts = {"total": 16, "healthy": 16, "allocated": 10, "available": 6}
-        status = agent.status() | counts | {"devices": devices, "parts": rules, "allocations": [pod]}
-        apply_status(at.client, at.node_device(node), status)
-    at.shown = 13
-    at.wait_shown()
-    at.requests[at.resource] = "4"
-    at.spec["schedulingGates"] = [{"name": "example.com/hold"}]
-    at.make_pod()
-    found = wait_codes(at, "SchedulingGated", "TooFewOnOneDevice")
-    assert found["causes"][1]["where"][0]["detail"] == "6 are free together, at most 3 of 8 on one, GPU-0"
-
-
-@pytest.mark.usefixtures("operator")
 def test_nothing_about_devices_stops_a_pod_without_room_for_its_memory(make: Make) -> None:
     at = make()
     at.requests["memory"] = "999Gi"
@@ -108,39 +62,6 @@ def test_nothing_about_devices_stops_a_pod_without_room_for_its_memory(make: Mak
     found = explained(at)
     assert codes(found) == []
     assert found["isStopped"]
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_pod_that_runs_with_its_devices(make: Make) -> None:
-    at = make()
-    at.make_pod()
-
-    def is_running() -> bool:
-        found: Any = at.client.get(Pod, at.name, namespace=at.namespace)
-        return bool(found.status.phase == "Running")
-
-    wait_until(is_running, "the pod runs")
-    pod: Any = at.client.get(Pod, at.name, namespace=at.namespace)
-    at.agents[pod.spec.nodeName].allocations.append(at.held("gpu-0", "gpu-1"))
-    at.publish()
-    wait_until(lambda: "gpu-0,gpu-1" in explained(at)["state"], "its devices are shown")
-    assert not explained(at)["isStopped"]
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_node_and_a_device(make: Make) -> None:
-    at = make()
-    node = at.nodes[0]
-    at.agents[node].broken = "Xid79"
-    at.publish()
-    admin = at.cluster.admin_kubeconfig
-
-    def is_so() -> bool:
-        return codes(ask(admin, "node", node)) == ["DevicesBroken"]
-
-    wait_until(is_so, "the node's devices are broken")
-    assert codes(ask(admin, "device", node, "gpu-3")) == ["DevicesBroken"]
-    assert codes(ask(admin, "node", at.nodes[1])) == []
 
 
 @pytest.mark.usefixtures("operator")

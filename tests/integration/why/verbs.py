@@ -7,7 +7,7 @@ from typing import Any
 
 from nodedevice_api import names
 
-from tests.cluster.api import Event, Lease, Namespace, NodeDevice, NodeDeviceConfig, PatchType, Pod
+from tests.cluster.api import Lease, Namespace, NodeDevice, NodeDeviceConfig, PatchType, Pod
 from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation
 from tests.integration.why.situations import Situation, workload
@@ -247,14 +247,6 @@ def _first_available(at: Situation) -> None:
     _claim(at, resourceClaimName=meta["name"])
 
 
-def _no_devices(at: Situation) -> None:
-    _changed(nothing=("Healthy", "False", "NoDevices"))(at)
-
-
-def _devices_refused(at: Situation) -> None:
-    _changed(nothing=("Registered", "True", "DevicesRefused"))(at)
-
-
 def _near_another(at: Situation) -> None:
     """To a pod that there is not: only the scheduler knows that no node will do."""
     selector = {"labelSelector": {"matchLabels": {"app": "nobody"}}, "topologyKey": "kubernetes.io/hostname"}
@@ -275,8 +267,6 @@ UNBOUND = (
     Verb("NoScheduler", "another scheduler", _other_scheduler, "gate lost made"),
     Verb("DeviceClassMissing", "list of classes", _first_available),
     Verb("TooFewTogether", "ask for too many, oddly", _asks("9e0"), "count"),
-    Verb("NoDevices", "match no file", _no_devices, "count health plugin cordon number"),
-    Verb("DevicesRefused", "refuse devices", _devices_refused, "count health plugin cordon number"),
     Verb("", "spell the number oddly", _asks("+2"), "count"),
     Verb("", "affinity to no pod", _near_another, "affinity"),
     Verb("ClaimMissing", "claim without object", _lost_claim, "lost"),
@@ -306,15 +296,6 @@ UNBOUND = (
 )
 
 
-def _container(reason: str, message: str) -> Do:
-    def do(at: Situation) -> None:
-        state = {"waiting": {"reason": reason, "message": message}}
-        found = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0, "state": state}
-        at.status["containerStatuses"] = [found]
-
-    return do
-
-
 def _allocated(at: Situation) -> None:
     """Where nothing else keeps its agent from it, it has its devices."""
     agent = at.agents[at.nodes[0]]
@@ -330,35 +311,8 @@ def _at_agent(reason: str, **more: Any) -> Do:
     return do
 
 
-def _not_injected(at: Situation) -> None:
-    at.agents[at.nodes[0]].allocations.append(at.held("gpu-0", "gpu-1", notInjected=True))
-
-
-def _unprepared(at: Situation) -> None:
-    about = {"kind": "Pod", "namespace": at.namespace, "name": at.name, "uid": at.uid, "apiVersion": "v1"}
-    now = {"firstTimestamp": "2026-01-02T03:04:05Z", "lastTimestamp": "2026-01-02T03:04:05Z"}
-    message = "Failed to prepare dynamic resources: NodePrepareResources failed for ResourceClaim x"
-    event = {
-        "involvedObject": about,
-        "reason": "FailedPrepareDynamicResources",
-        "message": message,
-        "type": "Warning",
-        **now,
-    }
-    made: Any = Event.from_dict({"metadata": {"generateName": "prepare-", "namespace": at.namespace}, **event})
-    at.client.create(made)
-
-
-_POISONED = "endpoint not found in cache for a registered resource: vendor.com/thing"
-_REQUIRED = 'container create failed: required plugin "nodedevice" not present'
-
-
 def _lost_node(at: Situation) -> None:
     at.node = f"{at.name}-gone"
-
-
-def _evicted(at: Situation) -> None:
-    at.status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
 
 
 def _kept(at: Situation) -> None:
@@ -382,16 +336,9 @@ def _namespace_deleted(at: Situation) -> None:
 
 BOUND = (
     Verb("NodeMissing", "bind to no node", _lost_node, "alone hasty"),
-    Verb("PodFailed", "evict", _evicted, "alone"),
     Verb("PodDeleted", "delete the pod", _kept, "alone", after=_deleted),
     Verb("NamespaceTerminating PodDeleted", "delete the namespace", _own_namespace, "alone", after=_namespace_deleted),
     Verb("WaitsOnNode", "refuse to allocate", slots="agent's", after=_at_agent("AllocateFailed")),
     Verb("WaitsForGood", "refuse for good", slots="agent's", after=_at_agent("AllocateFailed", final=True)),
-    Verb("RunsWithoutDevices", "start without devices", slots="agent's", after=_not_injected),
-    Verb("RequiredPluginMissing", "require a plugin", _container("CreateContainerError", _REQUIRED), "container"),
-    Verb("NameKeptByKubelet", "keep the name", _container("CreateContainerConfigError", _POISONED), "container"),
-    Verb("ImageNotPulled", "wrong image", _container("ImagePullBackOff", "Back-off pulling image"), "container"),
-    Verb("ContainerNotStarted", "crash", _container("CrashLoopBackOff", "back-off 5m0s"), "container"),
-    Verb("ClaimNotPrepared", "fail to prepare", slots="container", after=_unprepared),
 )
 FINISH_BOUND = _allocated

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from nodedevice_api import names
 from nodedevice_api.names import Reason
 
 from tests.cluster.api import ApiError, Node
@@ -17,13 +16,6 @@ from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.integration import operator_process
 from tests.integration.crds.custom_resources import pod_device
 from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode
-
-KINDS = ["nodes", names.NODE_DEVICES, names.POD_DEVICES]
-EXPIRED = refusal(410, "Expired", "too old resource version: 1 (9)")
-
-
-def error_line(status: bytes) -> bytes:
-    return b'{"type":"ERROR","object":' + status + b"}\n"
 
 
 class TestAnswers:
@@ -72,54 +64,6 @@ class TestAnswers:
         if message is not None:
             assert len(logged.lines(message)) == 1
         assert logged.lines("API server denies access; grant the rights of the chart's role") == []
-
-
-class TestWatches:
-    """What comes over a watch, or does not."""
-
-    @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize(
-        "line",
-        [
-            pytest.param(error_line(EXPIRED), id="410 Gone"),
-            pytest.param(error_line(refusal(500, "InternalError", "etcd is away")), id="500"),
-        ],
-    )
-    def test_that_ends_with_an_error(self, node: PlayedNode, proxy: FaultProxy, kind: str, line: bytes) -> None:
-        assert proxy.send(kind, line) == 1
-        node.verify_follows()
-
-    def test_of_nodes_that_always_ends_in_error(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere) -> None:
-        """Each time it is open again within about a second, so that a Node is not left as somebody else made it."""
-        for _ in range(7):
-            wait_until(lambda: proxy.open_watches("nodes") == 1, "it is open again")
-            proxy.send("nodes", error_line(refusal(500, "InternalError", "etcd is away")))
-            wait_until(lambda: proxy.open_watches("nodes") == 0, "it was given up")
-        node.verify_follows()
-        begun = [line for line in logged.lines("watch expired; relisting") if line["kind"] == "nodes"]
-        assert begun
-        assert max(line["retry_in_seconds"] for line in begun) <= 1.2
-
-    @pytest.mark.parametrize(
-        "line",
-        [
-            pytest.param(b"<html>\n", id="no JSON"),
-            pytest.param(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"x"}}}\n', id="no version"),
-        ],
-    )
-    def test_that_brings_nonsense(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere, line: bytes) -> None:
-        assert proxy.send(names.NODE_DEVICES, line) == 1
-        logged.wait("invalid watch event; relisting")
-        node.verify_follows()
-        assert len(logged.lines("invalid watch event; relisting")) == 1
-
-    def test_and_the_list_after_it_fails(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere) -> None:
-        """A continue token that has expired, an error, and a page that somebody else made."""
-        for status, body in ((410, EXPIRED), (500, b""), (200, b"<html>")):
-            proxy.rule("GET", f"/{names.NODE_DEVICES}", 1, status, body)
-        assert proxy.send(names.NODE_DEVICES, error_line(EXPIRED)) == 1
-        node.verify_follows()
-        assert len(logged.lines("list failed; retrying")) == 1
 
 
 def test_an_admission_policy_that_refuses_the_write(

@@ -11,7 +11,7 @@ from tests.cluster.api import Node, NodeDevice, PatchType
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
-from tests.integration.crds.custom_resources import allocation, apply_status, condition, device
+from tests.integration.crds.custom_resources import allocation, apply_status, condition
 from tests.integration.operator_process import (
     GPU,
     NIC,
@@ -71,17 +71,6 @@ class TestNodeDevices:
         # an agent that comes to have the resource takes it over
         node.advertise(3, NIC)
 
-    def test_one_whose_ownership_was_reset(self, node: PlayedNode) -> None:
-        name = node.nd_name()
-        reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
-        node.advertise(4)
-        node.wait_condition("Advertised", "True")
-        node.client.patch(NodeDevice, name, reset, patch_type=PatchType.MERGE)
-        by_hand = {"status": {"available": 2}}
-        node.client.patch(NodeDevice.Status, name, by_hand, patch_type=PatchType.MERGE, field_manager="admin")
-        node.wait_shown(2)
-        node.advertise(4)
-
     def test_numbers_that_contradict_its_devices(self, node: PlayedNode, logged: LogFromHere) -> None:
         held = allocation("uid-a", "main", "gpu-0", "gpu-1")
         node.publish(healthy=4, allocations=[held])
@@ -116,22 +105,6 @@ class TestNodeDevices:
         delete(node.client, NodeDevice, node.nd_name(NIC))
         node.advertise(4)
         node.verify_follows()
-
-    def test_as_many_devices_as_the_schema_takes(self, node: PlayedNode) -> None:
-        most = 4096
-
-        def status(broken: int) -> dict[str, Any]:
-            ids = [f"{number:04d}-{'x' * 123}" for number in range(most)]
-            devices = [device(i, "Unhealthy" if place < broken else "Healthy") for place, i in enumerate(ids)]
-            allocations = [allocation(f"uid-{n:04d}", "main", *ids[-4 - 4 * n :][:4]) for n in range(512)]
-            return {"devices": devices, "allocations": allocations}
-
-        node.publish(**status(0))
-        node.wait_shown(most, timeout_seconds=120)
-        node.publish(**status(95))
-        node.wait_shown(most - 95, timeout_seconds=120)
-        node.wait_condition("Ready", "True")
-        node.advertise(4)
 
     def test_a_status_of_a_version_to_come(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere) -> None:
         """What an API server with a newer CRD would send: more fields, and some that have become something else."""
@@ -204,17 +177,6 @@ class TestNodes:
         node.wait_shown(3)
         node.verify_follows()
         assert len(logged.lines("cannot decode object; skipping it")) == 1
-
-
-@pytest.mark.parametrize("hours", [-1, 1])
-def test_a_clock_that_is_an_hour_off(node: PlayedNode, hours: int) -> None:
-    node.renew_lease(names.AGENT_LEASE_SECONDS, hours * 3600)
-    node.verify_follows()
-    # the next renewal comes from a clock that was corrected
-    node.renew_lease()
-    node.verify_follows()
-    assert node.events(names.Reason.LEASE_EXPIRED, about=node.nd_name()) == []
-    assert node.conditions()["AgentReady"]["status"] == "True"
 
 
 def condition_of(node: PlayedNode, name: str, kind: str) -> dict[str, Any]:

@@ -20,22 +20,6 @@ def test_an_allocation_of_a_pod_on_another_node_is_refused(node: PlayedNode, pod
         assert pods.shown("pod-b") is None
 
 
-def test_a_refusal_is_one_event_however_often_repeated(operator: OperatorProcess, node: PlayedNode, pods: Pods) -> None:
-    loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")
-    for broken in (0, 1, 0, 1):
-        node.advertise(4 - broken, broken=broken, allocations=[loose])
-    (message,) = node.wait_events("AllocationRefused", about=node.nd_name())
-    assert "pod-z" in message
-    assert "is not bound to a node" in message
-    # Events are posted in order
-    node.publish(healthy=3, broken=1, allocations=[loose], state="Stopped")
-    node.wait_events("EndpointStopped", about=node.nd_name())
-    assert counts(node, "AllocationRefused") == [1]
-    pod = f"{pods.namespace}/pod-z"
-    logged = [line for line in operator.lines() if line["event"] == "allocation refused" and line["pod"] == pod]
-    assert len(logged) == 1
-
-
 def test_what_came_while_none_ran_is_reported_once(operator: OperatorProcess, node: PlayedNode, pods: Pods) -> None:
     operator.stop()
     loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")

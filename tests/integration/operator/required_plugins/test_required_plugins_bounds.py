@@ -11,10 +11,8 @@ from tests.cluster.accounts import client_of_pod
 from tests.cluster.api import Client, NodeDevice
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status
-from tests.integration.operator.required_plugins.test_required_plugins_kept import stored
-from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, delete, full
+from tests.integration.operator_process import NIC, OperatorProcess, PlayedNode, delete, full
 
 pytestmark = pytest.mark.cluster
 
@@ -53,15 +51,3 @@ def test_one_token_stops_no_name_of_another_node(
     evil.wait_condition("Advertised", "False", "TooManyNames", LONG[-1])
     assert operator.metric("nodedevice_operator_required_plugins_names") == 2 + 64
     assert "policy cannot be written" not in str(operator.logged("error"))
-
-
-def test_a_name_that_is_gone_or_without_its_node_is_not_in_the_policy(
-    installed: ControlPlane, operator: OperatorProcess, nodes: tuple[PlayedNode, PlayedNode]
-) -> None:
-    gone, orphan = nodes
-    gone.settle(delivery="nri")
-    gone.publish(state="Gone", delivery="nri")
-    orphan.make(NIC, is_owned=False)
-    orphan.publish(NIC, healthy=1, delivery="nri")
-    wait_until(lambda: stored(installed, "mutatingadmissionpolicies") is None, "no name is in the policy")
-    gone.advertise(2, GPU, delivery="nri")

@@ -1,14 +1,12 @@
 """The operator keeps the policy that makes pods wait for their agent: first of all, against everybody, and while it is needed."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-import msgspec
 import pytest
 from nodedevice_api import names
-from nodedevice_api.nodedevice import AgentStatus
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
     NAME,
@@ -19,9 +17,8 @@ from nodedevice_operator.requiredplugins.policy import (
 )
 
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.cluster.observe import Observer
 from tests.cluster.waiting import wait_until
-from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
+from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster
 
@@ -42,7 +39,7 @@ def stored(control_plane: ControlPlane, kind: str) -> Any:
 
 
 def wait_names(control_plane: ControlPlane, *resource_names: str) -> None:
-    wanted = [policy_spec(resource_names), binding_spec()] if resource_names else [None, None]
+    wanted = [policy_spec(resource_names), binding_spec()]
     what = f"the policy holds {resource_names}"
     wait_until(lambda: [stored(control_plane, kind) for kind in (POLICIES, BINDINGS)] == wanted, what, 90)
 
@@ -59,50 +56,6 @@ def test_the_policy_comes_before_capacity(installed: ControlPlane, operator: Ope
     assert (capacity - binding).total_seconds() >= SETTLE_SECONDS
     wait_names(installed, GPU)
     assert operator.metric("nodedevice_operator_required_plugins_names") == 1
-
-
-def test_agents_are_upgraded_while_all_of_them_report(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
-) -> None:
-    """One after the other; those of the release before report `runtime` alone. The policy stays, and no Node loses a device.
-
-    An operator of the release before reads `runtime` alone: its policy would have the same names all the time.
-    """
-    resources = [f"example.com/gpu-{number}" for number in range(8)]
-    before = AgentStatus(version="0.0.9", runtime=names.DELIVERY_NRI, served_by=names.SERVED_BY_NODEDEVICE)
-    for resource in resources:
-        node.make(resource)
-        node.publish(resource, healthy=2, delivery=names.DELIVERY_NRI, agent=before)
-    wait_names(installed, *resources)
-    for resource in resources:
-        node.wait_shown(2, resource)
-    kept = len(writes(installed, f"{POLICIES}/{NAME}"))
-    kubeconfig = installed.admin_kubeconfig
-    with Observer.nodes(kubeconfig) as nodes, Observer.node_devices(kubeconfig) as objects:
-        nodes.wait(lambda seen: bool(seen.object.metadata.name == node.name), since=0)
-        objects.wait(lambda seen: bool(seen.object.metadata.name == node.nd_name(resources[-1])), since=0)
-        for upgraded in range(len(resources) + 1):
-            for number, resource in enumerate(resources):
-                older = {} if number < upgraded else {"agent": before}
-                node.publish(resource, healthy=2 + upgraded % 2, delivery=names.DELIVERY_NRI, **older)
-        for resource in resources:
-            node.wait_shown(2, resource)
-        shown = [seen.object.status.capacity for seen in nodes.seen() if seen.object.metadata.name == node.name]
-        agents = [seen.object.status["agent"] for seen in objects.seen() if seen.object.status]
-    assert {agent.get("delivery") for agent in agents} == {None, names.DELIVERY_NRI}
-    assert {read(agent) for agent in agents for read in (as_now, as_before)} == {names.DELIVERY_NRI}
-    assert min(int(capacity.get(resource, 0)) for capacity in shown for resource in resources) == 2
-    assert len(writes(installed, f"{POLICIES}/{NAME}")) == kept
-
-
-def as_now(agent: Mapping[str, str]) -> str:
-    """The delivery that this operator reads."""
-    return msgspec.convert(agent, AgentStatus).known_delivery
-
-
-def as_before(agent: Mapping[str, str]) -> str:
-    """The delivery that the operator of the release before reads."""
-    return agent["runtime"]
 
 
 def writes(control_plane: ControlPlane, path: str) -> list[dict[str, Any]]:
@@ -141,16 +94,6 @@ def test_whatever_others_do_to_it_is_undone(
     operator.stop()
     operator.start()
     wait_names(installed, GPU)
-
-
-def test_it_holds_names_of_this_runtime_only_and_goes_with_the_last(installed: ControlPlane, node: PlayedNode) -> None:
-    for resource, delivery in ((GPU, "none"), (NIC, "nri")):
-        node.make(resource)
-        node.advertise(1, resource, delivery=delivery)
-    wait_names(installed, NIC)
-    node.publish(NIC, healthy=1, delivery="none")
-    wait_names(installed)
-    node.wait_shown(1, NIC)
 
 
 def test_a_restart_writes_nothing(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:

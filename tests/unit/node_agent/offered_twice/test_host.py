@@ -4,7 +4,6 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -182,18 +181,11 @@ async def test_a_specification_that_cannot_be_read_is_logged_once(
     assert not reader.is_reading
 
 
-@pytest.fixture
-def answers() -> Iterator[threading.Event]:
-    found = threading.Event()
-    yield found
-    found.set()
-
-
 async def test_a_disk_that_hangs_costs_one_thread_and_what_was_read_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: threading.Event, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     specify(tmp_path, spec({"path": "/dev/x1"}))
-    reader, calls = HostReader(str(tmp_path)), list[object]()
+    answers, reader, calls = threading.Event(), HostReader(str(tmp_path)), list[object]()
     before = await reader.read((), [NAME])
     read = host.read_host
 
@@ -204,11 +196,15 @@ async def test_a_disk_that_hangs_costs_one_thread_and_what_was_read_stays(
 
     monkeypatch.setattr(host, "read_host", hanging)
     monkeypatch.setattr(host, "_READ_SECONDS", 0.001)
-    for _ in range(3):
-        assert await reader.read(["/dev/x2"], [NAME]) is before
-    assert (reader.is_reading, len(calls)) == (True, 1)
-    assert len(caplog.records) == 1
-    answers.set()
+    try:
+        for _ in range(3):
+            assert await reader.read(["/dev/x2"], [NAME]) is before
+        # the thread may start late
+        await until(lambda: bool(calls))
+        assert (reader.is_reading, len(calls)) == (True, 1)
+        assert len(caplog.records) == 1
+    finally:
+        answers.set()
     await until(lambda: not reader.is_reading)
     monkeypatch.setattr(host, "_READ_SECONDS", 60.0)
     assert await reader.read(["/dev/x2"], [NAME]) is not before

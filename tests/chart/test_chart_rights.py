@@ -17,7 +17,6 @@ from nodedevice_api.names import (
     GROUP,
     OPERATOR_FIELD_MANAGER,
     OPERATOR_LEASE,
-    Condition,
     node_device_name,
 )
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
@@ -25,16 +24,12 @@ from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 from tests.cluster.api import (
     ApiError,
     Client,
-    Event,
     Lease,
     Node,
     NodeDevice,
     Object,
     PatchType,
     Pod,
-    PodDevice,
-    ResourceClaim,
-    ResourceSlice,
     Secret,
     SelfSubjectRulesReview,
     open_client,
@@ -42,31 +37,13 @@ from tests.cluster.api import (
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import apply_status, condition, free, node_device, pod_device
+from tests.integration.crds.custom_resources import apply_status, free, node_device, pod_device
 
 pytestmark = pytest.mark.cluster
 
 NODE = "rights-node"
 NAME = node_device_name(NODE, "example.com/gpu")
 
-# What a DRA driver offers, with everything that it can have: two claims of one container, one of them also another pod's.
-_ROW = {"namespace": "ns", "name": "pod-a", "podUID": "uid-a", "container": "main", "deviceIDs": ["gpu-0"]}
-_SHARED = {"id": "gpu-0", "shareID": "s", "consumedCapacity": {"memory": "1Gi"}, "adminAccess": True}
-OF_DRA = {
-    **free("gpu-0"),
-    "available": 0,
-    "allocated": 1,
-    "agent": {"version": "0.1.0", "delivery": "nri", "servedBy": "dra"},
-    "driver": "gpu.example.com",
-    "pool": NODE,
-    "devices": [{"id": "gpu-0", "health": "Healthy", "taints": [{"key": "example.com/hot", "effect": "NoExecute"}]}],
-    "allocations": [
-        {**_ROW, "claim": {"name": "claim-a", "uid": "uid-of-a", "devices": [_SHARED]}},
-        {**_ROW, "claim": {"name": "claim-b"}},
-        {**_ROW, "podUID": "uid-b", "name": "pod-b", "claim": {"name": "claim-b"}},
-    ],
-    "conditions": [condition(Condition.REGISTERED), condition(Condition.OFFERED_TWICE)],
-}
 
 Right = tuple[str, str, str]  # group, resource, verb
 
@@ -208,46 +185,6 @@ def test_rights_among_the_leases(agent: Client, operator: Client, nobody: Client
 
 def lease(namespace: str) -> Object:
     return Lease(metadata=Object(name=NODE, namespace=namespace), spec=Object(holderIdentity=NODE))
-
-
-def test_agent_can_do_its_work(installed: ControlPlane, agent: Client) -> None:
-    owner = agent.get(Node, NODE)
-    list(agent.list(Pod, fields={"spec.nodeName": NODE}, namespace="*"))
-    try:
-        owners = [{"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": owner.metadata.uid}]
-        identity = {"nodeName": NODE, "resourceName": "example.com/gpu"}
-        body = {"metadata": {"name": NAME, "ownerReferences": owners}, "spec": identity}
-        agent.apply(NodeDevice.from_dict(body), field_manager=AGENT_FIELD_MANAGER, force=True)
-        apply_status(agent, NAME, {**free("gpu-0"), "conditions": [condition(Condition.REGISTERED)]})
-        [found] = agent.list(NodeDevice, fields={"spec.nodeName": NODE})
-        assert found["status"]["total"] == 1
-        list(agent.list(ResourceSlice, fields={"spec.nodeName": NODE}))
-        apply_status(agent, NAME, OF_DRA)
-        with pytest.raises(ApiError, match="not found"):
-            agent.get(ResourceClaim, "claim-a", namespace=SYSTEM_NAMESPACE)
-        made = agent.create(lease(AGENTS_NAMESPACE), field_manager=AGENT_FIELD_MANAGER)
-        agent.replace(made, field_manager=AGENT_FIELD_MANAGER)
-    finally:
-        installed.client.delete(NodeDevice, NAME)
-        installed.client.delete(Lease, NODE, namespace=AGENTS_NAMESPACE)
-
-
-def test_operator_can_do_its_work(operator: Client, published: str, namespace: str) -> None:
-    one = {"example.com/gpu": "1"}
-    status = Object(capacity=one, allocatable=one)
-    operator.apply(Node.Status(metadata=Object(name=NODE), status=status), NODE, field_manager=OPERATOR_FIELD_MANAGER)
-    stored = operator.get(Node, NODE)
-    assert stored.status.capacity is not None
-    assert stored.status.capacity["example.com/gpu"] == "1"
-
-    apply_status(operator, published, {"conditions": [condition(Condition.ADVERTISED)]}, OPERATOR_FIELD_MANAGER)
-    operator.apply(pod_device(namespace), field_manager=OPERATOR_FIELD_MANAGER)
-    operator.delete(PodDevice, "pod-a", namespace=namespace)
-    about = Object(kind="Pod", name="pod-a", namespace=namespace)
-    event = Object(name="pod-a.1", namespace=namespace)
-    operator.create(Event(metadata=event, involvedObject=about, reason="Test"))
-    list(operator.list(Lease, namespace=AGENTS_NAMESPACE))
-    list(operator.list(ResourceSlice, fields={"spec.nodeName": ""}))
 
 
 def forbidden(call: Callable[[], Any]) -> None:

@@ -1,9 +1,6 @@
 """What an uninstall takes back, on a real API server, with the rights of that hook alone; the operators are real too."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +18,7 @@ from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 from hack import yaml_text
 from tests.chart.rendering import render
 from tests.chart.values import Command
-from tests.cluster.api import Node, NodeDevice, PatchType, Pod
+from tests.cluster.api import Node, PatchType, Pod
 from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
@@ -150,39 +147,6 @@ def test_a_dry_run_names_all_of_it_and_changes_nothing(installed: ControlPlane, 
     assert installed.kubectl(*stored) == before
 
 
-def test_on_a_terminal_it_asks(installed: ControlPlane, node: PlayedNode) -> None:
-    """By a pseudo-terminal, and the answer is no."""
-    ours, theirs = os.openpty()
-    os.write(ours, b"n\n")
-    try:
-        command = [sys.executable, "-m", "nodedevice_operator", *as_admin(installed)]
-        done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False)
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert done.returncode == 1, done.stderr
-    assert "Do all of this? [y/N]" in done.stdout
-    assert "deleting" not in done.stdout
-    assert len(listed(installed, names.NODE_DEVICES)) == 2
-
-
-def test_cordons_stay_without_what_programs_wrote(installed: ControlPlane, used: PlayedNode, as_hook: Command) -> None:
-    cordon = {
-        "apiVersion": names.API_VERSION,
-        "kind": names.NODE_DEVICE,
-        "metadata": {"name": used.nd_name()},
-        "spec": {"cordonedDevices": [{"id": "gpu-1", "reason": "fan"}]},
-    }
-    installed.client.apply(NodeDevice.from_dict(cordon), field_manager="alice")
-    status, printed = as_hook(*UNINSTALL)
-    assert status == 0, printed
-    assert listed(installed, names.NODE_DEVICES) == {used.nd_name()}
-    kept: Any = installed.client.get(NodeDevice, used.nd_name())
-    assert kept.spec["cordonedDevices"] == [{"id": "gpu-1", "reason": "fan"}]
-    assert not kept.status
-    assert f"kept NodeDevice {used.nd_name()}, without status" in printed
-
-
 def test_the_kinds_go_only_where_asked_for(installed: ControlPlane, used: PlayedNode, as_hook: Command) -> None:
     status, printed = as_hook(*UNINSTALL, "--delete-crds", values=KEPT)
     assert status == 1
@@ -252,27 +216,6 @@ def test_without_the_chart_only_the_leases_go(installed: ControlPlane, node: Pla
     assert names.AGENTS_NAMESPACE in listed(installed, "namespaces")
 
 
-def test_a_namespace_that_cannot_end_holds_nothing_up(
-    installed: ControlPlane, node: PlayedNode, as_hook: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cleanup, "_NAMESPACE_SECONDS", 0.5)
-    held = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "held", "namespace": names.AGENTS_NAMESPACE, "finalizers": ["example.com/nobody"]},
-    }
-    installed.apply(json.dumps(held))
-    try:
-        status, printed = as_hook(*UNINSTALL)
-        assert status == 0, printed
-        assert f"going on although namespace {names.AGENTS_NAMESPACE} is still being deleted" in printed
-        assert names.OPERATOR_LEASE not in listed(installed, "leases", "-n", SYSTEM_NAMESPACE)
-    finally:
-        free = ["patch", "configmap", "held", "-n", names.AGENTS_NAMESPACE, "--type=merge"]
-        installed.kubectl(*free, "-p", json.dumps({"metadata": {"finalizers": None}}))
-        installed.kubectl("wait", "--for=delete", f"namespace/{names.AGENTS_NAMESPACE}", "--timeout=60s")
-
-
 def test_no_other_namespace_can_be_deleted(installed: ControlPlane, as_hook: Command) -> None:
     installed.add_namespace("not-ours")
     try:
@@ -281,9 +224,6 @@ def test_no_other_namespace_can_be_deleted(installed: ControlPlane, as_hook: Com
         assert 'namespaces "not-ours" is forbidden' in printed
     finally:
         installed.remove_namespace("not-ours")
-    arguments = ["--kubeconfig", str(installed.admin_kubeconfig), "--namespace", "here", "--leases-namespace", "here"]
-    done = CliRunner().invoke(operator_main, [*UNINSTALL, *arguments])
-    assert (done.exit_code, "here is the operator's own" in done.output) == (2, True)
 
 
 def as_admin(cluster: ControlPlane) -> list[str]:

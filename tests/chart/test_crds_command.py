@@ -13,7 +13,7 @@ from hack import yaml_text
 from tests.chart.values import Command
 from tests.cluster.accounts import client_with_token
 from tests.cluster.api import ApiError, NodeDevice
-from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, wait_established
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
@@ -80,12 +80,6 @@ def test_a_newer_release_stays(installed: ControlPlane, as_hook: Command) -> Non
     assert first_column(stored(installed, ND)) == "of 0.0.1"
 
 
-def test_unless_allowed_to(installed: ControlPlane, as_hook: Command) -> None:
-    put(installed, PD, "99.0.0")
-    status, output = as_hook("crds", "apply", "--allow-downgrade")
-    assert (status, f"{PD}: changed from release 99.0.0 to {__version__}" in output) == (0, True), output
-
-
 def test_others_fields_are_taken_over_and_helm_can_install_again(installed: ControlPlane, as_hook: Command) -> None:
     put(installed, ND, "0.0.9", manager="kubectl")
     assert as_hook("crds", "apply")[0] == 0
@@ -98,27 +92,6 @@ def test_makes_what_is_not_there(installed: ControlPlane, as_hook: Command) -> N
     status, output = as_hook("crds", "apply")
     assert (status, f"{PD}: created, of release {__version__}" in output) == (0, True), output
     assert installed.kubectl("get", "poddevices", "--all-namespaces") == ""
-
-
-def test_waits_no_longer_than_its_timeout_for_names_that_another_has(installed: ControlPlane, as_hook: Command) -> None:
-    installed.kubectl("delete", "crd", PD, "--wait=true")
-    thief = of_chart(PD)
-    thief["metadata"] = {"name": "thieves.nodedevice.io"}
-    thief["spec"]["names"] = {
-        "kind": "Thief",
-        "listKind": "ThiefList",
-        "plural": "thieves",
-        "shortNames": ["poddevices"],
-    }
-    installed.apply(yaml_text.dump(thief))
-    try:
-        wait_established(installed, "thieves.nodedevice.io")
-        status, output = as_hook("crds", "apply", "--timeout-seconds", "20")
-        assert status == 1
-        assert f"{PD}: another definition has its names" in output, output
-    finally:
-        installed.kubectl("delete", "crd", "thieves.nodedevice.io", "--wait=true")
-        installed.kubectl("delete", "crd", PD, "--wait=true")
 
 
 def test_its_account_may_do_nothing_else(installed: ControlPlane, as_hook: Command) -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from charts import generate_defaults
-from tests.chart.rendering import Manifests, render
+from tests.chart.rendering import render
 from tests.cluster.chart import CHART, run_helm
 
 pytestmark = pytest.mark.cluster
@@ -26,11 +26,6 @@ def nested(paths: dict[str, Any]) -> dict[str, Any]:
             at = at.setdefault(section, {})
         at[key] = value
     return made
-
-
-def annotations(found: Manifests, kind: str, name: str) -> dict[str, str]:
-    [each] = [each for each in found if (each["kind"], each["metadata"]["name"]) == (kind, name)]
-    return dict(each["spec"]["template"]["metadata"]["annotations"])
 
 
 def test_every_template_that_helm_renders_begins_with_them() -> None:
@@ -61,17 +56,6 @@ def test_a_section_that_is_null_has_all_its_defaults() -> None:
 def test_an_entry_of_a_mapping_can_be_taken_away() -> None:
     [agents] = [each for each in render({"agents": {"resources": {"limits": None}}}) if each["kind"] == "DaemonSet"]
     assert agents["spec"]["template"]["spec"]["containers"][0]["resources"].keys() == {"requests"}
-
-
-@pytest.mark.parametrize("values", [{"observe": False}, {"allowedHostPaths": []}, {"config": {}}])
-def test_what_changes_the_agents_file_replaces_their_pods(values: dict[str, Any]) -> None:
-    before, after = (
-        annotations(found, "DaemonSet", "nodedevice-agent") for found in (render(), render({"agents": values}))
-    )
-    if values == {"config": {}}:
-        assert before == after, "nothing is changed by it"
-    else:
-        assert before != after
 
 
 def test_a_parent_chart_can_leave_it_out(tmp_path: Path) -> None:

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator import __version__
-from nodedevice_operator.cli.crds import NAMES
 
-from hack import yaml_text
 from tests.chart.values import Outcome
 from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
@@ -225,25 +222,3 @@ def test_nothing_is_left_of_a_scheduler(cluster: ControlPlane, attempt: Attempt,
     assert listed(cluster, RIGHTS) == set()
     assert listed(cluster, f"{REST},services") == set()
     assert of_the_extender(cluster) == {}
-
-
-def test_only_skip_crds_keeps_newer_kinds_at_an_install(
-    cluster: ControlPlane, attempt: Attempt, run: Helm, installed_here: None
-) -> None:
-    """What the chart's README says of helm: it applies a chart's kinds before any hook could object."""
-    newer = ["apply", "--server-side", "--force-conflicts", "--field-manager=helm", "-f", "-"]
-    kinds = [yaml_text.load(file.read_text()) for file in (CHART / "crds").glob("*.yaml")]
-    for kind in kinds:
-        kind["metadata"]["annotations"][names.RELEASE_ANNOTATION] = "99.0.0"
-
-    def releases() -> set[str]:
-        items = json.loads(cluster.kubectl("get", "crd", *NAMES, "-o", "json"))["items"]
-        return {each["metadata"]["annotations"][names.RELEASE_ANNOTATION] for each in items}
-
-    run("uninstall", "nodedevice", "--wait", "--timeout", "90s")
-    cluster.kubectl(*newer, stdin=yaml_text.dump_all(kinds))
-    run("install", "nodedevice", str(CHART), "--skip-crds")
-    assert releases() == {"99.0.0"}
-    run("uninstall", "nodedevice", "--wait", "--timeout", "90s")
-    run("install", "nodedevice", str(CHART))
-    assert releases() == {__version__}

@@ -80,36 +80,6 @@ def test_every_pod_but_the_agents_is_restricted(name: str) -> None:
             assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
 
 
-def test_restricted_is_what_the_api_server_calls_restricted(with_accounts: ControlPlane) -> None:
-    """In a namespace that enforces that level, warnings would name each pod that is not."""
-    with_accounts.apply(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
-            }
-        )
-    )
-    try:
-        # the token of an account that is there; all else as rendered
-        with_accounts.kubectl("create", "serviceaccount", "default", "-n", "strict", check=False)
-        pods = [
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": each["metadata"]["name"], "namespace": "strict"},
-                "spec": {key: value for key, value in pod_of(each).items() if key != "serviceAccountName"},
-            }
-            for each in manifests()
-            if each["kind"] in WORK and each["metadata"]["name"] not in PRIVILEGED
-        ]
-        printed = with_accounts.kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml_text.dump_all(pods))
-        assert printed.count(" created ") == len(pods) > 0
-    finally:
-        with_accounts.remove_namespace("strict")
-
-
 def test_images() -> None:
     values = VALUE_SETS["a registry of one's own"]
     agent = agent_pod(values)
@@ -145,6 +115,7 @@ def test_the_first_part_of_the_test_pulls_what_the_rest_needs() -> None:
     ("kind", "name", "values"),
     [
         ("DaemonSet", "nodedevice-agent", {"agents": {"config": {"logLevel": "debug"}}}),
+        ("DaemonSet", "nodedevice-agent", {"agents": {"allowedHostPaths": []}}),
         ("Deployment", "nodedevice-operator", {"operator": {"config": {"logLevel": "debug"}}}),
         ("Deployment", "nodedevice-operator", {"nodeTaint": "on"}),
     ],

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, GROUP, n
 
 from tests.chart.rendering import render
 from tests.chart.test_chart_rights import Right, each_verb, forbidden, is_forbidden, rights
-from tests.cluster.api import ApiError, Client, NodeDevice, Object, PatchType, PodDevice, ServiceAccount, open_client
+from tests.cluster.api import ApiError, Client, NodeDevice, Object, PatchType, ServiceAccount, open_client
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import apply_status, free, node_device, pod_device
+from tests.integration.crds.custom_resources import apply_status, free, node_device
 
 pytestmark = pytest.mark.cluster
 
@@ -112,21 +111,6 @@ def test_the_cordon_role(people: People) -> None:
     nobody = people.with_roles("nobody")
     cordons = people.with_roles("cordons", "clusterrole nodedevice-cordon")
     granted(people, cordons, nobody, people.namespace, CORDON)
-
-
-@pytest.mark.parametrize("role", ["view", "edit", "admin"])
-def test_who_may_see_pods_may_see_their_devices(
-    people: People, installed: ControlPlane, published: str, role: str
-) -> None:
-    """Of that namespace, and nothing else of ours: whoever may write NodeDeviceConfigs names files of nodes."""
-    owner = people.with_roles("owner", f"clusterrole {role} {people.namespace}")
-    installed.client.apply(pod_device(people.namespace), field_manager="x")
-    read = partial(owner.get, PodDevice, "pod-a", namespace=people.namespace)
-    wait_until(lambda: not is_forbidden(read), f"{role} includes nodedevice-view")
-    assert {right for right in rights(owner, people.namespace) if right[0] in (GROUP, "*")} == POD_DEVICES
-    forbidden(lambda: list(owner.list(PodDevice, namespace="default")))
-    forbidden(lambda: owner.get(NodeDevice, published))
-    forbidden(lambda: owner.delete(PodDevice, "pod-a", namespace=people.namespace))
 
 
 def cordon(client: Client, name: str, patch: dict[str, Any]) -> dict[str, Any]:

@@ -94,20 +94,6 @@ def test_it_is_the_chart_without_hooks_and_what_only_helm_acts_on(made: Path) ->
         assert "helm" not in text.lower().replace("as docs/install.md", "")
 
 
-def test_what_others_need_comes_first_and_nothing_is_too_big_for_an_annotation(made: Path) -> None:
-    found = objects(made / manifest.INSTALL)
-    kinds = [each["kind"] for each in found]
-    last_of_crds = max(index for index, kind in enumerate(kinds) if kind == "CustomResourceDefinition")
-    assert [kind for kind in kinds[:last_of_crds] if kind not in ("Namespace", "CustomResourceDefinition")] == []
-    spaces = [each["metadata"]["name"] for each in found if each["kind"] == "Namespace"]
-    for index, each in enumerate(found):
-        if (inside := each["metadata"].get("namespace")) is not None:
-            assert inside in spaces
-            assert kinds[:index].count("Namespace") == len(spaces), "an object comes before its namespace"
-    # what `kubectl apply` writes into an annotation, of which all together have 256 KiB
-    assert max(len(json.dumps(each)) for each in found) < 200_000
-
-
 def test_it_names_the_images_that_nodes_need(made: Path) -> None:
     head = (made / manifest.INSTALL).read_text().partition("\n---\n")[0]
     assert re.search(r"^#   nodedevice-agent[:@]", head, re.MULTILINE)

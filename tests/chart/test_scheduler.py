@@ -14,7 +14,7 @@ from nodedevice_operator.extender.server import certificate_names
 from nodedevice_operator.extender.settings import ExtenderSettings
 
 from hack import yaml_text
-from tests.chart.rendering import WORK, manifests, notes, pod_of, refusal, render
+from tests.chart.rendering import manifests, notes, refusal, render
 from tests.chart.values import DIGEST, VALUE_SETS
 from tests.cluster.chart import SYSTEM_NAMESPACE
 
@@ -85,14 +85,6 @@ def test_the_second_scheduler_is_of_the_clusters_version(version: str, tag: str)
     assert both["kube-scheduler"]["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
 
 
-def test_every_container_has_a_limit_of_memory() -> None:
-    """One without is ended last where its node has no memory left, after everybody else's."""
-    pods = [pod_of(each) for name in (SECOND, ALONE) for each in manifests(name) if each["kind"] in WORK]
-    assert [
-        each["name"] for pod in pods for each in pod["containers"] if "memory" not in each["resources"]["limits"]
-    ] == []
-
-
 def test_its_image_can_be_another() -> None:
     both = containers(manifests("a second scheduler, otherwise"), "nodedevice-scheduler")
     assert both["kube-scheduler"]["image"] == f"registry.example.com/kube-scheduler@{DIGEST}"
@@ -110,6 +102,9 @@ def configuration(name: str) -> Values:
 
 
 def test_the_second_schedulers_configuration() -> None:
+    both = containers(manifests(SECOND), "nodedevice-scheduler")
+    # it watches no NodeDevices, and its release's own default is 5 minutes
+    assert "--pod-max-in-unschedulable-pods-duration=10s" in both["kube-scheduler"]["args"]
     made = configuration(SECOND)
     [extender] = made.pop("extenders")
     assert made == {
@@ -136,12 +131,6 @@ def test_the_second_schedulers_configuration() -> None:
             {"name": name, "ignoredByScheduler": False} for name in ("aliyun.com/gpu-mem", "example.com/gpu")
         ],
     }
-
-
-def test_the_second_scheduler_tries_again_without_an_event() -> None:
-    """It watches no NodeDevices. Its release's own default is 5 minutes."""
-    both = containers(manifests(SECOND), "nodedevice-scheduler")
-    assert "--pod-max-in-unschedulable-pods-duration=10s" in both["kube-scheduler"]["args"]
 
 
 def test_every_value_of_the_configuration_can_be_another() -> None:
@@ -377,13 +366,6 @@ def test_the_notes_name_what_is_not_made_here() -> None:
     assert printed_configuration(text)["extenders"][0]["urlPrefix"] == "https://CLUSTER-IP"
     assert "kubectl get service nodedevice-extender" in text
     assert "nodedevice-extender-client" not in text
-
-
-def test_the_notes_name_the_second_scheduler() -> None:
-    text = notes(VALUE_SETS["a second scheduler, otherwise"])
-    assert "  schedulerName: of-ours\n" in text
-    assert f"kubectl rollout status --namespace {SYSTEM_NAMESPACE} deployment/nodedevice-scheduler\n" in text
-    assert "KubeSchedulerConfiguration" not in text
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,8 @@ import pytest
 import yaml
 
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.cluster.local import leftovers
 from tests.cluster.local.current import CurrentCluster
 from tests.cluster.local.how_to_use import TYPED
-from tests.cluster.local.owner_label import LABEL, Mark
 from tests.cluster.local.stack import NODE_A, NODE_B
 from tests.cluster.waiting import wait_until
 from tests.e2e.pages import typed_in_one_shell
@@ -26,7 +24,6 @@ _ROOT = Path(__file__).parents[2]
 _DEMO = [sys.executable, "-u", "-m", "hack.demo"]
 _SHARES = [*_DEMO, "shares"]
 _LOCAL = [sys.executable, "-m", "tests.cluster.local.local"]
-_ELSEWHERE = Mark("0123456789ab", 1, 1)
 # about a Node that somebody had before
 _EARLIER_EVENT = {
     "apiVersion": "v1",
@@ -83,23 +80,16 @@ def _killed_demo(kubeconfig: Path) -> int:
     return demo.pid
 
 
-def test_demo_uses_it_and_leaves_it_as_it_was(own_temp: Path, theirs: ControlPlane) -> None:
+@pytest.mark.parametrize("command", [_DEMO, _SHARES], ids=["devices", "shares"])
+def test_demo_uses_it_and_leaves_it_as_it_was(own_temp: Path, theirs: ControlPlane, command: Sequence[str]) -> None:
+    """Also where a second scheduler has rights in kube-system."""
     before = _objects(theirs)
-    done = _demo(theirs.admin_kubeconfig)
+    done = _demo(theirs.admin_kubeconfig, command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "using the cluster of the context nodedevice-test" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("OK: ")
     assert _objects(theirs) == before
     assert _events_of_node_a(theirs) == []
-
-
-def test_the_second_scheduler_is_taken_out_again(own_temp: Path, theirs: ControlPlane) -> None:
-    """Its account has rights in kube-system."""
-    before = _objects(theirs)
-    done = _demo(theirs.admin_kubeconfig, _SHARES)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].startswith("OK: ")
-    assert _objects(theirs) == before
 
 
 def test_pods_of_others_stay_off_its_nodes(own_temp: Path, theirs: ControlPlane) -> None:
@@ -145,67 +135,22 @@ def test_what_a_killed_one_left_is_taken_away_by_the_next(
     assert lines[0].startswith(f"taking away what process {killed} left when it was killed: Node/node-a")
 
 
-def test_what_somebody_else_brought_is_left_to_him(own_temp: Path, theirs: ControlPlane) -> None:
-    before = _objects(theirs)
-    for mark, left_by in ((Mark.own(), f"process {os.getpid()} of this machine"), (_ELSEWHERE, "another machine")):
-        theirs.kubectl("create", "namespace", "nodedevice-system")
-        theirs.kubectl("label", "namespace", "nodedevice-system", f"{LABEL}={mark}")
-        done = _demo(theirs.admin_kubeconfig)
-        assert (done.returncode, left_by in done.stdout, done.stderr) == (1, True, ""), done.stdout
-        for command in leftovers.commands(mark):
-            assert (command in done.stdout) == (mark == _ELSEWHERE)
-            theirs.kubectl(*command.split()[1:])
-        assert _objects(theirs) == before
-
-
-def test_a_node_of_that_name_is_not_changed(own_temp: Path, theirs: ControlPlane) -> None:
-    theirs.add_node("node-b")
-    before = _objects(theirs)
-    done = _demo(theirs.admin_kubeconfig)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "has a Node node-b already, which is not changed" in done.stdout
-    assert _objects(theirs) == before
-    theirs.remove_node("node-b")
-
-
-def test_existing_objects_are_not_changed(own_temp: Path, theirs: ControlPlane) -> None:
-    theirs.kubectl("create", "namespace", "nodedevice-system")
-    done = _demo(theirs.admin_kubeconfig)
-    assert done.returncode == 1
-    assert "has nodedevice already (nodedevice-system), and is not changed" in done.stdout
-    assert "nodedevice-system" in theirs.kubectl("get", "namespaces", "-o", "name")
-    theirs.kubectl("delete", "namespace", "nodedevice-system")
-
-
 @pytest.mark.parametrize(
-    ("cluster", "content", "expected"),
+    ("name", "message"),
     [
-        ("current", "", "no current kubeconfig"),
-        ("current", "{{{", "no current kubeconfig"),
-        ("kind", "", "CLUSTER is 'kind'"),
+        ("namespace/nodedevice-system", "has nodedevice already (nodedevice-system), and is not changed"),
+        ("node/node-b", "has a Node node-b already, which is not changed"),
     ],
 )
-def test_no_cluster_to_use(own_temp: Path, tmp_path: Path, cluster: str, content: str, expected: str) -> None:
-    kubeconfig = tmp_path / "config"
-    kubeconfig.write_text(content)
-    environment = {**os.environ, "CLUSTER": cluster, "KUBECONFIG": str(kubeconfig)}
-    done = subprocess.run(_DEMO, cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False, env=environment)
+def test_existing_objects_are_not_changed(own_temp: Path, theirs: ControlPlane, name: str, message: str) -> None:
+    kind, _, own = name.partition("/")
+    theirs.apply(yaml.safe_dump({"apiVersion": "v1", "kind": kind.capitalize(), "metadata": {"name": own}}))
+    before = _objects(theirs)
+    done = _demo(theirs.admin_kubeconfig)
     assert done.returncode == 1
-    assert expected in done.stdout
-    assert done.stderr == ""
-
-
-def test_its_server_is_away(own_temp: Path, tmp_path: Path, theirs: ControlPlane) -> None:
-    config = yaml.safe_load(theirs.admin_kubeconfig.read_text())
-    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
-    kubeconfig = tmp_path / "config"
-    kubeconfig.write_text(yaml.safe_dump(config))
-    done = _demo(kubeconfig)
-    assert (done.returncode, done.stderr) == (1, "")
-    failed = done.stdout.partition("FAILED: ")[2].splitlines()
-    assert "the context nodedevice-test cannot be used: The connection to the server 127.0.0.1:1" in failed[0]
-    assert failed[1].startswith("  remedy: is the cluster running")
-    assert len(failed) == 2
+    assert message in done.stdout
+    assert _objects(theirs) == before
+    theirs.kubectl("delete", name)
 
 
 def test_who_may_only_read_is_told_what_is_denied(own_temp: Path, tmp_path: Path, theirs: ControlPlane) -> None:

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -18,11 +18,8 @@ import pytest
 from tests.cluster.build.binaries import find
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.control_plane.layout import CONTROL_PLANE
-from tests.cluster.waiting import wait_until
 
 _ROOT = Path(__file__).parents[2]
-_DEMO = ("hack.demo",)
-_SHARES = ("hack.demo", "shares")
 _BUILT = "kube-apiserver"
 _ALL_SHOWN = "It goes on until the programs are there"
 # while it is being built, and afterwards
@@ -76,12 +73,12 @@ def start(
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    def start(ending: str = "", demo: Sequence[str] = _DEMO) -> FirstDemo:
+    def start(ending: str = "") -> FirstDemo:
         go = tmp_path / "go"
         go.write_text(_GO.format(finish=finish, program=programs[_BUILT], ending=ending))
         go.chmod(0o755)
         process = subprocess.Popen(
-            [sys.executable, "-u", "-m", *demo],
+            [sys.executable, "-u", "-m", "hack.demo"],
             cwd=_ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -119,16 +116,6 @@ def test_an_agent_shows_what_it_has_until_all_is_built(start: Callable[..., Firs
     assert demo.printed.splitlines()[-1].startswith("OK: ")
 
 
-def test_afterwards_nothing_is_built_and_no_demo_needs_more(start: Callable[..., FirstDemo]) -> None:
-    demo = start()
-    demo.finish()
-    assert demo.end() == 0, demo.printed
-    assert "Meanwhile" not in demo.printed
-    shares = start(demo=_SHARES)
-    assert shares.end() == 0, shares.printed
-    assert "building" not in shares.printed
-
-
 @pytest.mark.parametrize("moment", [*_BEFORE, *_AFTER])
 def test_it_can_be_ended_at_any_moment(start: Callable[..., FirstDemo], moment: str) -> None:
     """`own_temp`, which `start` has, finds files that are left behind."""
@@ -146,32 +133,6 @@ def test_it_can_be_ended_at_any_moment(start: Callable[..., FirstDemo], moment: 
     if moment != _BEFORE[0]:
         # of a compiler that is just being started the next build removes it
         assert list(demo.cache.rglob("*unfinished*")) == []
-
-
-@pytest.mark.parametrize("moment", ["Meanwhile", _ALL_SHOWN])
-def test_when_it_is_killed_nothing_stays(start: Callable[..., FirstDemo], own_temp: Path, moment: str) -> None:
-    demo = start()
-    demo.until(moment)
-    children = _children(demo)
-    demo.process.kill()
-    demo.process.wait()
-    wait_until(lambda: not any(child.is_running() for child in children), "all that it started has ended")
-    wait_until(lambda: not any(own_temp.iterdir()), "its folder is removed")
-
-
-def test_an_agent_that_fails_is_reported_and_the_build_is_kept(
-    start: Callable[..., FirstDemo], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NODEDEVICE_LOG_LEVEL", "no-such-level")
-    demo = start()
-    demo.until("the agent failed")
-    demo.finish()
-    assert demo.end() == 1, demo.printed
-    assert (
-        "FAILED: the agent that waited for its API server: nodedevice-agent of node-a ended with status 2"
-        in demo.printed
-    )
-    assert list(demo.cache.glob("bin/*/kube-apiserver"))
 
 
 def test_a_build_that_fails_ends_the_agent_too(start: Callable[..., FirstDemo]) -> None:

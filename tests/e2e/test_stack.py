@@ -13,10 +13,8 @@ import yaml
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
 from tests.cluster.observe import Observer, capacity
-from tests.cluster.processes.processes import Process
 from tests.e2e.conftest import gpus
 from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.third_party import sample_plugin
 
 _IDLE_SECONDS = 12.0
 _AGENT = "system:serviceaccount:nodedevice-system:nodedevice-agent"
@@ -49,25 +47,6 @@ def test_changed_capacity_is_repaired(stack: Stack, nodes: Observer, patch: dict
     right = nodes.wait(lambda seen: capacity(seen, NODE_A, GPU) == 4, wrong.at)
     print(f"repaired in {(right.at - wrong.at) * 1000:.0f} ms")
     stack.wait_for("an Event reports it", lambda: "CapacityRepaired" in _event_reasons(stack, NODE_A))
-
-
-# that plugin knows one directory, the kubelet's, which is the agent's only in a mount namespace
-@pytest.mark.skipif(not sample_plugin.unshare(), reason="needs a mount namespace: be root, or allow user namespaces")
-def test_a_plugin_of_somebody_else(stack: Stack, nodes: Observer) -> None:
-    """Kubernetes' own sample device plugin, as it is."""
-    agent = stack.agents[NODE_B]
-    plugin = Process("sample-device-plugin", sample_plugin.command(agent.plugin_dir), agent.folder / "sample.log")
-    began = time.monotonic()
-    plugin.start()
-    try:
-        seen = nodes.wait(
-            lambda seen: capacity(seen, NODE_B, sample_plugin.RESOURCE) == len(sample_plugin.DEVICES), began
-        )
-        print(f"in the Node's capacity {(seen.at - began) * 1000:.0f} ms after its start")
-        listed = stack.control_plane.kubectl("get", "nodedevice", f"{NODE_B}.example.com.resource", "--no-headers")
-        assert listed.split()[2:6] == [sample_plugin.RESOURCE, "2", "2", "0"]
-    finally:
-        plugin.kill()
 
 
 @pytest.mark.kubelet("scenario 95")

@@ -30,12 +30,6 @@ def enabled(*parts: str) -> Json:
     return {part: {"enabled": True} for part in parts}
 
 
-def test_nothing_unless_asked_for() -> None:
-    kinds = {one["kind"] for one in render_chart()}
-    assert kinds.isdisjoint({"PodMonitor", "ServiceMonitor", "PrometheusRule"})
-    assert "nodedevice-dashboards" not in {one["metadata"]["name"] for one in render_chart()}
-
-
 @pytest.mark.parametrize("part", _ALL)
 def test_each_part_comes_alone(part: str) -> None:
     kinds = {

@@ -5,7 +5,6 @@ That each finds something in real objects is tests/monitoring/test_live.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -52,32 +51,6 @@ def test_every_path_is_in_the_crd(resource: ksm.Resource) -> None:
             at = at.get("items", at)
             at = at.get("properties", {}).get(part, at.get("additionalProperties"))
             assert at is not None, f"{resource.group_version_kind.kind} has no {'.'.join(path)}: {part}"
-
-
-def test_series_of_an_object_are_those_in_the_documentation() -> None:
-    """The documentation's own examples, in its own words."""
-    conditions = ksm.Gauge(["status", "conditions"], {"type": ["type"]}, value_from=["status"])
-    phase = ksm.StateSet(["status", "phase"], "phase", ["Pending", "Bar"])
-    refs = ksm.Info(["spec", "order"], {"id": ["id"]})
-    metrics = [
-        ksm.Metric("status", "", ksm.Each("Gauge", gauge=conditions)),
-        ksm.Metric("phase", "", ksm.Each("StateSet", state_set=phase)),
-        ksm.Metric("order", "", ksm.Each("Info", info=refs)),
-    ]
-    kind = ksm.GroupVersionKind("myteam.io", "v1", "Foo")
-    resource = ksm.Resource(kind, metrics, "foo", labels_from_path={"name": ["metadata", "name"]})
-    foo: dict[str, Any] = {
-        "metadata": {"name": "foo"},
-        "spec": {"order": [{"id": 1}, {"id": 3}]},
-        "status": {"phase": "Pending", "conditions": [{"type": "Ready", "status": "True"}]},
-    }
-    assert [(one.name, dict(one.labels), one.value) for one in ksm.samples(resource, [foo])] == [
-        ("foo_status", {"name": "foo", "type": "Ready"}, 1.0),
-        ("foo_phase", {"name": "foo", "phase": "Pending"}, 1.0),
-        ("foo_phase", {"name": "foo", "phase": "Bar"}, 0.0),
-        ("foo_order", {"name": "foo", "id": "1"}, 1.0),
-        ("foo_order", {"name": "foo", "id": "3"}, 1.0),
-    ]
 
 
 def test_parts_models_memory_and_pending_pods() -> None:

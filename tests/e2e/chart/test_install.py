@@ -2,11 +2,7 @@
 
 import re
 
-import pytest
-
-from tests.cluster.chart import SYSTEM_NAMESPACE
-from tests.cluster.errors import CommandError
-from tests.e2e.chart.cluster import AGENT, ChartCluster
+from tests.e2e.chart.cluster import ChartCluster
 from tests.e2e.chart.workloads import VENDOR_DEVICES, VENDOR_RESOURCE, user, vendor_plugin
 from tests.e2e.real_node.device_plugins import device_files
 from tests.e2e.recording import RanOn
@@ -46,25 +42,3 @@ def test_a_pod_can_open_the_device_file_of_a_built_in_plugin(cluster: ChartClust
     cluster.run(user("does-not", {}, "-number", file.number))
     (opened,) = cluster.report_of("does-not")["opened"].values()
     assert opened["read"] != "ok", "this machine's containers may open that device without being given it"
-
-
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({"agents": {"config": {"delivery": "dockerd"}}}, "/agents/config/runtime"),
-        ({"agents": {"config": {"runtimeGraceSeconds": -1}}}, "/agents/config/runtimeGraceSeconds"),
-        ({"agents": {"resorces": {}}}, "resorces"),
-        ({"operator": {"replicas": -1}}, "/operator/replicas"),
-        ({"operator": {"config": {"agentGraceSecond": 3}}}, "agentGraceSecond"),
-    ],
-    ids=["unknown runtime", "negative seconds", "typo", "negative number", "typo in a setting"],
-)
-def test_wrong_values_are_refused_by_name(
-    cluster: ChartCluster, values: dict[str, dict[str, object]], named: str
-) -> None:
-    with pytest.raises(CommandError) as refused:
-        cluster.release.install(cluster.values(**values))
-    assert named in refused.value.stderr
-    assert not cluster.get("daemonset", AGENT, "-n", SYSTEM_NAMESPACE)
-    # the kinds are there: Helm installs them before it checks values
-    assert not cluster.release.is_installed()

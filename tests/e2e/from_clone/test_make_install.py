@@ -9,7 +9,6 @@ from tests.cluster.processes.processes import reserved_ports
 from tests.e2e.from_clone.typed import Clone
 from tests.hack.publish.services import Service, registry
 
-_RESOURCE = "example.com/fuse"
 _DEVICE = "node-1.example.com.fuse"
 _STATE = "/var/lib/nodedevice"
 
@@ -100,16 +99,3 @@ def test_an_install_that_never_ran_is_taken_back(clone: Clone, to: Service) -> N
     assert refused.returncode == 1
     assert "the release nodedevice in the namespace elsewhere" in refused.stderr
     clone.done("uninstall", "--all", "--yes", "--namespace", "elsewhere")
-
-
-def test_a_node_elsewhere_is_named_and_nothing_changes(clone: Clone) -> None:
-    clone.control_plane.add_node("played")
-    try:
-        versions = clone.versions().keys()
-        refused = clone.typed("install")
-        assert refused.returncode == 1
-        assert "played (" in refused.stderr
-        assert "three ways" in refused.stderr
-        assert clone.versions().keys() == versions
-    finally:
-        clone.control_plane.remove_node("played")

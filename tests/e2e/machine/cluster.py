@@ -236,12 +236,6 @@ class MachineCluster(InstalledCluster):
         machine.remove_serial(serial)
         del self._plugged[serial]
 
-    def replug(self, *serials: str) -> None:
-        """At their ports of before, after a power cut: an emulator that starts has none of them."""
-        for serial in serials:
-            machine, port = self._plugged[serial]
-            machine.add_serial(serial, port)
-
     def unplug_all(self) -> None:
         for serial in list(self._plugged):
             self.unplug(serial)

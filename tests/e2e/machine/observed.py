@@ -50,12 +50,6 @@ def agent_restarts(cluster: MachineCluster) -> int:
     return sum(restarts for _, restarts in containers.values())
 
 
-def is_agent_ready(cluster: MachineCluster) -> bool:
-    pods = cluster.pods(SYSTEM_NAMESPACE, _AGENTS)
-    states = [state for pod in pods for state in pod["status"].get("containerStatuses", [])]
-    return bool(states) and all(state["ready"] for state in states)
-
-
 def kill_agent(cluster: MachineCluster) -> None:
     """Its process ends as by the kernel's want of memory; the kubelet starts it again."""
     cluster.machine.run("kill -9 $(pgrep -f 'nodedevice_agent run|nodedevice-agent run' | head -1)")

@@ -1,7 +1,6 @@
 """Devices in a bad state: one that answers with I/O errors, and one that is pulled out while its container starts."""
 
 import json
-import time
 
 from nodedevice_api.names import node_device_name
 
@@ -18,8 +17,6 @@ _BAD_DISK = {
     "image": {"driver": "null-co", "size": 16 * 1024**2, "read-zeroes": True},
     "inject-error": [{"event": "none", "iotype": "read", "errno": 5, "sector": _BAD_SECTOR}],
 }
-# seconds after the pod was created; it takes about six to start
-_MOMENTS = (0.0, 1.5, 3.0)
 
 
 def test_a_device_with_io_errors_is_its_pods_until_it_is_cordoned(cluster: MachineCluster) -> None:
@@ -61,32 +58,6 @@ def test_a_device_that_is_pulled_out_before_its_container_starts(cluster: Machin
     cluster.plug("AAA", "3")
     cluster.until_heard("AAA", "late")
     assert "late" not in cluster.machine.heard("BBB")
-
-
-def test_devices_that_are_pulled_out_at_any_moment_of_a_start(cluster: MachineCluster) -> None:
-    """Each pod waits for its own device, or finds it again, whichever of its steps it had reached."""
-    ports = {f"PORT{at}": str(at + 1) for at in range(len(_MOMENTS))}
-    for serial, port in ports.items():
-        cluster.plug(serial, port)
-    cluster.wait_capacity(SERIAL, len(ports))
-    names = [f"pod-{at}" for at in range(len(_MOMENTS))]
-    began = time.monotonic()
-    cluster.apply(*map(talker, names))
-    cluster.wait(lambda: all(cluster.devices_of(name) for name in names), "each pod was given a device")
-    held = {name: cluster.devices_of(name) for name in names}
-    serials = {name: next(serial for serial in ports if serial in ids[0]) for name, ids in held.items()}
-    assert set(serials.values()) == set(ports), "a device was given twice"
-    for moment, serial in zip(_MOMENTS, serials.values(), strict=True):
-        time.sleep(max(0.0, began + moment - time.monotonic()))
-        cluster.unplug(serial)
-    cluster.wait(lambda: len(cluster.unhealthy(SERIAL)) == len(ports), "all are missing")
-    for serial in ports:
-        cluster.plug(serial, ports[serial])
-    # one that had started before has the number of then, as test_ports shows
-    cluster.machine.run("kill -9 $(pgrep -f 'do for port in') || true")
-    for name, serial in serials.items():
-        cluster.until_heard(serial, name)
-        assert cluster.devices_of(name) == held[name]
 
 
 def _read_all(cluster: MachineCluster, pod: str) -> str:

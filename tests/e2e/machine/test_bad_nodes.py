@@ -1,19 +1,15 @@
 """Nodes in a bad state: it is said, nothing is lost, and nothing is given twice."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
 from nodedevice_api.names import Condition, Reason
 
-from hack.machine.virtual_machine import VirtualMachine
 from tests.e2e.machine.cluster import SERIAL, MachineCluster, talker
 from tests.e2e.machine.observed import (
     agent_restarts,
     condition,
-    is_agent_ready,
     kill_agent,
     wait_condition,
     wait_event,
@@ -57,37 +53,6 @@ def two(cluster: MachineCluster) -> Two:
     found = Two(cluster, mine, other)
     found.verify_undisturbed()
     return found
-
-
-@contextmanager
-def _full_disk(machine: VirtualMachine) -> Iterator[None]:
-    """Not a block is left of the root file system, also when something is deleted, as containers of before."""
-    fill = "while true; do cat /dev/zero >> /fill-the-rest 2>/dev/null; sleep 0.2; done"
-    machine.run(
-        "fallocate -l $(df --output=avail -B1 / | tail -1) /fill || true\n"
-        f"systemd-run --quiet --unit=fill sh -c '{fill}'\n"
-        "until [ $(df --output=avail / | tail -1) = 0 ]; do sleep 0.2; done"
-    )
-    try:
-        yield
-    finally:
-        machine.run("systemctl stop fill; rm -f /fill /fill-the-rest")
-
-
-def test_a_full_disk(two: Two) -> None:
-    cluster = two.cluster
-    with _full_disk(cluster.machine):
-        cluster.apply(talker("new"))
-        cluster.wait(lambda: bool(cluster.devices_of("new")), "the journal has room for an allocation")
-        held = cluster.devices_of("new")
-        wait_event(cluster, "new", "no space left on device")
-        wait_condition(cluster, Condition.REGISTERED, "True", Reason.CHECKPOINT_NOT_WRITTEN)
-        two.verify_undisturbed()
-        kill_agent(cluster)
-        cluster.wait(lambda: not is_agent_ready(cluster), "the agent is not ready")
-        two.verify_undisturbed()
-    two.verify_next_has_the_other()
-    assert cluster.devices_of("new") == held
 
 
 def test_a_disk_that_is_read_only_after_an_error(two: Two) -> None:

@@ -65,14 +65,6 @@ def test_nothing_of_it_counts(nri_node: NodeUnderTest, tmp_path: Path) -> None:
         nri_node.delete("spec", "map")
 
 
-def test_an_image_of_cuda_has_its_own_gpu(our_node: NodeUnderTest, tmp_path: Path) -> None:
-    with gpus(our_node, tmp_path, handOver=["env"]) as found:
-        our_node.wait_allocatable(GPU, 2)
-        our_node.run(pod("image", [cuda("main", {GPU: 1})]))
-        assert our_node.seen("image", "main").env[VISIBLE] in found.uuids
-        our_node.delete("image")
-
-
 def test_of_pod_and_image_at_once_is_refused(nri_node: NodeUnderTest, tmp_path: Path) -> None:
     """The runtime would keep the pod's value, whatever a plugin of NRI answers."""
     with gpus(nri_node, tmp_path, handOver=["env"]):

@@ -83,24 +83,6 @@ def test_a_cordoned_device_is_given_to_nobody_and_a_held_one_stays(kubelet_node:
     kubelet_node.wait_allocatable(rw.resource, 3)
 
 
-def test_a_restarted_kubelet_is_registered_with_again(kubelet_node: NodeUnderTest) -> None:
-    rw = kubelet_node.kinds["rw"]
-    kubelet_node.run(pod("lives", [container("main", {rw.resource: 1})]))
-    mine = {"lives/main": kubelet_node.seen("lives").env[rw.env].split(",")}
-    until_held(kubelet_node, rw.resource, mine)
-    with kubelet_node.registering_again():
-        kubelet_node.node.kubelet.kill()
-        kubelet_node.node.start_kubelet()
-    kubelet_node.run(pod("after", [container("main", {rw.resource: 2})]))
-    until_held(
-        kubelet_node, rw.resource, {**mine, "after/main": sorted(kubelet_node.seen("after").env[rw.env].split(","))}
-    )
-    assert len(kubelet_node.starts("lives")) == 1
-    assert not kubelet_node.seen("after").shared
-    kubelet_node.delete("lives", "after")
-    until_held(kubelet_node, rw.resource, {})
-
-
 def test_an_agent_that_was_away_knows_who_came_and_went(kubelet_node: NodeUnderTest) -> None:
     rw = kubelet_node.kinds["rw"]
     for name in ("stays", "goes"):

@@ -172,20 +172,17 @@ def node(
     return {"metadata": metadata, "spec": {"providerID": provider}, "status": {"nodeInfo": info, "images": images}}
 
 
-def built(world: World, *architectures: str, is_pushed: bool = False) -> dict[str, str]:
-    """Have small archives where the images of this tree are kept, as if they were built. Returns digests by program."""
-    digests = {}
+def built(world: World) -> None:
+    """Have small archives where the images of this tree are kept, as if they were built."""
     with mock.patch.dict(os.environ, world.environment):
-        found = images.of_the_tree(Wanted(architectures or ("amd64",), is_pushed, ""))
+        found = images.of_the_tree(Wanted(("amd64",), False, ""))
     for program, image in found.items():
         image.archive.parent.mkdir(parents=True, exist_ok=True)
         files = world.folder / f"files-{program}"
         files.mkdir(exist_ok=True)
         (files / "name").write_text(program)
         layer = oci.layer(files, world.folder / f"{program}.tar.gz", 0)
-        layers = {architecture: [layer] for architecture in architectures or ("amd64",)}
-        digests[program] = oci.write(image.archive, image.name, layers, {}, 0)
-    return digests
+        oci.write(image.archive, image.name, {"amd64": [layer]}, {}, 0)
 
 
 def running(world: World) -> None:
@@ -231,11 +228,6 @@ def installed(world: World) -> None:
 def owned_by_another(world: World) -> None:
     """The release of somebody else, in another namespace."""
     world.answer("releases", [{"namespace": "b", "name": "theirs", "status": "deployed", "chart": "nodedevice-0.1.0"}])
-
-
-def ctr(world: World) -> None:
-    """containerd's client; what it lists is the answer `on-node`."""
-    world.program("ctr", _CTR)
 
 
 def _kubeconfig() -> str:

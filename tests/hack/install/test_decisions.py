@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from hack.install import owners
-from hack.install.arguments import Arguments, parse
 from hack.install.builders import Facts, choose
-from hack.install.commands import failure
-from hack.install.errors import InstallError
 from hack.install.rollout import rollout
 from hack.publish.registry import login
 
@@ -35,36 +31,6 @@ def test_who_builds(
 ) -> None:
     assert choose(wanted, architectures, Facts(tuple(answering), has_apt, "amd64")) == ways
 
-
-@pytest.mark.parametrize(
-    ("wanted", "architectures", "answering", "message"),
-    [
-        pytest.param("", ["amd64"], [], "nothing here builds images for amd64: install docker, podman", id="nothing"),
-        pytest.param("kaniko", ["amd64"], [], "BUILDER=kaniko is unknown: name one of docker, podman", id="unknown"),
-    ],
-)
-def test_nobody_builds(wanted: str, architectures: list[str], answering: list[str], message: str) -> None:
-    with pytest.raises(InstallError, match=message):
-        choose(wanted, architectures, Facts(tuple(answering), False, "amd64"))
-
-
-# -- who else is there ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("release", "newer"), [("0.2.0", True), ("0.1.0-rc.1", False), ("", False)])
-def test_kinds_of_a_newer_release_are_not_replaced(release: str, newer: bool) -> None:
-    kinds: list[Json] = [
-        {"metadata": {"name": "a", "annotations": {"nodedevice.io/release": release}}},
-        {"metadata": {"name": "b"}},
-    ]
-    if not newer:
-        owners.check_kinds(kinds, "0.1.0")
-        return
-    with pytest.raises(InstallError, match=r"the kind a is of release 0\.2\.0, newer than this tree, 0\.1\.0: "):
-        owners.check_kinds(kinds, "0.1.0")
-
-
-# -- what is missing ------------------------------------------------------------------------------------------------------
 
 IMAGE = "localhost/nodedevice-agent@sha256:1"
 
@@ -173,36 +139,6 @@ def test_other_things_that_are_missing() -> None:
     }
     pending["spec"] = {"containers": [{"image": "op"}]}
     assert rollout(WORKLOADS, [pending], []).troubles == ("the operator has no node: 0/1 nodes",)
-
-
-# -- words ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("stderr", "remedy"),
-    [
-        ("The connection to the server 10.0.0.1:6443 was refused", "check that the cluster runs"),
-        ("error: You must be logged in to the server (Unauthorized)", "log in again"),
-        ("Error: values don't meet the specifications of the schema(s)", "correct VALUES"),
-    ],
-)
-def test_what_programs_complain_about_has_a_remedy(stderr: str, remedy: str) -> None:
-    message = str(failure("asking", stderr))
-    assert remedy in message
-    assert "\n" not in message
-
-
-def test_arguments_that_are_empty_are_not_given() -> None:
-    """As the Makefile passes them."""
-    words = ["install", "--registry", "", "--values", "", "--namespace", "", "--release", "", "--timeout-seconds", ""]
-    assert parse(words) == ("install", Arguments())
-    command, given = parse(
-        ["uninstall", "--namespace", "a", "--values", "v.yaml", "--registry", "r/", "--all", "--yes"]
-    )
-    assert (command, given.of_make, given.registry) == ("uninstall", " NAMESPACE=a", "r")
-    assert (given.values, given.is_all, given.is_sure, given.is_plan) == (Path("v.yaml"), True, True, False)
-    with pytest.raises(SystemExit):
-        parse(["install", "--timeout-seconds", "soon"])
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -36,18 +35,11 @@ def world(tmp_path: Path) -> World:
     return stand_ins.world(tmp_path)
 
 
-@pytest.fixture
-def containerd(tmp_path: Path) -> Iterator[Path]:
-    """A socket at which this process listens: what it sees of the machine is what we see."""
-    path = tmp_path / "c.sock"
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(path))
-        listening.listen()
-        yield path
-
-
-def _own_boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+def _on_kind(world: World) -> None:
+    """A cluster of kind, and images that are built already."""
+    world.program("kind")
+    world.run_by([_KIND])
+    built(world)
 
 
 @pytest.mark.parametrize("program", _PROGRAMS)
@@ -76,51 +68,6 @@ def test_clusters_with_a_load_command_of_their_own(world: World, program: str) -
     assert "example.com/fuse: 1" in printed
 
 
-def test_a_node_on_this_machine_gets_them_by_digest(world: World, containerd: Path) -> None:
-    stand_ins.ctr(world)
-    world.run_by([node(boot_id=_own_boot_id())])
-    running(world)
-    digests = built(world)
-    done = world.run("install", "--containerd", str(containerd))
-    assert not done.error
-    typed = [line.removeprefix(f"ctr --address {containerd} --namespace k8s.io images ") for line in world.calls("ctr")]
-    assert [line.split()[0] for line in typed] == ["ls", "import", "tag", "import", "tag"]
-    for line, (program, digest) in zip(typed[2::2], digests.items(), strict=True):
-        assert re.fullmatch(rf"tag --force localhost/{program}:dev-\w+ localhost/{program}@{digest}", line)
-    assert world.values()["agents"]["image"]["digest"] == digests["nodedevice-agent"]
-    # there already: nothing is brought again
-    names = "\n".join(f"localhost/{program}@{digest} t {digest} 1" for program, digest in digests.items())
-    world.answer("on-node", names)
-    assert not world.run("install", "--containerd", str(containerd)).error
-    assert [line.split()[-1] for line in world.calls("ctr")] == ["ls", "ls"]
-
-
-def test_by_a_registry(world: World) -> None:
-    world.program("crane")
-    world.run_by([node("a"), node("b", architecture="arm64")])
-    running(world)
-    digests = built(world, "amd64", "arm64", is_pushed=True)
-    done = world.run("install", "--registry", "10.43.0.10:5000/team/")
-    assert not done.error
-    assert "for amd64 and arm64: built already" in done.output
-    pushed = [line.split()[-1] for line in world.calls("crane") if line.split()[1] == "push"]
-    assert pushed == [f"10.43.0.10:5000/team/{program}@{digest}" for program, digest in digests.items()]
-    values = world.values()
-    assert values["image"] == {"registry": "10.43.0.10:5000/team", "tag": "", "pullPolicy": "IfNotPresent"}
-    assert values["operator"]["image"]["digest"] == digests["nodedevice-operator"]
-
-
-def test_typed_again_it_changes_nothing(world: World) -> None:
-    world.program("kind")
-    world.run_by([_KIND])
-    installed(world)
-    built(world)
-    done = world.run("install")
-    assert not done.error
-    assert "nothing to change" in done.output
-    assert world.changes() == []
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -135,10 +82,8 @@ def test_typed_again_it_changes_nothing(world: World) -> None:
     ],
 )
 def test_what_changed_is_changed(world: World, changed: Callable[[World], None]) -> None:
-    world.program("kind")
-    world.run_by([_KIND])
+    _on_kind(world)
     installed(world)
-    built(world)
     changed(world)
     done = world.run("install", "--timeout-seconds", "0.1")
     assert [line.split()[:2] for line in world.calls("kind")] == [["kind", "load"], ["kind", "load"]], done.error
@@ -149,10 +94,8 @@ def test_what_changed_is_changed(world: World, changed: Callable[[World], None])
 
 
 def test_a_first_install_offers_a_device_unless_values_do(world: World, tmp_path: Path) -> None:
-    world.program("kind")
-    world.run_by([_KIND])
+    _on_kind(world)
     running(world)
-    built(world)
     assert "offers example.com/fuse" in world.run("install").output
     assert "first.json" in world.calls("helm")[-1]
     mine = tmp_path / "mine.yaml"
@@ -250,9 +193,7 @@ def test_paths_of_a_kubeconfig_start_from_its_folder(world: World) -> None:
     ],
 )
 def test_what_is_refused_changes_nothing(world: World, spoiled: Callable[[World], None], message: str) -> None:
-    world.program("kind")
-    world.run_by([_KIND])
-    built(world)
+    _on_kind(world)
     spoiled(world)
     done = world.run("install")
     assert re.search(message, done.error), done.error
@@ -264,9 +205,7 @@ def test_what_is_refused_changes_nothing(world: World, spoiled: Callable[[World]
 
 def test_helm_ends_in_its_own_way_when_it_is_interrupted(world: World) -> None:
     """It writes down that it was: otherwise nobody could upgrade that release any more."""
-    world.program("kind")
-    world.run_by([_KIND])
-    built(world)
+    _on_kind(world)
     # longer than Python waits by itself for a program that was interrupted with it
     waits = (
         "trap 'kill $!; sleep 1; echo helm ended >> {folder}/calls; exit 1' INT; touch {folder}/waits; sleep 600 & wait"
@@ -329,9 +268,7 @@ def test_values_are_checked_before_anybody_is_asked(world: World, content: str, 
 def test_a_plan_needs_no_helm(world: World) -> None:
     """It would be built first, for minutes."""
     (world.folder / "bin/helm").unlink()
-    world.program("kind")
-    world.run_by([_KIND])
-    built(world)
+    _on_kind(world)
     done = world.run("install", "--plan")
     assert not done.error
     assert "to the nodes by `kind load image-archive" in done.output
@@ -341,56 +278,14 @@ def test_a_plan_needs_no_helm(world: World) -> None:
     assert "Helm is not on this machine" in done.output
 
 
-@pytest.mark.parametrize(("status", "error"), [("deployed", ""), ("pending-upgrade", "is pending-upgrade: ")])
-def test_a_plan_without_helm_knows_the_release(world: World, status: str, error: str) -> None:
-    (world.folder / "bin/helm").unlink()
-    world.program("kind")
-    world.run_by([_KIND])
-    built(world)
-    labels = {"owner": "helm", "name": "nodedevice"}
-    revisions = {"9": "superseded", "10": status}
-    items = [{"metadata": {"labels": {**labels, "version": each, "status": revisions[each]}}} for each in revisions]
-    world.answer("secrets", {"items": items})
-    done = world.run("install", "--plan")
-    assert error in done.error
-    assert bool(done.error) == bool(error)
-    assert "new: " not in done.output
-
-
-@pytest.mark.parametrize("program", ["kubectl", "helm"])
-def test_programs_that_are_missing_are_the_projects(world: World, program: str) -> None:
-    """Here KUBEBUILDER_ASSETS has them; elsewhere they are fetched once."""
-    (world.folder / "assets").mkdir()
-    (world.folder / "bin" / program).rename(world.folder / "assets" / program)
-    world.program("kind")
-    world.run_by([_KIND])
-    done = world.run("install", "--plan", KUBEBUILDER_ASSETS=str(world.folder / "assets"))
-    assert not done.error
-
-
-def test_an_old_helm_is_not_used(world: World) -> None:
-    (world.folder / "assets").mkdir()
-    (world.folder / "assets/helm").write_text((world.folder / "bin/helm").read_text().replace("helm-version", "young"))
-    (world.folder / "assets/helm").chmod(0o755)
-    world.answer("young", "v4.3.1")
-    world.answer("helm-version", "v3.13.9+gabc")
-    world.program("kind")
-    world.run_by([_KIND])
-    done = world.run("install", "--plan", KUBEBUILDER_ASSETS=str(world.folder / "assets"))
-    assert not done.error
-    assert len([line for line in world.calls("helm") if line == "helm version --short"]) == 2
-
-
 def test_no_device_in_time_says_what_is_missing(world: World) -> None:
-    world.program("kind")
-    world.run_by([_KIND])
+    _on_kind(world)
     running(world)
     waiting = {"reason": "ErrImageNeverPull", "message": "Container image is not present"}
     labels = {"app.kubernetes.io/component": "agent"}
     spec = {"nodeName": "a", "containers": [{"image": "a"}]}
     status = {"conditions": [], "containerStatuses": [{"state": {"waiting": waiting}}]}
     world.answer("pods", {"items": [{"metadata": {"labels": labels}, "spec": spec, "status": status}]})
-    built(world)
     done = world.run("install", "--timeout-seconds", "0.1")
     assert re.search(
         r"no NodeDevice within 0 s \(the agent on a lacks its image a \(it is not on that node", done.error

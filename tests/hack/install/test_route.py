@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hack.install.errors import InstallError, NoRoute
-from hack.install.facts import Containerd, Machine, Node, nodes_of
+from hack.install.facts import Containerd, Machine, Node
 from hack.install.route import DISTRIBUTIONS, PROGRAMS, architectures, choose, reachable, sockets
 
 BOOT, ID = "4435-00a7", "3d12-19c7"
@@ -36,32 +36,6 @@ K3S = node(kubelet="v1.34.3+k3s1")
 RKE2 = node(kubelet="v1.34.3+rke2r1")
 K0S = node(kubelet="v1.34.3+k0s")
 MICROK8S = node(labels={"microk8s.io/cluster": "true"})
-
-
-@pytest.mark.parametrize(
-    ("nodes", "load", "nodes_of_access"),
-    [
-        pytest.param(
-            [kind("lab-0", "podman"), kind("lab-1", "podman")],
-            ["kind load image-archive {archive} --name lab"],
-            ["lab-0", "lab-1"],
-            id="kind of two nodes by podman",
-        ),
-        pytest.param(
-            [k3d("k3d-my-lab-agent-0"), k3d("k3d-my-lab-server-0")],
-            ["k3d image import {archive} --cluster my-lab"],
-            ["k3d-my-lab-agent-0", "k3d-my-lab-server-0"],
-            id="k3d",
-        ),
-    ],
-)
-def test_clusters_with_a_command_of_their_own(nodes: list[Node], load: list[str], nodes_of_access: list[str]) -> None:
-    route = choose(nodes, ALL)
-    assert [" ".join(command) for command in route.loads] == load
-    # loaded images have a tag alone
-    assert not route.has_digests
-    assert [access.nodes for access in route.access] == nodes_of_access
-    assert all(access.ctr or access.removing or access.nodes == "mini-m02" for access in route.access)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +133,6 @@ def test_a_socket_of_another_node() -> None:
         choose([node()], machine, containerd="/mine.sock")
 
 
-def test_a_socket_where_nothing_answers() -> None:
-    with pytest.raises(NoRoute, match=r"^no response at CONTAINERD=/mine.sock, and images cannot be brought to a "):
-        choose([node()], Machine(), containerd="/mine.sock")
-
-
 @pytest.mark.parametrize("nodes", [[kind("lab-0")], [K3S], [node(boot_id="x")]], ids=["kind", "k3s", "elsewhere"])
 def test_a_registry_that_is_named_comes_first(nodes: list[Node]) -> None:
     """Also where the cluster's own command is not here."""
@@ -177,31 +146,3 @@ def test_other_systems_count_for_nothing() -> None:
     assert architectures([windows, node("b", architecture="arm64"), node("c"), node("d")]) == ("amd64", "arm64")
     with pytest.raises(InstallError, match="no Linux node"):
         choose([windows], ALL)
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [[kind("lab-0"), node("other")], [k3d("k3d-lab-server-0"), k3d("pi")], [minikube("mini"), node("other")]],
-    ids=["kind", "k3d", "minikube"],
-)
-def test_a_mixed_cluster_is_of_no_command(nodes: list[Node]) -> None:
-    with pytest.raises(NoRoute):
-        choose(nodes, ALL)
-
-
-def test_what_a_node_says_of_itself() -> None:
-    info = {
-        "architecture": "arm64",
-        "operatingSystem": "linux",
-        "containerRuntimeVersion": "containerd://2",
-        "bootID": "b",
-    }
-    full = {
-        "metadata": {"name": "b", "labels": {"x": "y"}},
-        "spec": {"providerID": "kind://docker/lab/b"},
-        "status": {"nodeInfo": info, "images": [{"names": ["one", "two"]}, {"names": None}]},
-    }
-    bare, found = nodes_of({"items": [full, {"metadata": {"name": "a"}}]})
-    assert (bare.name, bare.boot_id, bare.images) == ("a", "", ())
-    assert (found.architecture, found.boot_id, found.images, found.labels) == ("arm64", "b", ("one", "two"), {"x": "y"})
-    assert nodes_of({}) == ()

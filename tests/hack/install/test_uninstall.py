@@ -60,21 +60,6 @@ def test_images_of_nodes_that_cannot_be_reached_are_named(world: World) -> None:
     assert "images and /var/lib/nodedevice on pi stay: these nodes cannot be reached from here" in done.output
 
 
-def test_a_node_that_does_not_answer_stands_in_nobodys_way(world: World) -> None:
-    _on_kind(world)
-    world.program("docker", "exit 1")
-    done = world.run("uninstall", "--plan")
-    assert not done.error
-    assert "on lab-control-plane stay: these nodes cannot be reached from here" in done.output
-    assert "keeps the kind a.nodedevice.io" in done.output
-
-
-def test_an_uninstall_of_nothing(world: World) -> None:
-    world.run_by([node("a")])
-    done = world.run("uninstall", "--all")
-    assert (done.error, done.output.splitlines()[-1]) == ("", "uninstall: nothing of nodedevice is in this cluster")
-
-
 def test_somebody_elses_release_is_not_ended(world: World) -> None:
     world.run_by([_KIND])
     stand_ins.owned_by_another(world)

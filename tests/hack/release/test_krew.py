@@ -56,9 +56,3 @@ def test_the_program_starts_where_krew_puts_it(program: Path, tmp_path: Path) ->
         [python, "-I", link, "--version"], check=True, capture_output=True, text=True, env=environment, timeout=120
     )
     assert re.search(r"\d+\.\d+", shown.stdout)
-
-
-def test_without_an_address_krew_is_given_the_archive(program: Path, tmp_path: Path) -> None:
-    manifest, archive = made(program, tmp_path / "made", source="")
-    assert manifest["spec"]["platforms"][0]["uri"] == archive.name
-    assert "homepage" not in manifest["spec"]

@@ -133,18 +133,6 @@ def test_another_release_that_nobody_uses_goes(archive: Path, tmp_path: Path) ->
     assert new.exists()
 
 
-def test_a_folder_that_has_lost_files_is_named(archive: Path, tmp_path: Path) -> None:
-    home = {"HOME": str(tmp_path)}
-    _run(archive, home)
-    [folder] = _cache(tmp_path).iterdir()
-    for file in [*folder.rglob("devices*.py*")]:
-        file.unlink()
-    done = _run(archive, home, "devices")
-    assert done.returncode == 2
-    assert str(folder) in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_it_starts_by_itself_as_a_plugin_of_kubectl(archive: Path, tmp_path: Path) -> None:
     """Under the name by which kubectl finds it, and with nothing of the folder that it is started in."""
     plugin = tmp_path / "kubectl-nodedevice"

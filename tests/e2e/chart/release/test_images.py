@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import struct
 import subprocess
@@ -85,14 +84,6 @@ def test_sboms_list_what_the_images_databases_list(dist: Path, unpacked: dict[tu
         assert installed | ours == python
 
 
-def test_configuration_is_the_dockerfiles(unpacked: dict[tuple[str, str], Unpacked]) -> None:
-    config = unpacked["nodedevice-operator", "arm64"].config["config"]
-    assert config["User"] == "65532:65532"
-    assert (config["Entrypoint"], config["Cmd"]) == (["python3", "-m", "nodedevice_operator"], ["run"])
-    assert {"PYTHONPATH=/opt/nodedevice", "PYTHONDONTWRITEBYTECODE=1"} <= set(config["Env"])
-    assert config["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
-
-
 def test_the_chart_names_the_images_by_digest(dist: Path) -> None:
     with tarfile.open(dist / f"nodedevice-{_VERSION}.tgz") as chart:
         content = chart.extractfile("nodedevice/values.yaml")
@@ -116,16 +107,6 @@ def test_programs_start_from_their_byte_code(unpacked: dict[tuple[str, str], Unp
     assert f"# /opt/nodedevice/{module}/__pycache__/" in done.stderr
     # without quotes: compiled from the source just now
     assert f"# code object from /opt/nodedevice/{module}/" not in done.stderr
-
-
-@pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0 or os.uname().machine != "x86_64", reason="chroot needs root, on amd64")
-def test_the_agent_runs_without_docstrings_from_byte_code(unpacked: dict[tuple[str, str], Unpacked]) -> None:
-    done = _started(unpacked["nodedevice-agent", "amd64"], "run", "--no-such-option")
-    assert "No such option" in done.stderr
-    assert re.search(r"/opt/nodedevice/nodedevice_agent/cli/__pycache__/run\.cpython-\d+\.opt-2\.pyc", done.stderr)
-    # without quotes: compiled from the source just now, ours, a library's or Python's own
-    assert not re.findall(r"# code object from /(?:opt|usr/lib/python3\.)", done.stderr)
 
 
 def _started(image: Unpacked, *arguments: str) -> subprocess.CompletedProcess[str]:

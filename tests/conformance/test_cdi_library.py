@@ -63,7 +63,7 @@ def test_the_table_is_what_the_library_says() -> None:
 
 
 def test_random_specifications(tmp_path: Path) -> None:
-    first = seed()
+    first = seed("CDI_SEED", in_gate=1)
     cases = [_case(random.Random(first + number)) for number in range(examples(2000))]
     said = table.ask(cases)
     for number, (case, found) in enumerate(zip(cases, said, strict=True)):

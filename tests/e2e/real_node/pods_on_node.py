@@ -177,6 +177,12 @@ class PodsOnNode:
         self.wait(name, lambda _: bool(self.starts(name, of)), f"container {of} has said what it found")
         return self.starts(name, of)[-1]
 
+    def started_at(self, name: str) -> float:
+        """When the only container of a pod started, as time.time() counts; waits for it."""
+        self.seen(name)
+        (report,) = [path for path in self.reports.glob("*.json") if self._uids[name] in path.read_text()]
+        return report.stat().st_mtime
+
     def wait_starts(self, name: str, count: int) -> None:
         """Wait until a pod's containers have started so often, all together."""
         self.wait(name, lambda _: len(self.starts(name)) >= count, f"has started {count} times")

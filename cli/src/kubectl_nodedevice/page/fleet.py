@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
+from nodedevice_kube.list_watch import SILENCE_SECONDS
+
 from kubectl_nodedevice.attention import Need, of_pending, of_summaries, ordered
 from kubectl_nodedevice.cluster import NodeDevice, Pod
 from kubectl_nodedevice.grouping import grouped
@@ -59,12 +61,12 @@ class Fleet:
             self._put(square)
 
     def _put(self, square: Square) -> None:
-        known = self._squares.pop(square.name, None)
+        known = self._squares.get(square.name)
         if known is not None and known[1].text == square.text and known[1].rest == square.rest:
-            self._squares[square.name] = known
             return
         self.sequence += 1
         # the newest is the last one
+        self._squares.pop(square.name, None)
         self._squares[square.name] = (self.sequence, square)
         self._gone.pop(square.name, None)
         self.changed.notify_all()
@@ -166,17 +168,19 @@ class Fleet:
 
     def sources(self) -> dict[str, Any]:
         """How current the page is: as JSON."""
+        now = time.time()
         with self.changed:
             items = {
                 what: {
                     "problem": each.problem,
                     "isFinal": each.is_final,
                     "asOf": each.as_of,
-                    "isStale": each.is_stale,
+                    # a request that gets no answer ends only at its time limit
+                    "isStale": each.is_stale or 0 < each.as_of < now - SILENCE_SECONDS,
                 }
                 for what, each in self._sources.items()
             }
-        return {"now": time.time(), "sources": items}
+        return {"now": now, "sources": items}
 
     def is_read(self) -> bool:
         """Whether each kind has been listed, or cannot be."""

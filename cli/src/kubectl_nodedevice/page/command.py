@@ -65,8 +65,9 @@ def open_page(context: click.Context, port: int, no_browser: bool, snapshot: Pat
     screen.line(f"The page of {about['cluster']} is at")
     screen.block(f"  {server.address}")
     screen.line("Ctrl-C ends it.")
-    if not no_browser and not opened_in_browser(server.address):
-        screen.note("No browser was found: open the address in one of this machine.")
+    if not no_browser:
+        # some browsers run until they are closed
+        threading.Thread(target=_open_browser, args=(session, server), name="starts a browser", daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever(poll_interval=0.2)
     server.ended.set()
@@ -91,6 +92,11 @@ def _listening(
     except OSError as exc:
         problem = f"port {port} of 127.0.0.1 cannot be used: {exc.strerror or exc}"
         raise CliError(problem, "leave --port out for a free port, or end what uses it", code="Port") from exc
+
+
+def _open_browser(session: Session, server: PageServer) -> None:
+    if not opened_in_browser(server.address_once):
+        session.screen.note("No browser was found: open the address in one of this machine.")
 
 
 def _end_by_signals(server: PageServer) -> None:

@@ -28,15 +28,17 @@ MOST_NEEDS: Final = 200
 
 @dataclass
 class Source:
-    """The state of one kind. problem: why it cannot be read now, with the remedy. is_final: it is not read again.
+    """The state of one kind. problem: why it cannot be read now, with the remedy. is_forbidden: the person may not read it.
 
     as_of: when the last list or event came (Unix seconds); 0 before the first list. is_stale: the API server is silent.
+    unread: objects of the last list that could not be decoded, or were too large.
     """
 
     problem: str = ""
-    is_final: bool = False
+    is_forbidden: bool = False
     as_of: float = 0.0
     is_stale: bool = False
+    unread: str = ""
 
 
 @dataclass
@@ -173,10 +175,11 @@ class Fleet:
             items = {
                 what: {
                     "problem": each.problem,
-                    "isFinal": each.is_final,
+                    "isForbidden": each.is_forbidden,
                     "asOf": each.as_of,
                     # a request that gets no answer ends only at its time limit
                     "isStale": each.is_stale or 0 < each.as_of < now - SILENCE_SECONDS,
+                    "unread": each.unread,
                 }
                 for what, each in self._sources.items()
             }

@@ -97,7 +97,7 @@ class PageServer(ThreadingHTTPServer):
         return f"{self.origin}/#token={self._code}"
 
     def accepts(self, token: bytes, peer_port: int) -> bool:
-        """Whether the token of a login, from that port, is one of those that were given out."""
+        """Whether the token of a login, from that port, was given out."""
         if hmac.compare_digest(token, self.token.encode()):
             return True
         with self._needs_lock:
@@ -195,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Of a request that is none, or of another method."""
         self.close_connection = True
-        self._refuse(HTTPStatus(code), "this page cannot answer that", "follow a link of the page")
+        self._refuse(HTTPStatus(code), "this page has no such request", "follow a link of the page")
 
     def log_message(self, format: str, *_: Any) -> None:
         """Requests of the browser are not logged."""

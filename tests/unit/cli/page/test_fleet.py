@@ -99,13 +99,14 @@ def test_needs_are_grouped_by_cause() -> None:
 def test_it_says_how_current_each_kind_is() -> None:
     fleet = Fleet()
     assert not fleet.is_read()
-    now = time.time()
-    fleet.source("nodedevices", as_of=now)
-    fleet.source("pending pods", problem="forbidden", is_final=True)
+    fleet.source("nodedevices", as_of=time.time())
+    fleet.source("pending pods", problem="forbidden", is_forbidden=True)
     assert fleet.is_read()
-    assert fleet.sources()["sources"] == {
-        "nodedevices": {"problem": "", "isFinal": False, "asOf": now, "isStale": False},
-        "pending pods": {"problem": "forbidden", "isFinal": True, "asOf": 0.0, "isStale": False},
+    found = fleet.sources()["sources"]
+    assert found["nodedevices"].pop("asOf") > 0
+    assert found == {
+        "nodedevices": {"problem": "", "isForbidden": False, "isStale": False, "unread": ""},
+        "pending pods": {"problem": "forbidden", "isForbidden": True, "asOf": 0.0, "isStale": False, "unread": ""},
     }
 
 

@@ -162,8 +162,9 @@ def test_odd_requests_get_a_sentence(server: PageServer, line: bytes, status: in
     assert found[1]["problem"]
 
 
-def test_connections_have_a_bound(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_connections", threading.BoundedSemaphore(3))
+def test_connections_have_a_bound(server: PageServer) -> None:
+    for _ in range(module._MOST_CONNECTIONS - 3):
+        server._connections.acquire()
     with contextlib.ExitStack() as opened:
         idle = [
             opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
@@ -173,8 +174,9 @@ def test_connections_have_a_bound(server: PageServer, monkeypatch: pytest.Monkey
     waiting.wait_until(lambda: ask(server, "/")[0] == 200, "the ended connections are forgotten")
 
 
-def test_more_streams_than_allowed_are_told_so(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "streams", threading.BoundedSemaphore(1))
+def test_more_streams_than_allowed_are_told_so(server: PageServer) -> None:
+    for _ in range(module._MOST_STREAMS - 1):
+        server.streams.acquire()
     first = events(server, f"epoch={server.fleet.epoch}&since={server.fleet.sequence}")
     next(first)
     [(event, found)] = events(server, f"epoch={server.fleet.epoch}&since={server.fleet.sequence}")

@@ -5,6 +5,8 @@ from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.text import some
 
 _MOST_NAMED = 12
+# why a cluster has no devices
+NO_PLUGIN_YET = "no device plugin has registered with an agent yet"
 
 
 def nothing_of(reader: Reader, node: str, resource: str) -> UsageProblem:

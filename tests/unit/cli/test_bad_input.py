@@ -19,9 +19,9 @@ from tests.unit.cli.conftest import Ran, Run, Terminal
 # each command as somebody types it; of a group each of its commands
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "": (),
-    "open": ("--snapshot", "/dev/null"),
     "nodes": (),
     "devices": (),
+    "open": ("--snapshot", "/dev/null"),
     "holders": ("try",),
     "why pod": ("try",),
     "why node": ("node-a",),

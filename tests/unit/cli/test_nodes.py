@@ -103,6 +103,55 @@ def test_watch_prints_a_node_that_changes(fleet: FakeApiServer, run: Run, monkey
     assert ran.out.splitlines()[-2:] == ["node-a  0 free  example.com/gpu ■▨ 0/2", "node-c  has no devices any more"]
 
 
+def test_watch_goes_on_after_the_api_server_was_away(
+    fleet: FakeApiServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+
+    def change() -> None:
+        away = len(clock.slept) < 4
+        fleet.fault = lambda request: status(503, "starting") if away and request.path == KIND else None
+        if len(clock.slept) == 4:
+            fleet.objects[KIND][1]["status"]["available"] = 0
+        elif len(clock.slept) == 6:
+            raise KeyboardInterrupt
+
+    clock.meanwhile = change
+    monkeypatch.setattr(nodes, "time", clock)
+    ran = run("nodes", "--watch")
+    assert ran.status == 130
+    assert ran.out.splitlines()[-1].startswith("node-a  0 free")
+    assert ran.err.count("the watch goes on when that is over") == 1
+
+
+def test_watch_ends_with_a_right(fleet: FakeApiServer, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+
+    def change() -> None:
+        fleet.fault = lambda request: status(403, "no") if request.path == KIND else None
+
+    clock.meanwhile = change
+    monkeypatch.setattr(nodes, "time", clock)
+    assert run("nodes", "--watch").status == 2
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_watch_is_for_people(fleet: FakeApiServer, run: Run, form: str) -> None:
+    ran = run("nodes", "--watch", "-o", form)
+    assert ran.status == 2
+    assert "--watch" in ran.err
+    assert fleet.requests == []
+
+
+@pytest.mark.parametrize("command", ["nodes", "devices"])
+def test_labels_that_no_node_has_are_the_reason(fleet: FakeApiServer, run: Run, command: str) -> None:
+    assert run(command, "-l", "zone=d").out == "No devices: no node with the labels zone=d has any.\n"
+
+
+def test_a_state_that_no_device_has_is_the_reason(fleet: FakeApiServer, run: Run) -> None:
+    assert run("devices", "--state", "cordoned").out == "No devices: none is cordoned.\n"
+
+
 @pytest.mark.parametrize(
     ("options", "ids"),
     [

@@ -35,7 +35,7 @@ from kubectl_nodedevice.output import Cell, Row, Screen, Table
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, current
 from kubectl_nodedevice.styles import WARN
-from kubectl_nodedevice.suggestions import nothing_of
+from kubectl_nodedevice.suggestions import NO_PLUGIN_YET, nothing_of
 from kubectl_nodedevice.text import age
 
 _COLUMNS = ("NODE", "RESOURCE", "DEVICE", "STATE", "USED BY", "SINCE")
@@ -101,7 +101,7 @@ def devices(context: click.Context, node: str, resource: str, state: str | None,
         items = (data_of(line) for each in found for line in lines(each))
         session.screen.data("DeviceList", {"items": items})
     else:
-        _show(session.screen, found, lines, reader, _SORTS[sort_by])
+        _show(session.screen, found, lines, reader, _SORTS[sort_by], state, selector)
     return FINE
 
 
@@ -124,6 +124,8 @@ def _show(
     lines: Callable[[NodeDevice], Iterator[Line]],
     reader: Reader,
     key: Callable[[Line], Sequence[str]],
+    state: str | None,
+    selector: str,
 ) -> None:
     """Make rows while objects are read, then sort them by `key`, node and resource."""
     rows: list[tuple[Sequence[str], str, str, Row]] = []
@@ -138,7 +140,9 @@ def _show(
     rows.sort(key=lambda each: each[:3])
     table = Table(_COLUMNS + (_WIDE if screen.is_wide else ()), [row for *_, row in rows])
     if not table.rows:
-        screen.line("No devices." if has_devices else "No devices: no device plugin has registered with an agent yet.")
+        with_labels = f"no node with the labels {selector} has any" if selector else NO_PLUGIN_YET
+        without = f": none is {state}" if has_devices and state else "" if has_devices else f": {with_labels}"
+        screen.line(f"No devices{without}.")
         return
     screen.table(table)
     _show_stale(screen, silent, reader.now)

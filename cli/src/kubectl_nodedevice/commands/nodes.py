@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+from nodedevice_kube.api_errors import ApiError
 
 from kubectl_nodedevice.api import NODE_DEVICES
 from kubectl_nodedevice.attention import Summary
-from kubectl_nodedevice.errors import FINE
+from kubectl_nodedevice.errors import FINE, UsageProblem
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, current
 from kubectl_nodedevice.styles import FAINT, GOOD, PLAIN
-from kubectl_nodedevice.suggestions import nothing_of
+from kubectl_nodedevice.suggestions import NO_PLUGIN_YET, nothing_of
 from kubectl_nodedevice.survey import summary_of
 
 # blocks of one resource; larger numbers are drawn in proportion
@@ -46,6 +47,8 @@ def nodes(context: click.Context, resource: str, selector: str, watch: bool) -> 
     """A line per node: its free devices, and a block for each device. Nodes with free devices come first."""
     session = current(context)
     screen = session.screen
+    if watch and screen.is_for_machines:
+        raise UsageProblem("--watch prints lines for people", "leave out --watch, or -o json and -o yaml")
     reader = Reader(session.api, screen)
     lines = read(reader, resource, selector)
     if not lines and resource:
@@ -53,11 +56,21 @@ def nodes(context: click.Context, resource: str, selector: str, watch: bool) -> 
     if screen.is_for_machines:
         screen.data("NodeList", {"items": [_data(each) for each in lines]})
         return FINE
-    _show(screen, lines)
+    _show(screen, lines, selector)
+    is_away = False
     while watch:
         time.sleep(_WATCH_SECONDS)
         began, known = time.monotonic(), {each.node: each for each in lines}
-        lines = read(reader, resource, selector)
+        try:
+            lines = read(reader, resource, selector)
+        except ApiError as exc:
+            if not exc.is_temporary:
+                raise
+            if not is_away:
+                screen.note(f"{exc.problem}; the watch goes on when that is over")
+            is_away = True
+            continue
+        is_away = False
         for each in lines:
             if known.get(each.node) != each:
                 screen.line(f"{each.node}  {each.free:,} free  {_blocks_of(each, screen)}")
@@ -93,9 +106,10 @@ def blocks(row: Summary) -> str:
     return "".join(kind * number for kind, number in numbers.items())
 
 
-def _show(screen: Screen, lines: Sequence[Line]) -> None:
+def _show(screen: Screen, lines: Sequence[Line], selector: str) -> None:
     if not lines:
-        screen.line("No devices: no device plugin has registered with an agent yet.")
+        without = f"no node with the labels {selector} has any" if selector else NO_PLUGIN_YET
+        screen.line(f"No devices: {without}.")
         return
     table = Table(("NODE", "FREE", "DEVICES"), numbers=("FREE",))
     for each in lines:

@@ -15,6 +15,7 @@ import click
 from nodedevice_kube.api_errors import ApiError, Forbidden
 from nodedevice_kube.credentials import Credentials
 from nodedevice_kube.fields import Json, text_of
+from nodedevice_kube.masking import masked
 from nodedevice_kube.paths import PODS
 
 from kubectl_nodedevice import release_namespaces
@@ -29,7 +30,6 @@ from kubectl_nodedevice.page.views import VIEWS
 from kubectl_nodedevice.reading import OPERATOR_LEASE, Reader
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
-from kubectl_nodedevice.shell import typed
 
 # the operator's Lease and NodeDeviceConfigs are read again
 _OTHERS_SECONDS: Final = 30.0
@@ -65,8 +65,9 @@ def open_page(context: click.Context, port: int, no_browser: bool, snapshot: Pat
     screen.line(f"The page of {about['cluster']} is at")
     screen.block(f"  {server.address}")
     screen.line("Ctrl-C ends it.")
-    if not no_browser and not opened_in_browser(server.address):
-        screen.note("No browser was found: open the address in one of this machine.")
+    if not no_browser:
+        # some browsers run until they are closed
+        threading.Thread(target=_open_browser, args=(session, server), name="starts a browser", daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever(poll_interval=0.2)
     server.ended.set()
@@ -76,10 +77,8 @@ def open_page(context: click.Context, port: int, no_browser: bool, snapshot: Pat
 def _about(session: Session) -> dict[str, str]:
     settings = session.login
     return {
-        "cluster": settings.context or settings.server,
-        "server": settings.server,
+        "cluster": settings.context or masked(settings.server),
         "user": session.flags.as_user or settings.user or settings.account,
-        "command": session.screen.typed(typed("kubectl", "nodedevice")),
     }
 
 
@@ -91,6 +90,12 @@ def _listening(
     except OSError as exc:
         problem = f"port {port} of 127.0.0.1 cannot be used: {exc.strerror or exc}"
         raise CliError(problem, "leave --port out for a free port, or end what uses it", code="Port") from exc
+
+
+def _open_browser(session: Session, server: PageServer) -> None:
+    if not opened_in_browser(server.address_once):
+        remedy = f"from another machine: ssh -L {server.server_port}:127.0.0.1:{server.server_port} and this host"
+        session.screen.note(f"No browser was found here: open the address in one of this machine, or, {remedy}.")
 
 
 def _end_by_signals(server: PageServer) -> None:
@@ -172,6 +177,8 @@ def _view_of(session: Session) -> Callable[[str, Mapping[str, str]], Any]:
 
     def view(name: str, query: Mapping[str, str]) -> Any:
         with lock:
+            # the page says it once, of its own lists
+            own.api.warn = lambda _: None
             return VIEWS[name](own, query)
 
     return view

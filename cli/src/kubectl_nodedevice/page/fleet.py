@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
+from nodedevice_kube.list_watch import SILENCE_SECONDS
+
 from kubectl_nodedevice.attention import Need, of_pending, of_summaries, ordered
 from kubectl_nodedevice.cluster import NodeDevice, Pod
 from kubectl_nodedevice.grouping import grouped
@@ -26,15 +28,17 @@ MOST_NEEDS: Final = 200
 
 @dataclass
 class Source:
-    """The state of one kind. problem: why it cannot be read now, with the remedy. is_final: it is not read again.
+    """The state of one kind. problem: why it cannot be read now, with the remedy. is_forbidden: the person may not read it.
 
     as_of: when the last list or event came (Unix seconds); 0 before the first list. is_stale: the API server is silent.
+    unread: objects of the last list that could not be decoded, or were too large.
     """
 
     problem: str = ""
-    is_final: bool = False
+    is_forbidden: bool = False
     as_of: float = 0.0
     is_stale: bool = False
+    unread: str = ""
 
 
 @dataclass
@@ -59,12 +63,12 @@ class Fleet:
             self._put(square)
 
     def _put(self, square: Square) -> None:
-        known = self._squares.pop(square.name, None)
+        known = self._squares.get(square.name)
         if known is not None and known[1].text == square.text and known[1].rest == square.rest:
-            self._squares[square.name] = known
             return
         self.sequence += 1
         # the newest is the last one
+        self._squares.pop(square.name, None)
         self._squares[square.name] = (self.sequence, square)
         self._gone.pop(square.name, None)
         self.changed.notify_all()
@@ -166,17 +170,20 @@ class Fleet:
 
     def sources(self) -> dict[str, Any]:
         """How current the page is: as JSON."""
+        now = time.time()
         with self.changed:
             items = {
                 what: {
                     "problem": each.problem,
-                    "isFinal": each.is_final,
+                    "isForbidden": each.is_forbidden,
                     "asOf": each.as_of,
-                    "isStale": each.is_stale,
+                    # a request that gets no answer ends only at its time limit
+                    "isStale": each.is_stale or 0 < each.as_of < now - SILENCE_SECONDS,
+                    "unread": each.unread,
                 }
                 for what, each in self._sources.items()
             }
-        return {"now": time.time(), "sources": items}
+        return {"now": now, "sources": items}
 
     def is_read(self) -> bool:
         """Whether each kind has been listed, or cannot be."""

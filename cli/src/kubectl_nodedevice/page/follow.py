@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodedevice_kube.api_errors import ApiError, Forbidden, Gone, NotFound, Silent
+from nodedevice_kube.api_errors import ApiError, Forbidden, Gone, Silent
 from nodedevice_kube.fields import Json, map_of, text_of
 from nodedevice_kube.list_watch import ListWatch, Policy, Request
 
@@ -41,6 +41,8 @@ class Follower(threading.Thread):
         super().__init__(name=f"follows {kind.what}", daemon=True)
         self._api, self._kind, self._fleet = api, kind, fleet
         self._state = ListWatch(_POLICY, time.monotonic())
+        self._unread: list[str] = []
+        api.warn = self._unread.append
 
     def run(self) -> None:
         while True:
@@ -74,11 +76,11 @@ class Follower(threading.Thread):
             return
         remedy = f"; {error.remedy}" if error.remedy else ""
         self._fleet.source(
-            self._kind.what, problem=f"{error.problem}{remedy}", is_final=isinstance(error, Forbidden | NotFound)
+            self._kind.what, problem=f"{error.problem}{remedy}", is_forbidden=isinstance(error, Forbidden)
         )
 
     def _came(self) -> None:
-        self._fleet.source(self._kind.what, problem="", is_final=False, as_of=time.time())
+        self._fleet.source(self._kind.what, problem="", is_forbidden=False, as_of=time.time())
 
     def _list(self) -> str:
         kind, missing = self._kind, self._kind.keys()
@@ -87,7 +89,9 @@ class Follower(threading.Thread):
             missing.discard(kind.key(obj))
             kind.put(obj)
 
+        self._unread.clear()
         version = self._api.listed(kind.what, kind.path, kind.query, take)
+        self._fleet.source(kind.what, unread="; ".join(self._unread))
         for key in missing:
             kind.remove(key)
         return version

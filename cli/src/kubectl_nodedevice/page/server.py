@@ -12,13 +12,15 @@ is sent by this page alone (SameSite=Strict). Credentials for the cluster stay i
 
 import contextlib
 import hmac
+import os
 import secrets
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any, Final
@@ -28,6 +30,7 @@ from nodedevice_kube.api_errors import ApiError
 
 from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.page.fleet import Fleet, encoded
+from kubectl_nodedevice.page.peers import is_own
 from kubectl_nodedevice.page.views import VIEWS
 
 FILES: Final = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/icon.svg": "icon.svg"}
@@ -36,6 +39,16 @@ _POLICY: Final = "default-src 'self'; base-uri 'none'; form-action 'none'; frame
 _MOST_LOGIN_BYTES: Final = 4096
 # browsers, and tabs of each
 _MOST_STREAMS: Final = 32
+# threads at a time; also of other users, who may connect and send nothing
+_MOST_CONNECTIONS: Final = 96
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"Too many programs are connected to this page: close some of its tabs, and load it again in a minute.\n"
+)
+# of a request that the page itself, or a person, has made
+_OWN_SITES: Final = ("same-origin", "none", None)
+# where Linux shows windows; without them only text browsers would be found
+_SCREENS: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 # needs are made again at most so often; a browser gets a sign of life in the same step
 _NEEDS_SECONDS: Final = 5.0
 # changes within this time are sent together
@@ -60,7 +73,10 @@ class PageServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.fleet, self.about, self.view = fleet, about, view
         self.token = secrets.token_urlsafe(24)
+        # for the browser that this process starts: other users of the machine see its command line
+        self._code = secrets.token_urlsafe(24)
         self.streams = threading.BoundedSemaphore(_MOST_STREAMS)
+        self._connections = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self.ended = threading.Event()
         # when they are made again (monotonic seconds), and their JSON
         self._needs = (0.0, "")
@@ -74,6 +90,35 @@ class PageServer(ThreadingHTTPServer):
     def address(self) -> str:
         """The address with the token; a fragment is not sent to any server."""
         return f"{self.origin}/#token={self.token}"
+
+    @property
+    def address_once(self) -> str:
+        """The same with a token that works once, and for this user's processes alone."""
+        return f"{self.origin}/#token={self._code}"
+
+    def accepts(self, token: bytes, peer_port: int) -> bool:
+        """Whether the token of a login, from that port, was given out."""
+        if hmac.compare_digest(token, self.token.encode()):
+            return True
+        with self._needs_lock:
+            is_right = hmac.compare_digest(token, self._code.encode()) and is_own(peer_port, self.server_port)
+            if is_right:
+                self._code = secrets.token_urlsafe(24)
+            return is_right
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._connections.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with contextlib.suppress(OSError):
+            request.send(_FULL, socket.MSG_DONTWAIT)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.release()
 
     @property
     def cookie(self) -> str:
@@ -100,15 +145,23 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     # of one read from the browser; a stream only writes
     timeout = 60
+    server_version, sys_version = "nodedevice", ""
 
     def do_GET(self) -> None:
-        parts = urlsplit(self.path)
-        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        try:
+            parts = urlsplit(self.path)
+            query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        except ValueError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "this page has no such address")
+            return
         if not self._is_from_here():
             self._refuse(HTTPStatus.FORBIDDEN, f"this page is at {self.server.origin}")
         elif parts.path in FILES:
             name = FILES[parts.path]
             self._send(HTTPStatus.OK, asset(name), _TYPES[name.rpartition(".")[2]])
+        elif self.headers.get("Sec-Fetch-Site") not in _OWN_SITES:
+            # a page at another port of this machine, to which the browser sends the cookie
+            self._refuse(HTTPStatus.FORBIDDEN, f"this page is at {self.server.origin}")
         elif not parts.path.startswith("/api/"):
             self._refuse(HTTPStatus.NOT_FOUND, "this page has no such address")
         elif not self._is_logged_in():
@@ -126,17 +179,23 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_from_here():
             self._refuse(HTTPStatus.FORBIDDEN, f"this page is at {self.server.origin}")
             return
-        length = self.headers.get("Content-Length", "")
-        body = self.rfile.read(int(length)) if length.isdecimal() and int(length) <= _MOST_LOGIN_BYTES else b""
-        if self.path != "/login" or not hmac.compare_digest(body, self.server.token.encode()):
+        length = _number(self.headers.get("Content-Length", ""))
+        body = self.rfile.read(length) if 0 < length <= _MOST_LOGIN_BYTES else b""
+        if self.path != "/login" or not self.server.accepts(body, self.client_address[1]):
             # the rest of the body is unknown
             self.close_connection = True
             self._refuse(
-                HTTPStatus.UNAUTHORIZED, "the token is of another start: use the address that was printed last"
+                HTTPStatus.UNAUTHORIZED,
+                "the token is of another start, or was used: open the address that was printed last",
             )
             return
         cookie = f"{self.server.cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
         self._send(HTTPStatus.OK, b"{}", "application/json", {"Set-Cookie": cookie})
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Of a request that is none, or of another method."""
+        self.close_connection = True
+        self._refuse(HTTPStatus(code), "this page has no such request", "follow a link of the page")
 
     def log_message(self, format: str, *_: Any) -> None:
         """Requests of the browser are not logged."""
@@ -151,11 +210,10 @@ class _Handler(BaseHTTPRequestHandler):
         return self.headers.get("Host", "") in hosts and (origin is None or origin.removeprefix("http://") in hosts)
 
     def _is_logged_in(self) -> bool:
-        try:
-            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
-        except CookieError:
-            return False
-        return found is not None and hmac.compare_digest(found.value.encode(), self.server.token.encode())
+        """Other programs of this machine have cookies as well, in any form."""
+        wanted = f"{self.server.cookie}={self.server.token}".encode()
+        sent = self.headers.get("Cookie", "").split(";")
+        return any(hmac.compare_digest(each.strip().encode("utf-8", "replace"), wanted) for each in sent)
 
     # -- responses ---------------------------------------------------------------------------------------------------------
 
@@ -172,6 +230,11 @@ class _Handler(BaseHTTPRequestHandler):
             found = self.server.view(name, query)
         except (CliError, ApiError) as exc:
             self._refuse(HTTPStatus.CONFLICT, exc.problem, exc.remedy)
+            return
+        except Exception as exc:
+            # of one view; the others work on
+            problem = f"this view has failed by a mistake of this program ({type(exc).__name__})"
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, problem, "kubectl nodedevice why shows it in a terminal")
             return
         self._send(HTTPStatus.OK, encoded(found).encode(), "application/json")
 
@@ -200,10 +263,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _events(self, query: Mapping[str, str]) -> None:
         server = self.server
-        if not server.streams.acquire(blocking=False):
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open", "close some of them")
-            return
         self.close_connection = True
+        if not server.streams.acquire(blocking=False):
+            # a script of the page does not see why a stream was refused
+            text = encoded({"problem": "too many tabs have this page, so it is not live: close some of them"})
+            self._send(HTTPStatus.OK, f"event: full\ndata: {text}\n\n".encode(), "text/event-stream")
+            return
         try:
             self._begin(HTTPStatus.OK, "text/event-stream", {"Connection": "close"})
             for event, text in self._changes(query):
@@ -216,8 +281,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _changes(self, query: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Names and texts of events, until the process ends."""
-        fleet, since = self.server.fleet, query.get("since", "")
-        sequence = int(since) if since.isdecimal() and query.get("epoch") == fleet.epoch else -1
+        fleet = self.server.fleet
+        sequence = _number(query.get("since", "")) if query.get("epoch") == fleet.epoch else -1
         needs = sources = ""
         while not self.server.ended.is_set():
             found = fleet.since(sequence) if sequence >= 0 else None
@@ -238,10 +303,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.ended.wait(_BATCH_SECONDS)
 
 
+def _number(text: str) -> int:
+    """Return -1 for any other text."""
+    return int(text) if text.isdecimal() and len(text) < 20 else -1
+
+
 def opened_in_browser(address: str) -> bool:
-    """Whether a browser was started. Never raises."""
+    """Whether a browser was started. Never raises. May take as long as the browser runs."""
     import webbrowser
 
+    if sys.platform == "linux" and not any(map(os.environ.get, _SCREENS)):
+        return False
     try:
         return webbrowser.open(address)
     except (webbrowser.Error, OSError):

@@ -36,7 +36,10 @@ def of_node(session: Session, query: Mapping[str, str]) -> Data:
         "devices": lines,
         "conditions": conditions,
         "why": _explained(session, facts, nodes.explain(facts)),
-        "commands": [session.screen.typed(typed("kubectl", "nodedevice", "why", "node", name))],
+        "commands": [
+            session.screen.typed(typed("kubectl", "nodedevice", verb, *words))
+            for verb, *words in (("why", "node", name), ("devices", "--node", name))
+        ],
     }
 
 
@@ -50,8 +53,8 @@ def of_device(session: Session, query: Mapping[str, str]) -> Data:
     if found is None or line is None:
         raise CliError(f"node {node} has no device {device_id} of {resource}", "it may have been removed meanwhile")
     explained = _explained(session, facts, why_device.explain(facts, found, device_id))
-    place = [node, "--resource", resource, "--", device_id] if device_id.startswith("-") else [node, device_id]
-    cordon = typed("kubectl", "nodedevice", "cordon", *place)
+    place = [node, "--resource", resource, f"--device={device_id}"]
+    cordon = typed("kubectl", "nodedevice", "cordon", *place, "--reason", "WHY")
     lift = typed("kubectl", "nodedevice", "uncordon", *place)
     return {
         "device": devices.data_of(line),

@@ -1,6 +1,7 @@
 """What a browser gets: everything once, then what has changed, however slow it is."""
 
 import json
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,6 +39,18 @@ def test_a_change_is_sent_once_and_no_change_is_not() -> None:
     assert changed is not None
     assert names(changed[1]) == ["b"]
     assert fleet.since(changed[0]) == (changed[0], [], [])
+
+
+def test_an_event_without_a_change_hides_no_other_change() -> None:
+    fleet = Fleet()
+    put(fleet, "a")
+    put(fleet, "b")
+    sequence = fleet.sequence
+    put(fleet, "b", device("gpu-0", "Unhealthy"))
+    put(fleet, "a")
+    found = fleet.since(sequence)
+    assert found is not None
+    assert names(found[1]) == ["b"]
 
 
 def test_a_deleted_one_is_named_until_it_is_made_again() -> None:
@@ -86,10 +99,18 @@ def test_needs_are_grouped_by_cause() -> None:
 def test_it_says_how_current_each_kind_is() -> None:
     fleet = Fleet()
     assert not fleet.is_read()
-    fleet.source("nodedevices", as_of=5.0)
-    fleet.source("pending pods", problem="forbidden", is_final=True)
+    fleet.source("nodedevices", as_of=time.time())
+    fleet.source("pending pods", problem="forbidden", is_forbidden=True)
     assert fleet.is_read()
-    assert fleet.sources()["sources"] == {
-        "nodedevices": {"problem": "", "isFinal": False, "asOf": 5.0, "isStale": False},
-        "pending pods": {"problem": "forbidden", "isFinal": True, "asOf": 0.0, "isStale": False},
+    found = fleet.sources()["sources"]
+    assert found["nodedevices"].pop("asOf") > 0
+    assert found == {
+        "nodedevices": {"problem": "", "isForbidden": False, "isStale": False, "unread": ""},
+        "pending pods": {"problem": "forbidden", "isForbidden": True, "asOf": 0.0, "isStale": False, "unread": ""},
     }
+
+
+def test_a_request_without_an_answer_is_stale_before_its_time_limit() -> None:
+    fleet = Fleet()
+    fleet.source("nodedevices", as_of=time.time() - 100)
+    assert fleet.sources()["sources"]["nodedevices"]["isStale"]

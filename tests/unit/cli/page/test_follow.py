@@ -8,7 +8,7 @@ from kubectl_nodedevice.errors import LoginProblem
 from kubectl_nodedevice.page.command import kinds
 from kubectl_nodedevice.page.fleet import Fleet
 from kubectl_nodedevice.page.follow import Follower
-from nodedevice_kube.api_errors import ApiError, Forbidden, Unreachable
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unreachable
 
 from tests.unit.cli.objects import GPU, node_device
 
@@ -22,6 +22,7 @@ class PlayedApi:
     def __init__(self, *steps: Step) -> None:
         self.steps = [*steps]
         self.asked: list[str] = []
+        self.warn: Callable[[str], object] = lambda _: None
 
     def _next(self, request: str) -> Any:
         self.asked.append(request)
@@ -32,7 +33,10 @@ class PlayedApi:
 
     def listed(self, what: str, path: str, query: Mapping[str, str], take: Callable[[Json], object]) -> str:
         for each in self._next("list"):
-            take(each)
+            if isinstance(each, str):
+                self.warn(each)
+            else:
+                take(each)
         return "7"
 
     def version(self, what: str, path: str, query: Mapping[str, str]) -> str:
@@ -77,19 +81,29 @@ def test_a_version_that_is_too_old_is_listed_again_and_what_is_gone_goes() -> No
     assert nodes(fleet) == {"b"}
 
 
+def test_an_object_that_cannot_be_read_is_named_until_a_list_has_it() -> None:
+    fleet, _ = followed([at("a"), "nodedevices: not read: b: it is not YAML"], [])
+    [source] = fleet.sources()["sources"].values()
+    assert (source["problem"], source["unread"]) == ("", "nodedevices: not read: b: it is not YAML")
+    fleet, _ = followed(["nodedevices: not read: b"], [("ERROR", {"code": 410})], [at("b")])
+    [source] = fleet.sources()["sources"].values()
+    assert source["unread"] == ""
+
+
 @pytest.mark.parametrize(
-    ("error", "problem", "is_final"),
+    ("error", "problem", "is_forbidden"),
     [
         (Forbidden("GET", "nodedevices", "eve may not", 403, remedy="get a role"), "eve may not; get a role", True),
+        (NotFound("GET", "nodedevices", "no such kind", 404, remedy="install"), "no such kind; install", False),
         (Unreachable("GET", "nodedevices", "refused"), "refused", False),
         (LoginProblem("the token has expired", "log in again"), "the token has expired; log in again", False),
     ],
-    ids=["forbidden", "unreachable", "expired"],
+    ids=["forbidden", "no CRD", "unreachable", "expired"],
 )
-def test_a_failure_is_a_sentence_until_it_is_over(error: Exception, problem: str, is_final: bool) -> None:
+def test_a_failure_is_a_sentence_until_it_is_over(error: Exception, problem: str, is_forbidden: bool) -> None:
     fleet, _ = followed(error)
     [source] = fleet.sources()["sources"].values()
-    assert (source["problem"], source["isFinal"], source["asOf"]) == (problem, is_final, 0.0)
+    assert (source["problem"], source["isForbidden"], source["asOf"]) == (problem, is_forbidden, 0.0)
     fleet, api = followed([at("a")], error, [at("a"), at("b")])
     [source] = fleet.sources()["sources"].values()
     assert source["problem"] == ""

@@ -3,18 +3,24 @@
 import contextlib
 import http.client
 import json
+import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kubectl_nodedevice.cluster import NodeDevice
 from kubectl_nodedevice.errors import CliError
+from kubectl_nodedevice.page import server as module
 from kubectl_nodedevice.page.command import snapshot_of
 from kubectl_nodedevice.page.fleet import Fleet
+from kubectl_nodedevice.page.peers import is_own
 from kubectl_nodedevice.page.server import PageServer
 from kubectl_nodedevice.records import record_of
 
+from tests.cluster import waiting
 from tests.unit.cli.objects import device, node_device
 
 HOSTILE = '<script>alert(1)</script>"\u202e'
@@ -24,6 +30,8 @@ Headers = dict[str, str]
 def view(name: str, query: Mapping[str, str]) -> Any:
     if query.get("name") == "gone":
         raise CliError("node gone does not exist", "it was removed")
+    if query.get("name") == "mistake":
+        raise KeyError("x")
     return {"view": name, "query": dict(query)}
 
 
@@ -88,6 +96,99 @@ def test_another_token_is_refused(server: PageServer, path: str, body: str) -> N
     assert "set-cookie" not in headers
 
 
+def test_the_token_on_a_browsers_command_line_works_once(server: PageServer) -> None:
+    token = server.address_once.partition("#token=")[2]
+    assert token != server.token
+    assert [ask(server, "/login", body=token)[0] for _ in range(2)] == [200, 401]
+    assert ask(server, "/login", body=server.token)[0] == 200
+
+
+def test_nor_does_it_work_for_another_user(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "is_own", lambda peer, port: False)
+    assert ask(server, "/login", body=server.address_once.partition("#token=")[2])[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("0100007F:9C40 0100007F:1F90 01 0:0 0:0 0 {uid}", True),
+        ("0100007F:9C40 0100007F:1F90 01 0:0 0:0 0 0", True),
+        ("0100007F:9C40 0100007F:1F90 01 0:0 0:0 0 54321", False),
+        ("0100007F:9C41 0100007F:1F90 01 0:0 0:0 0 {uid}", False),
+        ("0000000000000000FFFF00000100007F:9C40 0000000000000000FFFF00000100007F:1F90 01 0:0 0:0 0 54321", False),
+        ("", False),
+    ],
+    ids=["own", "root's", "another user's", "another connection", "another user's by IPv6", "none"],
+)
+def test_whose_process_is_at_the_other_end(tmp_path: Path, row: str, expected: bool) -> None:
+    (tmp_path / "tcp").write_text(f"  sl  local_address rem_address ...\n   0: {row.format(uid=os.getuid())}\n")
+    assert is_own(40000, 8080, tmp_path) is expected
+    assert is_own(40000, 8080, tmp_path / "no Linux")
+
+
+@pytest.mark.parametrize("others", ['x={"a": [1]}; {own}', "a b; ;=; {own}", "é=é; {own} "])
+def test_cookies_of_other_programs_of_this_machine_do_no_harm(server: PageServer, others: str) -> None:
+    cookie = logged_in(server)["Cookie"]
+    assert ask(server, "/api/fleet", {"Cookie": others.replace("{own}", cookie)})[0] == 200
+
+
+def sent(server: PageServer, request: bytes) -> tuple[int, Any]:
+    """What comes back for these octets."""
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as connection:
+        connection.sendall(request)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        return response.status, json.loads(response.read())
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"GET http://[ HTTP/1.1", 400),
+        (b"GET /\xff\x00 HTTP/1.1", 404),
+        (b"PUT / HTTP/1.1", 501),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1", 414),
+        (b"POST /login HTTP/1.1\r\nContent-Length: " + b"9" * 5000, 401),
+        (b"GET /api/node?name=mistake HTTP/1.1", 500),
+    ],
+    ids=["no address", "odd octets", "another method", "long", "long length", "mistake"],
+)
+def test_odd_requests_get_a_sentence(server: PageServer, line: bytes, status: int) -> None:
+    cookie = logged_in(server)["Cookie"].encode()
+    host = f"Host: 127.0.0.1:{server.server_port}".encode()
+    request = b"\r\n".join([line, host, b"Cookie: " + cookie, b"", b""])
+    found = sent(server, request)
+    assert found[0] == status
+    assert found[1]["problem"]
+
+
+def test_connections_have_a_bound(server: PageServer) -> None:
+    for _ in range(module._MOST_CONNECTIONS - 3):
+        server._connections.acquire()
+    with contextlib.ExitStack() as opened:
+        idle = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
+            for _ in range(4)
+        ]
+        assert b"close some of its tabs" in idle[3].recv(1000)
+    waiting.wait_until(lambda: ask(server, "/")[0] == 200, "the ended connections are forgotten")
+
+
+def test_more_streams_than_allowed_are_told_so(server: PageServer) -> None:
+    for _ in range(module._MOST_STREAMS - 1):
+        server.streams.acquire()
+    first = events(server, f"epoch={server.fleet.epoch}&since={server.fleet.sequence}")
+    next(first)
+    [(event, found)] = events(server, f"epoch={server.fleet.epoch}&since={server.fleet.sequence}")
+    assert (event, "too many tabs" in found["problem"]) == ("full", True)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_page_at_another_port_cannot_ask(server: PageServer, site: str) -> None:
+    assert ask(server, "/api/fleet", logged_in(server) | {"Sec-Fetch-Site": site})[0] == 403
+    assert ask(server, "/", {"Sec-Fetch-Site": site})[0] == 200, "a link to the page"
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -146,7 +247,10 @@ def test_changes_are_sent_as_they_come(server: PageServer) -> None:
     assert later["gone"] == [found["squares"][0]["name"]]
 
 
-@pytest.mark.parametrize("query", ["", "epoch=old&since=1", "epoch={epoch}&since=99", "epoch={epoch}&since=x"])
+@pytest.mark.parametrize(
+    "query",
+    ["", "epoch=old&since=1", "epoch={epoch}&since=99", "epoch={epoch}&since=x", f"epoch={{epoch}}&since={'9' * 5000}"],
+)
 def test_a_browser_of_an_earlier_start_loads_everything_again(server: PageServer, query: str) -> None:
     assert [event for event, _ in events(server, query.format(epoch=server.fleet.epoch))] == ["reload"]
 

@@ -12,12 +12,16 @@ const MOST_SQUARES = 256;
 // sizes in CSS pixels: of a square with its gap, of a label, between cells, of the narrowest cell, beyond the screen
 const STEP = 18, LABEL = 22, GAP = 12, SPACE = 24, CELL = 290, MARGIN = 400;
 const MOST_CHANGES = 20000, MOST_OF_DEVICE = 100;
+// rows of a table, and squares of a view of one node
+const MOST_ROWS = 200, MOST_OF_NODE = 512;
+// a sign of life comes every five seconds; the longest time of one view
+const MUTE_MS = 20000, VIEW_MS = 120000;
 
 const fleet = {
   squares: new Map(), about: {}, needs: { groups: [], more: 0 }, sources: {}, epoch: "", sequence: 0, isRead: false,
-  heardAt: 0, isCut: false, changes: new Map(), changeCount: 0, keys: new Map(),
+  heard: 0, isCut: false, problem: "", changes: new Map(), changeCount: 0, keys: new Map(),
 };
-let snapshot = null, selected = null, layout = { rows: [], tops: [], columns: 1, cell: 320 }, drawn = new Map(), isDue = false;
+let snapshot = null, selected = null, labelProblem = "", layout = { rows: [], tops: [], columns: 1, cell: 320 }, drawn = new Map(), isDue = false, events = null, again = 0;
 
 // -- small helpers ----------------------------------------------------------------------------------------------------
 
@@ -27,14 +31,17 @@ function el(name, attributes, ...children) {
     if (value === false || value === null || value === undefined) continue;
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (key === "class") made.className = value;
-    else made.setAttribute(key, value === true ? "" : value);
+    else made.setAttribute(key, value === true ? "" : key === "title" || key === "aria-label" ? plain(value) : value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== "").map((child) => (typeof child === "string" ? plain(child) : child)));
   return made;
 }
 
+// without control characters and changes of direction, as in a terminal
+function plain(text) { return text.replace(/\s/g, " ").replace(/[\p{Cc}\p{Cf}]/gu, ""); }
+
 const number = (value) => value.toLocaleString("en");
-const time = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
+const time = (seconds) => { const at = new Date(seconds * 1000); return at.toDateString() === new Date().toDateString() ? at.toLocaleTimeString("en-GB") : at.toLocaleString("en-GB"); };
 const moment = (text) => { const at = new Date(text); return text && !isNaN(at) ? `${at.toLocaleString("en-GB")} (${ago(at)})` : text || "–"; };
 const byId = (id) => document.getElementById(id);
 const place = (...parts) => `#/${parts.map(encodeURIComponent).join("/")}`;
@@ -72,9 +79,11 @@ function command(text) {
 
 function table(head, rows, caption) {
   if (!rows.length) return el("p", { class: "faint" }, "None.");
+  const shown = rows.slice(0, MOST_ROWS), more = rows.length - shown.length;
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     el("table", {}, el("thead", {}, el("tr", {}, ...head.map((each) => el("th", { scope: "col" }, each)))),
-      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell) => el("td", {}, cell)))))));
+      el("tbody", {}, ...shown.map((row) => el("tr", {}, ...row().map((cell) => el("td", {}, cell)))))),
+    more ? el("p", { class: "faint" }, `… and ${number(more)} more`) : null);
 }
 
 // -- where we are: the fragment of the address --------------------------------------------------------------------------
@@ -177,11 +186,13 @@ function showLegend(filters) {
 }
 
 function showNeeds() {
-  const panel = byId("needs"), { groups, more } = fleet.needs, wanted = JSON.stringify(fleet.needs);
+  const panel = byId("needs"), { groups, more } = fleet.needs, isBlind = Object.values(fleet.sources).some((each) => each.problem);
+  const words = isBlind ? "What needs attention is not known: not everything can be read." : fleet.isRead ? "Nothing needs attention." : "Reading the cluster…";
+  const wanted = JSON.stringify([fleet.needs, words]);
   if (panel.dataset.of === wanted) return;
   panel.dataset.of = wanted;
   const wasOpen = panel.querySelector("details")?.open ?? true;
-  if (!groups.length) { panel.replaceChildren(el("p", {}, fleet.isRead ? "Nothing needs attention." : "Reading the cluster…")); return; }
+  if (!groups.length) { panel.replaceChildren(el("p", {}, words)); return; }
   panel.replaceChildren(el("details", { open: wasOpen },
     el("summary", {}, `Needs attention: ${number(groups.length + more)}`),
     el("ul", { tabindex: "0" }, ...groups.map(need), more ? el("li", {}, `… and ${number(more)} more`) : null)));
@@ -200,12 +211,13 @@ async function selectLabels(selector) {
   const field = byId("labels");
   if (field.dataset.of === selector) return;
   field.dataset.of = selector;
-  field.setCustomValidity("");
+  labelProblem = "";
   if (!selector) { selected = null; return; }
   const found = await view("labels", { selector });
   if (field.dataset.of !== selector) return;
-  if (found.problem) { field.setCustomValidity(found.problem); field.reportValidity(); selected = null; return; }
-  selected = new Set(found.nodes);
+  // without an answer no node is shown, rather than nodes with other labels
+  selected = new Set(found.nodes || []);
+  labelProblem = found.problem ? `The labels cannot be used: ${found.problem}${found.remedy ? `; ${found.remedy}` : ""}.` : "";
   showFleet();
 }
 
@@ -229,12 +241,12 @@ function lay(rows) {
   const devices = rows.reduce((sum, each) => sum + each.total, 0), free = rows.reduce((sum, each) => sum + each.free, 0);
   const nodes = new Set(rows.map((each) => each.node)).size;
   const text = rows.length ? `${number(nodes)} ${nodes === 1 ? "node" : "nodes"}, ${number(devices)} devices, ${number(free)} free`
-    : !fleet.isRead ? "Reading the cluster…" : fleet.squares.size ? "No device matches these filters." : emptyWords();
+    : labelProblem ? labelProblem : !fleet.isRead ? "Reading the cluster…" : fleet.squares.size ? "No device matches these filters." : emptyWords();
   if (byId("found").textContent !== text) byId("found").textContent = text;
   draw();
 }
 
-const emptyWords = () => "No devices: no device plugin has registered with an agent yet.";
+const emptyWords = () => (fleet.sources.nodedevices?.problem ? "The devices cannot be read." : "No devices: no device plugin has registered with an agent yet.");
 
 // the last line of cells that begins above a position
 function lineAt(position) {
@@ -346,29 +358,29 @@ const problem = (found) => el("p", { role: "alert" }, `${found.problem}${found.r
 
 const DETAILS = {
   node: (found) => [...why(found.why), el("h3", {}, "Devices"),
-    table(["Resource", "Device", "State", "Used by"], found.devices.map((each) => [each.resource, deviceLink(each), each.state, holders(each)]), "Devices"),
+    table(["Resource", "Device", "State", "Used by"], found.devices.map((each) => () => [each.resource, deviceLink(each), each.state, holders(each)]), "Devices"),
     el("h3", {}, "Conditions"),
-    table(["Resource", "Type", "Status", "Reason", "Message"], found.conditions.map((each) => [each.resource, each.type, each.status, each.reason, each.message]), "Conditions"),
+    table(["Resource", "Type", "Status", "Reason", "Message"], found.conditions.map((each) => () => [each.resource, each.type, each.status, each.reason, each.message]), "Conditions"),
     ...found.commands.map(command)],
   device: (found, query) => {
     const { device } = found, attributes = Object.entries(device.attributes);
     const facts = [["State", device.state], ["Since", moment(device.since)], ["Reason", device.reason || "–"], ["Message", device.message || "–"],
       ["Served by", SERVERS[device.servedBy] || device.servedBy || "–"], ["NUMA nodes", device.numaNodes.join(", ") || "–"], ...attributes];
     if (device.parts) facts.splice(1, 0, ["Shares", el("span", {}, el("meter", { min: 0, max: device.parts.total, value: device.parts.total - device.parts.available, "aria-label": "shares in use" }), ` ${number(device.parts.total - device.parts.available)} of ${number(device.parts.total)} in use`)]);
-    return [table(["Field", "Value"], facts, "Facts"), el("h3", {}, "Used by"),
-      table(["Pod", "Container", "Shares", "Since", "Claim"], device.holders.map((each) => [podLink(each.namespace, each.pod, each.podUID), each.container, each.parts || "–", moment(each.since), each.claim || "–"]), "Used by"),
+    return [table(["Field", "Value"], facts.map((each) => () => each), "Facts"), el("h3", {}, "Used by"),
+      table(["Pod", "Container", "Shares", "Since", "Claim"], device.holders.map((each) => () => [podLink(each.namespace, each.pod, each.podUID), each.container, each.parts || "–", moment(each.since), each.claim || "–"]), "Used by"),
       ...cordons(device), ...why(found.why), ...found.commands.map(command), el("h3", {}, "Changes seen while this page was open"), changes(query)];
   },
   pod: (found) => [el("ol", { class: "chain" }, ...found.chain.map((link) => el("li", { class: link.state }, el("b", {}, link.title), `${link.text} `, el("span", { class: "faint" }, link.state === "open" ? "not reached" : link.state)))),
     ...why(found.why), el("h3", {}, "Devices"),
-    table(["Container", "Resource", "Device", "Health", "Shares"], found.devices.map((each) => [each.container, each.resource, deviceLink(each), each.health || "–", each.of ? `${each.parts} of ${each.of}` : "–"]), "Devices"),
+    table(["Container", "Resource", "Device", "Health", "Shares"], found.devices.map((each) => () => [each.container, each.resource, deviceLink(each), each.health || "–", each.of ? `${each.parts} of ${each.of}` : "–"]), "Devices"),
     ...found.commands.map(command)],
 };
 
 const deviceLink = (each) => el("a", { href: place("device", each.node, each.resource, each.id) }, each.id);
 const podLink = (namespace, pod, uid) => (pod ? el("a", { href: place("pod", namespace, pod) }, `${namespace}/${pod}`) : `pod ${uid}`);
 const holders = (each) => el("span", {}, ...each.holders.flatMap((held, index) => [index ? ", " : "", podLink(held.namespace, held.pod, held.podUID)]));
-const cordons = (device) => (device.cordons.length ? [el("h3", {}, "Cordons"), table(["By", "Reason", "Since"], device.cordons.map((each) => [each.by || "–", each.reason || "–", moment(each.at)]), "Cordons")] : []);
+const cordons = (device) => (device.cordons.length ? [el("h3", {}, "Cordons"), table(["By", "Reason", "Since"], device.cordons.map((each) => () => [each.by || "–", each.reason || "–", moment(each.at)]), "Cordons")] : []);
 
 function why(found) {
   const causes = found.causes.flatMap((cause) => [el("li", {}, el("div", {}, cause.message), el("div", { class: "faint" }, cause.help.text), command(cause.help.command),
@@ -379,12 +391,15 @@ function why(found) {
 
 function changes({ node, resource, id }) {
   const seen = fleet.changes.get(`${node} ${resource} ${id}`) || [];
-  return seen.length ? table(["Time", "From", "To", "Used by"], seen.map((each) => [time(each.at), each.from, each.to, each.by || "–"]), "Changes") : el("p", { class: "faint" }, "None.");
+  return seen.length ? table(["Time", "From", "To", "Used by"], seen.map((each) => () => [time(each.at), each.from, each.to, each.by || "–"]), "Changes") : el("p", { class: "faint" }, "None.");
 }
 
 function ofFleet(node, resource) {
-  return () => el("div", {}, ...[...fleet.squares.values()].filter((each) => each.node === node && (!resource || each.resource === resource))
-    .map((each) => el("div", { class: each.silent ? "silent" : "" }, el("h3", {}, `${each.resource}: ${number(each.free)} of ${number(each.total)} free`), squaresOf(each, 1024))));
+  return () => {
+    const found = [...fleet.squares.values()].filter((each) => each.node === node && (!resource || each.resource === resource));
+    return el("div", {}, ...found.map((each) => el("div", { class: each.silent ? "silent" : "" },
+      el("h3", {}, `${each.resource}: ${number(each.free)} of ${number(each.total)} free`), squaresOf(each, Math.ceil(MOST_OF_NODE / found.length)))));
+  };
 }
 
 // -- data -------------------------------------------------------------------------------------------------------------------
@@ -392,10 +407,11 @@ function ofFleet(node, resource) {
 async function view(kind, query) {
   if (snapshot) return { problem: "a snapshot has no more than the fleet", remedy: "kubectl nodedevice open shows it live" };
   try {
-    const response = await fetch(`/api/${kind}?${new URLSearchParams(query)}`);
+    const response = await fetch(`/api/${kind}?${new URLSearchParams(query)}`, { signal: AbortSignal.timeout(VIEW_MS) });
     return await response.json();
-  } catch {
-    return { problem: "kubectl nodedevice open has ended", remedy: "start it again" };
+  } catch (error) {
+    if (error.name === "TimeoutError") return { problem: "no answer within two minutes", remedy: "load the page again" };
+    return { problem: "kubectl nodedevice open has ended, or cannot be reached", remedy: "start it again" };
   }
 }
 
@@ -422,28 +438,49 @@ function note(old, now) {
 
 function takeAll(found) {
   fleet.squares = new Map(found.squares.map((each) => [each.name, each]));
-  Object.assign(fleet, { about: found.about, epoch: found.epoch, sequence: found.sequence, needs: found.needs, sources: found.sources, isRead: found.isRead, heardAt: found.now });
+  Object.assign(fleet, { about: found.about, epoch: found.epoch, sequence: found.sequence, needs: found.needs, sources: found.sources, isRead: found.isRead });
 }
 
 async function load() {
-  let response;
+  clearTimeout(again);
+  pause();
+  let response, found;
   try {
     response = await fetch("/api/fleet");
+    found = await response.json();
   } catch {
     return cut();
   }
-  const found = await response.json();
-  if (response.status === 401) return trouble(`You are not logged in to this page: ${found.problem}.`);
-  if (!response.ok) return trouble(`${found.problem}${found.remedy ? `; ${found.remedy}` : ""}`);
+  if (!response.ok) {
+    const isOut = response.status === 401;
+    fleet.isCut = false;
+    fleet.problem = isOut ? fleet.problem || `You are not logged in to this page: ${found.problem}` : found.problem;
+    if (!isOut) again = setTimeout(load, 2000);
+    return showCurrent();
+  }
   fleet.isCut = false;
+  if (fleet.problem && !document.hidden) fleet.problem = "";
+  const isFirst = !fleet.epoch || !byId("main").childElementCount || byId("loading");
   takeAll(found);
-  show();
+  if (isFirst) show(); else { showCurrent(); due(); }
   follow();
 }
 
+function pause() { events?.close(); events = null; }
+
+// A browser opens few connections to one server, so a tab that nobody sees has none.
 function follow() {
-  const events = new EventSource(`/api/events?${new URLSearchParams({ epoch: fleet.epoch, since: fleet.sequence })}`);
-  const on = (name, act) => events.addEventListener(name, (event) => { fleet.isCut = false; act(JSON.parse(event.data)); });
+  pause();
+  if (document.hidden) return;
+  fleet.heard = Date.now();
+  const made = events = new EventSource(`/api/events?${new URLSearchParams({ epoch: fleet.epoch, since: fleet.sequence })}`);
+  const on = (name, act) => made.addEventListener(name, (event) => {
+    if (made !== events) return;
+    fleet.heard = Date.now();
+    fleet.isCut = false;
+    if (name !== "full") fleet.problem = "";
+    act(JSON.parse(event.data));
+  });
   on("changed", (found) => {
     found.squares.forEach(take);
     found.gone.forEach((name) => fleet.squares.delete(name));
@@ -451,22 +488,32 @@ function follow() {
     due();
   });
   on("needs", (found) => { fleet.needs = found; if (byId("needs")) showNeeds(); });
-  on("sources", (found) => { Object.assign(fleet, { sources: found.sources, heardAt: found.now }); if (found.isRead !== fleet.isRead) { fleet.isRead = found.isRead; due(); } showCurrent(); });
-  on("reload", () => { events.close(); load(); });
-  events.onerror = () => { events.close(); cut(); };
+  on("sources", (found) => {
+    const before = JSON.stringify([fleet.isRead, stateOfSources()]);
+    Object.assign(fleet, { sources: found.sources, isRead: found.isRead });
+    if (JSON.stringify([fleet.isRead, stateOfSources()]) !== before) due();
+    showCurrent();
+  });
+  on("full", (found) => { fleet.problem = found.problem; pause(); clearTimeout(again); again = setTimeout(load, 10000); showCurrent(); });
+  on("reload", load);
+  made.onerror = () => { made.close(); if (made === events) cut(); };
 }
 
+const stateOfSources = () => Object.values(fleet.sources).map((each) => [each.problem, each.isForbidden]);
+
 function cut() {
+  pause();
   fleet.isCut = true;
   showCurrent();
-  setTimeout(load, 2000);
+  clearTimeout(again);
+  again = setTimeout(load, 2000);
 }
 
 // one drawing for all changes of a moment
 function due() {
   if (isDue) return;
   isDue = true;
-  requestAnimationFrame(() => { isDue = false; if (byId("rows")) showFleet(); else refreshSquares(); });
+  requestAnimationFrame(() => { isDue = false; if (byId("rows") || byId("namespace")) showHome(); else refreshSquares(); });
 }
 
 function refreshSquares() {
@@ -480,10 +527,13 @@ function showCurrent() {
   const main = fleet.sources.nodedevices || {}, problems = [];
   const since = main.asOf ? `as of ${time(main.asOf)}` : "";
   if (snapshot) { byId("current").textContent = `A snapshot ${since}`; return; }
+  if (fleet.problem) problems.push(fleet.problem);
+  const isMute = events && Date.now() - fleet.heard > MUTE_MS;
   if (fleet.isCut) problems.push("kubectl nodedevice open has ended, or cannot be reached. Start it again");
-  for (const [what, each] of Object.entries(fleet.sources)) if (each.problem) problems.push(`${what}: ${each.problem}`);
+  else if (isMute) problems.push("kubectl nodedevice open does not answer. If Ctrl-Z stopped it, fg continues it");
+  for (const [what, each] of Object.entries(fleet.sources)) if (each.problem || each.unread) problems.push(each.problem ? `${what}: ${each.problem}` : each.unread);
   if (main.isStale) problems.push("the API server is silent");
-  const isOld = fleet.isCut || main.isStale || main.problem;
+  const isOld = fleet.isCut || isMute || fleet.problem || main.isStale || main.problem || !main.asOf;
   const text = isOld ? since || "not read yet" : "live";
   if (byId("current").textContent !== text) byId("current").textContent = text;
   trouble(problems.length ? `${isOld && since ? `${since}: ` : ""}${problems.join("; ")}.` : "");
@@ -498,42 +548,53 @@ function trouble(text) {
 }
 
 async function showNamespace() {
+  const body = el("div", {}, el("p", { class: "faint" }, "Reading…"));
+  byId("main").replaceChildren(el("h2", { id: "namespace" }, "Devices of your pods"), el("p", {}, "You may not see the devices of the cluster; the role nodedevice-fleet-view may."), body);
   const found = await view("namespace", {});
-  const main = byId("main");
-  main.replaceChildren(el("h2", {}, "Devices of your pods"), el("p", {}, "You may not see the devices of the cluster; a role with list and watch of nodedevices may."),
-    found.problem ? problem(found) : table(["Pod", "Container", "Node", "Resource", "Device", "Health"],
-      found.devices.map((each) => [podLink(each.namespace, each.pod, each.podUID), each.container, each.node, each.resource, each.id, each.health || "–"]), "Devices"));
+  body.replaceChildren(...(found.problem ? [problem(found)] : [
+    el("p", {}, `Namespace ${found.namespace}, as of ${time(Date.now() / 1000)}. Load the page again to read them again; kubectl nodedevice open --namespace NAME shows another one.`),
+    table(["Pod", "Container", "Node", "Resource", "Device", "Health"],
+      found.devices.map((each) => () => [podLink(each.namespace, each.pod, each.podUID), each.container, each.node, each.resource, each.id, each.health || "–"]), "Devices")]));
+}
+
+function showHome() {
+  if (fleet.isRead && !fleet.squares.size && fleet.sources.nodedevices?.isForbidden) { if (!byId("namespace")) showNamespace(); } else showFleet();
 }
 
 function show() {
+  if (!fleet.epoch) { showCurrent(); return; }
   byId("about").textContent = `${fleet.about.cluster}${fleet.about.user ? `, as ${fleet.about.user}` : ""}`;
   showCurrent();
   const [kind, ...rest] = where().parts;
   if (kind === "node" && rest.length === 1) showView("node", { name: rest[0] }, `Node ${rest[0]}`, ofFleet(rest[0]));
   else if (kind === "device" && rest.length === 3) showView("device", { node: rest[0], resource: rest[1], id: rest[2] }, `Device ${rest[2]} of ${rest[0]}`, ofFleet(rest[0], rest[1]));
   else if (kind === "pod" && rest.length === 2) showView("pod", { namespace: rest[0], name: rest[1] }, `Pod ${rest[0]}/${rest[1]}`, () => el("div", {}));
-  else if (fleet.isRead && !fleet.squares.size && fleet.sources.nodedevices?.isFinal) showNamespace();
-  else showFleet();
+  else showHome();
 }
+
+const tokenHere = () => /^#token=([\w-]+)$/.exec(location.hash)?.[1];
 
 async function start() {
   const given = byId("data");
   if (given) { snapshot = JSON.parse(given.textContent); takeAll(snapshot); show(); return; }
-  const token = /^#token=([\w-]+)$/.exec(location.hash)?.[1];
+  const token = tokenHere();
+  fleet.problem = "";
   if (token) {
     history.replaceState(null, "", "#/");
     try {
       const response = await fetch("/login", { method: "POST", body: token });
-      if (!response.ok) { trouble(`${(await response.json()).problem}.`); return; }
+      // the cookie of an earlier login may work
+      if (!response.ok) fleet.problem = (await response.json()).problem;
     } catch {
-      trouble("kubectl nodedevice open has ended: start it again.");
-      return;
+      return cut();
     }
   }
   load();
 }
 
-addEventListener("hashchange", show);
+// an address with a token may be pasted into an open tab
+addEventListener("hashchange", () => { if (!snapshot && tokenHere()) start(); else show(); });
+addEventListener("visibilitychange", () => { if (document.hidden) pause(); else if (fleet.epoch && !snapshot && !fleet.isCut && !fleet.problem) follow(); });
 addEventListener("scroll", () => requestAnimationFrame(draw), { passive: true });
 addEventListener("resize", () => { if (byId("rows")) lay(layout.rows); });
 addEventListener("keydown", moveFocus);

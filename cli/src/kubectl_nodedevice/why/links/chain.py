@@ -26,16 +26,20 @@ _LINKS: Final = (
 def of(facts: Facts, found: Explanation) -> list[dict[str, Any]]:
     """Return links with title, state, text, and the codes that break them. After a broken link all are open."""
     pod = facts.pod
+    number = _number(facts, pod)
+    is_over = pod is not None and pod.is_over
+    runs = not found.is_stopped and not is_over
     texts = {
         "Request": _requested(pod),
         "Node": f"bound to {pod.node}" if pod is not None and pod.node else "no node yet",
-        "Devices": _devices(facts, pod),
-        "Containers": "all run" if not found.is_stopped else "not running",
+        "Devices": _devices(pod, number, runs=runs),
+        "Containers": "have ended" if is_over else "all run" if runs else "not running",
     }
     is_done = {
         "Request": pod is not None,
         "Node": pod is not None and bool(pod.node),
-        "Devices": pod is not None and bool(bound.held(facts, pod)),
+        # a pod that has run had all that it requested
+        "Devices": bool(number) or runs or is_over or (pod is not None and bool(pod.node) and not _wanted(pod)),
         "Containers": not found.is_stopped,
     }
     links, is_broken = [], False
@@ -47,14 +51,29 @@ def of(facts: Facts, found: Explanation) -> list[dict[str, Any]]:
     return links
 
 
+def _wanted(pod: Pod) -> list[str]:
+    return [*(f"{number} {name}" for name, number in requests(pod).items()), *(f"claim {c.name}" for c in pod.claims)]
+
+
 def _requested(pod: Pod | None) -> str:
+    return "the pod does not exist" if pod is None else some(_wanted(pod)) or "no devices"
+
+
+def _number(facts: Facts, pod: Pod | None) -> int:
+    """How many devices and parts the pod has, by its PodDevice where the person may not read NodeDevices."""
     if pod is None:
-        return "the pod does not exist"
-    wanted = [*(f"{number} {name}" for name, number in requests(pod).items()), *(f"claim {c.name}" for c in pod.claims)]
-    return some(wanted) or "no devices"
+        return 0
+    number = sum(len(each.device_ids) + sum(part.parts for part in each.parts) for _, each in bound.held(facts, pod))
+    own = facts.pod_device
+    if number or own is None or own.pod_uid != pod.meta.uid:
+        return number
+    held = [device for each in own.containers for resource in each.resources for device in resource.devices]
+    return sum(max(each.parts, 1) for each in held)
 
 
-def _devices(facts: Facts, pod: Pod | None) -> str:
-    held = [*bound.held(facts, pod)] if pod is not None else []
-    number = sum(len(each.device_ids) + sum(part.parts for part in each.parts) for _, each in held)
-    return f"{number:,} allocated" if number else "none allocated yet"
+def _devices(pod: Pod | None, number: int, *, runs: bool) -> str:
+    if number:
+        return f"{number:,} allocated"
+    if pod is None or not (pod.is_over or runs or not _wanted(pod)):
+        return "none allocated yet"
+    return "none requested" if not _wanted(pod) else "released" if pod.is_over else "not known"

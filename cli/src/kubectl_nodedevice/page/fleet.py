@@ -177,7 +177,7 @@ class Fleet:
                     "problem": each.problem,
                     "isForbidden": each.is_forbidden,
                     "asOf": each.as_of,
-                    # a request that gets no answer ends only at its time limit
+                    # a request without a response ends only at its time limit
                     "isStale": each.is_stale or 0 < each.as_of < now - SILENCE_SECONDS,
                     "unread": each.unread,
                 }

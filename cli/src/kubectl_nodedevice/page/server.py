@@ -97,7 +97,7 @@ class PageServer(ThreadingHTTPServer):
         return f"{self.origin}/#token={self._code}"
 
     def accepts(self, token: bytes, peer_port: int) -> bool:
-        """Whether the token of a login, from that port, was given out."""
+        """Whether the token of a login from that port is valid."""
         if hmac.compare_digest(token, self.token.encode()):
             return True
         with self._needs_lock:
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
             name = FILES[parts.path]
             self._send(HTTPStatus.OK, asset(name), _TYPES[name.rpartition(".")[2]])
         elif self.headers.get("Sec-Fetch-Site") not in _OWN_SITES:
-            # a page at another port of this machine, to which the browser sends the cookie
+            # a page at another port of this machine: the browser sends it the cookie, too
             self._refuse(HTTPStatus.FORBIDDEN, f"this page is at {self.server.origin}")
         elif not parts.path.startswith("/api/"):
             self._refuse(HTTPStatus.NOT_FOUND, "this page has no such address")
@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.OK, b"{}", "application/json", {"Set-Cookie": cookie})
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Of a request that is none, or of another method."""
+        """Send the error of an invalid request, or of another method."""
         self.close_connection = True
         self._refuse(HTTPStatus(code), "this page has no such request", "follow a link of the page")
 

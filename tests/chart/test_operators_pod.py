@@ -22,6 +22,8 @@ ALLOWED = ["check", "devices", "holders"]
 # with what each of the others needs on its command line; "" is the first screen
 OTHERS = {
     "": [],
+    "open": ["--no-browser"],
+    "nodes": [],
     "why": ["pod", "a"],
     "cordon": ["a", "--device", "b", "--reason", "c"],
     "uncordon": ["a", "--device", "b"],

@@ -49,6 +49,8 @@ _NOT_HERE: Final = (
     "nodedevice-agent run --config agent.yaml",
     # no pod waits here; tests/integration/why asks about a hundred
     "kubectl nodedevice why pod ",
+    # serves a page until Ctrl-C; tests/browser opens it
+    "kubectl nodedevice open",
     # named without the words that they need
     *("kubectl describe pod", "kubectl explain "),
 )

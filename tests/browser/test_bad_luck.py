@@ -150,7 +150,7 @@ def test_a_stopped_command_is_named(process_and_page: tuple[psutil.Process, Page
     expect(page.locator("#current")).to_have_text("live")
 
 
-def test_tabs_that_nobody_sees_do_not_stop_another_one(process_and_page: tuple[psutil.Process, Page, str]) -> None:
+def test_hidden_tabs_do_not_stop_another_one(process_and_page: tuple[psutil.Process, Page, str]) -> None:
     _, page, address = process_and_page
     page.goto(address)
     expect(page.locator("a.sq")).to_have_count(2)

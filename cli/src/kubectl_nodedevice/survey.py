@@ -78,19 +78,23 @@ def survey(reader: Reader, namespace: str) -> Survey:
         return _of_namespace(reader, namespace)
     whole = _read_whole(reader, rows)
     pending = _pending(reader, namespace)
+    others, now = of_others(reader), reader.now
+    needs = [
+        *others,
+        *of_summaries(rows, whole, now),
+        *(need for each in whole.values() for need in (*of_devices(each, now), *of_waiting(each, now))),
+        *of_pending(pending, now),
+    ]
+    return Survey(_lines(rows, pending), ordered(needs))
+
+
+def of_others(reader: Reader) -> list[Need]:
+    """Read the operator's Lease and the NodeDeviceConfigs, and return their needs. Raises ApiError."""
     lease = reader.optional(
         "the operator's Lease", lambda: reader.lease(release_namespaces.find(reader.api).namespace, OPERATOR_LEASE)
     )
     configs = reader.optional(CONFIGS, lambda: reader.rows(CONFIGS)) or []
-    now = reader.now
-    needs = [
-        *of_operator(lease, now),
-        *of_summaries(rows, whole, now),
-        *(need for each in whole.values() for need in (*of_devices(each, now), *of_waiting(each, now))),
-        *of_pending(pending, now),
-        *(need for each in configs for need in _of_config(each)),
-    ]
-    return Survey(_lines(rows, pending), ordered(needs))
+    return [*of_operator(lease, reader.now), *(need for each in configs for need in _of_config(each))]
 
 
 def _of_namespace(reader: Reader, namespace: str) -> Survey:

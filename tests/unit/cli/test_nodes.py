@@ -63,7 +63,7 @@ def test_a_selector_that_the_server_refuses(fleet: FakeApiServer, run: Run) -> N
     assert "unable to parse requirement" in ran.err
 
 
-def test_a_resource_that_nobody_has(fleet: FakeApiServer, run: Run) -> None:
+def test_an_unknown_resource(fleet: FakeApiServer, run: Run) -> None:
     ran = run("nodes", "--resource", "example.com/gpus")
     assert ran.status == 2
     assert GPU in ran.err

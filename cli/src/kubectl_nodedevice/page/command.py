@@ -18,18 +18,17 @@ from nodedevice_kube.fields import Json, text_of
 from nodedevice_kube.masking import masked
 from nodedevice_kube.paths import PODS
 
-from kubectl_nodedevice import release_namespaces
-from kubectl_nodedevice.api import CONFIGS, GROUP, NODE_DEVICES, Api, path_of
-from kubectl_nodedevice.attention import Need, of_configs, of_operator
+from kubectl_nodedevice.api import GROUP, NODE_DEVICES, Api, path_of
 from kubectl_nodedevice.cluster import NodeDevice, Pod
 from kubectl_nodedevice.errors import FINE, CliError, as_login_problem
 from kubectl_nodedevice.page.fleet import Fleet
 from kubectl_nodedevice.page.follow import API_SECONDS, Follower, Kind
 from kubectl_nodedevice.page.server import PageServer, asset, embedded, opened_in_browser
 from kubectl_nodedevice.page.views import VIEWS
-from kubectl_nodedevice.reading import OPERATOR_LEASE, Reader
+from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
+from kubectl_nodedevice.survey import of_others
 
 # the operator's Lease and NodeDeviceConfigs are read again
 _OTHERS_SECONDS: Final = 30.0
@@ -150,24 +149,8 @@ def _read_others(session: Session, fleet: Fleet) -> None:
     api = _api(session, 30.0)
     while True:
         with contextlib.suppress(ApiError, CliError):
-            fleet.set_others(_others(api, session))
+            fleet.set_others(of_others(Reader(api, session.screen)))
         time.sleep(_OTHERS_SECONDS)
-
-
-def _others(api: Api, session: Session) -> list[Need]:
-    reader = Reader(api, session.screen)
-    lease = reader.optional(
-        "the operator's Lease", lambda: reader.lease(release_namespaces.find(api).namespace, OPERATOR_LEASE)
-    )
-    rows = reader.optional(CONFIGS, lambda: reader.rows(CONFIGS)) or []
-    configs = [
-        need
-        for row in rows
-        for need in of_configs(
-            row.text("name"), row.number("refused"), row.text("conflict"), row.text("result"), row.text("missing")
-        )
-    ]
-    return [*of_operator(lease, reader.now), *configs]
 
 
 def _view_of(session: Session) -> Callable[[str, Mapping[str, str]], Any]:
@@ -197,7 +180,7 @@ def _write_snapshot(session: Session, fleet: Fleet, file: Path) -> int:
             fleet.put_pod(pod)
     except Forbidden as exc:
         fleet.source(_PENDING, problem=exc.problem)
-    fleet.set_others(_others(session.api, session))
+    fleet.set_others(of_others(reader))
     fleet.source(_NODE_DEVICES, as_of=time.time())
     try:
         file.write_text(snapshot_of(fleet, _about(session)), encoding="utf-8")

@@ -112,7 +112,7 @@ class Fleet:
             self.changed.notify_all()
 
     def source(self, what: str, **values: Any) -> None:
-        """Note how it is with the source of that name. values: of Source."""
+        """Store these fields of the source of that name."""
         with self.changed:
             known = self._sources.setdefault(what, Source())
             for name, value in values.items():

@@ -174,7 +174,7 @@ def test_connections_have_a_bound(server: PageServer) -> None:
     waiting.wait_until(lambda: ask(server, "/")[0] == 200, "the ended connections are forgotten")
 
 
-def test_more_streams_than_allowed_are_told_so(server: PageServer) -> None:
+def test_more_streams_than_allowed_get_an_error(server: PageServer) -> None:
     for _ in range(module._MOST_STREAMS - 1):
         server.streams.acquire()
     first = events(server, f"epoch={server.fleet.epoch}&since={server.fleet.sequence}")

@@ -43,7 +43,7 @@ def test_a_pod_that_runs(is_by_pod: bool) -> None:
     ]
 
 
-def test_a_pod_that_runs_on_devices_that_nobody_shows() -> None:
+def test_a_pod_whose_devices_may_not_be_read() -> None:
     assert links(asking(RUNNING))[2:] == [("done", "not known"), ("done", "all run")]
 
 
@@ -59,3 +59,12 @@ def test_a_pod_without_a_node_ends_the_chain() -> None:
     found = links(asking({}, node="", phase="Pending"))
     assert found[1][1] == "no node yet"
     assert found[2:] == [("open", "none allocated yet"), ("open", "not running")]
+
+
+def test_after_a_broken_link_the_others_are_not_reached() -> None:
+    """The pod is deleted, and still has its node and its device."""
+    made = asking(RUNNING)
+    made["metadata"]["deletionTimestamp"] = "2026-11-28T11:00:00Z"
+    by_node = node_device("node-a", allocations=[allocation()], allocated=1, available=1)
+    found = links(made, node_devices=(record_of(NodeDevice, by_node),))
+    assert [state for state, _ in found] == ["broken", "open", "open", "open"]

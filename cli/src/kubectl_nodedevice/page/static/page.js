@@ -468,7 +468,7 @@ async function load() {
 
 function pause() { events?.close(); events = null; }
 
-// A browser opens few connections to one server, so a tab that nobody sees has none.
+// A browser opens few connections to one server, so a hidden tab has none.
 function follow() {
   pause();
   if (document.hidden) return;

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -122,17 +123,18 @@ def _all_of(title: str, jobs: Mapping[str, Callable[[], bool]]) -> bool:
     finished = Finished.of_tree(ROOT)
     verdicts = {}
     for name, job in jobs.items():
+        started = time.monotonic()
         if name in finished:
             verdicts[name] = "passed before"
-        elif job():
-            verdicts[name] = "passed"
+            continue
+        is_ok = job()
+        if is_ok:
             finished.add(name)
-        else:
-            verdicts[name] = "FAILED"
+        verdicts[name] = f"{'passed' if is_ok else 'FAILED'} {time.monotonic() - started:6.0f} s"
     print(f"\n{title}:")
     for name, verdict in verdicts.items():
-        print(f"  {name:16} {verdict}")
-    return "FAILED" not in verdicts.values()
+        print(f"  {name:24} {verdict}")
+    return not any(verdict.startswith("FAILED") for verdict in verdicts.values())
 
 
 def _list(parts: Parts) -> bool:

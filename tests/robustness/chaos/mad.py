@@ -125,10 +125,13 @@ def tenant(cluster: Cluster, node: str, resource: str) -> Mad:
 
 
 def configuration(client: Client) -> Mad:
-    """For every node: patterns that match everything, and such as take long to match, another one each time."""
+    """For every node: patterns that match everything, and such as take long to match, another one each time.
+
+    They have eight wildcards, the most that a configuration may have.
+    """
 
     def step(number: int) -> None:
-        patterns = ["/dev/*", "/dev/*/*", "/dev/*/*/*", f"/dev/{'*a' * 40}{number}", f"/dev/{'[!a]*' * 20}{number}"]
+        patterns = ["/dev/*", "/dev/*/*", "/dev/*/*/*", f"/dev/{'*a' * 8}{number}", f"/dev/{'[!a]*' * 4}{number}"]
         groups: list[dict[str, Any]] = [
             {"paths": [{"path": pattern}], "count": 1 + number % 7} for pattern in patterns for _ in range(8)
         ]

@@ -210,7 +210,7 @@ def _with_runtime(agent: Program) -> None:
     """An agent whose devices a runtime injects, from its next start on."""
     path = agent.folder / "agent.yaml"
     settings = yaml.safe_load(path.read_text())
-    path.write_text(yaml.safe_dump({**settings, "delivery": "nri", "advertiseWithoutInjection": False}))
+    path.write_text(yaml.safe_dump({**settings, "runtime": "nri", "advertiseWithoutInjection": False}))
 
 
 def _allocated(stack: Stack) -> int:

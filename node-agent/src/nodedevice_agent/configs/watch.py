@@ -78,6 +78,14 @@ class ConfigWatch:
         self._publish = publish
         self._publish_labels = labels_are
         self._stored = _Stored(has_configs=False)
+        self._applied: Effective | None = None
+        self._without = without or UnmatchedGroups()
+        self._is_without_changed = asyncio.Event()
+        self._without.changed = self._is_without_changed.set
+        self._know_nothing()
+
+    def _know_nothing(self) -> None:
+        """Of the API server: a run after a failure follows it from the start."""
         self._labels: Mapping[str, str] | None = None
         self._is_to_list = asyncio.Event()
         self._configs = KeptConfigs(self._changed, self._is_to_list.set)
@@ -85,13 +93,10 @@ class ConfigWatch:
         self._are_known = asyncio.Event()
         # one of them is another
         self._is_changed = asyncio.Event()
-        self._applied: Effective | None = None
-        self._without = without or UnmatchedGroups()
-        self._is_without_changed = asyncio.Event()
-        self._without.changed = self._is_without_changed.set
 
     async def run(self) -> None:
-        stored = await in_thread(lambda: _read(self._file))
+        self._know_nothing()
+        stored = None if self._stored.has_configs else await in_thread(lambda: _read(self._file))
         if stored is not None:
             self._stored = stored
             self._publish_labels(stored.labels)
@@ -169,8 +174,8 @@ class ConfigWatch:
             found = _Stored({key: value for key, value in labels.items() if key in named}, configs)
             # also if the configurations are empty, and the last decision was made without them
             if found != self._stored or self._applied is None or not self._applied.is_known:
-                self._stored = found
                 await self._decide(found)
+                self._stored = found
                 await self._write(found)
 
     async def _keep_plugins_labels(self, labels: Mapping[str, str]) -> None:

@@ -174,6 +174,35 @@ async def test_what_was_known_last_is_there_at_the_next_start(bench: Bench) -> N
 
 
 @virtual_time
+async def test_a_run_after_a_failure_follows_the_configurations_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a file of the agent that could not be opened for a moment."""
+    opened, is_full = watch.effective, True
+
+    def failing(*given: Any) -> Effective:
+        if is_full and len(bench.applied) == 1:
+            raise OSError(28, "No space left on device")
+        return opened(*given)
+
+    monkeypatch.setattr(watch, "effective", failing)
+    failed = asyncio.create_task(bench.made.run())
+    await settled()
+    await bench.node_is(node())
+    await bench.configs_are(config("a", OWN))
+    await bench.config_is(config("b", OTHER))
+    with pytest.raises(BaseExceptionGroup, match="unhandled"):
+        await failed
+    assert bench.names == [BASE, OWN]
+    is_full = False
+    bench.followed.clear()
+    async with bench.running():
+        await bench.node_is(node())
+        await bench.configs_are(config("a", OWN), config("b", OTHER))
+        assert bench.names == [BASE, OTHER, OWN]
+
+
+@virtual_time
 async def test_each_change_is_applied_logged_and_reported_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with bench.running():

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.lib import filesystem
 
-from tests.integration.nvml.gpu_node import GPU, Node, node
+from tests.fakes.hosted_manager import hosted
+from tests.integration.nvml.gpu_node import GPU, Node, node, plugins
 
 
 async def test_lists_gpus_with_their_properties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,3 +42,20 @@ async def test_lost_and_removed_gpus_are_healthy_again_when_back(dgx: Node) -> N
     dgx.gpus.add(2)
     dgx.gpus.add(5)
     await dgx.until(lambda r: r.available == 8)
+
+
+async def test_a_mark_survives_a_restart_and_ends_with_the_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot_id = tmp_path / "boot_id"
+    monkeypatch.setattr(filesystem, "BOOT_ID", boot_id)
+    boot_id.write_text("first")
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        here.gpus.xid(1, 48)
+        await here.until_unhealthy({1: "Xid48"})
+    async with hosted(tmp_path) as manager, plugins(tmp_path):
+        await Node(tmp_path, here.gpus, manager).until_unhealthy({1: "Xid48"})
+    boot_id.write_text("second")
+    async with hosted(tmp_path) as manager, plugins(tmp_path):
+        await Node(tmp_path, here.gpus, manager).until(lambda r: r.available == 2)

@@ -108,6 +108,17 @@ async def test_other_files_are_ignored(manager: HostedManager, registry: Path, s
     assert manager.available(RESOURCE) == -1
 
 
+async def test_other_kinds_of_plugins_are_ignored(manager: HostedManager, registry: Path, serving: Serve) -> None:
+    """A CSI registrar exits when it is notified that it was not registered."""
+    csi = await serving(
+        Registrant(registry / "csi.sock", a_plugin("a"), kind="CSIPlugin", name="csi.example.com", versions=["1.0.0"])
+    )
+    await csi.until(lambda: csi.asked == 1)
+    other = await serving(Registrant(registry / "fake.sock", a_plugin("a")))
+    await other.until(lambda: other.statuses == [""])
+    assert (csi.asked, csi.statuses) == (1, [])
+
+
 @pytest.mark.kubelet("behaviour 11")
 @pytest.mark.parametrize(
     ("announced", "statuses"),

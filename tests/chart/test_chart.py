@@ -1,6 +1,5 @@
 """The Helm chart as somebody installs it: which objects it renders, and that applying them again changes nothing."""
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ from nodedevice_api.names import AGENTS_NAMESPACE
 
 from hack import yaml_text
 from tests.chart.rendering import render
-from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, is_hook
-from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, is_hook
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
@@ -71,11 +69,6 @@ def test_the_roles_for_people_can_be_left_out() -> None:
     assert set(rendered()) - set(rendered({"peopleRoles": False})) == FOR_PEOPLE
 
 
-def test_lease_namespace_can_be_another() -> None:
-    namespaces = {namespace for _, namespace, _ in rendered({"agents": {"leaseNamespace": "leases-of-agents"}})}
-    assert namespaces == {"", SYSTEM_NAMESPACE, "leases-of-agents"}
-
-
 def test_every_object_is_labelled() -> None:
     for object_id, each in rendered().items():
         labels = each["metadata"]["labels"]
@@ -90,18 +83,3 @@ def test_chart_is_of_the_version_of_the_programs(distribution: str) -> None:
     chart = yaml_text.load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / distribution / "pyproject.toml").read_text(encoding="utf-8"))
     assert chart["appVersion"] == project["project"]["version"]
-
-
-def test_applying_again_changes_nothing(installed: ControlPlane) -> None:
-    manifests = yaml_text.dump_all(installed_manifests())
-
-    def versions() -> list[str]:
-        stored = json.loads(installed.kubectl("get", "-o", "json", "-f", "-", stdin=manifests))
-        # a CRD's resourceVersion also moves when the server writes its status
-        return [
-            str(each["metadata"].get("generation", each["metadata"]["resourceVersion"])) for each in stored["items"]
-        ]
-
-    before = versions()
-    installed.apply(manifests)
-    assert versions() == before

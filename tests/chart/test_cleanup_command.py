@@ -161,22 +161,6 @@ def test_the_kinds_go_only_where_asked_for(installed: ControlPlane, used: Played
         install_chart(installed)
 
 
-def test_an_operator_elsewhere_holds_it_up(
-    installed: ControlPlane, node: PlayedNode, as_hook: Command, tmp_path: Path
-) -> None:
-    operator = OperatorProcess(installed, tmp_path / "operator")
-    try:
-        operator.start()
-        node.advertise(3)
-        status, printed = as_hook(*UNINSTALL, "--timeout-seconds", "15")
-        assert status == 1
-        assert "not done after 15 s, while waiting until no operator leads" in printed
-        assert node.shown() == ("3", "3")
-        assert operator.leads
-    finally:
-        operator.close()
-
-
 def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook: Command) -> None:
     values = {"scheduler": {"enabled": True, "managedResources": [GPU]}}
     workloads = {"DaemonSet", "Deployment", "ConfigMap"}
@@ -205,15 +189,6 @@ def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook:
         assert pods() == []
         assert listed(installed, "leases", "-n", SYSTEM_NAMESPACE) == set()
         assert "nodedevice-check" not in listed(installed, "pods", "-n", SYSTEM_NAMESPACE)
-
-
-def test_without_the_chart_only_the_leases_go(installed: ControlPlane, node: PlayedNode) -> None:
-    assert listed(installed, "leases", "-n", names.AGENTS_NAMESPACE)
-    done = CliRunner().invoke(operator_main, [*as_admin(installed), "--yes"])
-    assert done.exit_code == 0, done.output
-    assert f"deleted the Leases in {names.AGENTS_NAMESPACE}" in done.output
-    assert listed(installed, "leases", "-n", names.AGENTS_NAMESPACE) == set()
-    assert names.AGENTS_NAMESPACE in listed(installed, "namespaces")
 
 
 def test_no_other_namespace_can_be_deleted(installed: ControlPlane, as_hook: Command) -> None:

@@ -61,14 +61,6 @@ def test_an_older_release_is_replaced(installed: ControlPlane, as_hook: Command,
     assert stored(installed, ND)["metadata"]["annotations"][RELEASE_ANNOTATION] == __version__
 
 
-def test_a_second_time_changes_nothing(installed: ControlPlane, as_hook: Command) -> None:
-    as_hook("crds", "apply")
-    before = [stored(installed, name)["metadata"]["resourceVersion"] for name in NAMES]
-    status, output = as_hook("crds", "apply")
-    assert (status, output.count(f"is of release {__version__} already")) == (0, len(NAMES)), output
-    assert [stored(installed, name)["metadata"]["resourceVersion"] for name in NAMES] == before
-
-
 def test_a_newer_release_stays(installed: ControlPlane, as_hook: Command) -> None:
     put(installed, PD, "99.0.0")
     put(installed, ND, "0.0.1")
@@ -85,13 +77,6 @@ def test_others_fields_are_taken_over_and_helm_can_install_again(installed: Cont
     assert as_hook("crds", "apply")[0] == 0
     # what helm does with the definitions of a chart that it installs: an apply of its own, without force
     installed.kubectl("apply", "--server-side", "--field-manager=helm", "-f", str(CHART / "crds"))
-
-
-def test_makes_what_is_not_there(installed: ControlPlane, as_hook: Command) -> None:
-    installed.kubectl("delete", "crd", PD, "--wait=true")
-    status, output = as_hook("crds", "apply")
-    assert (status, f"{PD}: created, of release {__version__}" in output) == (0, True), output
-    assert installed.kubectl("get", "poddevices", "--all-namespaces") == ""
 
 
 def test_its_account_may_do_nothing_else(installed: ControlPlane, as_hook: Command) -> None:

@@ -1,7 +1,4 @@
-"""The configuration for kube-state-metrics: it keeps to the documented schema, and each path is one of our CRDs'.
-
-That each finds something in real objects is tests/monitoring/test_live.
-"""
+"""The configuration for kube-state-metrics: it keeps to the documented schema, and each path is one of our CRDs'."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +51,7 @@ def test_every_path_is_in_the_crd(resource: ksm.Resource) -> None:
 
 
 def test_parts_models_memory_and_pending_pods() -> None:
-    """Each path finds something in records of the API; the scene of test_live has none of these."""
+    """Each path finds something in records of the API."""
     [resource] = [each for each in resources() if each.group_version_kind.kind == names.NODE_DEVICE]
     made: dict[str, dict[str, float]] = {}
     for one in ksm.samples(resource, status_objects.node_devices()):

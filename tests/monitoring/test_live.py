@@ -5,7 +5,6 @@ kube-state-metrics are tests/monitoring/test_status_dashboards.
 """
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,7 @@ from nodedevice_api import names
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.agent_process import GPU
 from tests.monitoring import expressions, scene
-from tests.monitoring import kube_state_metrics as ksm
 from tests.monitoring.prometheus import Prometheus, run
-from tests.monitoring.test_kube_state_metrics import CONFIG as KSM_CONFIG
 
 # of all that has to come about in one go: scraped, evaluated, shown
 _PATIENCE_SECONDS = 60.0
@@ -25,8 +22,6 @@ _SILENT_SECONDS = names.AGENT_LEASE_SECONDS + _PATIENCE_SECONDS
 _ASK_EVERY_SECONDS = 0.25
 # their expressions are about weeks; tests/monitoring/test_rules has them
 _OF_WEEKS = {"NodeDeviceCordonForgotten"}
-# plugins of the scene list no parts and no attributes; tests/monitoring/test_kube_state_metrics has them
-_NOT_IN_THE_SCENE = ("parts", "part_memory_bytes", "device_info", "memory_bytes")
 
 
 async def test_every_panel_shows_something_and_every_alert_fires(
@@ -43,7 +38,6 @@ async def test_every_panel_shows_something_and_every_alert_fires(
             await asyncio.to_thread(_verify_variables, prometheus)
             await asyncio.to_thread(_verify_panels, prometheus)
             await asyncio.to_thread(_verify_numbers, prometheus, stage.busy.name, namespace)
-            await asyncio.to_thread(_verify_kube_state_metrics, installed, stage, namespace)
             await _verify_alerts(stage, prometheus)
 
 
@@ -75,32 +69,6 @@ def _verify_numbers(prometheus: Prometheus, node: str, namespace: str) -> None:
     assert by_namespace["value"][1] == "4"
     (broken,) = prometheus.query(f'nodedevice_operator_unhealthy_devices{{node="{node}"}}')
     assert (broken["metric"]["resource_name"], broken["value"][1]) == (GPU, "1")
-
-
-def _verify_kube_state_metrics(control_plane: ControlPlane, stage: scene.Scene, namespace: str) -> None:
-    """Each of its paths finds something in what the real programs wrote."""
-    for resource in ksm.read(KSM_CONFIG.read_text()).spec.resources:
-        asked = control_plane.kubectl("get", resource.resource_plural, "--all-namespaces", "--output=json")
-        made = list(ksm.samples(resource, json.loads(asked)["items"]))
-        for metric in resource.metrics:
-            what = metric.each.gauge or metric.each.info or metric.each.state_set
-            assert what is not None
-            name = f"{resource.metric_name_prefix}_{metric.name}"
-            if any(word in name for word in _NOT_IN_THE_SCENE):
-                continue
-            mine = [one for one in made if one.name == name]
-            labels = {*resource.labels_from_path, *what.labels_from_path}
-            assert any(labels <= set(one.labels) for one in mine), f"{name}: none has all of {sorted(labels)}"
-            each_once = {tuple(sorted(one.labels.items())) for one in mine}
-            assert len(each_once) == len(mine), f"{name} has a series twice"
-        if resource.group_version_kind.kind == names.NODE_DEVICE:
-            busy = {"node": stage.busy.name, "resource_name": GPU}
-            total = [
-                o.value for o in made if o.name == "kube_nodedevice_status_total" and busy.items() <= o.labels.items()
-            ]
-            assert total == [4]
-        else:
-            assert (namespace, "holder") in {(one.labels["namespace"], one.labels["pod"]) for one in made}
 
 
 async def _verify_alerts(stage: scene.Scene, prometheus: Prometheus) -> None:

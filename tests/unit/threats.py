@@ -196,7 +196,7 @@ TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "tests/unit/node_agent/dra/test_holdings.py::test_what_a_claim_says",
         ),
         "have its environment or mounts override the plugin's unseen": (
-            "tests/integration/agent/test_injector.py::test_pod_settings_win_and_are_logged_once",
+            "tests/unit/node_agent/runtime/test_backend.py::test_what_settings_of_the_pod_replace_is_logged_once_for_each_container",
         ),
         "stop the agent by environment or commands": (
             "tests/integration/agent/test_environments.py::test_environments_take_no_memory",
@@ -338,7 +338,7 @@ TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "tests/conformance/connection/test_watch_faults.py::test_a_fault_is_survived",
         ),
         "hide silence for more than 90 s": (
-            "tests/integration/agent/test_watches.py::test_a_frozen_watch_is_given_up_and_shown_and_pods_still_get_devices",
+            "tests/unit/node_agent/kube/test_watches.py::test_a_silent_watch_is_stale_when_a_list_shows_what_it_did_not_bring",
             "tests/integration/operator/test_watchdog.py::test_a_frozen_watch_ends_the_process",
         ),
         "keep a dead agent alive, or withdraw devices of many live ones": (

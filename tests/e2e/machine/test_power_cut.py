@@ -10,20 +10,31 @@ from tempfile import mkdtemp
 
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_api.names import API_VERSION, NODE_DEVICE_CONFIG
 
 from hack.machine.node import MachineOptions
 from hack.machine.packages import run
 from hack.machine.write_log import flushes, replay
 from tests.cluster.processes.processes import removed_at_the_end
-from tests.e2e.chart.test_configs import GPU, simulated
+from tests.e2e.chart.cluster import NODE
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import MachineCluster
 from tests.e2e.recording import RanOn
 
+GPU = "example.com/gpu"
 PODS = 4
 POINTS = int(os.environ.get("POWER_CUTS", "40"))
 BOOTED = 3
 _STATE = "/var/lib/nodedevice"
+CONFIG = {
+    "apiVersion": API_VERSION,
+    "kind": NODE_DEVICE_CONFIG,
+    "metadata": {"name": "gpus"},
+    "spec": {
+        "nodeSelector": {"kubernetes.io/hostname": NODE},
+        "plugins": {"simulated": [{"resourceName": GPU, "count": PODS}]},
+    },
+}
 
 Held = dict[str, tuple[str, ...]]
 
@@ -40,7 +51,7 @@ def test_at_any_flush(cluster: MachineCluster, tmp_path: Path, progress: Callabl
     machine = cluster.machine
     assert machine.writes is not None
     cluster.install()
-    cluster.apply(simulated(PODS))
+    cluster.apply(CONFIG)
     cluster.wait_capacity(GPU, PODS)
     ran_on(cluster.described)
     begin = flushes(machine.writes)

@@ -1,8 +1,7 @@
-"""Agents of two nodes, for what the admission policy lets them write; one that injects through NRI; one beside a kubelet."""
+"""Agents of two nodes, for what the admission policy lets them write; and an agent beside a kubelet."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from nodedevice_api.names import AGENT_FIELD_MANAGER
@@ -13,11 +12,7 @@ from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.fakes.dra import Slices
-from tests.fakes.hosted_manager import HostedManager
-from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
-from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.pod_resources import PodResources
-from tests.integration.agent.injecting_agent import RESOURCE, agent, answer
 from tests.integration.agent.two_agents import OTHER, POLICY, A, B, body, owner, publishing
 from tests.integration.agent_process import AgentNode
 from tests.oracle.kubelet import Kubelet, way_to_mount
@@ -91,34 +86,6 @@ def is_held(cluster: ControlPlane, agent: Client) -> bool:
     except ApiError as exc:
         return POLICY in str(exc.status.message)
     return False
-
-
-@pytest.fixture
-async def plugin() -> AsyncIterator[FakePlugin]:
-    plugin = FakePlugin(RESOURCE, {"a": FakeDevice()})
-    plugin.knobs.allocate_answer = answer
-    yield plugin
-    await plugin.stop()
-
-
-@pytest.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
-    async with FakeRuntime(tmp_path / "nri.sock") as runtime:
-        yield runtime
-
-
-@pytest.fixture
-async def manager(tmp_path: Path, plugin: FakePlugin) -> AsyncIterator[HostedManager]:
-    """Of an agent with which the plugin is registered."""
-    async with agent(tmp_path) as manager:
-        await manager.register(plugin)
-        yield manager
-
-
-@pytest.fixture
-async def connection(manager: HostedManager, runtime: FakeRuntime) -> PluginConnection:
-    """The runtime's side of that agent."""
-    return await runtime.plugin()
 
 
 @pytest.fixture

@@ -70,19 +70,3 @@ async def test_the_pod_gets_the_device_that_its_binding_names(shared: AgentNode)
     shared.start_agent()
     await shared.agent.until_ready()
     assert parts(await shared.until_numbers(total=20, allocated=9, available=11)) == parts(seen)
-
-
-async def test_another_pods_assignment_counts_as_none(shared: AgentNode) -> None:
-    uid = await make(shared, "copy", 5)
-    await bind(shared, "copy", uid, encode("another-uid", {GPU: {"main": {OTHER: 5}}}))
-    seen = await shared.until(lambda seen: seen["allocated"] == 9)
-    assert parts(seen)["copy"] == {ONE: 5}
-    assert await outcome(shared, "invalid")
-
-
-async def test_a_device_without_room_is_not_waited_for(shared: AgentNode) -> None:
-    uid = await make(shared, "large", 7)
-    await bind(shared, "large", uid, encode(uid, {GPU: {"main": {ONE: 7}}}))
-    seen = await shared.until(lambda seen: seen["allocated"] == 11)
-    assert parts(seen)["large"] == {OTHER: 7}
-    assert await outcome(shared, "not_fitting")

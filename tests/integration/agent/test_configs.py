@@ -53,34 +53,6 @@ async def test_configurations_cost_two_watches(configured: ConfiguredNode) -> No
     await until(lambda: watched() == wanted, lambda: f"{watched()} becomes {wanted}")
 
 
-async def test_a_list_changes_without_a_moment_in_which_it_is_empty(configured: ConfiguredNode) -> None:
-    node = configured.node
-    for number in range(4):
-        (configured.files / f"tty{number}").touch()
-    configured.start_agent()
-    await configured.configure("a", configured.serial("tty[01]"))
-    await node.until_numbers(total=2, allocated=0, available=2, resource_name=SERIAL)
-    await node.pod("holder", resource=SERIAL)
-    await node.until_numbers(total=2, allocated=1, available=1, resource_name=SERIAL)
-    await configured.configure("a", configured.serial("tty*"))
-    await node.until_numbers(total=4, allocated=1, available=3, resource_name=SERIAL)
-    assert not node.agent.lines("device plugin disconnected")
-    await configured.configure("a", configured.serial("tty3"))
-    seen = await node.until(lambda seen: seen["available"] == 1, SERIAL)
-    # what the pod holds stays its own
-    assert (seen["allocated"], seen["total"]) == (1, 2)
-
-
-async def test_a_pattern_without_a_device_is_reported_until_there_is_one(configured: ConfiguredNode) -> None:
-    configured.start_agent()
-    await configured.configure("a", configured.serial("tty*"))
-    await until(lambda: bool(configured.reported().get("a", {}).get("unmatched")), lambda: str(configured.reported()))
-    [place] = configured.reported()["a"]["unmatched"]
-    assert place.startswith("spec.plugins.generic[0].groups[0] (/")
-    (configured.files / "tty0").touch()
-    await configured.until_reported({"a": {"generation": 1}})
-
-
 async def test_a_path_that_is_not_allowed_is_refused_and_the_rest_runs_on(configured: ConfiguredNode) -> None:
     configured.start_agent()
     await configured.configure("good", simulated(2))

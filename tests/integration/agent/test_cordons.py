@@ -7,7 +7,7 @@ from nodedevice_api.names import CORDONS_FIELD_MANAGER, node_device_name
 
 from tests.cluster.api import Node, NodeDevice
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.integration.agent_process import GPU, AgentNode, condition, holdings, until
+from tests.integration.agent_process import GPU, AgentNode, holdings, until
 from tests.integration.operator_process import OperatorProcess
 
 FAN = {"id": "d0", "reason": "fan", "by": "alice", "at": "2026-01-01T12:00:00Z"}
@@ -59,15 +59,6 @@ async def test_also_when_node_and_object_go_while_the_agent_is_away(node: AgentN
     assert remembered(seen) == [FAN]
 
 
-async def test_a_cordon_that_was_removed_while_the_agent_was_away_is_not_kept(node: AgentNode) -> None:
-    await cordoned(node)
-    node.agent.kill()
-    await node.edit({"spec": {"cordonedDevices": []}})
-    node.start_agent()
-    seen = await node.until_numbers(total=2, allocated=0, available=2)
-    assert (seen["cordoned"], remembered(seen)) == (0, [])
-
-
 async def test_the_operator_sets_them_again(node: AgentNode, operator: OperatorProcess) -> None:
     await cordoned(node)
     await delete_object(node)
@@ -83,15 +74,3 @@ async def test_the_operator_sets_them_again(node: AgentNode, operator: OperatorP
     await node.edit({"spec": {"cordonedDevices": None}})
     await node.until_numbers(total=2, allocated=0, available=2)
     assert "cordonedDevices" not in node.object()["spec"]
-
-
-async def test_a_cordon_of_a_device_that_does_not_exist_is_reported(node: AgentNode) -> None:
-    await node.free_plugin(2)
-    await node.edit({"spec": {"cordonedDevices": [{"id": "d7"}]}})
-    seen = await node.until(lambda seen: condition(seen, "Registered")["reason"] == "CordonedDeviceUnknown")
-    registered = condition(seen, "Registered")
-    assert (registered["status"], seen["cordoned"]) == ("True", 0)
-    assert "d7" in registered["message"]
-    await node.edit({"spec": {"cordonedDevices": [{"id": "*"}]}})
-    seen = await node.until(lambda seen: seen["cordoned"] == 2)
-    assert condition(seen, "Registered")["reason"] == "EndpointRunning"

@@ -96,20 +96,3 @@ async def test_a_missing_kubelet_is_reported_with_the_remedy(kubelet_node: Kubel
     assert "--kubelet-dir" in injectable["message"]
     await kubelet_node.kubelet.start(Machine())
     await node.until(lambda seen: condition(seen, Condition.INJECTABLE)["status"] == "True")
-
-
-async def test_auto_finds_the_kubelet_and_stays_with_it(kubelet_node: KubeletNode) -> None:
-    node = kubelet_node.node
-    await node.agent.until_logged("serving device plugins")
-    node.agent.kill()
-    # the choice of the first start, which was made by name, is kept
-    assert (node.state_dir / "delivery").read_text() == "kubelet\n"
-    (node.state_dir / "delivery").unlink()
-    flags = {"--kubelet-dir": str(node.folder / "k"), "--nri-socket": str(node.folder / "nri.sock")}
-    node.start_agent({"--delivery": "auto", **flags})
-    await node.plugin(1)
-    await kubelet_node.kubelet.until_numbers(GPU, 1, 1)
-    seen = await node.until_numbers(total=1, allocated=0, available=1)
-    assert seen["agent"]["delivery"] == "kubelet"
-    chosen = await node.agent.until_logged("delivery selected")
-    assert (chosen["delivery"], chosen["reason"]) == ("kubelet", "the container runtime has no NRI socket")

@@ -50,19 +50,6 @@ async def events(configured: ConfiguredNode, resource: str = SIMULATED) -> dict[
     return found
 
 
-async def events_of_pods(configured: ConfiguredNode, pod: str, reason: str) -> set[tuple[str, str, str]]:
-    """Pod, reason and type of each, once that pod has one of that reason."""
-    found: set[tuple[str, str, str]] = set()
-
-    def is_reported() -> bool:
-        about = configured.node.client.list(Event, namespace=configured.node.namespace)
-        found.update((str(e.involvedObject.name), str(e.reason), str(e.type)) for e in about)
-        return any(each[:2] == (pod, reason) for each in found)
-
-    await until(is_reported, lambda: f"{reason} of {pod} is among {found}")
-    return found
-
-
 async def started(configured: ConfiguredNode, plugins: dict[str, Any] | None = None, **flags: str) -> None:
     """An agent, and an operator that shows what it has."""
     configured.start_agent(**flags)
@@ -161,26 +148,6 @@ async def test_no_container_starts_with_what_nobody_watches(configured: Configur
         await until_deleted(configured, SERIAL)
 
 
-async def test_a_holder_and_one_that_waits_are_served_when_it_comes_back(configured: ConfiguredNode) -> None:
-    await started(configured)
-    node = configured.node
-    await node.pod("holder", resource=SIMULATED)
-    before = await node.until_numbers(total=2, allocated=1, available=1, resource_name=SIMULATED)
-    uid = node.object(SIMULATED)["metadata"]["uid"]
-    await configured.remove("a")
-    await until_not_configured(configured)
-    await node.pod("waiting", resource=SIMULATED)
-    await node.until(lambda seen: reasons(seen) == {"waiting": "NotConfigured"}, SIMULATED)
-    await configured.configure("a", simulated(2))
-    seen = await node.until_numbers(total=2, allocated=2, available=0, resource_name=SIMULATED)
-    assert (holdings(before).items() <= holdings(seen).items(), len(holdings(seen))) == (True, 2)
-    await until_capacity(configured, 2)
-    # the other pod's Event comes after any about what happened in between
-    found = await events_of_pods(configured, "waiting", "DevicesAllocated")
-    assert [reason for pod, reason, kind in found if kind == "Warning"] == ["DevicesWaiting"]
-    assert node.object(SIMULATED)["metadata"]["uid"] == uid
-
-
 async def test_a_cordon_keeps_the_object_until_it_is_removed(configured: ConfiguredNode) -> None:
     await started(configured)
     node = configured.node
@@ -212,61 +179,6 @@ async def test_the_agents_file_without_it_after_a_restart(configured: Configured
     await until_deleted(configured)
     await until_capacity(configured, 1, SERIAL)
     assert "Warning" not in (await events(configured)).values()
-
-
-async def test_a_configuration_that_was_deleted_while_the_agent_was_away(configured: ConfiguredNode) -> None:
-    await started(configured)
-    await configured.node.agent.stop()
-    await configured.remove("a")
-    configured.start_agent()
-    await until_deleted(configured)
-
-
-async def test_a_foreign_plugin_that_serves_it_already_keeps_it(configured: ConfiguredNode) -> None:
-    await started(configured)
-    node = configured.node
-    await node.free_plugin(3, SIMULATED)
-    await node.until(lambda seen: condition(seen, "Registered")["reason"] == "SeveralPlugins", SIMULATED)
-    uid = node.object(SIMULATED)["metadata"]["uid"]
-    await configured.remove("a")
-    await node.until(lambda seen: condition(seen, "Registered")["reason"] == "EndpointRunning", SIMULATED)
-    await until_capacity(configured, 3)
-    assert node.object(SIMULATED)["metadata"]["uid"] == uid
-
-
-async def test_what_only_moves_does_not_end(configured: ConfiguredNode) -> None:
-    """To a configuration of another priority, and from one built-in plugin to another."""
-    (configured.files / "tty0").touch()
-    await started(configured, {**simulated(2), "generic": configured.serial()["generic"]})
-    node = configured.node
-    await until_capacity(configured, 1, SERIAL)
-    uids = [node.object(resource)["metadata"]["uid"] for resource in (SIMULATED, SERIAL)]
-    await configured.configure("b", simulated(3), 7)
-    await until_capacity(configured, 3)
-    await configured.configure("a", {"simulated": [{"resourceName": SERIAL, "count": 4}]})
-    await until_capacity(configured, 4, SERIAL)
-    assert [node.object(resource)["metadata"]["uid"] for resource in (SIMULATED, SERIAL)] == uids
-    await configured.remove("b")
-    await until_deleted(configured)
-    # the Event about its end comes after any other about a plugin that has ended
-    await configured.remove("a")
-    assert "Warning" not in (await events(configured, SERIAL)).values()
-
-
-async def test_the_layer_below_takes_over(configured: ConfiguredNode) -> None:
-    """From a configuration that is refused, or deleted."""
-    node = configured.node
-    file = node.folder / "agent.yaml"
-    file.write_text(yaml.safe_dump({"plugins": simulated(1)}))
-    await started(configured, simulated(2), **{"--config": str(file)})
-    uid = node.object(SIMULATED)["metadata"]["uid"]
-    await configured.configure("a", {"simulated": [{"resourceName": SIMULATED, "counts": 2}]})
-    await until_capacity(configured, 1)
-    await configured.configure("a", simulated(2))
-    await until_capacity(configured, 2)
-    await configured.remove("a")
-    await until_capacity(configured, 1)
-    assert (node.object(SIMULATED)["metadata"]["uid"], len(node.agent.lines("device plugin disconnected"))) == (uid, 0)
 
 
 async def test_who_does_not_know_the_configurations_ends_nothing(configured: ConfiguredNode) -> None:

@@ -1,6 +1,5 @@
 """The agent with --delivery nri: the runtime, releasing devices, containers without theirs, and a runtime without a validator."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -94,33 +93,6 @@ async def test_a_device_is_free_when_its_container_has_ended(node: AgentNode, ru
     await node.until_numbers(total=1, allocated=0, available=1)
 
 
-async def test_pods_that_wait_for_releasing_devices_are_counted(node: AgentNode, runtime: FakeRuntime) -> None:
-    """The Node must show what the scheduler has bound: a kubelet fails a pod for good that asks for more."""
-    connection = await runtime.plugin()
-    uid = await pod_with_container(node, connection, 2)
-    await node.delete_pod("one")
-    await node.pod("two")
-    seen = await node.until(lambda s: s["reserved"] == 1)
-    assert (seen["allocated"], seen["releasing"], seen["available"]) == (0, 2, 0)
-    await connection.container_event("StopContainer", sandbox(uid, "one"), container(uid))
-    seen = await node.until_numbers(total=2, allocated=1, available=1)
-    assert (seen["releasing"], seen["reserved"]) == (0, 0)
-
-
-async def test_a_pod_that_left_while_the_agent_was_down(node: AgentNode, runtime: FakeRuntime) -> None:
-    connection = await runtime.plugin()
-    uid = await pod_with_container(node, connection)
-    node.agent.kill()
-    await node.delete_pod("one")
-    runtime.pods, runtime.containers = [sandbox(uid, "one")], [container(uid)]
-    node.agent.start()
-    connection = await runtime.plugin()
-    seen = await node.until(lambda s: s["releasing"] == 1)
-    assert seen["available"] == 0
-    await connection.container_event("StopContainer", sandbox(uid, "one"), container(uid))
-    await node.until(lambda s: s["releasing"] == 0 and s["allocations"] == [])
-
-
 async def test_a_container_that_the_runtime_leaves_out_of_its_list(node: AgentNode, runtime: FakeRuntime) -> None:
     """As containerd does while a shim does not respond: the process may live on, and its pod was deleted by force."""
     connection = await runtime.plugin()
@@ -172,19 +144,6 @@ async def test_a_pod_requiring_the_plugin_is_refused_without_devices(node: Agent
     await node.until_numbers(total=1, allocated=1, available=0)
     await connection.create_container(sandbox(uid, "one", held=True), container(uid, 2))
     assert "nodedevice_agent_containers_refused_total 1.0" in (await node.agent.get("/metrics"))[1]
-
-
-async def test_without_runtime_nri_no_pod_is_refused(agent_node: AgentNode, runtime: FakeRuntime) -> None:
-    agent_node.start_agent({"--nri-socket": str(runtime.socket)})
-    connection = await runtime.plugin()
-    await agent_node.plugin(1)
-    uid = await agent_node.pod("one")
-    await agent_node.until_numbers(total=1, allocated=1, available=0)
-    asked = connection.create_container(sandbox(uid, "one", held=True), container(uid))
-    assert await asyncio.wait_for(asked, 60) == api_pb2.ContainerAdjustment()
-    assert await connection.validate(sandbox(uid, "one", held=True), container(uid)) == ""
-    await agent_node.delete_pod("one")
-    await agent_node.until_numbers(total=1, allocated=0, available=1)
 
 
 # -- the condition Injectable

@@ -14,7 +14,6 @@ from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings
 from tests.integration.operator_process import OperatorProcess
-from tests.integration.product_process import PATIENCE_SECONDS
 from tests.oracle.kubelet import Kubelet
 from tests.oracle.steps import Ctr
 
@@ -119,22 +118,6 @@ async def test_a_name_that_moves_between_the_kubelet_and_an_agent_keeps_its_obje
     assert (seen["total"], seen["available"]) == (2, 2)
     await theirs.stop()
     assert node.object()["metadata"]["uid"] == uid
-
-
-async def test_with_runtime_kubelet_both_kinds_are_shown(observed: ObservedNode) -> None:
-    node, nic = observed.node, "example.com/nic"
-    await observed.plugin("a", "b")
-    node.start_agent({"--delivery": "kubelet"})
-    await node.plugin(1, nic)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while (await observed.kubelet.numbers()).get(nic) != (1, 1):
-            await asyncio.sleep(0.05)
-    assert observed.resources.allocatable is not None
-    observed.resources.allocatable[nic] = {"d0": ()}
-    seen = await node.until_numbers(total=1, allocated=0, available=1, resource_name=nic)
-    assert seen["agent"]["servedBy"] == names.SERVED_BY_NODEDEVICE
-    seen = await node.until_numbers(total=2, allocated=0, available=2)
-    assert seen["agent"]["servedBy"] == names.SERVED_BY_KUBELET
 
 
 async def test_nothing_is_observed_where_that_is_switched_off(observed: ObservedNode) -> None:

@@ -11,7 +11,6 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.cluster.waiting import wait_until
 from tests.fakes.dra import Slices, resource_slice
-from tests.fakes.plugin import FakeDevice
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.integration.agent_process import GPU, AgentNode, condition
 from tests.integration.operator_process import OperatorProcess
@@ -83,26 +82,6 @@ async def test_a_plugin_of_the_kubelet_and_a_driver(
     written = node.version()
     await node.free_plugin(1, "example.com/nic")
     assert (status, node.version()) == (200, written), "nothing is written while nothing changes"
-
-
-async def test_a_plugin_of_the_kubelet_and_one_here_and_a_restart(
-    agent_node: AgentNode, pod_resources: PodResources
-) -> None:
-    node = agent_node
-    pod_resources.allocatable = {GPU: {UUID: ()}}
-    node.start_agent()
-    await node.until_numbers(total=1, allocated=0, available=1)
-    plugin = await node.plugin({UUID.lower(): FakeDevice(), OTHER: FakeDevice()}, OURS)
-    before = [condition(await until_twice(node, name), Condition.OFFERED_TWICE) for name in (GPU, OURS)]
-    node.agent.kill()
-    node.start_agent()
-    await node.agent.until_logged("serving device plugins")
-    await node.free_plugin(1, "example.com/nic")
-    await node.agent.until_logged("devices are offered twice", 2)
-    assert [condition(node.status(name), Condition.OFFERED_TWICE) for name in (GPU, OURS)] == before
-    await plugin.set_health(UUID.lower(), healthy=False)
-    for name in (GPU, OURS):
-        await until_once(node, name)
 
 
 async def test_the_operator_reports_its_beginning_and_its_end(

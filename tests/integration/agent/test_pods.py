@@ -2,11 +2,9 @@
 
 import asyncio
 
-import grpc
 import pytest
 
-from tests.fakes.plugin import RpcFailure
-from tests.integration.agent_process import AgentNode, holdings, reasons
+from tests.integration.agent_process import AgentNode, holdings
 
 
 @pytest.mark.kubelet("weak spot 13")
@@ -40,14 +38,6 @@ async def test_pods_that_are_older_than_the_agent_and_its_plugin(node: AgentNode
     assert holdings(seen) == {"early/c0": ["d0"]}
 
 
-async def test_an_app_container_uses_its_init_containers_devices_again(node: AgentNode) -> None:
-    plugin = await node.plugin(4)
-    await node.pod("one", init=[2], limits=[1, 2])
-    seen = await node.until_numbers(total=4, allocated=3, available=1)
-    assert holdings(seen) == {"one/i0": ["d0", "d1"], "one/c0": ["d0"], "one/c1": ["d1", "d2"]}
-    assert [len(call.device_ids) for call in plugin.calls_of("Allocate")] == [2, 1, 2]
-
-
 async def test_a_pod_waits_in_the_open_and_is_served_when_a_device_comes_free(node: AgentNode) -> None:
     await node.plugin(2)
     await node.pod("first", limits=[2])
@@ -66,21 +56,6 @@ async def test_a_pod_waits_in_the_open_and_is_served_when_a_device_comes_free(no
     await node.delete_pod("first")
     seen = await node.until_numbers(total=2, allocated=1, available=1)
     assert (holdings(seen), seen["waiting"]) == ({"second/c0": ["d0"]}, [])
-
-
-async def test_a_plugin_that_fails_is_asked_again_until_it_works(agent_node: AgentNode) -> None:
-    node = agent_node
-    node.constants["nodedevice_agent.devicemanager.allocation.pod_allocation.FIRST_RETRY_SECONDS"] = 0.05
-    node.start_agent()
-    plugin = await node.plugin(1)
-    plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "no power")
-    await node.pod("one")
-    seen = await node.until(lambda seen: reasons(seen) == {"one": "AllocateFailed"})
-    assert "no power" in seen["waiting"][0]["message"]
-    await plugin.wait_for_calls("Allocate", 2)
-    plugin.knobs.allocate_error = None
-    seen = await node.until_numbers(total=1, allocated=1, available=0)
-    assert seen["waiting"] == []
 
 
 @pytest.mark.kubelet("weak spot 3")
@@ -110,16 +85,3 @@ async def test_a_device_that_fails_or_disappears_stays_allocated(node: AgentNode
     assert (seen["total"], seen["allocated"], holdings(seen)) == (2, 1, {"one/c0": ["d0"]})
     await node.delete_pod("one")
     await node.until_numbers(total=1, allocated=0, available=1)
-
-
-async def test_many_pods_at_once_each_get_a_device_of_their_own(node: AgentNode) -> None:
-    await node.plugin(20)
-    await asyncio.gather(*(node.pod(f"p{index:02}") for index in range(25)))
-    seen = await node.until(lambda seen: seen["allocated"] == 20 and len(seen["waiting"]) == 5)
-    given = [device for ids in holdings(seen).values() for device in ids]
-    assert len(given) == len(set(given)) == 20
-    served = sorted({entry["name"] for entry in seen["allocations"]})
-    await asyncio.gather(*(node.delete_pod(name) for name in served[:5]))
-    seen = await node.until(lambda seen: seen["allocated"] == 20 and not seen["waiting"])
-    given = [device for ids in holdings(seen).values() for device in ids]
-    assert len(given) == len(set(given)) == 20

@@ -60,17 +60,6 @@ async def test_a_new_version_of_a_plugin_takes_over_without_a_gap(node: AgentNod
     assert seen["endpoint"]["state"] == "Running"
 
 
-async def test_a_hundred_thousand_devices_are_all_counted_and_partly_listed(node: AgentNode) -> None:
-    name = "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0-{:06}"
-    await node.plugin({name.format(index): FakeDevice(healthy=index != 7) for index in range(100_000)})
-    seen = await node.until_numbers(total=100_000, allocated=0, available=99_999)
-    assert [d["id"] for d in seen["devices"]] == [name.format(7)]
-    assert seen["devicesOmitted"] == 99_999
-    await node.pod("one")
-    seen = await node.until_numbers(total=100_000, allocated=1, available=99_998)
-    assert holdings(seen) == {"one/c0": [name.format(0)]}
-
-
 async def test_a_list_with_which_all_plugins_list_too_many_is_refused_whole(agent_node: AgentNode) -> None:
     node, nic = agent_node, "example.com/nic"
     node.constants["nodedevice_agent.devicemanager.resources.devices.MAX_DEVICES"] = 1311
@@ -88,20 +77,6 @@ async def test_a_list_with_which_all_plugins_list_too_many_is_refused_whole(agen
     assert condition(seen, "Registered")["reason"] == "EndpointRunning"
 
 
-async def test_an_administrator_takes_a_device_out_and_back_by_one_line(node: AgentNode) -> None:
-    await node.free_plugin(2)
-    await node.edit({"spec": {"cordonedDevices": [{"id": "d0", "reason": "fan"}]}})
-    seen = await node.until_numbers(total=2, allocated=0, available=1)
-    assert (seen["cordoned"], "cordonedSince" in seen["devices"][0]) == (1, True)
-    await node.pod("one")
-    seen = await node.until_numbers(total=2, allocated=1, available=0)
-    assert holdings(seen) == {"one/c0": ["d1"]}
-    await node.edit({"spec": {"cordonedDevices": [{"id": "*"}]}})
-    assert (await node.until(lambda seen: seen["cordoned"] == 2))["allocated"] == 1
-    await node.edit({"spec": {"cordonedDevices": []}})
-    await node.until(lambda seen: (seen["cordoned"], seen["available"]) == (0, 1))
-
-
 @pytest.mark.parametrize(
     "edit",
     [
@@ -117,13 +92,6 @@ async def test_an_edited_status_is_restored(node: AgentNode, edit: dict[str, obj
     await node.until(lambda seen: _untimed(seen) == _untimed(before))
     line = await node.agent.until_logged("NodeDevice status was modified by another client; restoring it")
     assert line["nodedevice"] == node_device_name(node.name, GPU)
-
-
-async def test_a_removed_owner_reference_is_restored(node: AgentNode) -> None:
-    await node.free_plugin(2)
-    owners = node.object()["metadata"]["ownerReferences"]
-    await node.edit({"metadata": {"ownerReferences": None}})
-    await node.until(lambda _: node.object()["metadata"].get("ownerReferences") == owners)
 
 
 async def test_a_deleted_object_is_created_again(node: AgentNode) -> None:

@@ -112,24 +112,3 @@ async def test_where_nothing_is_injected_one_object_is_one_pod(agent_node: Agent
     await agent_node.delete_pod("evil")
     seen = await agent_node.until_numbers(total=8, allocated=1, available=7)
     assert list(holdings(seen)) == ["honest/c0"]
-
-
-async def test_a_restart_keeps_the_device_of_a_static_pod_that_has_no_sandbox(
-    agent_node: AgentNode, socket: Path, runtime: FakeRuntime
-) -> None:
-    """As after a reboot: its mirror pod is in the API before the kubelet starts it again."""
-    node = agent_node
-    node.start_agent({"--delivery": "nri", "--nri-socket": str(socket)})
-    connection = await runtime.plugin()
-    await node.free_plugin(1)
-    uid = await node.pod("static", annotations=mirrors(HASH))
-    await until_created(connection, node)
-    await node.until_numbers(total=1, allocated=1, available=0)
-    node.agent.kill()
-    await node.pod("greedy")
-    node.agent.start()
-    connection = await runtime.plugin()
-    await node.plugin(1)
-    seen = await node.until(lambda status: bool(status["waiting"]))
-    assert [(entry["podUID"], entry["deviceIDs"]) for entry in seen["allocations"]] == [(uid, ["d0"])]
-    assert await create_container(connection, node, 2)

@@ -28,23 +28,6 @@ async def test_stops_in_order_on_a_signal(node: AgentNode, number: signal.Signal
     assert not (node.plugin_dir / "kubelet.sock").exists()
 
 
-async def test_ends_in_order_in_the_middle_of_a_plugins_answer(node: AgentNode) -> None:
-    plugin = await node.plugin(1)
-    plugin.knobs.allocate_gate = asyncio.Event()
-    await node.pod("one")
-    await plugin.wait_for_calls("Allocate")
-    assert await node.agent.stop() == 0
-    plugin.knobs.allocate_gate.set()
-
-
-async def test_ends_in_order_while_it_still_waits_for_everything(agent_node: AgentNode) -> None:
-    agent_node.plugin_dir.mkdir()
-    with listening(agent_node.plugin_dir / "kubelet.sock"):
-        agent_node.start_agent()
-        await agent_node.agent.until_logged("waiting for the plugin directory")
-        assert await agent_node.agent.stop() == 0
-
-
 async def test_forbidden_requests_are_logged_once_and_retried(agent_node: AgentNode, namespace: str) -> None:
     control_plane = agent_node.control_plane
     kubeconfig = control_plane.service_account_kubeconfig(
@@ -117,20 +100,6 @@ async def test_a_second_agent_waits_for_the_directory_and_takes_over(agent_node:
     assert len(second.lines("waiting for the plugin directory")) == 1
 
 
-async def test_a_second_agent_waits_for_the_state_directory_too(agent_node: AgentNode) -> None:
-    """With a plugin directory of its own it would write the same checkpoint and the same journal."""
-    first = agent_node.start_agent()
-    await agent_node.free_plugin(2)
-    second = agent_node.start_agent({"--plugin-dir": str(agent_node.folder / "other")})
-    line = await second.until_logged("waiting for the state directory")
-    assert "is used by another agent" in line["error"]
-    status, text = await second.get("/readyz")
-    assert (status, "--state-dir" in text) == (503, True)
-    assert await first.stop() == 0
-    await second.until_logged("serving device plugins")
-    assert len(second.lines("waiting for the state directory")) == 1
-
-
 async def test_a_second_agent_of_the_node_waits_until_the_first_is_dead(agent_node: AgentNode) -> None:
     """With directories of its own, as on another machine: two would allocate the same devices."""
     first = agent_node.start_agent()
@@ -190,28 +159,6 @@ async def test_a_kubelet_that_takes_the_directory_later_has_it_until_it_ends(nod
     await node.agent.until_ready()
     await node.plugin({"e0": FakeDevice(), "e1": FakeDevice()}, name="example.com/late")
     await node.until_numbers(total=2, allocated=0, available=2, resource_name="example.com/late")
-
-
-async def test_a_state_directory_that_cannot_be_written_publishes_nothing_new(node: AgentNode) -> None:
-    plugin = await node.free_plugin(3)
-    # root may write everywhere, but nobody can create a file in place of a directory
-    temporary = node.state_dir / ".checkpoint.json.tmp"
-    temporary.mkdir()
-    # the journal has room, and the whole file is due soon after
-    await node.pod("one")
-    await node.agent.until_logged("cannot write the checkpoint; its journal has the changes while there is room")
-    await node.pod("two")
-    await node.until_numbers(total=3, allocated=2, available=1)
-    (node.state_dir / "checkpoint.json.journal").unlink()
-    await node.pod("three")
-    line = await node.agent.until_logged(
-        "cannot write the checkpoint; retrying, and publishing nothing new until it succeeds"
-    )
-    assert line["path"] == str(node.state_dir)
-    await plugin.wait_for_calls("Allocate", 3)
-    assert node.status()["allocated"] == 2
-    temporary.rmdir()
-    await node.until_numbers(total=3, allocated=3, available=0)
 
 
 async def test_nothing_but_the_lease_is_written_while_nothing_changes(node: AgentNode) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.cluster.api import Node
-from tests.integration.agent_process import GPU, AgentNode, condition, until
+from tests.integration.agent_process import GPU, AgentNode, condition
 from tests.integration.operator_process import OperatorProcess
 
 
@@ -22,15 +22,6 @@ async def test_nothing_with_runtime_none(agent_node: AgentNode, operator: Operat
     assert condition(seen, "Advertised")["reason"] == "NotInjectable"
     assert capacity(agent_node) is None
     assert (seen["total"], seen["available"]) == (2, 2)
-
-
-async def test_all_where_it_was_asked_for(agent_node: AgentNode, operator: OperatorProcess) -> None:
-    agent_node.start_agent({"--delivery": "none"}, "--advertise-without-injection")
-    await agent_node.plugin(2)
-    await until(lambda: capacity(agent_node) == "2", lambda: f"capacity is {capacity(agent_node)}")
-    seen = await agent_node.until(lambda seen: condition(seen, "Ready").get("status") == "True")
-    assert (condition(seen, "Ready")["reason"], condition(seen, "Injectable")["reason"]) == ("Ready", "RuntimeNone")
-    assert "containers get nothing" in condition(seen, "Ready")["message"]
 
 
 async def test_the_default_is_auto(agent_node: AgentNode, operator: OperatorProcess, tmp_path: Path) -> None:

@@ -3,13 +3,8 @@
 import os
 from pathlib import Path
 
-import grpc
-import grpc.aio
-import pytest
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
-
 from tests.fakes.device_manager import Manager
-from tests.integration.builtin_plugins.plugins import GPU, SERIAL, asking_for, gpus, running, serial
+from tests.integration.builtin_plugins.plugins import SERIAL, asking_for, running, serial
 
 
 async def test_files_appear_and_disappear(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
@@ -22,23 +17,6 @@ async def test_files_appear_and_disappear(manager: Manager, plugin_dir: Path, tm
         await manager.until_listed(SERIAL, ["ttyUSB1"])
         (host / "dev/ttyUSB1").rename(host / "dev/ttyUSB7")
         await manager.until_listed(SERIAL, ["ttyUSB7"])
-
-
-async def test_directories_that_are_removed_and_created_again(
-    manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path
-) -> None:
-    raw = serial(host, paths=[{"path": "/dev/snd*/by-path/card*"}])
-    by_path = host / "dev/snd0/by-path"
-    async with running(raw, plugin_dir, tmp_path):
-        await manager.until_listed(SERIAL, [])
-        for _ in range(3):
-            by_path.mkdir(parents=True)
-            (by_path / "card0").touch()
-            await manager.until(lambda: len(manager.latest(SERIAL) or ()) == 1)
-            (by_path / "card0").unlink()
-            by_path.rmdir()
-            by_path.parent.rmdir()
-            await manager.until_listed(SERIAL, [])
 
 
 async def test_allocate_returns_all_its_edits(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
@@ -65,28 +43,6 @@ async def test_allocate_returns_all_its_edits(manager: Manager, plugin_dir: Path
     assert dict(answer.envs) == {"MODEM": "yes"}
 
 
-async def test_an_optional_file_comes_and_goes(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
-    (host / "dev/ttyUSB0").touch()
-    raw = serial(host, paths=[{"path": "/dev/ttyUSB*"}, {"path": "/dev/firmware", "optional": True}])
-    async with running(raw, plugin_dir, tmp_path):
-        await manager.until_listed(SERIAL, ["ttyUSB0"])
-
-        async def given() -> list[str]:
-            (answer,) = (await manager.dial(SERIAL).Allocate(asking_for(["ttyUSB0"]))).container_responses
-            return [mount.host_path for mount in answer.mounts]
-
-        assert await given() == ["/dev/ttyUSB0"]
-        (host / "dev/firmware").touch()
-        # seen after it
-        (host / "dev/ttyUSB1").touch()
-        await manager.until_listed(SERIAL, ["ttyUSB0", "ttyUSB1"])
-        assert await given() == ["/dev/ttyUSB0", "/dev/firmware"]
-        (host / "dev/firmware").unlink()
-        (host / "dev/ttyUSB1").unlink()
-        await manager.until_listed(SERIAL, ["ttyUSB0"])
-        assert await given() == ["/dev/ttyUSB0"]
-
-
 async def test_a_real_device_has_its_numa_node(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
     (host / "dev/ttyUSB0").symlink_to("/dev/null")
     numbers = os.stat("/dev/null").st_rdev
@@ -99,16 +55,3 @@ async def test_a_real_device_has_its_numa_node(manager: Manager, plugin_dir: Pat
     async with running(serial(host, allowFiles=False), plugin_dir, tmp_path):
         await manager.until_listed(SERIAL, ["ttyUSB0"])
         assert [node.ID for node in manager.lists[SERIAL][-1][0].topology.nodes] == [1]
-
-
-async def test_rejected_calls_give_the_reason(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
-    async with running({**gpus(), **serial(host)}, plugin_dir, tmp_path):
-        await manager.until(lambda: {r.resource_name for r in manager.registrations} == {GPU, SERIAL})
-        unknown = asking_for(["gpu-0", "gpu-9"])
-        with pytest.raises(grpc.aio.AioRpcError, match="gpu-9") as refused:
-            await manager.dial(GPU).Allocate(unknown)
-        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert "gpu-0" not in (refused.value.details() or "")
-        with pytest.raises(grpc.aio.AioRpcError) as unoffered:
-            await manager.dial(SERIAL).GetPreferredAllocation(api_pb2.PreferredAllocationRequest())
-        assert unoffered.value.code() == grpc.StatusCode.UNIMPLEMENTED

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.plugins.generic import source, uevents
-from nodedevice_agent.plugins.generic.uevents import Uevents
-from nodedevice_api.device_details_pb2 import DeviceDetails
+from nodedevice_agent.plugins.generic import source
 
 from tests.fakes.device_manager import Manager
 from tests.fakes.sysfs import FakeSysfs
@@ -81,41 +79,6 @@ async def test_a_dongle_is_pulled_and_plugged_in_elsewhere(
 
 
 @pytest.mark.usefixtures("no_poll")
-async def test_what_a_device_is_travels_with_it(
-    manager: Manager, plugin_dir: Path, tmp_path: Path, sysfs: FakeSysfs
-) -> None:
-    sysfs.dongle("1-1", 0, serial="A")
-    sysfs.link("/dev/serial/by-id/usb-A", "/dev/ttyUSB0")
-    settings = selecting(str(sysfs.root), subsystems=["tty"])
-    [groups] = [resource["groups"] for resource in settings["generic"]]
-    groups.append({"paths": [{"path": "/dev/serial/by-id/*"}]})
-    async with running(settings, plugin_dir, tmp_path):
-        await manager.until_listed(SERIAL, ["0403-6001-A"])
-        [wire] = manager.lists[SERIAL][-1]
-        details = DeviceDetails.FromString(wire.SerializeToString())
-        assert dict(details.files) == {"/dev/ttyUSB0": "c188:0"}
-        assert "/usb/0403:6001:A/1.0/ttyUSB#0/tty/ttyUSB#0" in details.identity
-        assert not details.shared
-        [*by_port, link] = details.aliases
-        assert by_port == ["0403-6001-port-1-1", "usb-port-1-1"]
-        # by each of its IDs
-        for name in ("0403-6001-A", link, *by_port):
-            (answer,) = (await manager.dial(SERIAL).Allocate(asking_for([name]))).container_responses
-            assert [each.host_path for each in answer.devices] == ["/dev/ttyUSB0"]
-
-
-@pytest.mark.usefixtures("no_poll")
-async def test_udevd_that_starts_later(manager: Manager, plugin_dir: Path, tmp_path: Path, sysfs: FakeSysfs) -> None:
-    sysfs.dongle("1-1", 0, serial="B")
-    (sysfs.root / "run/udev/data").rmdir()
-    async with running(selecting(str(sysfs.root), udev={"ID_SERIAL": "FTDI_*"}), plugin_dir, tmp_path):
-        await manager.until_listed(SERIAL, [])
-        (sysfs.root / "run/udev/data").mkdir()
-        processed(sysfs, 0, "FTDI_B")
-        await manager.until_listed(SERIAL, ["0403-6001-B"])
-
-
-@pytest.mark.usefixtures("no_poll")
 async def test_the_kernel_reports_a_device(
     manager: Manager, plugin_dir: Path, tmp_path: Path, loop_control: int
 ) -> None:
@@ -125,12 +88,3 @@ async def test_the_kernel_reports_a_device(
         await manager.until(lambda: f"loop{_LOOP}" in (manager.latest(SERIAL) or {}))
         fcntl.ioctl(loop_control, _LOOP_CTL_REMOVE, _LOOP)
         await manager.until(lambda: f"loop{_LOOP}" not in (manager.latest(SERIAL) or {}))
-
-
-async def test_without_the_kernels_events(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    # a kernel has no such protocol, as one in a sandbox may have none at all
-    monkeypatch.setattr(uevents, "_NETLINK_KOBJECT_UEVENT", 31)
-    with Uevents(lambda: None):
-        pass
-    [record] = caplog.records
-    assert record.message.startswith("the kernel's device events are not permitted here; polling sysfs every 30 s")

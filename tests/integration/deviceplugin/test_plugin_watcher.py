@@ -79,35 +79,6 @@ async def test_sockets_that_were_there_before_and_in_folders_are_found(tmp_path:
         await registrant.stop()
 
 
-@pytest.mark.parametrize("name", ["a%41.sock", "q?x#y.sock", "sp ace:@.sock", "\udcff.sock"])
-async def test_any_file_name_will_do(manager: HostedManager, registry: Path, serving: Serve, name: str) -> None:
-    registrant = Registrant(registry / "folder" / "plain.sock", a_plugin("a"))
-    registrant.path = registry / "folder" / ".hidden"
-    await serving(registrant)
-    registrant.path = registrant.path.rename(registry / name)
-    await manager.until(lambda: manager.available(RESOURCE) == 1)
-    await registrant.until_accepted()
-
-
-async def test_all_sockets_of_one_resource_are_kept(manager: HostedManager, registry: Path, serving: Serve) -> None:
-    several = [Registrant(registry / f"{n}.sock", a_plugin("a", *("bcd"[:n]))) for n in range(3)]
-    for registrant in several:
-        await serving(registrant)
-        await registrant.until_accepted()
-        await registrant.plugin.wait_for_streams(1)
-    # the newest is the one that counts, and the end of it leaves the others
-    await manager.until(lambda: manager.available(RESOURCE) == 3)
-    assert [registrant.plugin.streams for registrant in several] == [1, 1, 1]
-    assert manager.manager.resources[RESOURCE].connections.sockets() == tuple(
-        str(registrant.path) for registrant in several
-    )
-    await several[2].stop()
-    await manager.until(lambda: manager.available(RESOURCE) == 2)
-    await several[0].stop()
-    await several[1].stop()
-    await manager.until(lambda: manager.available(RESOURCE) == 0)
-
-
 @pytest.mark.kubelet("scenario 5", "scenario 66")
 async def test_recreating_a_socket_leaves_no_gap(manager: HostedManager, registry: Path, serving: Serve) -> None:
     old = await serving(Registrant(registry / "fake.sock", a_plugin("a", "b")))
@@ -167,44 +138,6 @@ async def test_a_rejected_plugin_is_notified_of_the_reason(
     await registrant.until(lambda: len(registrant.statuses) == 1)
     assert re.search(statuses, registrant.statuses[0])
     assert not manager.manager.resources
-
-
-@pytest.mark.parametrize("where", ["registry", "plugins"])
-async def test_the_endpoint_may_be_another_socket(
-    manager: HostedManager, tmp_path: Path, registry: Path, serving: Serve, where: str
-) -> None:
-    plugin = a_plugin("a")
-    plugin.socket_name = ".endpoint.sock"
-    await plugin.start(tmp_path / where)
-    registrant = await serving(Registrant(registry / "reg.sock", a_plugin(), endpoint=str(plugin.socket_path)))
-    await manager.until(lambda: manager.available(RESOURCE) == 1)
-    await plugin.wait_for_streams(1)
-    await registrant.stop()
-    await plugin.wait_for_streams(0)
-    await plugin.stop()
-
-
-@pytest.mark.parametrize("folder", ["", "vendor"])
-async def test_of_a_path_in_the_plugins_own_container_the_name_counts(
-    manager: HostedManager, registry: Path, serving: Serve, folder: str
-) -> None:
-    """As Mellanox' shared RDMA plugin and the SR-IOV plugin announce themselves, wherever the directory is mounted from."""
-    endpoint = str(Path("/var/lib/kubelet/plugins_registry", folder, "hca.sock"))
-    registrant = await serving(Registrant(registry / folder / "hca.sock", a_plugin("a"), endpoint=endpoint))
-    await registrant.until_accepted()
-    await manager.until(lambda: manager.available(RESOURCE) == 1)
-
-
-async def test_a_name_may_be_that_of_a_socket_in_the_plugin_directory(
-    manager: HostedManager, tmp_path: Path, registry: Path, serving: Serve
-) -> None:
-    plugin = a_plugin("a")
-    await plugin.start(tmp_path / "plugins")
-    endpoint = f"/var/lib/kubelet/device-plugins/{plugin.socket_path.name}"
-    registrant = await serving(Registrant(registry / "reg.sock", a_plugin(), endpoint=endpoint))
-    await registrant.until_accepted()
-    await plugin.wait_for_streams(1)
-    await plugin.stop()
 
 
 @pytest.mark.kubelet("scenario 68")

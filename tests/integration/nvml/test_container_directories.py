@@ -148,15 +148,3 @@ async def test_a_pod_that_ends_while_the_agent_is_killed(
         await directories(host, running)
         await end(agent_node, connection, "running", running)
         await directories(host)
-
-
-@pytest.mark.usefixtures("host")
-async def test_the_nodedevice_shows_the_percent_that_each_unit_is_limited_to(
-    agent_node: AgentNode, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By it the scheduler extender counts what a GPU's multiprocessors have left."""
-    monkeypatch.setitem(RULES[0]["memory"], "limits", {"library": LIBRARY, "smPercent": 7})
-    agent_node.start_agent()
-    async with serve():
-        await available(agent_node, 2 * PER_GPU)
-        assert agent_node.status(UNITS)["parts"]["smPercent"] == 7

@@ -106,16 +106,3 @@ async def test_by_command(tmp_path: Path, gpus: FakeNvml, caplog: pytest.LogCapt
         await is_open(here)
         assert drivers(caplog) == ["580.95.05", "590.10"]
         assert "not released" in (await command(tmp_path, "resume"))[1]
-
-
-async def test_a_release_while_a_reader_is_replaced(tmp_path: Path, gpus: FakeNvml) -> None:
-    """Both readers end, whatever each of them is doing."""
-    async with agent(tmp_path, gpus) as here:
-        await is_open(here)
-        for seconds in (0.0, 0.1):
-            (tmp_path / "host/dev" / f"nvidia{seconds}").touch()
-            await asyncio.sleep(1.2 + seconds)
-            labelled(here, PAUSED)
-            await until(lambda: here.reader_pids() == [])
-            labelled(here, None)
-            await is_open(here)

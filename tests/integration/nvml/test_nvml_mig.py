@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.errors import PluginFailed
 
-from tests.fakes.hosted_manager import pod
-from tests.integration.nvml.gpu_node import GPU, node
+from tests.integration.nvml.gpu_node import node
 
 ONE, TWO, THREE = (f"nvidia.com/mig-{profile}" for profile in ("1g.10gb", "2g.20gb", "3g.40gb"))
 
@@ -32,24 +31,6 @@ async def test_instances_are_followed(tmp_path: Path, monkeypatch: pytest.Monkey
         here.gpus.mig(0, "disabled")
         await here.until(lambda r: sorted(d.id for d in r.devices if d.healthy) == sorted(here.uuids[::2]))
         await here.until(lambda r: r.healthy == 0, TWO)
-
-
-async def test_a_gpu_that_leaves_mig_mode_waits_for_the_pods_of_its_instances(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with node(tmp_path, "mig-a100", monkeypatch, mig="mixed") as here:
-        await here.until(lambda r: r.available == 1, THREE)
-        await here.until(lambda r: r.available == 1)
-        here.manager.pod_seen(pod("train", THREE, 1))
-        await here.until(lambda r: r.allocated == 1, THREE)
-        here.gpus.mig(0, "disabled")
-        # listed whole and healthy, and not offered
-        await here.until(lambda r: r.total == 2)
-        assert here.manager.available(GPU) == 1
-        assert THREE in here.device(0).message
-        # nothing of the whole GPU is for anybody before the pod has ended
-        here.manager.pod_gone("train")
-        await here.until(lambda r: r.available == 2)
 
 
 async def test_an_instance_is_handed_over_with_its_capabilities(

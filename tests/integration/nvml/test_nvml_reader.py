@@ -1,6 +1,5 @@
 """The process that reads the driver may hang, crash and be replaced; an unread GPU is never healthy."""
 
-import asyncio
 import os
 import signal
 from itertools import pairwise
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.plugins.nvml import watch
-from nodedevice_agent.plugins.nvml.reader.process import Succession
 
 from hack.fake_nvml.library import put_on_the_bus
 from tests.integration.nvml.gpu_node import Node, node
@@ -72,28 +70,6 @@ async def test_polls_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.M
         reads = [c.milliseconds for c in calls if c.function == "nvmlDeviceGetRemappedRows" and c.slot == 0]
         assert len(reads) >= 3
         assert min(later - earlier for earlier, later in pairwise(reads)) >= 900
-
-
-async def test_no_xid_is_missed_during_a_rescan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begins = asyncio.Event()
-    rescan = Succession.rescan
-
-    def noted(readers: Succession) -> None:
-        begins.set()
-        rescan(readers)
-
-    monkeypatch.setattr(Succession, "rescan", noted)
-    async with node(tmp_path, "dgx-h100", monkeypatch, [WITHOUT_ACTIONS]) as here:
-        await here.until(lambda r: r.available == 8)
-        here.gpus.lose(0)
-        expected = {0: "GpuLost"}
-        await here.until_unhealthy(expected)
-        for place in range(1, 4):
-            begins.clear()
-            await begins.wait()
-            here.gpus.xid(place, 79)
-            expected[place] = "Xid79"
-            await here.until_unhealthy(expected)
 
 
 async def test_memory_of_its_process(dgx: Node) -> None:

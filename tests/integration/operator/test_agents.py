@@ -1,7 +1,6 @@
 """Agents that fall silent, on a real API server: what is reported, what is withdrawn, and that all comes back with them."""
 
 import contextlib
-import json
 import re
 import signal
 from collections.abc import Iterator, Sequence
@@ -10,11 +9,9 @@ from pathlib import Path
 import pytest
 from nodedevice_api import names
 
-from tests.cluster.agent_objects import now_text
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.fakes.fault_proxy import FaultProxy, refusal
-from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, PlayNode, operator_writes
+from tests.integration.operator_process import OperatorProcess, PlayedNode, PlayNode, operator_writes
 
 # A Lease that runs out soon.
 _SHORT_SECONDS = 2
@@ -51,14 +48,6 @@ def polls(control_plane: ControlPlane) -> int:
     """How often the agents' Leases were listed so far."""
     path = f"/namespaces/{names.AGENTS_NAMESPACE}/leases?"
     return sum(event["verb"] == "list" and path in event["requestURI"] for event in control_plane.audit_events())
-
-
-def delete_leases(control_plane: ControlPlane, *nodes: PlayedNode) -> None:
-    """As somebody does who tidies up; the operator has seen them as they are now."""
-    seen = polls(control_plane)
-    # one check may have begun before the last renewal
-    wait_until(lambda: polls(control_plane) >= seen + 2, "the Leases were checked")
-    control_plane.kubectl("delete", "lease", "-n", names.AGENTS_NAMESPACE, *(node.name for node in nodes))
 
 
 def agents(operator: OperatorProcess, state: str) -> float:
@@ -116,63 +105,3 @@ def test_many_together_are_no_fault_of_theirs(
     for node in nodes:
         node.wait_condition("Ready", "True")
     nodes[0].wait_events("ManyAgentLeasesExpiredEnded", about=names.AGENTS_NAMESPACE)
-
-
-def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(installed: ControlPlane, played: PlayNode) -> None:
-    node = played()
-    fall_silent(node)
-    delete_leases(installed, node)
-    node.wait_condition("AgentReady", "Unknown", names.Reason.LEASE_EXPIRED)
-    # it may have run out before it was deleted
-    wait_until(
-        lambda: "which is gone" in node.wait_condition("Ready", "False", names.Reason.LEASE_EXPIRED)["message"],
-        "it is reported that the Lease is gone",
-    )
-    node.wait_events(names.Reason.LEASE_EXPIRED, about=node.nd_name())
-    node.renew_lease()
-    node.wait_condition("Ready", "True")
-    node.wait_events(names.Reason.LEASE_RENEWED, about=node.nd_name())
-    assert node.events(names.Reason.LEASE_MISSING, about=node.nd_name()) == []
-
-
-def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
-    installed: ControlPlane, operator: OperatorProcess, played: PlayNode, proxy: FaultProxy
-) -> None:
-    node, other = played(), played()
-    operator.stop()
-    lived = {each.name: each.conditions()["AgentReady"] for each in (node, other)}
-    path = f"/namespaces/{names.AGENTS_NAMESPACE}/leases"
-    refused = proxy.rule("GET", path, 3, 429, refusal(429, "TooManyRequests", "later"), {"Retry-After": "1"})
-    operator.reach_by(proxy.url)
-    for each in (node, other):
-        each.renew_lease()
-    since, seen = now_text(), polls(installed)
-    operator.start()
-    wait_until(lambda: refused.given > 0, "the Leases were asked for")
-    # numbers go on meanwhile; also that the other node was checked is known then
-    node.advertise(3, broken=1, allocations=[HELD])
-    wait_until(lambda: polls(installed) > seen, "the Leases were listed")
-    other.advertise(2, broken=2, allocations=[HELD])
-    other.wait_condition("Ready", "True", names.Reason.SOME_UNHEALTHY)
-    assert {each.name: each.conditions()["AgentReady"] for each in (node, other)} == lived
-    for each in (node, other):
-        # for the change alone: the Node's numbers, and the reason of Ready
-        assert len(operator_writes(installed, each.name, since)) == 2
-        assert each.events(names.Reason.LEASE_MISSING, about=each.nd_name()) == []
-
-
-def test_a_recreated_node_is_a_new_one(installed: ControlPlane, operator: OperatorProcess, played: PlayNode) -> None:
-    node = played()
-    fall_silent(node)
-    node.wait_shown(1)
-    old = node.uid
-    node.remove(is_lease_kept=True)
-    wait_until(lambda: agents(operator, "withdrawn") == 0, "the old one is forgotten")
-    # its Lease is still there, run out: whoever deleted the Node did not delete that
-    again = PlayedNode(installed, node.name)
-    assert again.uid != old
-    again.make()
-    again.advertise(3)
-    again.renew_lease()
-    again.wait_condition("Ready", "True")
-    assert json.dumps(again.conditions(GPU)).count(names.Reason.FREE_WITHDRAWN) == 0

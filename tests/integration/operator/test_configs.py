@@ -127,21 +127,6 @@ def test_the_status_counts_what_agents_report(fleet: Fleet) -> None:
     wait_until(lambda: ConfigReason.TAKEN in fleet.events("a"), "there is an Event")
 
 
-def test_refusals_are_shown_with_one_node_that_says_so(fleet: Fleet) -> None:
-    fleet.configure("a")
-    for node in ("n1", "n2"):
-        fleet.report(node, a={"generation": 1, "refusal": "path: /x is not below /dev"})
-    fleet.report("n3", a={"generation": 1})
-    message = fleet.until("a", ACCEPTED, "False", ConfigReason.REFUSED)
-    assert message == f"{fleet.name('n1')}, {fleet.name('n2')}: path: /x is not below /dev"
-    shown = fleet.control_plane.kubectl("get", "nodedeviceconfigs", fleet.name("a"))
-    assert "RESULT" in shown
-    assert message in shown
-    [refusal] = fleet.status("a")["refusals"]
-    assert (refusal["nodes"], refusal["example"]) == (2, fleet.name("n1"))
-    wait_until(lambda: ConfigReason.REFUSED in fleet.events("a"), "there is an Event")
-
-
 def test_nothing_but_the_status_is_written_and_only_when_it_changes(fleet: Fleet, operator: OperatorProcess) -> None:
     fleet.configure("a")
     fleet.report("n1", a={"generation": 1})
@@ -183,17 +168,6 @@ def test_the_kind_may_go_and_come_while_the_operator_runs(fleet: Fleet, operator
     fleet.configure("b")
     fleet.report("n1", b={"generation": 1})
     fleet.until("b", ACCEPTED, "True", ConfigReason.TAKEN)
-
-
-def test_an_operator_starts_without_the_kind(fleet: Fleet, operator: OperatorProcess) -> None:
-    operator.stop()
-    with _without_kind(fleet):
-        operator.start()
-        time.sleep(_WITHOUT_SECONDS)
-        operator.verify_running()
-    fleet.configure("c")
-    fleet.report("n1", c={"generation": 1})
-    fleet.until("c", ACCEPTED, "True", ConfigReason.TAKEN)
 
 
 def test_without_the_right_to_watch_them_all_else_goes_on(fleet: Fleet, operator: OperatorProcess) -> None:

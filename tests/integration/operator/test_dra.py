@@ -53,23 +53,6 @@ def test_a_pool_is_ready_and_its_node_stays_as_it_is(node: PlayedNode, resource:
     assert [each["requestURI"] for each in operator_writes(node.control_plane, f"/nodes/{node.name}")] == []
 
 
-def test_a_number_of_somebody_else_is_untouched(node: PlayedNode) -> None:
-    node.kubelet_writes("somebody", capacity={POOL: "7"}, allocatable={POOL: "7"})
-    node.publish(POOL, healthy=2, **OF_DRA)
-    node.wait_condition("Ready", "True", Reason.READY, POOL)
-    node.wait_condition("Conflict", "False", resource=POOL)
-    assert node.shown(POOL) == ("7", "7")
-    assert node.owners(POOL) == {"somebody"}
-
-
-def test_a_reserved_name_that_an_agent_serves_holds_up_nothing(node: PlayedNode) -> None:
-    """With it in the apply the API server would refuse the whole write of the Node."""
-    node.publish(RESERVED, healthy=2)
-    advertised = node.wait_condition("Advertised", "False", Reason.NAME_RESERVED, RESERVED)
-    assert "reserved by Kubernetes" in advertised["message"]
-    node.settle()
-
-
 def slice_of(name: str, driver: str, *devices: str, node: str | None = None) -> Object:
     where: dict[str, Any] = {"allNodes": True} if node is None else {"nodeName": node}
     spec = Object(

@@ -53,15 +53,6 @@ def test_a_bad_file_is_one_line_and_status_2(tmp_path: Path, content: str, messa
     assert message in done.stderr
 
 
-def test_a_taken_address_is_one_line(installed: ControlPlane, operator: OperatorProcess, tmp_path: Path) -> None:
-    operator.launch()
-    address = next(line["address"] for line in operator.lines() if line["event"] == "serving")
-    kubeconfig = str(tmp_path / "kubeconfig")
-    done = run_program("run", NODEDEVICE_KUBECONFIG=kubeconfig, NODEDEVICE_HTTP_ADDRESS=str(address))
-    assert done.returncode == 2
-    assert f"{address} cannot be used" in done.stderr
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(operator: OperatorProcess, number: signal.Signals) -> None:
     operator.start()

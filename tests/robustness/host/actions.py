@@ -5,7 +5,7 @@ import random
 from tests.robustness.host.faults import UNRELATED
 from tests.robustness.host.hardware import FUSE
 from tests.robustness.host.host import HUBS
-from tests.robustness.host.referee import Referee
+from tests.robustness.host.referee.referee import Referee
 from tests.robustness.host.world import FOREIGN, World
 
 _MAX_PODS, _MAX_STICKS = 8, 9

@@ -16,9 +16,9 @@ from nodedevice_agent.plugins.generic import source
 
 from tests.robustness.host import actions
 from tests.robustness.host.faults import ERRORS, UNRELATED, Faults
-from tests.robustness.host.records import Breach
-from tests.robustness.host.referee import Referee
-from tests.robustness.host.waits import Wait
+from tests.robustness.host.referee.records import Breach
+from tests.robustness.host.referee.referee import Referee
+from tests.robustness.host.referee.waits import Wait
 from tests.robustness.host.world import World
 
 Step = tuple[str, int]

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests import examples
+from tests.robustness.host.referee.waits import Wait
 from tests.robustness.host.shrink import report
 from tests.robustness.host.steps import STEPS_A_RUN, draw_steps, run
-from tests.robustness.host.waits import Wait
 
 STEPS = int(os.environ.get("HOST_STEPS", "20000"))
 SEED = examples.seed("HOST_SEED")

@@ -7,14 +7,13 @@ import pytest
 from nodedevice_api import names
 
 from tests.cluster.agent_objects import node_device
-from tests.cluster.api import Node, NodeDevice, PatchType
+from tests.cluster.api import Node, NodeDevice
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
-from tests.integration.crds.custom_resources import allocation, apply_status, condition
+from tests.integration.crds.custom_resources import allocation, apply_status
 from tests.integration.operator_process import (
     GPU,
-    NIC,
     LogFromHere,
     OperatorProcess,
     PlayedNode,
@@ -41,69 +40,6 @@ class TestNodeDevices:
             node.wait_condition("Ready", "True")
         finally:
             delete(node.client, NodeDevice, name)
-        node.verify_follows()
-
-    def test_one_of_a_missing_node(self, installed: ControlPlane, node: PlayedNode, bystander: PlayedNode) -> None:
-        name = names.node_device_name("nowhere", GPU)
-        body = node_device("nowhere", GPU, None)
-        try:
-            installed.client.apply(NodeDevice.from_dict(body), field_manager="admin")
-
-            def reason(kind: str) -> str | None:
-                return condition_of(bystander, name, kind).get("reason")
-
-            wait_until(lambda: reason("Ready") == names.Reason.NODE_MISSING, "reported")
-            apply_status(installed.client, name, full(healthy=9), "admin")
-            node.verify_follows()
-            assert reason("Ready") == reason("Advertised") == names.Reason.NODE_MISSING
-        finally:
-            delete(installed.client, NodeDevice, name)
-
-    def test_one_without_an_agent(self, node: PlayedNode) -> None:
-        name = node.nd_name(NIC)
-        node.client.apply(NodeDevice.from_dict(node_device(node.name, NIC, node.uid)), field_manager="admin")
-        status = {"status": full(healthy=5)}
-        node.client.patch(NodeDevice.Status, name, status, patch_type=PatchType.MERGE, field_manager="admin")
-        node.wait_condition("Advertised", "False", names.Reason.NOT_ADVERTISED, NIC)
-        node.wait_condition("Ready", "False", resource=NIC)
-        node.verify_follows()
-        assert node.shown(NIC) == (None, None)
-        # an agent that comes to have the resource takes it over
-        node.advertise(3, NIC)
-
-    def test_numbers_that_contradict_its_devices(self, node: PlayedNode, logged: LogFromHere) -> None:
-        held = allocation("uid-a", "main", "gpu-0", "gpu-1")
-        node.publish(healthy=4, allocations=[held])
-        # as the API takes it: allocated + available is no more than total
-        by_hand = {"status": {"allocated": 0, "available": 4}}
-        node.client.patch(NodeDevice.Status, node.nd_name(), by_hand, patch_type=PatchType.MERGE, field_manager="admin")
-        line = logged.wait("NodeDevice contradicts itself")
-        assert "available is 4, but 2 of the devices listed are healthy and not allocated" in line["error"]
-        [message] = node.wait_events("StatusContradictsItself", about=node.nd_name())
-        assert message.startswith(f"{GPU} on {node.name}: available is 4")
-        node.wait_shown(2)
-        node.advertise(4, allocations=[held])
-        node.verify_follows()
-        assert len(logged.lines("NodeDevice contradicts itself")) == 1
-
-    def test_one_that_takes_no_more_conditions(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere) -> None:
-        """It is full of somebody else's: the others of its Node are reported all the same."""
-        others = [condition(f"Theirs{number}") for number in range(32 - len(names.AGENT_CONDITIONS))]
-        # the operator sees it when it is full, and not before
-        proxy.is_held.set()
-        try:
-            node.make(resource=NIC)
-            apply_status(node.client, node.nd_name(NIC), full(healthy=2, conditions=others), "admin")
-            node.publish(NIC, healthy=2)
-        finally:
-            proxy.is_held.clear()
-        node.wait_shown(2, NIC)
-        assert "Too many" in logged.wait("reconcile failed; retrying")["error"]
-        node.publish(broken=4)
-        node.wait_condition("Ready", "False", names.Reason.NONE_HEALTHY)
-        assert "Ready" not in node.conditions(NIC)
-        delete(node.client, NodeDevice, node.nd_name(NIC))
-        node.advertise(4)
         node.verify_follows()
 
     def test_a_status_of_a_version_to_come(self, node: PlayedNode, proxy: FaultProxy, logged: LogFromHere) -> None:

@@ -9,7 +9,7 @@ from tests.cluster.api import PatchType, PodDevice
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.integration.operator.pods.pods import Pods
-from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes, pod_device
+from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, operator_writes, pod_device
 
 
 def wait_posted(node: PlayedNode, pods: Pods, *held: dict[str, Any]) -> None:
@@ -63,34 +63,6 @@ def test_a_pod_that_is_deleted_takes_its_poddevice_along(node: PlayedNode, pods:
     assert node.events("AllocationRefused", node.nd_name()) == []
 
 
-def test_a_recreated_pod_gets_a_poddevice_of_its_own(node: PlayedNode, pods: Pods) -> None:
-    old = pods.run("pod-a", node.name)
-    node.publish(healthy=4, allocations=[pods.holds("pod-a", old, "gpu-0")])
-    pods.wait_devices("pod-a", "gpu-0")
-    pods.remove("pod-a")
-    new = pods.run("pod-a", node.name)
-    both = [pods.holds("pod-a", old, "gpu-0", releasing=True), pods.holds("pod-a", new, "gpu-1")]
-    node.publish(healthy=4, allocations=both)
-    made = pods.wait_devices("pod-a", "gpu-1")
-    assert made.spec["podUID"] == new
-
-
-def test_two_resources_are_one_poddevice_and_an_event_each(node: PlayedNode, pods: Pods) -> None:
-    uid = pods.run("pod-a", node.name)
-    node.make(NIC)
-    node.publish(healthy=4, allocations=[pods.holds("pod-a", uid, "gpu-1")])
-    # before the other one: two that are allocated within one reconcile are one Event
-    node.wait_events("DevicesAllocated", 1, about="pod-a", namespace=pods.namespace)
-    node.publish(NIC, healthy=1, broken=1, allocations=[pods.holds("pod-a", uid, "gpu-1", container="side")])
-    pods.wait("pod-a", lambda s: s is not None and s["resources"] == f"{GPU}=1,{NIC}=1", "shows both")
-    status = pods.shown("pod-a")
-    assert status is not None
-    assert [c["name"] for c in status["containers"]] == ["main", "side"]
-    assert status["health"] == "gpu-1 Unhealthy"
-    messages = node.wait_events("DevicesAllocated", 2, about="pod-a", namespace=pods.namespace)
-    assert sorted(messages) == [f"{GPU}: gpu-1 on {node.name}", f"{NIC}: gpu-1 on {node.name}"]
-
-
 @pytest.mark.parametrize(
     "edit",
     [
@@ -111,17 +83,6 @@ def test_an_edited_poddevice_is_restored(node: PlayedNode, pods: Pods, edit: dic
         return bool(now.status == before.status and now.metadata.ownerReferences)
 
     wait_until(is_right, "PodDevice is right again")
-
-
-def test_a_poddevice_that_somebody_deletes_is_made_again(node: PlayedNode, pods: Pods) -> None:
-    uid = pods.run("pod-a", node.name)
-    node.publish(healthy=4, allocations=[pods.holds("pod-a", uid, "gpu-0")])
-    pods.wait_devices("pod-a", "gpu-0")
-    node.wait_events("DevicesAllocated", about="pod-a", namespace=pods.namespace)
-    pods.client.delete(PodDevice, "pod-a", namespace=pods.namespace)
-    pods.wait_devices("pod-a", "gpu-0")
-    wait_posted(node, pods, pods.holds("pod-a", uid, "gpu-0"))
-    assert len(node.events("DevicesAllocated", "pod-a", pods.namespace)) == 1
 
 
 def test_a_restart_keeps_poddevices_and_repeats_no_event(

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from nodedevice_api import names
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
     NAME,
@@ -94,15 +93,3 @@ def test_whatever_others_do_to_it_is_undone(
     operator.stop()
     operator.start()
     wait_names(installed, GPU)
-
-
-def test_a_restart_writes_nothing(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
-    node.make()
-    node.publish(healthy=1, delivery="nri")
-    node.wait_condition(names.Condition.READY, "True")
-    wait_names(installed, GPU)
-    operator.stop()
-    before = len(writes(installed, NAME))
-    operator.start()
-    node.advertise(2, delivery="nri")
-    assert len(writes(installed, NAME)) == before

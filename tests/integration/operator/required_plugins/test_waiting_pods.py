@@ -1,6 +1,5 @@
 """Pods that wait for a resource before anybody manages it are marked before its capacity is on a Node."""
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -105,44 +104,3 @@ def test_without_the_right_it_is_reported_and_the_capacity_is_there_all_the_same
     [line] = [line for line in process.lines() if line["event"].startswith("pending pods cannot be annotated")]
     assert (line["level"], "markWaitingPods" in line["remedy"]) == ("error", True)
     assert marks(installed, namespace) == {"early": None}
-
-
-def test_a_pod_that_another_policy_changes_is_reported_and_the_others_are_marked(
-    installed: ControlPlane, process: OperatorProcess, node: PlayedNode, namespace: str
-) -> None:
-    make_pod(installed, namespace, "early", GPU)
-    make_pod(installed, namespace, "other", GPU)
-    kind = "MutatingAdmissionPolicy"
-    labels = {"expression": "Object{metadata: Object.metadata{labels: {'seen': 'yes'}}}"}
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
-    policy = {
-        "matchConstraints": {
-            "resourceRules": [rule],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-        },
-        "matchConditions": [{"name": "is-it", "expression": "object.metadata.name == 'other'"}],
-        "reinvocationPolicy": "Never",
-        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": labels}],
-    }
-    api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": namespace}}
-    try:
-        installed.apply(json.dumps({**api, "kind": kind, "spec": policy}))
-        installed.apply(json.dumps({**api, "kind": f"{kind}Binding", "spec": {"policyName": namespace}}))
-        wait_until(lambda: is_changed(installed, namespace, "other"), "the other's policy is in force", 60)
-        node.publish(healthy=2, delivery="nri")
-        process.start()
-        node.wait_shown(2)
-    finally:
-        for each in (f"{kind}Binding", kind):
-            installed.kubectl("delete", each, namespace, "--ignore-not-found")
-    assert marks(installed, namespace) == {"early": "[ nodedevice ]", "other": None}
-    [line] = [line for line in process.lines() if line["event"].startswith("some pending pods are not annotated;")]
-    assert (line["pods"], line["pod"], line["namespace"]) == (1, "other", namespace)
-    assert "the operator changes nothing of a pod but the annotation" in line["error"]
-
-
-def is_changed(installed: ControlPlane, namespace: str, name: str) -> bool:
-    """Whether a change of that pod would be made another one; none is made."""
-    patch = {"metadata": {"labels": {"try": "it"}}}
-    changed = installed.client.patch(Pod, name, patch, namespace=namespace, dry_run=True)
-    return "seen" in ((changed.metadata and changed.metadata.labels) or {})

@@ -1,10 +1,13 @@
 """What the referee of the made-up host compares: what was given, what is held, what is offered, and a breach."""
 
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 
 from tests.robustness.host.hardware import Node, Stick, is_same
+from tests.robustness.host.referee.waits import Wait
 
 
 class Breach(AssertionError):
@@ -13,6 +16,20 @@ class Breach(AssertionError):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}")
         self.kind = kind
+
+
+def breach(kind: str, message: str) -> NoReturn:
+    raise Breach(kind, message)
+
+
+@dataclass
+class Counts:
+    """checks: how much was compared, by kind. waits: how often each unavoidable wait was met."""
+
+    checks: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("grants", "refusals", "offers", "held", "held back", "unconfirmed"), 0)
+    )
+    waits: Counter[Wait] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 
 from tests.robustness.host.agent import BuiltInPlugin
 from tests.robustness.host.hardware import FUSE, Node
-from tests.robustness.host.records import Offer
+from tests.robustness.host.referee.records import Offer
 from tests.robustness.host.world import World
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tests.robustness.host.hardware import Node, is_same
 from tests.robustness.host.host import Host
-from tests.robustness.host.records import Given, goes_with_device
+from tests.robustness.host.referee.records import Given, goes_with_device
 
 
 def is_known_by_more_than_number(host: Host, given: Given) -> bool:

@@ -19,7 +19,6 @@ from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_monitor import AgentMonitor, AgentsApi
 from nodedevice_operator.leases.elector import Election
 from nodedevice_operator.objects.node import NodeRecord
@@ -123,12 +122,6 @@ async def test_without_the_lead_only_the_election_writes(make: Make) -> None:
         errors.append(refused.type)
         await client.close()
     assert sorted(error.__name__ for error in errors) == ["NotLeading", "Unreachable"]
-
-
-@pytest.mark.parametrize("kind", [Cache, WriteFence, EventRecorder, WorkQueue, Metrics, AgentMonitor])
-def test_of_what_they_share_there_is_one(operator: Operator, kind: type) -> None:
-    """Two caches, or two fences, would each know half."""
-    assert one_of(operator, kind)
 
 
 def test_each_change_of_an_object_enqueues_its_node(operator: Operator) -> None:

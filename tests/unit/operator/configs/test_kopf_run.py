@@ -201,37 +201,6 @@ async def test_a_result_is_one_event_of_the_leader_and_a_standby_writes_nothing(
     assert set(bench.writes) == {"POST /api/v1/namespaces/default/events"}
 
 
-class LostBetween(WriteFence):
-    """The lead is lost between the handler and the request."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers, self.checked = [True], list[str]()
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self.answers and self.answers.pop())
-
-    def check(self, verb: str, what: str) -> None:
-        self.checked.append(verb)
-        super().check(verb, what)
-
-
-async def test_an_event_passes_the_fence_at_the_moment_at_which_it_is_sent(server: Server, tmp_path: Path) -> None:
-    fence = LostBetween()
-    bench = Bench(server, tmp_path, fence=fence)
-    bench.put("a")
-    async with background(bench.run.work()):
-        await bench.until_watched()
-        bench.put("a", 2, reason=ConfigReason.REFUSED)
-        await until(lambda: fence.checked == ["POST"])
-        # kopf goes on
-        bench.put("b")
-        await bench.until_seen(a=2, b=1)
-    assert fence.checked == ["POST"]
-    assert bench.writes == []
-
-
 @pytest.mark.parametrize(
     "line",
     [

@@ -6,10 +6,8 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import nodedevice_operator
 import pytest
 from nodedevice_kube.api_errors import TooBig
 from nodedevice_operator.cli.api import LeftoversApi
@@ -102,13 +100,6 @@ async def test_everything_comes_in_pages_of_a_bounded_length(name: str, weight: 
     # one object has any length that the API server takes
     assert max(server.lengths) <= max(most, weight + 1000)
     assert len(server.limits) <= COUNT + math.ceil(math.log(module.PAGE, 8)) + 1, "few were asked for again"
-
-
-def test_nothing_else_reads_pages() -> None:
-    """Whoever follows a token by itself has no bound."""
-    package = Path(nodedevice_operator.__file__).parent
-    readers = {path.name for path in package.rglob("*.py") if '"continue"' in path.read_text(encoding="utf-8")}
-    assert readers == {"requests.py", "meta.py"}, "who asks, and the form of the answer"
 
 
 class Lists(Requests):

@@ -76,11 +76,6 @@ def _is_decoder(call: Call) -> bool:
     return name in _DECODERS.get(module, ()) or is_response
 
 
-def entrance_calls() -> list[Call]:
-    names = {f"{module}.{name}" for module, functions in ENTRANCE.items() for name in functions}
-    return [call for call in calls() if call.what in names]
-
-
 @cache
 def forms() -> dict[str, Any]:
     """Every form that something is decoded in, by its name; what is a parameter of a function comes from its callers."""
@@ -99,39 +94,6 @@ def forms() -> dict[str, Any]:
             with suppress(NameError):
                 found[f"{_module(call.path)}: {text}"] = eval(text, names)
     return found
-
-
-def target(call: Call) -> str:
-    """The full name of what is called there, also where it is of the same module."""
-    return call.what if "." in call.what else f"{_module(call.path)}.{call.what}"
-
-
-def source(call: Call) -> str:
-    """The full name of the function that calls."""
-    return f"{_module(call.path)}.{call.function}"
-
-
-def handled(call: Call) -> set[str]:
-    """What is caught around that call, by name; of a context manager, its function's name."""
-    found: set[str] = set()
-    for node in ast.walk(parsed(call.path)):
-        if isinstance(node, ast.Try | ast.With | ast.AsyncWith) and _holds(node.body, call):
-            if isinstance(node, ast.Try):
-                caught = [handler.type for handler in node.handlers if handler.type is not None]
-            else:
-                caught = [item.context_expr for item in node.items]
-            found |= {name.id for each in caught for name in ast.walk(each) if isinstance(name, ast.Name)}
-            found |= {name.attr for each in caught for name in ast.walk(each) if isinstance(name, ast.Attribute)}
-    return found
-
-
-def _holds(body: list[ast.stmt], call: Call) -> bool:
-    place = (call.node.lineno, call.node.col_offset)
-    return any(
-        isinstance(node, ast.Call) and (node.lineno, node.col_offset) == place
-        for part in body
-        for node in ast.walk(part)
-    )
 
 
 def import_all() -> None:

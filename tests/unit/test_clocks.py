@@ -5,7 +5,6 @@ that jumps. A time limit only ends a hang, and is a minute and more. What the ga
 tests/ that they import. Findings: clocks.py beside this file.
 """
 
-import ast
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -62,43 +61,3 @@ def test_the_gate_includes_what_its_tests_import() -> None:
         "tests/conftest.py",  # imported by pytest
         "tests/fakes/sockets.py",  # imported by what tests import
     } <= in_gate().keys()
-
-
-TIMES = ["compares times"]
-SHORT = ["times out within a minute"]
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        pytest.param("time.sleep(1)", ["pauses"], id="pause"),
-        pytest.param("asyncio.to_thread(time.sleep, 1)", ["pauses"], id="pause in a thread"),
-        pytest.param("from asyncio import sleep as rest\nawait rest(PAUSE)", ["pauses"], id="under another name"),
-        pytest.param("await asyncio.sleep(0)", [], id="a turn of the loop"),
-        pytest.param("took = time.monotonic() - began\nassert took < 5", TIMES, id="elapsed"),
-        pytest.param("end = asyncio.get_running_loop().time() + 1\nwhile now() < end: ...", TIMES, id="loop's clock"),
-        pytest.param("began, count = time.time(), 0\nassert count == 0", [], id="beside a time"),
-        pytest.param("now = time.monotonic()\nassert decide(now=now)", [], id="handed on alone"),
-        pytest.param("await asyncio.wait_for(event.wait(), 1)", SHORT, id="short timeout"),
-        pytest.param("process.wait(timeout=60)", [], id="ends a hang"),
-        pytest.param("with pytest.raises(TimeoutError): ...", ["expects a timeout"], id="expected timeout"),
-    ],
-)
-def test_what_is_found(body: str, expected: list[str]) -> None:
-    lines = "\n".join(f"  {line}" for line in body.splitlines())
-    found = findings(ast.parse(f"import asyncio, time\nasync def f():\n{lines}"))
-    assert [(finding.function, finding.what) for finding in found] == [("f", what) for what in expected]
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        pytest.param("await asyncio.sleep(5)", [], id="pause"),
-        pytest.param("with pytest.raises(TimeoutError): ...", [], id="expected timeout"),
-        pytest.param("time.sleep(5)", ["pauses"], id="pause of the machine"),
-        pytest.param("assert time.time() - began < 5", TIMES, id="clock of the machine"),
-    ],
-)
-def test_in_virtual_time_the_loops_clock_may_decide(body: str, expected: list[str]) -> None:
-    found = findings(ast.parse(f"import asyncio, time\n@virtual_time\nasync def f():\n  {body}"))
-    assert [finding.what for finding in found] == expected

@@ -1,15 +1,11 @@
-"""The class: everything of the product that decodes what others have written, whatever that is.
+"""Everything in the product that decodes input of others uses one entrance, `nodedevice_common.decoding`.
 
-All of it goes through one entrance, `nodedevice_common.decoding`; each caller takes its one error; and each form survives what an
-API server, a tenant, a damaged disk or a proxy may come up with. What libraries decode by themselves is listed with its shield.
+Each form that is decoded survives any text that an API server, a tenant, a damaged disk or a proxy may send.
 """
 
-import ast
 from typing import Any, Final
 
 import pytest
-from google.protobuf import struct_pb2
-from google.protobuf.message import DecodeError
 from nodedevice_agent.kube.responses import KubeObject
 from nodedevice_common.decoding import DEEPEST, Undecodable, decode
 from nodedevice_operator.extender import wire
@@ -19,7 +15,7 @@ from nodedevice_operator.kube.lists import KINDS, Kind
 from tests.unit import decoders
 from tests.unit.common.test_decoding import hostile
 from tests.unit.decoders import Call
-from tests.unit.sources import ROOT, parsed, shown
+from tests.unit.sources import shown
 
 # file::function: why a decoder of a library is called there
 LIBRARIES: Final = {
@@ -34,35 +30,18 @@ LIBRARIES: Final = {
     "operator/src/nodedevice_operator/configs/kopf_limits.py::clear": "kopf's values come from ShallowResponse",
     "operator/src/nodedevice_operator/configs/kopf_limits.py::json": "ShallowResponse itself, which decodes by the entrance",
 }
-# The same of functions that call the entrance and do not take its error.
-NOBODY_TAKES: Final = {
-    "operator/src/nodedevice_operator/cli/crds.py::shipped": "files of this package",
-    "common/src/nodedevice_common/metrics_authorization.py::_reviewed": "it takes whatever the coroutine raises",
-    "node-agent/src/nodedevice_agent/plugins/nvml/reader/__main__.py::main": "takes everything, and ends: what its parent gave it",
-}
-# What libraries decode by themselves of what others have written: which test shows that nothing deep gets there, or ends there.
-SHIELDED: Final = {
-    "kopf: json.loads of answers and lines, copy.deepcopy and diffs of objects": (
-        "tests/unit/operator/configs/test_kopf_limits.py::test_a_library_gets_nothing_that_is_too_deep_for_it"
-    ),
-    "kubernetes: json.loads of CRDs": (
-        "tests/unit/operator/kube/test_typed.py::test_a_response_that_is_too_deep_is_an_error_of_ours"
-    ),
-    "protobuf: nests at most 100 messages by itself": "tests/unit/test_decoders.py::test_protobuf_has_a_limit_of_its_own",
-}
-_RAISES: Final = "Raises Undecodable"
 
 
 def place(call: Call) -> str:
     return f"{shown(call.path)}::{call.function}"
 
 
-def is_listed(call: Call, exceptions: dict[str, str]) -> bool:
-    return place(call) in exceptions or f"{shown(call.path)}::*" in exceptions
+def is_listed(call: Call) -> bool:
+    return place(call) in LIBRARIES or f"{shown(call.path)}::*" in LIBRARIES
 
 
 def test_nothing_is_decoded_but_by_the_entrance() -> None:
-    found = [call.where for call in decoders.library_decoders() if not is_listed(call, LIBRARIES)]
+    found = [call.where for call in decoders.library_decoders() if not is_listed(call)]
     assert not found, "\n".join(["decode it by nodedevice_common.decoding, which survives any depth:", *found])
 
 
@@ -70,55 +49,6 @@ def test_nothing_is_decoded_but_by_the_entrance() -> None:
 def test_an_exception_is_of_something(listed: str) -> None:
     places = {place(call) for call in decoders.library_decoders()}
     assert listed in places or listed.endswith("*"), "nothing is decoded there any more: remove it"
-
-
-@pytest.mark.parametrize("name", SHIELDED.values(), ids=SHIELDED.keys())
-def test_the_shield_is_there(name: str) -> None:
-    path, _, function = name.partition("::")
-    assert any(getattr(node, "name", "") == function for node in parsed(ROOT / path).body)
-
-
-def test_protobuf_has_a_limit_of_its_own() -> None:
-    message = struct_pb2.Value()
-    message.ParseFromString(b"")
-    text = b""
-    for _ in range(200):
-        # field 6 of Value is a list, field 1 of a list is a Value
-        inner = b"\x0a" + varint(len(text)) + text
-        text = b"\x32" + varint(len(inner)) + inner
-    with pytest.raises(DecodeError):
-        message.ParseFromString(text)
-
-
-def varint(number: int) -> bytes:
-    return bytes([number & 127 | 128]) + varint(number >> 7) if number > 127 else bytes([number])
-
-
-def test_each_caller_takes_the_one_error_or_says_that_it_raises_it() -> None:
-    raising = {f"{module}.{name}" for module, functions in decoders.ENTRANCE.items() for name in functions}
-    raising.discard("nodedevice_common.decoding.shallow")  # which raises nothing
-    found: list[str] = []
-    while True:
-        calls = [call for call in decoders.calls() if decoders.target(call) in raising and not takes_it(call)]
-        found = [call.where for call in calls if _RAISES not in docstring(call)]
-        more = {decoders.source(call) for call in calls} - raising
-        if found or not more:
-            break
-        raising |= more
-    assert not found, "\n".join([f"catch Undecodable there, or say `{_RAISES}` in the docstring:", *found])
-
-
-def takes_it(call: Call) -> bool:
-    is_entrance = place(call).startswith("common/src/nodedevice_common/decoding.py")
-    taken = decoders.handled(call) & {"Undecodable", "ValueError", "Exception", "BaseException", "_request"}
-    return bool(taken) or is_entrance or is_listed(call, NOBODY_TAKES)
-
-
-def docstring(call: Call) -> str:
-    for node in ast.walk(parsed(call.path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == call.function:
-            return ast.get_docstring(node) or ""
-    return ""
 
 
 # -- every form, and every text ----------------------------------------------------------------------------------------------

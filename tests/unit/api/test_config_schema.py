@@ -1,8 +1,5 @@
 """The kind NodeDeviceConfig: no key of a setting is dropped without a word, and none is required that the agent does not need."""
 
-import msgspec
-import pytest
-
 from charts import generate_config_schema
 from hack import yaml_text
 from tests.unit.api.test_crds import Schema, schemas
@@ -36,14 +33,3 @@ def test_which_objects_have_required_keys() -> None:
         *(".generic[]", ".generic[].groups[].paths[]", ".generic[].groups[].mounts[]", ".simulated[]"),
         ".nvml.sharing[].shares",
     }
-
-
-def test_a_setting_without_a_schema_is_an_error_and_not_forgotten() -> None:
-    class Odd(msgspec.Struct):
-        """Settings of a type that no kind of the API has."""
-
-        # when
-        at: set[int]
-
-    with pytest.raises(ValueError, match="no schema for"):
-        generate_config_schema.object_of(Odd)

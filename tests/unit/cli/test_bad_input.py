@@ -245,11 +245,3 @@ def test_a_cluster_with_nothing_in_it(run: Run, server: FakeApiServer, command: 
     for kind in server.objects:
         server.objects[kind] = []
     check_answer(_run(run, command))
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_older_crds(run: Run, server: FakeApiServer, command: str) -> None:
-    """Without the newer columns, and without fields to select by."""
-    server.has_selectors = False
-    server.omitted_columns = frozenset({"Cordoned", "Reason", "Agent", "Served-By", "Runtime"})
-    check_answer(_run(run, command))

@@ -2,13 +2,10 @@
 
 import gzip
 from collections.abc import Callable
-from itertools import chain, repeat
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice import transport
 from kubectl_nodedevice.api import Api
 from nodedevice_kube import credentials
 from nodedevice_kube.api_errors import ApiError, Unreachable
@@ -84,25 +81,6 @@ def test_a_server_behind_a_path(api_of: Made, server: FakeApiServer, path: str) 
     server.fault = lambda _: Answer()
     api_of(path).get("nodes", NODES)
     assert server.requests[0].path == f"/k8s/clusters/c{NODES}"
-
-
-def _passes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Between a request and the first of its answer."""
-    times = chain((100.0,), repeat(100.0 + seconds))
-    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: next(times)))
-
-
-@pytest.mark.parametrize(("seconds", "is_in_time"), [(29.5, True), (30.0, False)])
-def test_an_answer_that_comes_ever_so_slowly_has_as_long_as_none(
-    api_of: Made, monkeypatch: pytest.MonkeyPatch, seconds: float, is_in_time: bool
-) -> None:
-    api = api_of()
-    _passes(monkeypatch, seconds)
-    if is_in_time:
-        api.get("nodes", NODES)
-    else:
-        with pytest.raises(ApiError, match="did not respond within 30 s"):
-            api.get("nodes", NODES)
 
 
 def test_a_proxy_of_plain_http_gets_the_whole_address(server: FakeApiServer, tmp_path: Path) -> None:

@@ -68,13 +68,6 @@ def test_completion_by_kubectl(run: Run) -> None:
     assert run("__complete", "devices", "-o", "").out == "wide\njson\nyaml\n:4\n"
 
 
-def test_a_shell_asks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_KUBECTL_NODEDEVICE_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", "kubectl-nodedevice unc")
-    monkeypatch.setenv("COMP_CWORD", "1")
-    assert run().out == "plain,uncordon\n"
-
-
 def _shell(server: FakeApiServer, folder: Path, script: str, **more: str) -> "subprocess.CompletedProcess[str]":
     """$P is the program."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig(folder, server.address)), **more}

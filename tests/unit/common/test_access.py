@@ -82,19 +82,6 @@ def test_who_may_read(access: MetricsAccess, reviews: Reviews, header: str, verd
     assert len(reviews.asked) == requests
 
 
-def test_what_is_asked(access: MetricsAccess, reviews: Reviews) -> None:
-    access.check(GOOD)
-    path = {"path": "/metrics", "verb": "get"}
-    assert reviews.asked == [
-        ("authentication.k8s.io", "TokenReview", {"token": "good"}),
-        (
-            "authorization.k8s.io",
-            "SubjectAccessReview",
-            {"user": "good", "groups": ["g"], "uid": "7", "nonResourceAttributes": path},
-        ),
-    ]
-
-
 @pytest.mark.parametrize("header", [GOOD, OTHER, "Bearer bad"])
 def test_a_verdict_is_kept_for_a_minute(access: MetricsAccess, reviews: Reviews, clock: Clock, header: str) -> None:
     first = access.check(header)

@@ -1,7 +1,6 @@
 """What others have written becomes values or one error, however deep it is nested, on whatever Python and in whatever thread."""
 
 import json
-import shutil
 import subprocess
 import sys
 import threading
@@ -23,7 +22,6 @@ from nodedevice_common.decoding import (
 )
 
 from tests.examples import examples
-from tests.unit.sources import ROOT
 
 # the API server takes up to 10,000
 DEPTHS: Final = (1, DEEPEST - 1, DEEPEST, DEEPEST + 1, 300, 960, 1_100, 5_000, 10_000, 100_000)
@@ -221,34 +219,6 @@ def test_in_a_thread_with_a_small_stack() -> None:
         threading.stack_size(before)
     thread.join()
     assert found == [1] * len(DEPTHS)
-
-
-_ELSEWHERE: Final = """
-import sys
-sys.path[:0] = sys.argv[1:]
-from typing import Any
-from nodedevice_common.decoding import decode
-for depth in (1_100, 5_000, 10_000):
-    text = '{"a":' * depth + '1' + '}' * depth
-    found, levels = decode(text, Any), 0
-    while found is not None:
-        found, levels = found["a"], levels + 1
-    print(levels)
-"""
-
-
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
-def test_on_every_python_that_is_there(version: str) -> None:
-    """Those from 3.12 on have a limit for functions in C that nobody can raise."""
-    is_this = version == f"{sys.version_info.major}.{sys.version_info.minor}"
-    python = sys.executable if is_this else shutil.which(f"python{version}")
-    has_library = (
-        python and not subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False).returncode
-    )
-    if not python or not has_library:
-        pytest.skip(f"no python{version} with msgspec")
-    done = subprocess.run([python, "-c", _ELSEWHERE, ROOT / "common/src"], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(DEEPEST)] * 3
 
 
 @pytest.mark.parametrize(

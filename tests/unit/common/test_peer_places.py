@@ -29,16 +29,6 @@ def test_a_spared_address_gives_way_last() -> None:
     assert added(places, "d1") == ["d1"]
 
 
-def test_addresses_take_turns() -> None:
-    places: PeerPlaces[str] = PeerPlaces(most=10, of_peer=5)
-    added(places, "a1", "a2", "a3", "b1", "c1", "c2")
-    order = []
-    while (popped := places.pop(lambda peer: peer != "c")) is not None:
-        order.append(popped[0])
-    assert order == ["a1", "b1", "a2", "a3"]
-    assert len(places) == 2
-
-
 def test_a_place_is_free_again() -> None:
     places: PeerPlaces[str] = PeerPlaces(most=2, of_peer=2)
     added(places, "a1", "a2")

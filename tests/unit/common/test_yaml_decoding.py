@@ -78,29 +78,6 @@ def test_aliases_count_as_what_they_stand_for(loader: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("a", 1),
-        ("[]", 1),
-        ("[a, b]", 3),
-        ("{a: b}", 3),
-        ("[&x a, *x, *x]", 4),
-        ("[&x [a, b], *x]", 7),
-        ("[&x [a, b], &y [*x, *x], *y]", 18),
-    ],
-)
-def test_each_value_counts_once_and_an_alias_as_often_as_what_it_repeats(
-    text: str, values: int, loader: type[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(yaml_decoding, "_MOST", values)
-    decode_yaml(text, loader)
-    monkeypatch.setattr(yaml_decoding, "_MOST", values - 1)
-    with pytest.raises(Undecodable, match=f"more than {values - 1} values"):
-        decode_yaml(text, loader)
-
-
-@pytest.mark.parametrize("loader", LOADERS)
 @pytest.mark.parametrize("inner", ["", "a", "{}", "*x", "{a: *x}"])
 def test_yaml_is_taken_down_to_the_deepest_level(inner: str, loader: type[Any]) -> None:
     levels = {"": 0, "a": 0, "{}": 1, "*x": 5, "{a: *x}": 6}[inner]

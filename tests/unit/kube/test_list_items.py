@@ -54,14 +54,6 @@ def test_each_item_and_the_rest(
     assert json.loads(envelope) == {**body, "items": []}
 
 
-def test_chunks_of_one_byte() -> None:
-    objects = [{"a": '\\"]}[{'}, {"b": "\\\\"}, {"c": {"items": [[{"d": 1}]]}}]
-    text = json.dumps({"metadata": {"continue": '"items":['}, "items": objects}).encode()
-    found, envelope = fed(text, range(len(text)))
-    assert [json.loads(item.text) for item in found] == objects
-    assert json.loads(envelope)["metadata"] == {"continue": '"items":['}
-
-
 @pytest.mark.parametrize("chunk", [1, 100, 10**6])
 def test_of_one_that_is_too_long_the_start_is_kept(chunk: int) -> None:
     """Its neighbours come whole."""

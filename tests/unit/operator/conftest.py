@@ -1,8 +1,10 @@
-"""What all unit tests of the operator share."""
+"""Fixtures for all unit tests of the operator."""
 
 from collections.abc import Iterator
 
 import pytest
+
+from tests.unit.operator.kube.api_server import Server
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -17,3 +19,11 @@ def _no_authorities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("SSL_CERT_FILE", str(empty / "none.pem"))
         patch.setenv("SSL_CERT_DIR", str(empty))
         yield
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """An API server on loopback that responds as the test sets it."""
+    made = Server()
+    yield made
+    made.close()

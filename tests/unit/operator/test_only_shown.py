@@ -1,17 +1,13 @@
 """What is only shown: nothing comes of a NodeDevice whose devices others give out, or whose name no Node can have as a resource.
 
-Every place that acts on NodeDevices is called with one that gives it reason to, and the same only shown. Which places there are is
-found in the source: a module that is about NodeDevices is in the table below, or a test fails.
+Every feature that acts on NodeDevices is called with one that gives it reason to act, and with the same one only shown.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
-import nodedevice_operator
 import pytest
 from nodedevice_api import names
 from nodedevice_api.nodedevice import PartCounts
@@ -43,7 +39,6 @@ from tests.fakes.operator.operator_model import GPU, OperatorModel, node_device,
 from tests.unit.operator.objects.bodies import node_device_body, of_json
 from tests.unit.operator.reconcile.test_cordons import schema
 
-SOURCE: Final = Path(nodedevice_operator.__file__).parent
 BOTH: Final = (CAPACITY, ALLOCATABLE)
 NODE: Final = NodeRecord("node-a", "uid-1", 1, {})
 RESERVED: Final = "net.kubernetes.io/nic"
@@ -177,59 +172,20 @@ def places_pods(record: NodeDeviceRecord) -> bool:
     return found.rules is not None or bool(found.parents)
 
 
-# By module: what is done there because of a NodeDevice.
-ACTS: Final[dict[str, tuple[Callable[[NodeDeviceRecord], bool], ...]]] = {
-    "capacity/changes": (writes_capacity,),
-    "capacity/decide": (writes_capacity, keeps_capacity_when_its_agent_is_silent, is_taken_for_ours_later),
-    "capacity/ownership": (fights_over_a_foreign_number,),
-    "capacity/reconciler": (writes_capacity,),
-    "objects/node_parts": (places_pods,),
-    "observability/transitions": (reports_cordons,),
-    "reconcile/conditions": (is_unready_by_cordons,),
-    "reconcile/cordon_restorer": (sets_cordons_again,),
-    "remediation/eviction_controller": (evicts,),
-    "remediation/eviction_policy": (evicts,),
-    "remediation/node_taint_and_label_controller": (taints_or_labels,),
-    "remediation/node_taint_and_labels": (taints_or_labels,),
-    "requiredplugins/controller": (makes_pods_wait,),
-    "requiredplugins/pending_pods": (counts_as_guarded,),
-    "requiredplugins/policy": (makes_pods_wait,),
-}
-# Those that only show, count or keep them; each is as good for what is only shown as for the rest. With the extender's, which know
-# them by objects/node_parts alone.
-SHOWS: Final = frozenset(
-    {
-        "cli/api",
-        "cli/cleanup",
-        "cli/cleanup_plan",
-        "cli/cleanup_survey",
-        "extender/filter_score",
-        "extender/node_state",
-        "extender/stores",
-        "informers/memory_bounds",
-        "informers/store",
-        "kube/lists",
-        "leases/agent_liveness",
-        "leases/agent_monitor",
-        "objects/nodedevice",
-        "observability/events",
-        "observability/inventory",
-        "observability/recorder",
-        "operator",
-        "reconcile/condition_reconciler",
-        "reconcile/poddevice_reconciler",
-        "reconcile/poddevices",
-        # deletes what is gone and unused, whoever served it
-        "remediation/unused_nodedevices",
-    }
+_CASES: Final[tuple[Callable[[NodeDeviceRecord], bool], ...]] = (
+    writes_capacity,
+    keeps_capacity_when_its_agent_is_silent,
+    is_taken_for_ours_later,
+    fights_over_a_foreign_number,
+    places_pods,
+    reports_cordons,
+    is_unready_by_cordons,
+    sets_cordons_again,
+    evicts,
+    taints_or_labels,
+    makes_pods_wait,
+    counts_as_guarded,
 )
-_CASES: Final = sorted({case for cases in ACTS.values() for case in cases}, key=lambda case: case.__name__)
-
-
-def test_every_module_that_is_about_nodedevices_is_in_a_table() -> None:
-    about = re.compile(r"\b(NodeDeviceRecord|node_devices|NodeParts|node_parts)\b")
-    paths = {path.relative_to(SOURCE).with_suffix("").as_posix(): path for path in SOURCE.rglob("*.py")}
-    assert {name for name, path in paths.items() if about.search(path.read_text())} == ACTS.keys() | SHOWS
 
 
 @pytest.mark.parametrize("case", _CASES, ids=[case.__name__ for case in _CASES])

@@ -19,11 +19,8 @@ from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_monitor import AgentMonitor, AgentsApi
 from nodedevice_operator.leases.elector import Election
-from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.operator import Operator
@@ -123,20 +120,6 @@ async def test_without_the_lead_only_the_election_writes(make: Make) -> None:
         errors.append(refused.type)
         await client.close()
     assert sorted(error.__name__ for error in errors) == ["NotLeading", "Unreachable"]
-
-
-@pytest.mark.parametrize("kind", [Cache, WriteFence, EventRecorder, WorkQueue, Metrics, AgentMonitor])
-def test_of_what_they_share_there_is_one(operator: Operator, kind: type) -> None:
-    """Two caches, or two fences, would each know half."""
-    assert one_of(operator, kind)
-
-
-def test_each_change_of_an_object_enqueues_its_node(operator: Operator) -> None:
-    cache, value = one_of(operator, Cache), one_of(operator, Metrics).registry.get_sample_value
-    cache.nodes.update(NodeRecord("node-a", "uid-a", 1, {}))
-    cache.node_devices.update(node_device(node="node-b"))
-    cache.pod_devices.update(PodDeviceRecord("default", "pod-c", "uid", 1, "node-c", "uid-c", ""))
-    assert value("nodedevice_operator_waiting_nodes") == 3
 
 
 def test_metrics_are_those_of_its_parts_and_its_lead(operator: Operator) -> None:

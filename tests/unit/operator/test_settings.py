@@ -25,14 +25,6 @@ def test_what_is_given_wins_over_the_file(tmp_path: Path) -> None:
     assert loaded.log_level == "debug"
 
 
-def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
-    """Of which YAML would read a number as a word."""
-    file = tmp_path / "operator.yaml"
-    file.write_text('{"evictionDelaySeconds": 1e-5, "heldDevicePolicy": {"a.b/1e5": "report"}}')
-    loaded = settings.load(file, {})
-    assert (loaded.eviction_delay_seconds, loaded.held_device_policy) == (1e-5, {"a.b/1e5": "report"})
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

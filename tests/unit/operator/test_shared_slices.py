@@ -218,12 +218,6 @@ async def test_the_kind_may_come_and_go(tmp_path: Path, monkeypatch: pytest.Monk
         await at.until(lambda: at.counted() == {})
 
 
-async def test_an_object_that_cannot_be_decoded_hides_no_other(tmp_path: Path) -> None:
-    broken = {**body("broken"), "spec": {"driver": 7}}
-    async with bench(tmp_path, Server(broken, body("a"))) as at:
-        await at.until(lambda: at.counted() == {"net.example.com": (1, 2)})
-
-
 def slice_of(number: int, driver: str = "net.example.com") -> SharedSlice:
     return SharedSlice(f"slice-{number}", f"uid-{number}", 1, driver, 1)
 

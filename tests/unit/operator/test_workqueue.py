@@ -257,17 +257,6 @@ class TestHeavyNodes:
         await asyncio.sleep(0.0001)
         assert reconciles.seen == ["mad", "mad"]
 
-    async def test_a_change_during_a_reconcile_waits_too(self, reconciles: Reconciles, heavy: WorkQueue) -> None:
-        reconciles.gate.clear()
-        heavy.enqueue("mad")
-        await reconciles.until(1)
-        heavy.enqueue("mad")
-        reconciles.gate.set()
-        await asyncio.sleep(1.9)
-        assert reconciles.seen == ["mad"]
-        await asyncio.sleep(0.2)
-        assert reconciles.seen == ["mad", "mad"]
-
     async def test_deferred_work_and_a_node_whose_objects_are_gone_need_no_rest(
         self, reconciles: Reconciles, heavy: WorkQueue, weights: dict[str, int]
     ) -> None:

@@ -2,13 +2,11 @@
 
 import io
 import re
-import shlex
 
 import pytest
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.why import answer, pods
 from kubectl_nodedevice.why.explanation import Explanation
-from kubectl_nodedevice.why.reasons.row import line_of
 from kubectl_nodedevice.why.reasons.table import TABLE
 
 from tests.unit.cli.why.clusters import NOW, base, bound
@@ -42,14 +40,6 @@ def test_an_answer_is_whole_and_fits_a_screen(change: Change, found: Explanation
     assert "  :" not in text
     assert " ." not in text.replace(" ...", "")
     assert len(text.splitlines()) <= _LINES
-
-
-@pytest.mark.parametrize(("change", "found"), [pytest.param(*each, id=each[0].id) for each in explained()])
-def test_a_line_is_words_of_a_shell(change: Change, found: Explanation) -> None:
-    for finding in found.findings:
-        words = shlex.split(line_of(finding.row, finding.fields))
-        assert all(words), words
-        assert change.code == finding.code
 
 
 def test_who_may_not_run_a_line_is_sent_to_who_may() -> None:

@@ -8,12 +8,11 @@ import pytest
 from tests.unit.cli.api_server import DAEMON_SETS, LEASES, PODS, FakeApiServer
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.objects import lease, pod
-from tests.unit.cli.why.test_readers import EVENTS, asked, codes, event
+from tests.unit.cli.why.test_readers import asked, codes
 
 APPS: Final = "/apis/apps/v1"
 JOBS: Final = "/apis/batch/v1/jobs"
 WORKLOADS: Final = "/apis/kueue.x-k8s.io/v1beta2/workloads"
-_QUOTA: Final = "exceeded quota: team, requested: pods=1"
 
 
 def controller(name: str, owner: str = "", status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -30,67 +29,30 @@ def owned(found: dict[str, Any], owner: str) -> dict[str, Any]:
     return found
 
 
-def web(server: FakeApiServer, **status: Any) -> None:
-    """A Deployment and its ReplicaSet, and another Deployment whose name begins so."""
-    server.objects[f"{APPS}/deployments"] = [controller("web"), controller("web-frontend")]
-    server.objects[f"{APPS}/replicasets"] = [
-        controller("web-7d9c5f", "Deployment/web", status),
-        controller("web-frontend-6f9d4", "Deployment/web-frontend"),
-    ]
-
-
-def test_a_refusal_that_is_over_is_none(run: Run, server: FakeApiServer) -> None:
-    web(server, replicas=1)
-    server.objects[PODS].append(owned(pod("web-7d9c5f-x7k2p"), "ReplicaSet/web-7d9c5f"))
-    server.objects[EVENTS] = [event("FailedCreate", _QUOTA, "web-7d9c5f", "ReplicaSet")]
-    ran = run("why", "pod", "web")
-    remedy = "did you mean web-7d9c5f-x7k2p?"
-    assert (ran.status, ran.err) == (2, f"error: pod web does not exist in namespace default; {remedy}\n")
-
-
-def test_a_refusal_of_another_whose_name_begins_so_is_none(run: Run, server: FakeApiServer) -> None:
-    web(server)
-    server.objects[EVENTS] = [event("FailedCreate", _QUOTA, "web-frontend-6f9d4", "ReplicaSet")]
-    assert codes(asked(run, "pod", "web-frontend"))[0] == "QuotaExceeded"
-    found = asked(run, "pod", "web")
-    assert "QuotaExceeded" not in codes(found)
-    assert found["state"].startswith("does not exist: ReplicaSet web-7d9c5f has not made it.")
-
-
 @pytest.mark.parametrize(
-    ("plural", "made", "name", "code", "line"),
+    ("path", "made", "name", "code", "line"),
     [
         (
-            "jobs",
+            JOBS,
             controller("train", suspend=True),
             "train",
             "JobSuspended",
             "kubectl patch job/train --namespace default",
         ),
         (
-            "deployments",
-            controller("web", replicas=0),
-            "web",
-            "NoReplicas",
-            "kubectl scale deployment/web --replicas 1",
+            f"{APPS}/statefulsets",
+            controller("db", replicas=2),
+            "db-1",
+            "EarlierPodNotReady",
+            "kubectl nodedevice why pod db-0",
         ),
-        (
-            "deployments",
-            controller("web", paused=True),
-            "web",
-            "DeploymentPaused",
-            "kubectl rollout resume deployment/web",
-        ),
-        ("statefulsets", controller("db", replicas=2), "db-1", "EarlierPodNotReady", "kubectl nodedevice why pod db-0"),
     ],
 )
 def test_a_controller_that_makes_no_pod_is_asked_why(
-    run: Run, server: FakeApiServer, plural: str, made: dict[str, Any], name: str, code: str, line: str
+    run: Run, server: FakeApiServer, path: str, made: dict[str, Any], name: str, code: str, line: str
 ) -> None:
-    group = JOBS.rpartition("/")[0] if plural == "jobs" else APPS
-    server.objects[f"{group}/{plural}"] = [made]
-    if plural == "statefulsets":
-        server.objects[PODS].append(owned(pod("db-0", phase="Pending"), "StatefulSet/db"))
+    server.objects[path] = [made]
+    server.objects[PODS].append(owned(pod("db-0", phase="Pending"), "StatefulSet/db"))
     ran = run("why", "pod", name)
     assert ran.status == 1
     assert f"[{code}]\n" in ran.out

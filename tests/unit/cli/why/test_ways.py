@@ -149,13 +149,6 @@ def test_what_the_agent_says_is_not_repeated_by_its_containers() -> None:
     assert codes(_started(clusters.bound(), "CreateContainerError")) == ["ContainerNotStarted"]
 
 
-def test_a_silent_agent_is_no_harm_to_a_pod_that_has_its_devices() -> None:
-    silent = change("AgentSilent").do(clusters.bound())
-    assert codes(silent) == []
-    without = each_found(silent, lambda found: replace(found, allocations=()))
-    assert codes(without) == ["AgentSilent"]
-
-
 def test_a_claim_that_was_prepared_at_last_is_no_trouble() -> None:
     unprepared = next(each for each in situations.BOUND if each.code == "ClaimNotPrepared")
     assert codes(_started(unprepared.do(clusters.bound()))) == []

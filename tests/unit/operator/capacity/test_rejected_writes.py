@@ -6,15 +6,7 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
-from nodedevice_operator.capacity.decide import ResourceStatus, as_before_rejection, decide, statuses_when_rejected
-from nodedevice_operator.capacity.ownership import (
-    NodeHistory,
-    OwnershipConflict,
-    with_conflict,
-    with_conflicts,
-    with_repair,
-)
-from nodedevice_operator.contention import Contention
+from nodedevice_operator.capacity.decide import ResourceStatus, decide, statuses_when_rejected
 from nodedevice_operator.leases.agent_liveness import ALIVE, expired
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.reconcile import conditions
@@ -103,17 +95,6 @@ def test_what_others_count_was_not_to_be_written(model: OperatorModel, fields: d
     assert reasons(found)[GPU] == Reason.UPDATE_REFUSED
 
 
-def test_of_what_was_decided_in_vain_only_conflicts_stand() -> None:
-    foreign, contested = OwnershipConflict("kubelet"), OwnershipConflict("rogue", retry_at=160)
-    pause = Contention((), 1, 160)
-    decided = with_conflict(NodeHistory("uid-1", withdrawn=frozenset({"example.com/old"})), NIC, foreign, None)
-    decided = with_conflict(with_repair(decided, NIC, "kubelet", 100), GPU, contested, pause)
-    before = NodeHistory("uid-1", applied=frozenset({GPU, "example.com/old"}))
-    assert with_conflicts(before, decided) == NodeHistory(
-        "uid-1", applied=frozenset({"example.com/old"}), conflicts={NIC: foreign, GPU: contested}, backoffs={GPU: pause}
-    )
-
-
 def test_that_devices_were_withdrawn_is_not_forgotten(model: OperatorModel) -> None:
     model.agent = SILENT
     model.reconcile()
@@ -148,46 +129,3 @@ def test_what_was_advertised_on_the_node_before_is_no_update(model: OperatorMode
     node = replace(NodeStatusModel().record(), made="2021")
     decision = decide(node, [old], None, 0)
     assert reasons(dict(statuses_when_rejected(node, [old], decision))) == {GPU: Reason.WRITE_REFUSED}
-
-
-@pytest.mark.parametrize(
-    ("again", "reported"),
-    [
-        pytest.param("read tcp 10.0.0.5:9->10.0.0.1:443: reset", "first", id="another port"),
-        pytest.param("after 10.000012s: read tcp 10.0.0.5:4->10.0.0.1:443: reset", "new", id="another word"),
-        pytest.param("this Node is frozen", "new", id="another refusal"),
-    ],
-)
-def test_words_that_differ_in_what_changes_each_time_stay_as_they_were(again: str, reported: str) -> None:
-    verdict = ResourceStatus(False, Reason.WRITE_REFUSED)
-    first = "read tcp 10.0.0.5:40001->10.0.0.1:443: reset"
-    record = node_device()
-    answer = conditions.desired(record, verdict, ALIVE, rejection=first)[Kind.ADVERTISED]
-    stored = StoredCondition(answer.status, answer.reason, answer.message, "then", 1)
-    record = replace(record, conditions={**record.conditions, Kind.ADVERTISED: stored})
-    message = conditions.desired(record, verdict, ALIVE, rejection=again)[Kind.ADVERTISED].message
-    assert message.endswith({"first": first, "new": again}[reported])
-
-
-def test_a_long_refusal_is_cut() -> None:
-    verdict = ResourceStatus(False, Reason.WRITE_REFUSED)
-    reported = conditions.desired(node_device(), verdict, ALIVE, rejection="x" * 5000)[Kind.ADVERTISED]
-    assert reported.message.startswith(
-        "Node node-a does not show this resource: the write was rejected and is being retried"
-    )
-    assert reported.message.endswith("x...")
-    assert len(reported.message) < 1200
-
-
-@pytest.mark.parametrize(
-    ("reason", "status"),
-    [
-        (Reason.UPDATE_REFUSED, "True"),
-        (Reason.CHANGED_REPEATEDLY, "True"),
-        (Reason.WRITE_REFUSED, "False"),
-        (Reason.FOREIGN_OWNER, "False"),
-    ],
-)
-def test_only_what_was_advertised_is_still_ours(reason: str, status: str) -> None:
-    record = replace(node_device(), conditions={Kind.ADVERTISED: StoredCondition("False", reason, "", "then", 1)})
-    assert as_before_rejection(record).conditions[Kind.ADVERTISED].status == status

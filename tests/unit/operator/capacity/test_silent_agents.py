@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_api.names import Condition, Reason
-from nodedevice_operator.capacity.decide import is_withdrawn
 from nodedevice_operator.leases.agent_liveness import ALIVE, MISSING, AgentState, expired
-from nodedevice_operator.objects.nodedevice import StoredCondition
 
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle
 
@@ -125,16 +123,3 @@ def test_a_new_node_of_that_name_starts_with_all_it_has(model: OperatorModel) ->
         model.node_devices[name] = replace(record, conditions=agents)
     model.reconcile()
     assert shown(model) == (3, 1)
-
-
-@pytest.mark.parametrize(
-    ("agent", "stored", "withdrawn"),
-    [
-        (expired(60), Reason.FREE_WITHDRAWN, True),
-        (expired(60), Reason.ADVERTISED, False),
-        (ALIVE, Reason.FREE_WITHDRAWN, False),
-    ],
-)
-def test_what_was_withdrawn_stays_so_until_the_agent_is_back(agent: AgentState, stored: str, withdrawn: bool) -> None:
-    conditions = {Condition.ADVERTISED: StoredCondition("True", stored, "", "then", 1)}
-    assert is_withdrawn(node_device(conditions=conditions), agent) == withdrawn

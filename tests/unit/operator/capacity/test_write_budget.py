@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_kube.api_errors import Conflict, Unreachable
-from nodedevice_operator.capacity.decide import Apply, is_loss
 from nodedevice_operator.capacity.reconciler import (
     NODE_WRITES_AT_ONCE,
     NODE_WRITES_PER_SECOND,
@@ -131,19 +130,6 @@ async def test_a_node_that_changes_with_each_write_is_tried_later() -> None:
     assert node.shown == 6
 
 
-@pytest.mark.parametrize(
-    ("numbers", "is_fewer"),
-    [({GPU: 4}, False), ({GPU: 5}, False), ({GPU: 3}, True), ({}, True), ({GPU: 4, "example.com/nic": 1}, False)],
-    ids=["equal", "more", "fewer", "taken away", "another one"],
-)
-async def test_a_loss_is_a_lower_number_or_a_name_less(numbers: dict[str, int], is_fewer: bool) -> None:
-    node = OneNode()
-    await node.changes(4)
-    record = node.cache.nodes.get(NODE)
-    assert record is not None
-    assert is_loss(record, Apply(numbers, is_forced=False)) is is_fewer
-
-
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.001, 0.1, 1.0, 30.0]), st.integers(0, 8)), max_size=80))
 async def test_never_more_than_the_budget_and_never_left_behind(changes: list[tuple[float, int]]) -> None:
     node = OneNode()
@@ -154,16 +140,6 @@ async def test_never_more_than_the_budget_and_never_left_behind(changes: list[tu
         assert node.writes <= NODE_WRITES_AT_ONCE + (node.now - began) * NODE_WRITES_PER_SECOND + 1e-6
         assert outcome.is_late == (node.shown != available)
         assert outcome.due_at is not None or not outcome.is_late
-
-
-async def test_from_the_first_change_on() -> None:
-    node = OneNode()
-    node.receive(available=3)
-    node.now += 2
-    node.receive(available=4)
-    node.now += 1
-    await node.reconcile()
-    assert node.delays == (1, 3)
 
 
 async def test_a_change_that_changes_nothing_on_the_node() -> None:
@@ -181,31 +157,21 @@ async def test_a_change_that_changes_nothing_on_the_node() -> None:
     assert node.delays == (2, 0)
 
 
-async def test_a_reconcile_that_nobody_asked_for_is_no_change() -> None:
-    node = OneNode()
-    node.cache.node_devices.put(node_device(available=3))
-    await node.reconcile()
-    assert node.cluster.writes
-    assert node.delays == (0, 0)
-
-
-async def test_what_fails_is_as_late_as_it_was() -> None:
+async def test_a_delay_counts_from_the_first_change_also_over_a_failure() -> None:
     node = OneNode()
     node.receive(available=3)
+    node.now += 2
+    node.receive(available=4)
     node.cluster.failures["apply_capacity"] = [Unreachable("patch", "nodes/status", "gone")]
     with pytest.raises(Unreachable):
         await node.reconcile()
     assert node.delays == (0, 0)
-    node.now += 7
+    node.now += 5
     await node.reconcile()
     assert node.delays == (1, 7)
-
-
-async def test_what_changed_while_another_led_is_none_of_our_delay() -> None:
-    node = OneNode()
-    node.receive(available=3)
+    # what changed while another operator led is not our delay
+    node.receive(available=5)
     node.now += 600
     node.work.forget_changes()
     await node.reconcile()
-    assert node.cluster.writes
-    assert node.delays == (0, 0)
+    assert (node.shown, node.delays) == (5, (1, 7))

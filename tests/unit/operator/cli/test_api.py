@@ -58,13 +58,6 @@ CALLS: dict[str, tuple[Call, str, str, Any]] = {
 
 
 @pytest.fixture
-def server() -> Any:
-    made = Server()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def one(server: Server, tmp_path: Path) -> Objects:
     return Objects(typed_client(credentials.load(kubeconfig(tmp_path, server.url))))
 

@@ -1,6 +1,5 @@
 """Which release is older, and so must not take the place of another; and what `crds apply` writes and prints."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +36,6 @@ def test_equals_are_not_older(ours: str, there: str) -> None:
 def test_what_names_no_release_is_as_old_as_can_be(text: str) -> None:
     assert release(text) is None
     assert not is_older("0.0.1", text)
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    made.close()
 
 
 def crd(name: str, of: str = __version__, generation: int = 1, **conditions: str) -> tuple[int, Any]:

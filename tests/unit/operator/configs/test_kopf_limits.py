@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,13 +19,6 @@ from nodedevice_operator.kube.write_fence import WriteFence
 from tests.fakes.operator.collaborators import Clock
 from tests.unit.common.test_decoding import nested
 from tests.unit.operator.kube.api_server import Server, kubeconfig
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    made.close()
 
 
 @pytest.fixture

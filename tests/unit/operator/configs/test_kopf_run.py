@@ -1,10 +1,8 @@
 """kopf against an API server in this process: what its handlers do, what they write, and what happens when it ends."""
 
-import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +60,13 @@ class Seen(ConfigController):
 
 
 class Server(ApiServer):
-    """refusals: the next watches are refused with these statuses. opened: how many watches were opened."""
+    """opened: how many watches were opened."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.refusals, self.opened = list[int](), 0
+        self.opened = 0
 
     async def _watch(self, *given: Any) -> aiohttp.web.StreamResponse:
-        if self.refusals:
-            code = self.refusals.pop(0)
-            return aiohttp.web.json_response({"kind": "Status", "status": "Failure", "code": code}, status=code)
         self.opened += 1
         return await super()._watch(*given)
 
@@ -88,10 +83,8 @@ class Server(ApiServer):
 class Bench:
     """An operator's part about configurations, which does not lead at first, and the API server."""
 
-    def __init__(
-        self, server: Server, folder: Path, *refusals: ApiError | None, fence: WriteFence | None = None
-    ) -> None:
-        self.server, self.fence, self.writes = server, fence or WriteFence(), list[str]()
+    def __init__(self, server: Server, folder: Path, *refusals: ApiError | None) -> None:
+        self.server, self.fence, self.writes = server, WriteFence(), list[str]()
         server.on_write = lambda verb, path: self.writes.append(f"{verb} {path}")
         self.controller = Seen(self.fence)
         login = credentials.load(str(server.kubeconfig(folder / "kubeconfig")))
@@ -119,9 +112,8 @@ class Bench:
         found = self.server.objects.get(EVENTS, {}).values()
         return [(each["type"], each["reason"], each["involvedObject"]["name"]) for each in found]
 
-    async def until_watched(self, times: int = 1) -> None:
-        """times: so many watches were opened."""
-        await until(lambda: self.server.opened == times)
+    async def until_watched(self) -> None:
+        await until(lambda: self.server.opened == 1)
 
 
 @pytest.fixture(autouse=True)
@@ -139,20 +131,6 @@ async def server() -> AsyncIterator[Server]:
 @pytest.fixture
 def bench(server: Server, tmp_path: Path) -> Bench:
     return Bench(server, tmp_path)
-
-
-def failures(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """The fields of the lines about an end of kopf."""
-    return [each[2] for each in log_lines(caplog.records) if each[1] == "watch of NodeDeviceConfigs failed; relisting"]
-
-
-@asynccontextmanager
-async def beside() -> AsyncIterator[None]:
-    """A task that begins later than kopf, as those of the operator may, and is untouched when kopf ends."""
-    task = asyncio.create_task(asyncio.Event().wait())
-    yield
-    assert not task.done()
-    task.cancel()
 
 
 async def test_the_controller_gets_each_change_and_nothing_is_written(bench: Bench) -> None:
@@ -199,73 +177,6 @@ async def test_a_result_is_one_event_of_the_leader_and_a_standby_writes_nothing(
         await until(lambda: len(bench.events()) == 2)
     assert bench.events() == [("Normal", ConfigReason.TAKEN, "a"), ("Warning", ConfigReason.REFUSED, "a")]
     assert set(bench.writes) == {"POST /api/v1/namespaces/default/events"}
-
-
-class LostBetween(WriteFence):
-    """The lead is lost between the handler and the request."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers, self.checked = [True], list[str]()
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self.answers and self.answers.pop())
-
-    def check(self, verb: str, what: str) -> None:
-        self.checked.append(verb)
-        super().check(verb, what)
-
-
-async def test_an_event_passes_the_fence_at_the_moment_at_which_it_is_sent(server: Server, tmp_path: Path) -> None:
-    fence = LostBetween()
-    bench = Bench(server, tmp_path, fence=fence)
-    bench.put("a")
-    async with background(bench.run.work()):
-        await bench.until_watched()
-        bench.put("a", 2, reason=ConfigReason.REFUSED)
-        await until(lambda: fence.checked == ["POST"])
-        # kopf goes on
-        bench.put("b")
-        await bench.until_seen(a=2, b=1)
-    assert fence.checked == ["POST"]
-    assert bench.writes == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param(b'{"type":"ERROR","object":{"code":500,"message":"etcd is away"}}\n', id="ERROR"),
-        pytest.param(b"<html>\n", id="no JSON"),
-    ],
-)
-async def test_kopf_is_started_again_and_ends_no_other_task(
-    bench: Bench, line: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    bench.put("a")
-    bench.fence.open_for_good()
-    async with background(bench.run.work()):
-        await bench.until_watched()
-        async with beside():
-            for times in (2, 3):
-                bench.server.send(line)
-                await bench.until_watched(times)
-                bench.put("a", times)
-                await bench.until_seen(a=times)
-            assert bench.fence.is_open
-    [failed] = failures(caplog)
-    assert "\n" not in failed["error"]
-
-
-async def test_a_kind_that_goes_and_comes_is_served_again(bench: Bench) -> None:
-    bench.put("a")
-    async with background(bench.run.work()):
-        await bench.until_watched()
-        bench.run.api = Api(*[_refusal(NotFound)] * 3)
-        bench.server.refusals = [404]
-        bench.server.send(b"<html>\n")
-        await bench.until_seen()
-        await bench.until_seen(a=1)
 
 
 async def test_it_ends_with_the_program_and_leaves_no_thread(bench: Bench) -> None:

@@ -34,13 +34,6 @@ def test_parts_that_a_pod_holds_are_free_when_it_goes_elsewhere(is_shown: bool) 
     assert finished(known.filter("q", needs(80), ["a", "b"], 0)).fitting == ["a"]
 
 
-def test_pods_hold_different_parts() -> None:
-    known = fleet(node("a", 80, 40))
-    for name, count in (("p", 50), ("q", 30)):
-        assert finished(known.filter(name, needs(count), ["a"], 0)).fitting == ["a"]
-    assert reason(known, needs(40)) == "", "50 and 30 of the larger one are held"
-
-
 def test_a_promise_counts_until_a_status_lists_it() -> None:
     known = fleet(node("a", 80))
     assert bind(known, "p", needs(50)) == given("g0", 50)

@@ -246,22 +246,6 @@ class TestBounds:
                 for each in silent:
                     each.close()
 
-    async def test_a_scheduler_that_is_connected_stays_so(self, tmp_path: Path, authority: Authority) -> None:
-        context = authority.client(authority.issue(tmp_path, "scheduler"))
-        body = json.dumps(BIND).encode()
-        request = b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-        async with served(tls(tmp_path, authority)) as address:
-            host, port = address.split(":")
-            reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname="server")
-            for _ in range(3):
-                silent = await connected(host, port, MOST)
-                writer.write(request)
-                assert b"200" in await reader.readline()
-                assert await reader.readuntil(b'{"node": "n"}')
-                for each in silent:
-                    each.close()
-            writer.close()
-
     async def test_of_those_that_are_connected_idle_ones_give_way(self) -> None:
         """As over loopback, where none has to show who it is."""
         async with served() as address:

@@ -1,25 +1,8 @@
-"""A request about many nodes gives others their turn, and its answer is the same as if it did not."""
-
-from collections.abc import Generator
-
-from nodedevice_operator.extender.preemption import choose
+"""A filter in steps, during which its pod is requested again or bound: the pod is counted once."""
 
 from tests.unit.operator.extender.fleets import bind, finished, fleet, needs, node
 
 NODES = [f"n{number}" for number in range(40)]
-
-
-def turns(steps: Generator[None, None, object]) -> int:
-    return sum(1 for _ in steps)
-
-
-def test_a_filter_of_many_containers_has_a_turn_every_few_nodes() -> None:
-    """Each container of each node is planned."""
-    known = fleet(*(node(name, *[80] * 8) for name in NODES))
-    many = needs(*[1] * 64)
-    assert turns(known.filter("p", many, NODES, 0)) == 10
-    assert turns(known.filter("p", many, NODES[:3], 0)) == 0
-    assert finished(known.filter("p", many, NODES, 0)).fitting == NODES
 
 
 def test_a_pod_that_is_asked_about_again_meanwhile_is_held_once() -> None:
@@ -51,11 +34,3 @@ def test_a_pod_that_is_bound_meanwhile_counts_once() -> None:
     bind(known, "p", needs(20), NODES[0])
     finished(first)
     assert finished(known.filter("q", needs(60), NODES, 0)).fitting == [NODES[0]]
-
-
-def test_a_preemption_has_one_at_each_plan() -> None:
-    known = fleet(*(node(name, *[8] * 8) for name in NODES))
-    victims = {name: ["gone"] for name in NODES}
-    many = needs(*[1] * 65)
-    assert turns(choose(known, "p", many, 9, victims)) >= len(NODES)
-    assert finished(choose(known, "p", many, 9, victims)) == {}, "each node has 64 units"

@@ -1,19 +1,16 @@
-"""Whatever one node's token writes: what is kept is bounded, the oldest count, and no put goes through all of them."""
+"""Bounds on what one node's token can store in the operator: the oldest objects count."""
 
-import asyncio
 import random
-import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from nodedevice_operator.informers import memory_bounds
-from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE, Bounds
+from nodedevice_operator.informers.memory_bounds import Bounds
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 from tests.fakes.operator.operator_model import node_device
-from tests.unit.sources import ROOT
 
 
 def record(number: int, version: int = 1, weight: int = 0, node: str = "node-a", **more: Any) -> NodeDeviceRecord:
@@ -83,35 +80,6 @@ def test_what_they_weigh_is_bounded_after_any_changes(store: Store[str, NodeDevi
     assert weight_of(store) == 1000, "as much as may be"
 
 
-class Counting(Bounds[NodeDeviceRecord]):
-    """Counts how often all records of a node are gone through."""
-
-    walks = 0
-
-    def oldest(self, of_node: Any) -> Any:
-        Counting.walks += 1
-        return super().oldest(of_node)
-
-
-def test_those_that_come_and_go_beyond_the_oldest_cost_no_walk() -> None:
-    """A reconcile follows each of them."""
-    Counting.walks = 0
-    store: Store[str, NodeDeviceRecord] = Store(Counting(memory_bounds.without_lists))
-    for number in range(MOST_OF_NODE + 1):
-        store.put(record(number))
-    for number in range(MOST_OF_NODE + 1, 3000):
-        store.put(record(number))
-        if number % 3 == 0:
-            store.remove(record(number).key, record(number).uid)
-        assert of(store) == list(range(MOST_OF_NODE))
-    assert Counting.walks == 1
-    store.remove(record(5).key, record(5).uid)
-    assert of(store) == [*range(5), *range(6, MOST_OF_NODE + 1)]
-    store.put(record(5, version=9, uid="again"))
-    assert of(store) == list(range(MOST_OF_NODE))
-    assert Counting.walks == 3
-
-
 async def test_those_that_count_of_all_nodes(store: Store[str, NodeDeviceRecord]) -> None:
     for number in range(100):
         store.put(record(number))
@@ -120,36 +88,3 @@ async def test_those_that_count_of_all_nodes(store: Store[str, NodeDeviceRecord]
     assert [store.counts(record(number)) for number in (0, 39, 40, 99)] == [True, True, False, False]
     assert store.counts(record(7, node="node-b"))
     assert numbers([each async for some in store.counting_in_steps() for each in some]) == sorted([*range(40), 7])
-
-
-async def test_the_loop_gets_to_others_between_steps() -> None:
-    store: Store[str, NodeDeviceRecord] = Store()
-    for number in range(2500):
-        store.put(record(number))
-    turns: list[int] = []
-    asyncio.get_running_loop().call_soon(turns.append, 1)
-    seen = []
-    async for some in store.counting_in_steps():
-        seen.append((len(some), len(turns)))
-        # what comes or goes meanwhile is not among those of the moment
-        store.put(record(3000 + len(seen)))
-    assert seen == [(1000, 0), (1000, 1), (500, 1)]
-
-
-# file: why it goes through all, and not only through those that count
-THROUGH_ALL: Final = {
-    "informers/informer.py": "a later list takes its place",
-    "informers/store.py": "it keeps them",
-    "observability/inventory.py": "metrics show all there are",
-    "remediation/unused_nodedevices.py": "an unused NodeDevice is deleted, however many there are",
-}
-
-
-def test_only_these_go_through_all_there_are() -> None:
-    folder = ROOT / "operator/src/nodedevice_operator"
-    found = {
-        str(path.relative_to(folder))
-        for path in folder.rglob("*.py")
-        if re.search(r"node_devices\.(values|by_key)|by_key\.values\(\)", path.read_text("utf-8"))
-    }
-    assert found == THROUGH_ALL.keys(), "use counting(): one node's token may write any number"

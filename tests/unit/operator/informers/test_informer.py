@@ -35,13 +35,6 @@ async def test_it_lists_again_when_it_cannot_go_on(watched: Watched, too_old: in
     assert watched.cache.node_devices.is_complete
 
 
-async def test_what_is_gone_meanwhile_is_found_by_the_list(watched: Watched) -> None:
-    watched.server.answers = [[event(50, 1), event(60, 1, node="node-b"), ERROR], [LAST]]
-    watched.start()
-    await watched.until(3)
-    assert watched.cache.node_devices.nodes() == {"node-z"}
-
-
 async def test_what_a_restored_server_has_replaces_what_is_newer(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -88,14 +88,6 @@ def test_a_list_of_a_restored_server_replaces_what_is_newer() -> None:
     }
 
 
-def test_versions_that_go_back_are_counted_once() -> None:
-    cache = Cache()
-    for version, known, restores in ((10, 0, 0), (30, 10, 0), (20, 10, 0), (25, 30, 1), (26, 25, 1)):
-        cache.listed(version, known)
-        assert cache.restores == restores
-    assert cache.newest == 26
-
-
 def test_an_object_that_moves_to_another_node_leaves_the_first() -> None:
     store: Store[tuple[str, str], PodDeviceRecord] = Store()
     here = PodDeviceRecord("default", "pod-a", "uid-1", 1, "node-a", "pod-1", "")

@@ -1,13 +1,10 @@
 """What the informer makes of the events of a watch: what it stores, which nodes it notifies of, what it cannot decode."""
 
 import json
-import threading
 from typing import Any
 
 import pytest
-from nodedevice_operator.kube.client import CORE
-from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Kind
-from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
+from nodedevice_operator.kube.lists import NODES, POD_DEVICES
 
 from tests.unit.operator.informers.watched import LAST, Watched, a_line, event
 
@@ -78,19 +75,3 @@ async def test_a_node_that_is_deleted_needs_no_more_than_its_name(watched: Watch
     await watched.follow(NODES, a_line("ADDED", a_node(201) if is_known else odd), a_line("DELETED", odd))
     assert watched.cache.nodes.get("node-x") is None
     assert watched.touched == ["node-x"] * (2 if is_known else 1)
-
-
-async def test_a_long_object_is_decoded_in_a_thread(watched: Watched) -> None:
-    """A leader must renew its Lease meanwhile; and whatever comes after it in the watch waits for it."""
-    made: list[bool] = []
-
-    def noted(obj: NodeSchema) -> NodeRecord:
-        made.append(threading.current_thread() is threading.main_thread())
-        return node_record(obj)
-
-    kind = Kind("nodes", CORE, NodeSchema, noted, needs_status=True)
-    capacity = {f"example.com/r{number}": "1" for number in range(4000)}
-    long, short = a_line("ADDED", a_node(201, status={"capacity": capacity})), a_line("MODIFIED", a_node(202))
-    await watched.follow(kind, long, short)
-    assert made == [False, True], "a short one takes less than the start of a thread"
-    assert watched.cache.nodes.by_key["node-x"].resource_version == 202

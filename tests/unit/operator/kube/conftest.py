@@ -1,6 +1,6 @@
-"""The server that the tests of requests share, and a client of it."""
+"""A client of the server in the test, for the tests of requests."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,13 +9,6 @@ from nodedevice_operator.kube.health import ApiHealth
 
 from tests.fakes.operator.collaborators import Clock
 from tests.unit.operator.kube.api_server import Server, client_of
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -6,11 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_kube.api_errors import InvalidResponse
-from nodedevice_operator.kube.decode import decode, decode_list, decode_object, decode_page
+from nodedevice_operator.kube.decode import decode, decode_object, decode_page
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Kind
 from nodedevice_operator.objects.node import NodeSchema
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
-from nodedevice_operator.objects.unwatched import PodSchema
 
 from tests.unit.common.test_decoding import nested
 
@@ -79,18 +78,6 @@ def test_one_that_is_not_understood_is_undecoded_by_its_key(kind: Kind[Any], odd
     page, undecoded = page_of(kind, a_list(odd))
     assert page.items == []
     assert undecoded == {key}
-
-
-def test_what_is_skipped_is_logged_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
-    """Each list finds it again."""
-    odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": []}
-    for _ in range(3):
-        found = decode_list("pods", a_list({"metadata": {"name": "a"}}, odd, {"metadata": {"name": "b"}}), PodSchema)
-        assert [pod.metadata.name for pod in found.items] == ["a", "b"]
-    [line] = [record.__dict__ for record in caplog.records]
-    assert (line["kind"], line["namespace"], line["object"]) == ("pods", "default", "odd")
-    assert "kubectl edit pods odd -n default" in line["remedy"]
-    assert "kubectl delete pods odd -n default" in line["remedy"]
 
 
 @pytest.mark.parametrize("kind", [NODES, NODE_DEVICES, POD_DEVICES], ids=lambda kind: kind.name)

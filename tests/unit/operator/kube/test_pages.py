@@ -1,22 +1,17 @@
 """Every list is read in pages of a bounded length, whatever its objects weigh."""
 
-import asyncio
 import json
 import math
-import threading
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import nodedevice_operator
 import pytest
 from nodedevice_kube.api_errors import TooBig
 from nodedevice_operator.cli.api import LeftoversApi
 from nodedevice_operator.kube import requests as module
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import KINDS, Cluster
-from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.leases.agent_monitor import AgentsApi
 from nodedevice_operator.requiredplugins.annotate_pods import UnboundPodsApi
 
@@ -102,43 +97,3 @@ async def test_everything_comes_in_pages_of_a_bounded_length(name: str, weight: 
     # one object has any length that the API server takes
     assert max(server.lengths) <= max(most, weight + 1000)
     assert len(server.limits) <= COUNT + math.ceil(math.log(module.PAGE, 8)) + 1, "few were asked for again"
-
-
-def test_nothing_else_reads_pages() -> None:
-    """Whoever follows a token by itself has no bound."""
-    package = Path(nodedevice_operator.__file__).parent
-    readers = {path.name for path in package.rglob("*.py") if '"continue"' in path.read_text(encoding="utf-8")}
-    assert readers == {"requests.py", "meta.py"}, "who asks, and the form of the answer"
-
-
-class Lists(Requests):
-    """Who reads these pages, by their lengths: whether in a thread, and how often the loop had a turn by then."""
-
-    def __init__(self, *lengths: int) -> None:
-        super().__init__(self)  # type: ignore[arg-type]  # its own client
-        self.lengths = [*lengths]
-        self.read: list[tuple[bool, int]] = []
-        self.turns = 0
-
-    async def request(self, *_: Any, **__: Any) -> bytes:
-        return b"x" * self.lengths.pop(0)
-
-    async def all(self) -> None:
-        asyncio.get_running_loop().call_soon(self._turn)
-
-        def read(data: bytes) -> tuple[int, str]:
-            self.read.append((threading.current_thread() is not threading.main_thread(), self.turns))
-            return len(data), "more" if self.lengths else ""
-
-        async for _ in self._read_pages("x", "/x", read, {}):
-            """One after the other."""
-
-    def _turn(self) -> None:
-        self.turns += 1
-
-
-async def test_others_get_a_turn_between_two_pages_and_a_long_one_is_decoded_in_a_thread() -> None:
-    """A leader must renew its Lease meanwhile; a short one takes less than the start of a thread."""
-    lists = Lists(10, module.MOST_IN_LOOP, module.MOST_IN_LOOP + 1)
-    await lists.all()
-    assert lists.read == [(False, 0), (False, 1), (True, 1)]

@@ -1,6 +1,5 @@
 """What single requests carry, and what odd answers become."""
 
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import unquote
 
@@ -8,7 +7,6 @@ import pytest
 from nodedevice_kube.api_errors import InvalidResponse, NotFound
 from nodedevice_kube.leases import Lease
 from nodedevice_operator.capacity.reconciler import CapacityApi
-from nodedevice_operator.cli.api import LeftoversApi
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind
 from nodedevice_operator.kube.requests import Requests
@@ -180,30 +178,10 @@ async def test_impossible_names_are_not_asked_for(server: Server, client: Client
     assert server.asked == []
 
 
-LISTS: dict[str, tuple[Callable[[Client], Any], str]] = {
-    "pods": (lambda client: UnboundPodsApi(client).pages(), "/api/v1/pods?limit=250&fieldSelector=spec.nodeName="),
-    "leases": (
-        lambda client: AgentsApi(client, "agents").list_leases(is_consistent=True),
-        "/apis/coordination.k8s.io/v1/namespaces/agents/leases?limit=250",
-    ),
-    "nodedevices": (
-        lambda client: LeftoversApi(client).node_devices(),
-        "/apis/nodedevice.io/v1alpha1/nodedevices?limit=250",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", LISTS)
-async def test_a_list_is_asked_for_as_what_it_is(
-    kind: str, server: Server, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    call, path = LISTS[kind]
-    server.answers = [page({"metadata": {"name": "odd"}, "spec": []})]
-    found = call(client)
-    for each in [part async for part in found] if isinstance(found, AsyncIterator) else [await found]:
-        assert not each
-    assert [unquote(asked[1]) for asked in server.asked] == [path]
-    assert [(vars(record)["kind"], vars(record)["object"]) for record in caplog.records] == [(kind, "odd")]
+async def test_only_pods_without_a_node_are_listed(server: Server, client: Client) -> None:
+    server.answers = [page()]
+    assert [pods async for pods in UnboundPodsApi(client).pages()] == [[]]
+    assert [unquote(path) for _, path, _, _ in server.asked] == ["/api/v1/pods?limit=250&fieldSelector=spec.nodeName="]
 
 
 async def test_leases_are_listed_in_pages_as_of_one_moment(server: Server, client: Client) -> None:
@@ -214,16 +192,6 @@ async def test_leases_are_listed_in_pages_as_of_one_moment(server: Server, clien
     assert {name: each.version for name, each in found.items()} == dict.fromkeys(names, 17)
     asked = [path.partition("?")[2] for _, path, _, _ in server.asked]
     assert asked == ["limit=250&resourceVersion=0", "limit=250&continue=next"]
-
-
-async def test_a_pod_is_read_by_its_name(server: Server, client: Client) -> None:
-    server.answers = [(200, {"metadata": {"name": "a.b-0", "uid": "u"}, "spec": {"nodeName": "n"}})]
-    found = await Requests(client).read_pod("team-1", "a.b-0")
-    assert (found.uid, found.node) == ("u", "n")
-    assert [(verb, path) for verb, path, _, _ in server.asked] == [("GET", "/api/v1/namespaces/team-1/pods/a.b-0")]
-    server.answers = [(200, {"metadata": []})]
-    with pytest.raises(InvalidResponse, match="GET pods: "):
-        await Requests(client).read_pod("team-1", "a.b-0")
 
 
 async def test_what_the_operator_creates_has_the_label_of_its_release(server: Server, client: Client) -> None:

@@ -142,12 +142,6 @@ class TestTogether:
             book = book.updated({**dict.fromkeys(TEN[:count], LeaseRecord("then", 60)), **alive}, now, frozenset(TEN))
         return book
 
-    def test_more_than_a_fifth_is_an_outage_and_nothing_is_withdrawn(self) -> None:
-        book = self.cut_off(3, 5000)
-        assert book.outage == set(TEN[:3])
-        state = book.state("node-0")
-        assert (state.status, state.reason, state.is_withdrawn) == ("Unknown", Reason.LEASES_EXPIRED_TOGETHER, False)
-
     def test_the_grace_of_those_who_stay_silent_begins_when_it_is_over(self) -> None:
         book = self.cut_off(3, 1000)
         book = self.cut_off(2, 1290, book)

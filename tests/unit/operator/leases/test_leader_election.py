@@ -32,16 +32,6 @@ def candidate(name: str = "me") -> Candidate:
     return Candidate(name, TIMING)
 
 
-def test_a_holder_is_waited_for_since_its_last_renewal_was_seen() -> None:
-    waiting = candidate().saw(OTHERS, 100)
-    assert waiting.wait_seconds(100) == 4
-    waiting = waiting.saw(OTHERS, 103)
-    assert waiting.wait_seconds(103) == 1
-    waiting = waiting.saw(replace(OTHERS, renewed="r2", version="11"), 103.5)
-    assert waiting.wait_seconds(104) == 3.5
-    assert waiting.wait_seconds(107.5) == 0
-
-
 @pytest.mark.parametrize(("stated", "waited"), [(15, 15), (0, 4), (10**9, 60)])
 def test_how_long_it_lasts_is_the_holders_word_within_reason(stated: int, waited: float) -> None:
     assert candidate().saw(replace(OTHERS, duration_seconds=stated), 0).wait_seconds(0) == waited

@@ -227,35 +227,6 @@ def test_a_record_weighs_as_much_as_its_lists(status: dict[str, Any], weight: in
     assert node_device_record(of_json(node_device_body(**status), NodeDeviceSchema)).weight >= empty + weight
 
 
-@pytest.mark.parametrize("served_by", [names.SERVED_BY_NODEDEVICE, names.SERVED_BY_DRA])
-def test_an_id_is_one_object_in_its_record_and_for_dra_in_all(served_by: str) -> None:
-    """Most IDs are of one device in the world; a driver may name its devices alike on each node."""
-    device_id = f"gpu-of-{served_by}"
-    held = {
-        "podUID": "uid-a",
-        "container": "main",
-        "deviceIDs": [device_id],
-        "parts": [{"parent": device_id, "parts": 1, "numbers": "0"}],
-        "claim": {"name": "c", "devices": [{"id": device_id, "shareID": f"s-of-{served_by}"}]},
-    }
-    device = {
-        "id": device_id,
-        "health": "Healthy",
-        "parts": {"total": 4, "healthy": 4, "allocated": 1, "available": 3},
-    }
-    body = node_device_body(agent={"servedBy": served_by}, devices=[device], allocations=[held])
-    body["spec"]["cordonedDevices"] = [{"id": device_id, "by": "alice"}]
-    found, other = (node_device_record(of_json(body, NodeDeviceSchema)) for _ in range(2))
-    for record in (found, other):
-        [row] = record.allocations
-        ids = [*record.devices, *record.parts, *record.cordoned_ids, *record.cordoned_by]
-        ids += [*row.device_ids, row.parts[0].parent]
-        assert all(each is record.listed[0] for each in ids)
-    # only DRA has shares
-    assert found.allocations[0].shares[0].id is found.listed[0]
-    assert (found.listed[0] is other.listed[0]) == (served_by == names.SERVED_BY_DRA)
-
-
 @pytest.mark.parametrize(
     ("status", "has_status"),
     [

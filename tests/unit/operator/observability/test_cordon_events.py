@@ -6,17 +6,10 @@ import pytest
 from nodedevice_api import names
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.aggregates import DeviceAggregate
-from nodedevice_operator.observability.events import merged
 from nodedevice_operator.observability.transitions import transitions
 
 from tests.fakes.operator.operator_model import GPU
 from tests.unit.operator.observability.changes import record, reported
-
-
-def test_cordons_that_follow_one_another_can_be_added_up() -> None:
-    first, then, last = cordoned(), cordoned("gpu-0"), cordoned("gpu-0", "gpu-3")
-    [one], [other] = transitions(first, then), transitions(then, last)
-    assert merged(one, other).message == f"2 devices (gpu-0, gpu-3) of {GPU} on node-a cordoned"
 
 
 def cordoned(

@@ -173,18 +173,6 @@ class TestConflicts:
         bench.now[0] += FIRST_BACKOFF_SECONDS
         assert (await bench.reconcile())[0] == f"force {{'{GPU}': 4}}"
 
-    async def test_after_a_restart_a_contested_name_is_still_ours(self, bench: Bench) -> None:
-        record = node_device(available=4)
-        await bench.settle(record)
-        for number in (9, 8, 7):
-            bench.cluster.node.update("rogue", GPU, number)
-            await bench.settle()
-        bench.now[0] += FIRST_BACKOFF_SECONDS
-        await rejected_reconcile(bench, times=3)
-        assert stored(bench, record, Condition.ADVERTISED).reason == Reason.UPDATE_REFUSED
-        bench.restart()
-        assert (await bench.reconcile())[0] == f"force {{'{GPU}': 4}}"
-
     async def test_a_contest_counts_refused_rounds(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         await bench.settle(node_device(available=4))
         await bench.see(node_device(NIC, available=1))

@@ -5,8 +5,7 @@ import logging
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.requiredplugins import policy
-from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, PolicyNames, Spec, binding_spec, policy_spec
+from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, binding_spec, policy_spec
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 from tests.fakes.polling import until
@@ -178,32 +177,3 @@ async def test_a_standby_writes_nothing() -> None:
     async with bench:
         await asyncio.sleep(60)
     assert bench.objects.specs == {}
-
-
-async def test_a_node_that_writes_without_end_costs_few_walks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever comes in one moment is one reconcile, and what does not count is none."""
-    walks: list[int] = []
-
-    def select(*_: object) -> PolicyNames:
-        walks.append(1)
-        return PolicyNames()
-
-    monkeypatch.setattr(policy, "select", select)
-    bench = Bench(Objects())
-    store = bench.keeper.cache.node_devices
-    async with bench:
-        await until(lambda: bool(walks))
-        for number in range(1000):
-            created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
-            new = node_device(f"example.com/r{number}", delivery="nri", uid=f"uid-{number}", created=created)
-            store.put(new)
-            bench.keeper.on_update("node-a", None, new)
-            await asyncio.sleep(0.001)
-        assert len(walks) <= 6
-        assert store.left_out("node-a") > 0
-        walks.clear()
-        await asyncio.sleep(1.0)
-        walks.clear()
-        bench.keeper.on_update("node-a", None, new)
-        await asyncio.sleep(1.0)
-        assert walks == []

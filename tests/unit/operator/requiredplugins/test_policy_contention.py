@@ -3,40 +3,11 @@
 import asyncio
 
 import pytest
-from nodedevice_operator.contention import Contention
 from nodedevice_operator.requiredplugins.policy import BINDINGS, KINDS, NAME, POLICIES
 
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.operator.requiredplugins.bench import Bench, Objects
-
-
-def changed_at(times: list[float]) -> list[float]:
-    """Of an object that others undo at these moments: when it is written again."""
-    contention, written = Contention(), []
-    for now in times:
-        contention = contention.undone(now)
-        if contention.wait_seconds(now) == 0:
-            contention = contention.repaired(now)
-            written.append(now)
-    return written
-
-
-@pytest.mark.parametrize(
-    ("times", "written"),
-    [
-        ([0, 1], [0, 1]),
-        ([0, 1, 2, 3, 60], [0, 1]),
-        # each a minute after the one before the last
-        ([0, 30, 60, 90, 120, 150], [0, 30, 60, 90, 120, 150]),
-        # the pause is over, and the next one is twice as long
-        ([0, 1, 2, 62, 63, 64, 183, 184], [0, 1, 62, 63, 184]),
-        # after a long quiet it is short again
-        ([0, 1, 2, 1000, 1001, 1002, 1061, 1062], [0, 1, 1000, 1001, 1062]),
-    ],
-)
-def test_the_third_time_within_a_minute_it_waits(times: list[float], written: list[float]) -> None:
-    assert changed_at([10_000 + time for time in times]) == [10_000 + time for time in written]
 
 
 @virtual_time

@@ -154,7 +154,27 @@ def test_when_a_pod_changes(node: Node, seen: Pod, is_asked: bool) -> None:
     assert node.is_asked_again() is is_asked
 
 
+@pytest.mark.parametrize(("gone", "is_asked"), [("uid-a", True), ("uid-b", False), ("uid-x", False)])
+def test_when_a_pod_is_gone(node: Node, gone: str, is_asked: bool) -> None:
+    node.holders.pod_gone(gone)
+    assert node.is_asked_again() is is_asked
+
+
 # -- ends ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_pod_that_has_ended_has_its_devices_until_the_kubelet_shows_them_no_more(node: Node, is_gone: bool) -> None:
+    if is_gone:
+        node.holders.pod_gone("uid-a")
+    else:
+        node.holders.pod_seen(pod("a", "claim", has_ended=True))
+    assert (node.held, node.releasing) == ({"a": ["gpu-0"]}, ["a"])
+    node.holders.pods_read(reading(row("a")))
+    assert node.releasing == ["a"]
+    node.holders.pods_read(reading())
+    assert (node.held, node.holders.pools()) == ({}, frozenset())
+    assert node.changed == [f"{DRIVER}/{POOL}"] * 2
 
 
 # -- changes ------------------------------------------------------------------------------------------------------------------

@@ -136,20 +136,6 @@ async def test_the_first_lists_are_waited_for_and_then_decide(bench: Bench) -> N
 
 
 @virtual_time
-async def test_without_an_api_server_the_file_counts_after_a_moment(bench: Bench) -> None:
-    async with bench.running():
-        await asyncio.sleep(START_SECONDS - 1)
-        assert bench.applied == []
-        await asyncio.sleep(2)
-        assert (bench.names, bench.applied[-1].is_known) == ([BASE], False)
-        assert bench.published == [({}, False)]
-        await bench.node_is(node())
-        await bench.configs_are()
-        # it is known now that there are none
-        assert (bench.names, bench.applied[-1].is_known) == ([BASE], True)
-
-
-@virtual_time
 async def test_what_was_known_last_is_there_at_the_next_start(bench: Bench) -> None:
     async with bench.running():
         await bench.node_is(node(zone="x", other="y"))

@@ -53,12 +53,6 @@ class TestInTheManager:
         assert calls(effects)[0].device_ids == ("d0", "d1")
         assert scenario.snapshot().healthy == 2
 
-    def test_an_unhealthy_device_is_just_unhealthy_after_damping(self) -> None:
-        scenario = Scenario.with_plugin(["d0", "d1"])
-        self.flap(scenario, SICK, WELL, SICK)
-        scenario.passes(10)
-        assert scenario.snapshot().devices[0].reason == "ReportedUnhealthy"
-
     def test_reconnects_of_a_plugin_damp_nothing(self) -> None:
         scenario = Scenario()
         for endpoint in range(1, 9):

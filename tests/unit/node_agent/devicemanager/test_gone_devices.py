@@ -2,11 +2,11 @@
 
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.records.cordons import Cordon
-from nodedevice_agent.devicemanager.resources import availability
-from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.identity import Identity
 
+from tests.unit.node_agent.devicemanager.identity_scenario import free, offers
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, pod, published
 
 A, B = Device("a", identity=("c1:1",)), Device("b", identity=("c1:1",))
@@ -14,38 +14,18 @@ SHARED_A, SHARED_B = (Device(name, identity=("c1:1",), is_shared=True) for name 
 OTHER = Device("other", identity=("c1:7",))
 
 
-def offers(scenario: Scenario, name: str, *devices: Device) -> None:
-    scenario.plugin(devices, name, {GPU: 1, NIC: 2}[name], PluginOptions(scope=f"{BUILT_IN}{name}"))
-
-
-def free(scenario: Scenario) -> list[str]:
-    return [i for _, resource in sorted(scenario.manager.resources.items()) for i in availability.free(resource)]
-
-
-class TestHeldAlone:
-    """A pod that has a device for itself has it so until its end, however the configuration lists it meanwhile."""
-
-    def held(self) -> Scenario:
-        scenario = Scenario()
-        offers(scenario, GPU, A)
-        return scenario.run(pod("p", gpu=1))
-
-    def test_through_any_number_of_lists(self) -> None:
-        scenario = self.held()
-        scenario.lists([SHARED_A])
-        scenario.lists([SHARED_A, OTHER])
-        offers(scenario, NIC, SHARED_B)
-        assert free(scenario) == ["other"]
-
-    def test_when_it_is_gone_as_well(self) -> None:
-        scenario = self.held()
-        scenario.lists([SHARED_A])
-        scenario.lists([])
-        scenario.lists([OTHER])
-        offers(scenario, NIC, SHARED_B)
-        assert free(scenario) == ["other"]
-        scenario.gone("p")
-        assert free(scenario) == ["other", "b"]
+def test_what_a_pod_has_alone_it_has_alone_when_it_is_gone_as_well() -> None:
+    """However the configuration lists it meanwhile."""
+    scenario = Scenario()
+    offers(scenario, GPU, A)
+    scenario.run(pod("p", gpu=1))
+    scenario.lists([SHARED_A])
+    scenario.lists([])
+    scenario.lists([OTHER])
+    offers(scenario, NIC, SHARED_B)
+    assert free(scenario) == ["other"]
+    scenario.gone("p")
+    assert free(scenario) == ["other", "b"]
 
 
 def test_what_was_shared_is_shared_when_it_is_gone() -> None:
@@ -65,16 +45,6 @@ def test_one_that_was_cordoned_alone_is_not_shared_elsewhere() -> None:
         scenario.lists([])
     offers(scenario, NIC, SHARED_B)
     assert free(scenario) == []
-
-
-def test_a_number_that_has_passed_on_while_the_plugin_of_its_holder_is_away() -> None:
-    scenario = Scenario()
-    offers(scenario, GPU, Device("a", identity=("c188:0", "/usb/1:2:A/x")))
-    scenario.run(pod("p", gpu=1))
-    offers(scenario, NIC, Device("b", identity=("c188:0", "/usb/1:2:B/x")))
-    assert free(scenario) == []
-    scenario.disconnect()
-    assert free(scenario) == ["b"]
 
 
 def test_a_plugin_of_somebody_else_that_lists_an_id_of_before_lists_its_own_device() -> None:
@@ -118,14 +88,3 @@ def test_one_that_is_being_allocated_keeps_its_id() -> None:
     scenario.answer(call)
     assert scenario.held() == {"p/main": ("serial",)}
     assert (free(scenario), scenario.snapshot().total) == ([], 1)
-
-
-def test_whoever_shows_a_device_is_published_when_its_holder_changes() -> None:
-    """Its NodeDevice names the pod."""
-    scenario = Scenario()
-    offers(scenario, GPU, A)
-    offers(scenario, NIC, B)
-    scenario.plugin(["x"], "example.com/unrelated", 7)
-    (call,) = calls(scenario.see(pod("p", gpu=1)))
-    assert published(scenario.answer(call)) == {GPU, NIC}
-    assert published(scenario.gone("p")) == {GPU, NIC}

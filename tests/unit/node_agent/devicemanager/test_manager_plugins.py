@@ -197,15 +197,6 @@ class TestStop:
 
 
 class TestCordons:
-    def test_a_free_device_leaves_at_once_and_a_held_one_with_its_pod(self) -> None:
-        scenario = Scenario.with_plugin(3).run(pod("p", gpu=1))
-        assert published(scenario.cordon(GPU, ["d0", "d1"])) == {GPU}
-        seen = scenario.snapshot()
-        assert (seen.cordoned, seen.allocated, seen.available, seen.healthy) == (2, 1, 1, 3)
-        scenario.gone("p")
-        seen = scenario.snapshot()
-        assert (seen.cordoned, seen.allocated, seen.available) == (2, 0, 1)
-
     @pytest.mark.parametrize("cordons", [["*"], ["all"], ["*", "all"], ["all", "d0"], ["d0", "d1", "d2"]], ids=",".join)
     def test_every_device_is_cordoned_until_the_cordon_is_removed(self, cordons: list[str]) -> None:
         """`*` and `all` mean the same, also beside IDs of single devices."""

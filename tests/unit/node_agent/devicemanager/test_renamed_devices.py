@@ -51,17 +51,3 @@ class TestCordons:
         scenario.happens("table.cordoned", NIC, "object", {"b": Cordon()})
         assert scenario.held() == {"p/main": ("a",)}
         assert scenario.manager.resources[GPU].use.held_back == {}
-
-
-class TestAliases:
-    """An ID does not change while it is held or cordoned."""
-
-    def test_a_held_device_keeps_its_id(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("serial", "c188:0"))
-        scenario.run(pod("p", gpu=1))
-        scenario.lists([device("port", "c188:0", aliases=("serial",)), device("other", "c188:1")])
-        assert free(scenario) == ["other"]
-        assert scenario.snapshot().total == 2
-        scenario.gone("p")
-        assert free(scenario) == ["other", "port"]

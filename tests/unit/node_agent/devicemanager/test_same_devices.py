@@ -6,7 +6,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
@@ -98,11 +97,3 @@ def test_the_same_is_held_back_as_by_comparing_all(changes: list[tuple[str, str,
             for device_id, use in resource.use.held_back.items()
         }
         assert found.keys() == expected(scenario).keys()
-
-
-def test_what_a_pod_has_alone_is_shared_once_it_has_ended() -> None:
-    scenario = Scenario.with_plugin([Device("a", identity=("GPU-A",))], options=OPTIONS).run(pod("p", gpu=1))
-    scenario.lists([Device(device_id, identity=("GPU-A",), is_shared=True) for device_id in "ab"])
-    assert availability.free(scenario.manager.resources[GPU]) == ()
-    scenario.gone("p")
-    assert availability.free(scenario.manager.resources[GPU]) == ("a", "b")

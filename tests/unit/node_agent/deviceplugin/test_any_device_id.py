@@ -73,7 +73,26 @@ async def hold_all(manager: HostedManager, plugin: FakePlugin) -> None:
     await plugin.wait_for_calls("PreStartContainer", 2)
 
 
-async def test_the_plugin_is_called_with_its_own_ids(tmp_path: Path, plugin: FakePlugin) -> None:
+async def monitored(manager: HostedManager, folder: Path) -> tuple[Counter[str], Counter[str]]:
+    """The IDs that a monitor gets: those that pods hold, and the allocatable ones."""
+    socket = folder / "r" / "kubelet.sock"
+    server = PodResourcesServer(socket, manager.manager, are_pods_known=lambda: True, clock=lambda: 0.0)
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"unix:{socket}", [("grpc.default_authority", "localhost")]) as channel:
+            stub: Any = api_pb2_grpc.PodResourcesListerStub(channel)
+            listed = await stub.List(api_pb2.ListPodResourcesRequest())
+            allocatable = await stub.GetAllocatableResources(api_pb2.AllocatableResourcesRequest())
+    finally:
+        await server.stop()
+    held = (i for p in listed.pod_resources for c in p.containers for d in c.devices for i in d.device_ids)
+    return Counter(held), Counter(i for d in allocatable.devices for i in d.device_ids)
+
+
+async def test_plugin_checkpoint_and_monitors_get_the_originals_and_the_api_ids_that_it_accepts(
+    tmp_path: Path, plugin: FakePlugin, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "nodedevice_agent")
     async with hosted(tmp_path) as manager:
         await hold_all(manager, plugin)
         for method in ("Allocate", "PreStartContainer"):
@@ -84,15 +103,9 @@ async def test_the_plugin_is_called_with_its_own_ids(tmp_path: Path, plugin: Fak
         assert Counter(offered.available_deviceIDs) == Counter(IDS)
         # The fake prefers the highest of its own IDs.
         assert set(plugin.calls_of("Allocate")[0].device_ids) == set(sorted(IDS)[-3:])
-
-
-async def test_the_api_gets_ids_that_it_accepts(
-    tmp_path: Path, plugin: FakePlugin, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "nodedevice_agent")
-    async with hosted(tmp_path) as manager:
-        await hold_all(manager, plugin)
-        found = status(manager)
+        listed, allocatable = await monitored(manager, tmp_path)
+        found, before = status(manager), {a.key: a for a in manager.manager.book}
+    assert listed == allocatable == Counter(IDS)
     assert found["total"] == found["healthy"] == found["allocated"] == len(IDS)
     assert sorted(device["id"] for device in found["devices"]) == sorted(SHOWN)
     assert sorted(i for held in found["allocations"] for i in held["deviceIDs"]) == sorted(SHOWN)
@@ -100,41 +113,16 @@ async def test_the_api_gets_ids_that_it_accepts(
     texts += [str(value) for record in caplog.records for value in vars(record).values() if record.name[:4] == "node"]
     assert all(text.isprintable() for text in texts)
     assert not any(LONG in text for text in texts)
-
-
-async def test_the_checkpoint_has_the_originals_and_a_restart_keeps_them(tmp_path: Path, plugin: FakePlugin) -> None:
-    async with hosted(tmp_path) as manager:
-        await hold_all(manager, plugin)
-        before = {a.key: a for a in manager.manager.book}
     written = json.loads((tmp_path / "checkpoint.json").read_text())["Data"]
     in_file = [i for entry in written["PodDeviceEntries"] for ids in entry["DeviceIDs"].values() for i in ids]
     assert Counter(in_file) == Counter(written["RegisteredDevices"][NAME]) == Counter(IDS)
+    # a restart keeps them
     await plugin.stop()
     async with hosted(tmp_path, [pod("one", NAME, 3), pod("rest", NAME, len(IDS) - 3)]) as manager:
         assert {a.key: a for a in manager.manager.book} == before
-        held = [original_id(i) for a in manager.manager.book for i in a.device_ids]
-        assert Counter(held) == Counter(IDS)
+        assert Counter(original_id(i) for a in manager.manager.book for i in a.device_ids) == Counter(IDS)
         await manager.register(plugin)
         assert (manager.available(NAME), snapshot(manager.manager, NAME).healthy) == (0, len(IDS))
-
-
-async def test_a_monitor_gets_the_originals(tmp_path: Path, plugin: FakePlugin) -> None:
-    async with hosted(tmp_path) as manager:
-        await hold_all(manager, plugin)
-        socket = tmp_path / "r" / "kubelet.sock"
-        server = PodResourcesServer(socket, manager.manager, are_pods_known=lambda: True, clock=lambda: 0.0)
-        await server.start()
-        try:
-            async with grpc.aio.insecure_channel(
-                f"unix:{socket}", [("grpc.default_authority", "localhost")]
-            ) as channel:
-                stub: Any = api_pb2_grpc.PodResourcesListerStub(channel)
-                listed = await stub.List(api_pb2.ListPodResourcesRequest())
-                allocatable = await stub.GetAllocatableResources(api_pb2.AllocatableResourcesRequest())
-        finally:
-            await server.stop()
-    held = [i for p in listed.pod_resources for c in p.containers for d in c.devices for i in d.device_ids]
-    assert Counter(held) == Counter(i for d in allocatable.devices for i in d.device_ids) == Counter(IDS)
 
 
 @pytest.mark.parametrize("written", [lambda i: str(shown_id(i)), str], ids=["as shown", "as listed"])

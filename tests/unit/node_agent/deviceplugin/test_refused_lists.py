@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.devicemanager.resources import list_limit
-from nodedevice_agent.devicemanager.resources.devices import ListedDevices, Size
-from nodedevice_agent.deviceplugin import codec, connection, device_lists, held_lists
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices
+from nodedevice_agent.deviceplugin import connection, device_lists, held_lists
 from nodedevice_agent.deviceplugin.held_lists import HeldList, hold
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -85,32 +84,6 @@ async def test_room_that_comes_before_it_is_held_is_used(
     assert second.lists_sent == 1
 
 
-async def test_the_latest_of_refused_lists_is_taken(manager: HostedManager, plugins: Pair) -> None:
-    first, second = plugins
-    await manager.register(first)
-    await manager.register(second)
-    for count in (450, 700, 420):
-        await second.update(some(count))
-        await until(lambda count=count: refused_sizes(manager) == [count])  # type: ignore[misc]
-    await first.update(some(500))
-    await manager.until(lambda: total(manager, SECOND) == 420)
-
-
-def refused_sizes(manager: HostedManager) -> list[int]:
-    return [size.devices for _, _, size in manager.manager.resources[SECOND].connections.refused()]
-
-
-async def test_one_as_long_as_the_one_before_it_is_taken_whatever_the_bound_is_by_now(
-    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = FakePlugin(FIRST, some(600))
-    await manager.register(first)
-    monkeypatch.setattr(list_limit, "MAX_DEVICES", 500)
-    await first.set_health("d0", healthy=False)
-    await manager.until(lambda: manager.available(FIRST) == 599)
-    await first.stop()
-
-
 async def test_one_that_is_no_longer_the_latest_is_not_taken(
     manager: HostedManager, plugins: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,15 +108,6 @@ async def test_one_that_is_no_longer_the_latest_is_not_taken(
     await first.update(some(401))
     await manager.until(lambda: total(manager, FIRST) == 401)
     assert total(manager, SECOND) == 10
-
-
-def test_more_devices_than_there_is_room_for_are_counted_and_not_made() -> None:
-    octets = api_pb2.ListAndWatchResponse(
-        devices=[api_pb2.Device(ID=f"d{index}", health="Healthy") for index in range(20)]
-    ).SerializeToString()
-    found = codec.device_list(octets, most=19)
-    assert (found.is_refused, found.ids, found.size) == (True, (), Size(20, len(octets)))
-    assert len(codec.device_list(octets, most=20).ids) == 20
 
 
 async def test_what_is_held_has_a_bound_for_each_domain_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,6 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.deviceplugin.connection import PluginConnection, open_channel
 from nodedevice_agent.deviceplugin.replaced_connections import ReplacedConnections
 
-from tests.fakes.hosted_manager import hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.polling import until
-
 GPU, NIC = "example.com/gpu", "example.com/nic"
 HERE, ELSEWHERE = Path("/run/here.sock"), Path("/run/elsewhere.sock")
 
@@ -80,16 +76,3 @@ async def test_one_that_registers_again_and_again_keeps_a_few(opened: Open) -> N
     # the one that was left, and as many as make one less than the most
     assert await opened.lists(opened.connect(most - 1)) == []
     assert await opened.lists(opened.connect()) == [*range(2, most + 2)]
-
-
-async def test_a_plugin_that_registers_again_is_left_with_its_newest_connection(tmp_path: Path) -> None:
-    plugin = FakePlugin(GPU, {"d0": FakeDevice()})
-    async with hosted(tmp_path) as manager:
-        await manager.register(plugin)
-        first = manager.host.newest(GPU, "Sync")
-        await plugin.register()
-        await plugin.wait_for_calls("ListAndWatch", 2)
-        await until(lambda: first.is_closed)
-        await plugin.wait_for_streams(1)
-        assert manager.available(GPU) == 1
-    await plugin.stop()

@@ -44,19 +44,6 @@ def claimed(*args: object, **more: object) -> list[ClaimedDevice]:
     return only.claim.devices
 
 
-def test_an_allocation_is_a_pod_a_container_and_a_claim() -> None:
-    rows = [row("b"), row("a", "gpu-2"), row("a", "gpu-1"), row("a", "gpu-1", "other"), row("a", container="side")]
-    pods = [pod("a", "claim", "other", ClaimUse("side", "claim")), pod("b", "claim")]
-    shown = allocations(rows, *pods)
-    assert {each.namespace for each in shown} == {"default"}
-    assert [(each.pod_uid, each.container, each.claim, each.device_ids) for each in shown] == [
-        ("uid-a", "main", ClaimStatus(name="claim"), ["gpu-1", "gpu-2"]),
-        ("uid-a", "main", ClaimStatus(name="other"), ["gpu-1"]),
-        ("uid-a", "side", ClaimStatus(name="claim"), ["gpu-0"]),
-        ("uid-b", "main", ClaimStatus(name="claim"), ["gpu-0"]),
-    ]
-
-
 def test_a_device_that_is_shown_twice_is_one() -> None:
     """For two requests of a claim, each with a CDI name of its own."""
     twice = [row("a", cdi_ids=("x=1",)), row("a", cdi_ids=("x=0",))]
@@ -89,12 +76,6 @@ def test_a_row_has_a_bounded_number_of_devices() -> None:
 )
 def test_whose_a_row_is(pods: list[Pod], uid: str | None) -> None:
     assert [each.pod_uid for each in allocations([row("a")], *pods)] == ([uid] if uid else [])
-
-
-def test_a_pod_that_has_ended_is_releasing() -> None:
-    rows = [row("a"), row("b")]
-    states = allocations(rows, pod("a", "claim"), pod("b", "claim"), ended=["uid-b"])
-    assert [(each.name, each.releasing) for each in states] == [("a", False), ("b", True)]
 
 
 # -- claims -------------------------------------------------------------------------------------------------------------------

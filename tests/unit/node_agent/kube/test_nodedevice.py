@@ -18,7 +18,6 @@ from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.served_resources import StatusMaker
-from nodedevice_agent.kube.write_budget import OBJECT_WRITES_AT_ONCE, OBJECT_WRITES_PER_SECOND
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_kube.api_errors import Invalid, NotFound, Unavailable
@@ -309,21 +308,6 @@ async def test_after_failures_it_is_written_as_soon_as_the_server_responds_or_th
         while cluster.found is None or cluster.found.status.get("total") != 1:
             await asyncio.sleep(0.1)
         assert clock() - before < 5
-
-
-@virtual_time
-async def test_writes_without_end_are_held_back_and_the_last_state_arrives(cluster: FakeCluster) -> None:
-    source = FixedStatus(cast(KubeClient, cluster))
-    sync, number, seconds = NodeDeviceSync(source, GPU), 0, 10.0
-    async with background(sync.run()):
-        for number in range(1, 1001):
-            source.status = NodeDeviceStatus(total=number, available=number % 2)
-            sync.touch()
-            await asyncio.sleep(seconds / 1000)
-        assert cluster.attempts <= OBJECT_WRITES_AT_ONCE + OBJECT_WRITES_PER_SECOND * seconds + 1
-        await asyncio.sleep(1)
-    assert cluster.found is not None
-    assert cluster.found.status["total"] == number
 
 
 # -- what another client has written -------------------------------------------------------------------------------------------

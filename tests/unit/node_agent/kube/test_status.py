@@ -1,7 +1,6 @@
 """The encoded status: conditions, what a plugin reports beyond v1beta1, and times, which change only with what they are of."""
 
 import pytest
-from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.records.allocations import MAX_SINCE
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.snapshot import snapshot
@@ -155,18 +154,6 @@ class TestSince:
         first = status(scenario, before, TUESDAY)
         assert first["allocations"][0]["since"] == shown
         assert status(scenario, first, "2026-01-07T00:00:00Z") == first
-
-    @pytest.mark.parametrize("is_lost", [False, True], ids=["with the object", "without the object"])
-    def test_of_an_allocation_survives_a_restart(self, is_lost: bool) -> None:
-        scenario = Scenario.with_plugin(1)
-        scenario.wall_clock = SUNDAY_NOON
-        scenario.run(pod("p", gpu=1))
-        first = status(scenario)
-        again = Scenario(decode(encode(scenario.manager.checkpoint())))
-        again.plugin(1)
-        again.happens("pod_events.synced", [pod("p", gpu=1)])
-        shown = status(again, {} if is_lost else first, TUESDAY)
-        assert shown["allocations"] == first["allocations"]
 
     def test_of_a_waiting_pod_moves_with_its_reason(self) -> None:
         scenario = Scenario.with_plugin(["d0"])

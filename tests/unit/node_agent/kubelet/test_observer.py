@@ -111,11 +111,6 @@ async def test_devices_are_known_with_their_numa_nodes(running: Kubelet) -> None
     assert running.published[0] == GPU
 
 
-async def test_an_allocation_is_seen_when_the_kubelet_writes_it(running: Kubelet) -> None:
-    running.allocate("one", "a")
-    await until(lambda: running.holders() == {"one": ("a",)})
-
-
 async def test_a_pod_that_the_api_does_not_have_is_found_by_a_list(running: Kubelet) -> None:
     await until(lambda: running.resources.calls == 1)
     running.allocate("early", "a")
@@ -156,29 +151,6 @@ async def test_a_kubelet_that_restarts_loses_nothing(running: Kubelet, caplog: p
         # the pod is in neither of its answers now
         await until(lambda: running.holders() == {})
         assert running.observer.served.snapshot(GPU).healthy == 1
-
-
-async def test_an_old_kubelet_shows_its_devices_in_the_checkpoint(
-    kubelet: Kubelet, caplog: pytest.LogCaptureFixture
-) -> None:
-    kubelet.resources.allocatable = None
-    for _ in range(2):
-        await kubelet.read()
-    assert [(d.id, d.numa_nodes) for d in kubelet.observer.served.snapshot(GPU).devices] == [("a", ()), ("b", ())]
-    message = "the kubelet does not list allocatable devices; NUMA nodes of its devices are not shown"
-    assert caplog.messages.count(message) == 1
-
-
-async def test_an_unreadable_checkpoint_leaves_the_names_of_pods(
-    kubelet: Kubelet, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    kubelet.allocate("one", "a")
-    (kubelet.path / PLUGIN_DIR / CHECKPOINT).write_text("{")
-    await kubelet.read()
-    assert kubelet.holders() == {"one": ("a",)}
-    message = "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown"
-    assert message in caplog.messages
 
 
 async def test_a_kubelet_that_does_not_answer_in_time_loses_nothing(

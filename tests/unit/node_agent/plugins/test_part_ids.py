@@ -1,4 +1,4 @@
-"""IDs of parts and shares are `<parent>::<n>`; those that earlier releases wrote, `<parent>-<n>`, count while they are known."""
+"""IDs of parts and shares are `<parent>::<n>`."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.devicemanager.resources.aliases import as_known
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.deviceplugin.codec import device_list
-from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService, DeviceSource, list_to_wire
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceSource, list_to_wire
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
@@ -68,22 +67,3 @@ def test_the_parent_stands_before_two_colons(tmp_path: Path, kind: str) -> None:
     parents = {device_id.partition("::")[0] for device_id in listed.ids}
     assert len(parents) == 2
     assert {f"{parent}::{number}" for parent in parents for number in range(3)} == {*listed.ids}
-
-
-@pytest.mark.parametrize("kind", SOURCES)
-def test_one_that_is_held_or_cordoned_keeps_its_old_id_until_that_ends(tmp_path: Path, kind: str) -> None:
-    source = SOURCES[kind](tmp_path)
-    listed = seen_by_the_device_manager(source)
-    new = listed.ids[1]
-    old = new.replace("::", "-")
-    known = as_known(listed, {old})
-    parent = new.partition("::")[0]
-    # all parts of a device go by one form; what is shared without rules has no parent
-    own = {f"{parent}-{number}" for number in range(3)} if listed.part_rules else {old}
-    assert {*known.ids} == own | {
-        i for i in listed.ids if (listed.part_rules is None and i != new) or not i.startswith(parent)
-    }
-    assert known.devices[old].parent == listed.devices[new].parent
-    # the plugin is asked for the ID that it lists
-    assert DevicePluginService(source)._listed_as([old, listed.ids[-1]], frozenset(listed.ids)) == [new, listed.ids[-1]]
-    assert as_known(listed, {"another-0"}) is listed

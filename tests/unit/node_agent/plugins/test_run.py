@@ -16,7 +16,6 @@ from nodedevice_agent.plugins.parts import PartsSettings
 from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
-from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_common import tasks
 
 A, B, C = "example.com/a", "example.com/b", "example.com/c"
@@ -132,26 +131,6 @@ async def test_new_settings_of_the_same_kind_are_taken_without_an_end(plugins: P
     assert await plugins.counts(A, B) == [3, 5]
     assert {**plugins.now, **sources} == plugins.now
     assert plugins.events == [f"+{A}", f"+{B}", f"+{C}"]
-
-
-async def test_one_that_fails_with_new_settings_is_started_again(
-    plugins: Plugins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def reconfigure(_: object, settings: SimulatedSettings) -> None:
-        if settings.resource_name == A:
-            raise ValueError("a bug")
-
-    monkeypatch.setattr(SimulatedSource, "reconfigure", reconfigure)
-    plugins.runner.apply(PluginSettings(simulated=[simulated(A), simulated(B)]))
-    await plugins.become(A, B)
-    first, other = plugins.now[A], plugins.now[B]
-    plugins.runner.apply(PluginSettings(simulated=[simulated(A, 2), simulated(B, 2), simulated(C)]))
-    await plugins.become(A, B, C)
-    assert plugins.now[A] is not first
-    assert await plugins.counts(A) == [2]
-    assert plugins.now[B] is other
-    fields: Any = next(found for found in caplog.records if found.levelname == "ERROR")
-    assert (fields.task, fields.resource_name) == ("plugin settings", A)
 
 
 @pytest.mark.parametrize(

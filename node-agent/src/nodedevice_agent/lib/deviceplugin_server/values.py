@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 
 from msgspec import Struct, field
-from nodedevice_api.parts import OLD_SEPARATOR, SEPARATOR, part_id
+from nodedevice_api.parts import part_id
 
 # The device plugin API asks for at most 63 characters; IDs also travel in environment variables and file names.
 MAX_DEVICE_ID = 63
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _DEV = "/dev/"
-# the same as in earlier releases, which keeps long names stable; an ID of a share may have one character more
+# an ID of a share may have one character more
 _MAX_INDEX_DIGITS = len("-999")
 _INDEXED = re.compile(r".*-\d+")
 _MAX_SOCKET_SLUG = 16
@@ -176,12 +176,6 @@ def hashed_id(name: str, identity: str) -> str:
 def shared_ids(base_id: str, count: int) -> tuple[str, ...]:
     """IDs under which `count` containers may hold one device: the device's own ID for one, otherwise `<id>::0`, `<id>::1`, ..."""
     return (base_id,) if count == 1 else tuple(part_id(base_id, index) for index in range(count))
-
-
-def old_form(device_id: str) -> tuple[str, ...]:
-    """The ID of the same share as earlier releases wrote it, `<id>-0`: it counts while it is held or cordoned."""
-    parent, separator, number = device_id.rpartition(SEPARATOR)
-    return (part_id(parent, int(number), OLD_SEPARATOR),) if separator else ()
 
 
 def natural_key(text: str) -> tuple[tuple[str, int], ...]:

@@ -13,7 +13,6 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     DeviceNode,
     Mount,
     PluginDevice,
-    old_form,
     shared_ids,
 )
 from nodedevice_agent.plugins.generic.found import FoundFile
@@ -45,11 +44,8 @@ def generic_devices(
         allocation = _allocation(group, offer)
         is_unread = any(file.is_unread for file in offer.whole.own_files)
         for number, listed_id in enumerate(ids[offer.id]):
-            every = (
-                *old_form(listed_id),
-                *(name for alias in aliases for name in (alias[number], *old_form(alias[number]))),
-            )
-            listed = _listed(listed_id, offer, every, offer.id if are_parts else "")
+            others = tuple(alias[number] for alias in aliases)
+            listed = _listed(listed_id, offer, others, offer.id if are_parts else "")
             devices[listed_id] = GenericDevice(listed, allocation, is_unread)
     return dict(sorted(devices.items())[:most])
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
 
-from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, natural_key, old_form
+from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, natural_key
 from nodedevice_agent.plugins.nvml.devices import Refused, device_of
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.environment import GPUSHARE_PREFIX
@@ -150,7 +150,6 @@ def _parts(whole: PluginDevice, count: int) -> Iterator[PluginDevice]:
             identity=whole.identity,
             files=whole.files,
             is_shared=True,
-            aliases=old_form(part_id(whole.id, number)),
         )
 
 

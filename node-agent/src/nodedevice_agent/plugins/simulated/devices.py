@@ -11,7 +11,6 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     PluginDevice,
     env_name,
     natural_key,
-    old_form,
     shared_ids,
 )
 
@@ -48,14 +47,13 @@ def simulated_devices(
     return tuple(
         PluginDevice(
             part,
-            state.unhealthy.isdisjoint((name, part, *old_form(part))),
+            state.unhealthy.isdisjoint((name, part)),
             (index % numa_node_count,) if numa_node_count else (),
             parent=name if part_count > 1 else "",
-            aliases=old_form(part),
         )
         for index, name in enumerate(ids)
         for part in shared_ids(name, part_count)
-        if state.missing.isdisjoint((name, part, *old_form(part)))
+        if state.missing.isdisjoint((name, part))
     )
 
 

@@ -13,7 +13,7 @@ from nodedevice_common.tasks import apart
 from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, DeviceSource
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, old_form, shared_ids
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, shared_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.plugins.room import Room
 from nodedevice_agent.plugins.simulated.control import (
@@ -120,7 +120,7 @@ class SimulatedSource(DeviceSource):
         ids = simulated_ids(self._settings.prefix(), min(count, most))
         self._room.note(self.resource_name, len(ids) * part_count)
         known = ids if part_count == 1 else (*ids, *(part for name in ids for part in shared_ids(name, part_count)))
-        self._warn_unknown(state.unknown((*known, *(old for part in known for old in old_form(part)))), ids)
+        self._warn_unknown(state.unknown(known), ids)
         if ids != self._listed_ids:
             # for the simulate command alone; the next rescan retries a failed write
             with apart("list of simulated devices", resource_name=self.resource_name):

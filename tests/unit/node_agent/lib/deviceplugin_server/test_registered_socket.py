@@ -1,7 +1,6 @@
 import asyncio
-import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,25 +33,6 @@ def test_a_socket_moved_or_changed_is_the_same_one(tmp_path: Path) -> None:
     assert file_identity(path) != before
     assert file_identity(tmp_path / "none") is None
     assert file_identity(tmp_path / "a" / "none") is None
-
-
-async def test_a_manager_that_is_gone_is_unreachable(tmp_path: Path) -> None:
-    """Its socket outlived it."""
-    reported: asyncio.Future[tuple[RegistrationState, str]] = asyncio.get_running_loop().create_future()
-
-    def report(state: RegistrationState, detail: str) -> None:
-        if not reported.done():
-            reported.set_result((state, detail))
-
-    with closing(socket.socket(socket.AF_UNIX)) as left, FileWatcher() as watcher:
-        left.bind(str(tmp_path / "kubelet.sock"))
-        source = SimulatedSource(SimulatedSettings(GPU), tmp_path, watcher)
-        plugin = RegisteredSocket(GPU, "x.sock", tmp_path, watcher, lambda: DevicePluginService(source), report)
-        running = asyncio.create_task(plugin.run())
-        state, detail = await asyncio.wait_for(reported, 60)
-        running.cancel()
-        await asyncio.wait([running])
-    assert (state, detail.partition(":")[0]) == (RegistrationState.NO_MANAGER, "UNAVAILABLE")
 
 
 async def test_a_path_that_the_kernel_does_not_take_is_an_error_with_its_length(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     free_ids,
     known_ids,
     natural_key,
-    old_form,
     shared_ids,
     socket_name,
 )
@@ -49,10 +48,9 @@ def test_ids_are_safe_and_never_shared(some_paths: list[str], count: int) -> Non
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+(::[0-9]+)?", name) and len(name) <= MAX_DEVICE_ID + 1 for name in ids)
 
 
-def test_shares_of_one_device_and_their_old_form() -> None:
+def test_shares_of_one_device() -> None:
     assert shared_ids("fuse", 1) == ("fuse",)
     assert shared_ids("fuse", 3) == ("fuse::0", "fuse::1", "fuse::2")
-    assert [old_form(name) for name in ("fuse", "fuse-0", "fuse::12")] == [(), (), ("fuse-12",)]
 
 
 def test_natural_order() -> None:

@@ -3,11 +3,8 @@
 from typing import Any
 
 import pytest
-from nodedevice_agent.plugins.contract import Discovered
 from nodedevice_agent.plugins.discovery.candidates import Candidate, Facts, FileFacts, PciDevice, candidates
 from nodedevice_agent.plugins.generic.functions import Function, Node, UsbDevice
-from nodedevice_agent.plugins.nvml.discover import discovered
-from nodedevice_agent.plugins.nvml.gpu import Gpu
 
 PLACE = "/devices/pci0000:00/0000:00:02.0"
 ADDRESS = "0000:00:02.0"
@@ -49,10 +46,6 @@ def paths(one: Candidate) -> list[dict[str, Any]]:
     return found
 
 
-def driver(gpu: Gpu) -> tuple[Discovered, ...]:
-    return (discovered([gpu]),)
-
-
 @pytest.mark.parametrize(
     ("labels", "names"),
     [
@@ -66,20 +59,6 @@ def driver(gpu: Gpu) -> tuple[Discovered, ...]:
 )
 def test_a_resource_is_named_as_its_device(labels: list[str], names: list[str]) -> None:
     assert resources(candidates(sticks(*labels))) == [f"example.com/{name}" for name in names]
-
-
-def test_all_drivers_of_what_is_taken_from_the_node_are_named() -> None:
-    raw = facts(
-        ("/usb/1-1", usb("1-1"), [file("bus/usb/001/002", "usb")]), usb_drivers={"/usb/1-1": ("r8152", "cdc_ncm")}
-    )
-    [found] = candidates(raw)
-    assert found.notes == ["the kernel's r8152, cdc_ncm serves it: a program with raw access takes it from the node"]
-
-
-def test_what_is_of_the_machine_itself_is_left_out() -> None:
-    [found] = candidates(facts((PLACE, None, [file("watchdog0", "watchdog"), file("ttyS0", "tty")])))
-    assert [each.path for each in found.files] == ["/dev/ttyS0"]
-    assert paths(found) == [{"path": "/dev/ttyS0"}]
 
 
 class TestGpus:
@@ -97,12 +76,3 @@ class TestGpus:
             {"path": "/dev/accel/accel0"},
             {"path": "/dev/kfd", "optional": True},
         ]
-
-    @pytest.mark.parametrize(
-        ("gpu", "name"),
-        [(Gpu("GPU-a", "NVIDIA T4", pci_bus_id=ADDRESS), "NVIDIA T4"), (Gpu("GPU-a", pci_bus_id=ADDRESS), "10de:1eb8")],
-    )
-    def test_is_named_by_its_driver_or_by_its_ids(self, gpu: Gpu, name: str) -> None:
-        pci = (PciDevice(ADDRESS, PLACE, "10de", "1eb8", "nvidia"),)
-        [found] = candidates(Facts(pci_devices=pci, discovered=driver(gpu)))
-        assert (found.name, found.identity["uuid"], found.notes) == (name, "GPU-a", [])

@@ -43,17 +43,6 @@ def test_the_drivers_of_a_usb_device_are_those_of_its_interfaces(host: FakeSysfs
     assert read(host).usb_drivers == {sysfs: ("r8152", "cdc_ncm")}
 
 
-def test_the_name_that_lasts_longest_is_the_first(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0)
-    links = "/dev/b/by-id/x", "/dev/a/by-path/x"
-    for link in links:
-        host.link(link, "/dev/ttyUSB0")
-    assert {path: facts.links for path, facts in read(host).files.items()} == {
-        "/dev/ttyUSB0": links,
-        "/dev/hidraw0": (),
-    }
-
-
 def test_only_displays_and_accelerators_are_looked_for_on_the_bus(host: FakeSysfs) -> None:
     pci(host, "/devices/pci0000:00/0000:00:03.0", "8086", "1533", "igb", "0x020000")
     pci(host, "/devices/pci0000:00/0000:00:04.0", "1da3", "1020", its_class="0x120000")

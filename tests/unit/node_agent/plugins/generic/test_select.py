@@ -91,35 +91,6 @@ def test_a_disk_and_its_partitions_are_one_device(host: FakeSysfs) -> None:
     assert files == ["/dev/nvme0", "/dev/nvme0n1", "/dev/nvme0n1p1"]
 
 
-def test_a_replug_elsewhere_keeps_the_id(host: FakeSysfs) -> None:
-    host.dongle("1-2.3", 0, serial="A5XK3RJT")
-    selecting = Selecting(host, DONGLES)
-    [before] = selecting.files()
-    host.unplug("1-2.3")
-    assert selecting.files() == {}
-    host.dongle("3-1.1.4.2", 7, serial="A5XK3RJT")
-    assert selecting.files() == {before: ["/dev/hidraw7", "/dev/ttyUSB7"]}
-
-
-def test_two_without_a_serial_are_told_apart_by_port(host: FakeSysfs) -> None:
-    host.dongle("1-2.3", 0)
-    host.dongle("1-2.4", 1)
-    selecting = Selecting(host, DONGLES)
-    before = selecting.files()
-    assert before == {
-        "0403-6001-port-1-2.3": ["/dev/hidraw0", "/dev/ttyUSB0"],
-        "0403-6001-port-1-2.4": ["/dev/hidraw1", "/dev/ttyUSB1"],
-    }
-    host.unplug("1-2.3")
-    host.unplug("1-2.4")
-    host.dongle("1-2.4", 0)
-    host.dongle("1-2.3", 1)
-    assert selecting.files() == {
-        "0403-6001-port-1-2.3": ["/dev/hidraw1", "/dev/ttyUSB1"],
-        "0403-6001-port-1-2.4": ["/dev/hidraw0", "/dev/ttyUSB0"],
-    }
-
-
 @pytest.mark.parametrize("serial", ["a b", "A-1", "port-1-2", "é\t", "x" * 300, "../../etc", "-"])
 def test_an_odd_serial_becomes_a_good_id(host: FakeSysfs, serial: str) -> None:
     host.dongle("1-1", 0, serial=serial)

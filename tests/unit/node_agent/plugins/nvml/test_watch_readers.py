@@ -75,18 +75,6 @@ class TestReaders:
         assert node.trouble == "DriverFailed"
 
     @virtual_time
-    async def test_one_that_hangs_for_good_is_waited_for(self, play: Play) -> None:
-        node = await play([BOTH, FINE, 1, ReaderFailed("silent")], [BOTH, FINE])
-        node.reader.has_ended = False
-        await asyncio.sleep(100)
-        assert node.trouble == "DriverHangs"
-        assert len(node.readers) == 1
-        node.readers[0].gone.set()
-        await asyncio.sleep(10)
-        assert len(node.readers) == 2
-        assert node.trouble == ""
-
-    @virtual_time
     async def test_the_first_failure_counts(self, play: Play) -> None:
         node = await play([BOTH, FINE, END], *[[1, END]] * 20, rescanSeconds=1.0)
         await asyncio.sleep(4.9)

@@ -13,11 +13,11 @@ NAME = "example.com/gpu"
 
 
 def test_parts_with_health_and_presence_of_their_own_or_of_their_device() -> None:
-    state = SimulatedState(frozenset({"gpu-0-1", "gpu-1"}), frozenset({"gpu-1::0", "gpu-2"}))
+    state = SimulatedState(frozenset({"gpu-0::1", "gpu-1"}), frozenset({"gpu-1::0", "gpu-2"}))
     assert simulated_devices(simulated_ids("gpu", 3), 2, state, 2) == (
-        PluginDevice("gpu-0::0", True, (0,), parent="gpu-0", aliases=("gpu-0-0",)),
-        PluginDevice("gpu-0::1", False, (0,), parent="gpu-0", aliases=("gpu-0-1",)),
-        PluginDevice("gpu-1::1", False, (1,), parent="gpu-1", aliases=("gpu-1-1",)),
+        PluginDevice("gpu-0::0", True, (0,), parent="gpu-0"),
+        PluginDevice("gpu-0::1", False, (0,), parent="gpu-0"),
+        PluginDevice("gpu-1::1", False, (1,), parent="gpu-1"),
     )
 
 

@@ -94,6 +94,21 @@ def test_a_demo_of_watching_only_names_its_page(own_temp: Path) -> None:
     assert (_ROOT / named.strip()).is_file()
 
 
+def test_ctrl_c_leaves_nothing_behind(own_temp: Path) -> None:
+    with subprocess.Popen(_DEMO, cwd=_ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "operator and agents are ready" in line:
+                break
+        started = psutil.Process(demo.pid).children(recursive=True)
+        assert len(started) >= 8
+        os.killpg(demo.pid, signal.SIGINT)
+        rest = demo.stdout.read()
+        assert demo.wait(timeout=60) == 130
+    assert "everything that was started has ended" in rest
+    assert not [process for process in started if process.is_running()]
+
+
 def test_ctrl_c_ends_what_is_coming_up(own_temp: Path) -> None:
     with subprocess.Popen([*_LOCAL, "up"], cwd=_ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as up:
         assert up.stderr is not None

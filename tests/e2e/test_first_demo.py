@@ -135,6 +135,16 @@ def test_it_can_be_ended_at_any_moment(start: Callable[..., FirstDemo], moment: 
         assert list(demo.cache.rglob("*unfinished*")) == []
 
 
+def test_a_build_that_fails_ends_the_agent_too(start: Callable[..., FirstDemo]) -> None:
+    demo = start(ending="echo no space left on device >&2; exit 1")
+    demo.until(_ALL_SHOWN)
+    children = _children(demo)
+    demo.finish()
+    assert demo.end() == 1
+    assert "remedy: free about 6 GB" in demo.printed
+    assert not [child for child in children if child.is_running()]
+
+
 def _children(demo: FirstDemo) -> list[psutil.Process]:
     found = psutil.Process(demo.process.pid).children(recursive=True)
     assert found

@@ -49,6 +49,11 @@ class PodsOnNode:
         self._uids[made.metadata.name] = made.metadata.uid
         return made
 
+    def would_create(self, body: Json) -> Any:
+        """The pod as it would be stored now: the API server's admission is run, and nothing is made."""
+        asked: Any = Pod.from_dict(self._at_home(body))
+        return self.control_plane.client.create(asked, dry_run=True)
+
     @contextmanager
     def static(self, body: Json) -> Iterator[str]:
         """For the length of the block a static pod: a file of the kubelet's. Yields its name in the API, once it is there.

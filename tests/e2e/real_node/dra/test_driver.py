@@ -1,9 +1,11 @@
 """What a DRA driver does beside giving whole devices out: shares, administrators' claims, taints, other pools; and its end."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 from nodedevice_api import names
+from nodedevice_api.names import Condition, Reason
 
 from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.dra.driver import DraDriver
@@ -117,6 +119,36 @@ def test_a_driver_dies_and_comes_back(lab: Lab) -> None:
     of.delete("stays")
     lab.until_numbers(total=4, allocated=0, available=4)
     lab.until_equal()
+
+
+def test_a_cordon_is_answered_with_the_rule_that_works(lab: Lab) -> None:
+    of, where = lab.of, lab.of.namespace
+    lab.apply(*(claim(name, where, lab.driver.device_class) for name in ("before", "after")))
+    of.run(claiming("has-one", {"all": "before"}))
+    lab.until_equal()
+    kubectl = of.control_plane.kubectl
+    name = names.node_device_name(of.node.name, f"{DRIVER}/devices")
+    cordon = {"spec": {"cordonedDevices": [{"id": names.ALL_DEVICES, "reason": "fan"}]}}
+    kubectl("patch", "nodedevice", name, "--type=merge", "-p", json.dumps(cordon))
+
+    def answer() -> str:
+        said = {each["type"]: each for each in lab.status()["conditions"]}[Condition.REGISTERED]
+        return said["message"] if said["reason"] == Reason.CORDON_NOT_POSSIBLE else ""
+
+    wait_until(lambda: bool(answer()), "the cordon is answered", PATIENCE_SECONDS)
+    rule = kubectl("create", "-f", "-", "-o", "name", stdin=answer()[answer().index("{") :]).strip()
+    of.create(claiming("waits", {"all": "after"}))
+    of.wait("waits", _is_unschedulable, "is refused by the scheduler")
+    assert lab.until_numbers(allocated=1)["allocations"][0]["name"] == "has-one"
+    kubectl("delete", rule)
+    of.wait_running("waits")
+    lab.until_equal()
+    lab.until_numbers(total=4, allocated=2, available=2)
+
+
+def _is_unschedulable(found: Json) -> bool:
+    conditions = found.get("status", {}).get("conditions", ())
+    return any(each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable" for each in conditions)
 
 
 def test_restarts_of_agent_and_kubelet_lose_nobody(lab: Lab) -> None:

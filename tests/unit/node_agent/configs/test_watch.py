@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from nodedevice_agent.configs import watch
-from nodedevice_agent.configs.effective import MAX_OCTETS, Effective
+from nodedevice_agent.configs.effective import MAX_OCTETS, Effective, effective
 from nodedevice_agent.configs.watch import ConfigWatch, last_known
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import (
@@ -164,12 +164,12 @@ async def test_a_run_after_a_failure_follows_the_configurations_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as a file of the agent that could not be opened for a moment."""
-    opened, is_full = watch.effective, True
+    is_full = True
 
     def failing(*given: Any) -> Effective:
         if is_full and len(bench.applied) == 1:
             raise OSError(28, "No space left on device")
-        return opened(*given)
+        return effective(*given)
 
     monkeypatch.setattr(watch, "effective", failing)
     failed = asyncio.create_task(bench.made.run())

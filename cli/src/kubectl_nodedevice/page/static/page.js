@@ -264,7 +264,9 @@ function lay(rows) {
 }
 
 function fitting(rows, width, columns, room) {
-  for (const most of MOST_SQUARES) {
+  const longest = rows.reduce((found, each) => Math.max(found, each.ids.length), 0);
+  // limits above all rows make no difference
+  for (const most of MOST_SQUARES.filter((_, at) => !(MOST_SQUARES[at + 1] >= longest))) {
     const made = arranged(rows, width, columns, most);
     if (mostAtOnce(made) <= room) return made;
   }
@@ -350,7 +352,7 @@ function drawnCell(box, each, focused) {
 function rowOf(each) {
   const silent = each.silent ? `; its agent is silent since ${moment(each.silent)}` : "";
   const numbers = `${number(each.free)} of ${number(each.total)} free`;
-  const notes = [each.ready && `not ready: ${each.ready}`, each.waiting && `${each.waiting} pods wait`].filter(Boolean).join("; ");
+  const notes = [each.ready && `not ready: ${each.ready}`, each.waiting && `${number(each.waiting)} ${each.waiting === 1 ? "pod waits" : "pods wait"}`].filter(Boolean).join("; ");
   return el("div", { class: `row${each.silent ? " silent" : ""}`, "data-name": each.name, role: "group", "aria-label": `${each.node}, ${each.resource}: ${numbers}${silent}` },
     el("div", { class: "what" }, el("a", { href: place("node", each.node) }, each.node), el("span", {}, each.resource),
       each.by === "dra" || each.by === "kubelet" ? el("span", { class: "faint" }, SERVERS[each.by]) : null,

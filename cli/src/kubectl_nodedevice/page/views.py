@@ -56,11 +56,11 @@ def of_device(session: Session, query: Mapping[str, str]) -> Data:
     data = devices.data_of(line)
     place = [node, "--resource", resource, f"--device={device_id}"]
     cordon = typed("kubectl", "nodedevice", "cordon", *place, "--reason", "WHY")
-    lift = typed("kubectl", "nodedevice", "uncordon", *place)
     return {
         "device": data,
         "why": explained,
-        "commands": [session.screen.typed(lift if data["cordons"] else cordon)] if found.honours_cordons else [],
+        # a cause of a cordoned device has the command that lifts the cordon
+        "commands": [session.screen.typed(cordon)] if found.honours_cordons and not data["cordons"] else [],
     }
 
 

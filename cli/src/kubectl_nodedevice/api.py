@@ -4,7 +4,7 @@ import contextlib
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -21,6 +21,7 @@ from kubectl_nodedevice import api_error_messages
 from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.pages import MOST_OBJECT_BYTES, Bounds, Page, TablePage
 from kubectl_nodedevice.records import record_of
+from kubectl_nodedevice.summaries import Rows as Rows
 from kubectl_nodedevice.transport import MOST_BYTES, USER_AGENT, Connection, Response, TooLong
 
 T = TypeVar("T")
@@ -49,27 +50,6 @@ _MOST_NAMED: Final = 10
 
 def as_it_is(obj: Any) -> Any:
     return obj
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """One row of a list, as the API server prints it. columns: index of each column's cell, by name in lower case."""
-
-    columns: Mapping[str, int]
-    cells: Sequence[Any]
-
-    def cell(self, column: str) -> Any:
-        """Return None if the server has no such column, as with an older CRD."""
-        at = self.columns.get(column)
-        return None if at is None or at >= len(self.cells) else self.cells[at]
-
-    def text(self, column: str) -> str:
-        found = self.cell(column)
-        return found if isinstance(found, str) else "" if found is None else str(found)
-
-    def number(self, column: str) -> int:
-        found = self.cell(column)
-        return found if isinstance(found, int) else 0
 
 
 @dataclass

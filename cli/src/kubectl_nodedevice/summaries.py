@@ -1,12 +1,11 @@
 """NodeDevices as the API server prints them in rows: what lists of a large cluster are made of. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from types import NoneType
-from typing import Final, NamedTuple
-
-from kubectl_nodedevice.api import Rows
+from typing import Any, Final, NamedTuple
 
 NO_DEVICES: Final = "NoDevices"
 # reasons of Ready that need no repair: no hardware, all devices cordoned, not configured
@@ -15,6 +14,27 @@ _INTENDED: Final = frozenset({NO_DEVICES, "AllCordoned", "NotConfigured"})
 _TEXTS, _NUMBERS = ("name", "node", "resource"), ("total", "healthy", "allocated", "available", "cordoned")
 _COLUMNS: Final = (*_TEXTS, *_NUMBERS, "ready", "reason", "agent", "served-by", "waiting")
 _EMPTY: Final[Sequence[str | int]] = (*[""] * 3, *[0] * 5, *[""] * 4, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One row of a list, as the API server prints it. columns: index of each column's cell, by name in lower case."""
+
+    columns: Mapping[str, int]
+    cells: Sequence[Any]
+
+    def cell(self, column: str) -> Any:
+        """Return None if the server has no such column, as with an older CRD."""
+        at = self.columns.get(column)
+        return None if at is None or at >= len(self.cells) else self.cells[at]
+
+    def text(self, column: str) -> str:
+        found = self.cell(column)
+        return found if isinstance(found, str) else "" if found is None else str(found)
+
+    def number(self, column: str) -> int:
+        found = self.cell(column)
+        return found if isinstance(found, int) else 0
 
 
 class Summary(NamedTuple):

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from nodedevice_api import names
 
-from hack.bench import against
+from hack.bench import against, page
 from hack.bench.operator import fleet
 from hack.bench.operator.api import Api, Refused
 from hack.bench.results import Result, judged, publish, result
@@ -37,7 +38,7 @@ _NODE_DEVICES: Final = f"/apis/{names.GROUP}/{names.VERSION}/{names.NODE_DEVICES
 _FEW, _RUNS = 100, 7
 # share of nodes with an unhealthy device
 _BROKEN: Final = 250
-# Reads the rows of all NodeDevices, packed as for kubectl, and does nothing with them: the least that `nodes` can cost.
+# Reads the rows of all NodeDevices as kubectl does, packed and in pages of 500, and does nothing with them.
 # Arguments: a kubeconfig, and the path of NodeDevices.
 _BARE: Final = """
 import base64, gzip, http.client, json, ssl, sys, tempfile, yaml
@@ -109,6 +110,7 @@ async def measure(count: int, folder: Path, progress: Progress) -> dict[str, Res
         # in turn, as both depend on what else the machine does
         bare = [sys.executable, "-I", "-c", _BARE, environment["KUBECONFIG"], _NODE_DEVICES]
         in_turn = [(_run([*installed, "nodes"], environment), _run(bare, environment, most=0)) for _ in range(_RUNS)]
+        in_browser = await _page(control_plane.admin_kubeconfig, environment, progress)
     return {
         "cli_first_call": _single(first[0]),
         "cli_screen_few": result([each.cpu_seconds for each in few[0]], "s", 0.4),
@@ -120,7 +122,20 @@ async def measure(count: int, folder: Path, progress: Progress) -> dict[str, Res
         "cli_nodes_over_list": result([nodes.seconds / bare.seconds for nodes, bare in in_turn], "ratio", 1.3),
         "cli_memory": result([each.mib for each in many], "MiB", 150.0),
         "cli_node": result([each.seconds for each in one], "s", 1.0),
+        **in_browser,
     }
+
+
+async def _page(kubeconfig: Path, environment: dict[str, str], progress: Progress) -> dict[str, Result]:
+    """No rows on a machine without Chromium."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        progress("no rows of the page: Chromium is not on this machine; apt-get install chromium")
+        return {}
+    async with Api(kubeconfig) as api:
+        # node 0 has an unhealthy device at first, and the page's first row is its first resource
+        first = min(fleet.RESOURCES)
+        return await page.measure(environment, chromium, lambda n: _write_status(api, 0, first, is_broken=n % 2 == 1))
 
 
 def _single(first: Run) -> Result:
@@ -132,18 +147,22 @@ async def _make(api: Api, numbers: Sequence[int]) -> None:
 
 
 async def _make_one(api: Api, number: int, resource: str) -> None:
+    body = node_device(fleet.node_name(number), resource, f"uid-{number}")
+    await api.apply(f"{_NODE_DEVICES}/{body['metadata']['name']}", body, names.AGENT_FIELD_MANAGER)
+    await _write_status(api, number, resource, is_broken=number % _BROKEN == 0)
+
+
+async def _write_status(api: Api, number: int, resource: str, *, is_broken: bool) -> None:
     node = fleet.node_name(number)
     pods = {
         fleet.pod_name(node, each): fleet.Owner(fleet.pod_name(node, each), f"uid-{number}-{each}")
         for each in range(fleet.PODS)
     }
-    body = node_device(node, resource, f"uid-{number}")
-    path = f"{_NODE_DEVICES}/{body['metadata']['name']}"
-    await api.apply(path, body, names.AGENT_FIELD_MANAGER)
-    status = fleet.node_device_status(node, resource, pods, is_broken=number % _BROKEN == 0)
+    status = fleet.node_device_status(node, resource, pods, is_broken=is_broken)
     conditions = status["status"].setdefault("conditions", [])
     conditions += [_condition(names.Condition.READY), _condition(names.Condition.AGENT_READY)]
-    await api.apply(f"{path}/status", status, names.AGENT_FIELD_MANAGER)
+    path = f"{_NODE_DEVICES}/{status['metadata']['name']}/status"
+    await api.apply(path, status, names.AGENT_FIELD_MANAGER)
 
 
 def _condition(kind: str) -> dict[str, Any]:

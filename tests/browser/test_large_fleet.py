@@ -59,3 +59,27 @@ def test_a_large_fleet(api: PlayedApi, opened: Open, page_of: Callable[..., Page
         mib = command.memory_info().rss / 2**20
         print(f"{mib:.0f} MiB, {page.evaluate(elements)} elements")
         assert mib <= MOST_MIB
+
+
+@pytest.mark.parametrize(("width", "height"), [(1200, 800), (3840, 2160)])
+def test_dense_rows_have_few_elements(
+    browser: Browser, opened: Open, page_of: Callable[..., Page], tmp_path: Path, width: int, height: int
+) -> None:
+    shares = {"total": 8, "available": 3}
+    with PlayedApi() as api:
+        for number in range(400):
+            devices = [device(f"{each:04}", parts=shares) for each in range(300 if number % 2 else 4)]
+            devices[-1] |= {"health": "Unhealthy"}
+            found = objects.node_device(f"node-{number}", GPU, devices)
+            api.put("nodedevices", found["metadata"]["name"], found)
+        with opened(kubeconfig(tmp_path, api.url)) as (address, _):
+            page = page_of(address, viewport={"width": width, "height": height})
+            expect(page.locator("#found")).to_contain_text("400 nodes", timeout=120_000)
+            for _ in range(4):
+                shown = page.evaluate("document.querySelectorAll('*').length")
+                assert 1_000 <= shown <= MOST_ELEMENTS
+                # the squares that need attention are not among those left out
+                expect(page.locator(".row:not(:has(a.sq.b))")).to_have_count(0)
+                page.mouse.wheel(0, 3_000)
+            page.get_by_label("Node", exact=True).fill("node-399")
+            expect(page.locator("a.sq")).to_have_count(256)

@@ -10,6 +10,8 @@ from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
 from kubectl_nodedevice.device_state import held_words, holders_of, pod_name, short_reason
 from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.shell import NONE, Typed, typed
+from kubectl_nodedevice.summaries import NO_DEVICES
+from kubectl_nodedevice.summaries import Summary as Summary
 from kubectl_nodedevice.text import age, counted, moment, some
 
 # codes, the worst first; stable across releases
@@ -27,9 +29,6 @@ ORDER: Final = (
     POD_WAITING := "PodWaiting",
     POD_UNSCHEDULABLE := "PodUnschedulable",
 )
-_NO_DEVICES: Final = "NoDevices"
-# reasons of Ready that need no repair: no hardware, all devices cordoned, not configured
-_INTENDED: Final = frozenset({_NO_DEVICES, "AllCordoned", "NotConfigured"})
 # The plugin's words in a message of NoDevices if NVIDIA's driver hides the GPUs. NoGpu and DriverReleased are intended.
 # Source: nodedevice_agent.plugins.nvml.reasons
 _DRIVER_PROBLEM: Final = (
@@ -39,40 +38,6 @@ _DRIVER_PROBLEM: Final = (
 # reasons that single devices explain better
 _BY_DEVICES: Final = frozenset({"NoHealthyDevices", "SomeDevicesUnhealthy"})
 _NOT_DELIVERED: Final = frozenset({"DevicesNotInjected", "DevicesInUseAfterRelease", "DevicesRenumbered"})
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A NodeDevice as the API server prints it in a row. waiting: None if its CRD has no such column."""
-
-    name: str
-    node: str
-    resource: str
-    total: int
-    healthy: int
-    allocated: int
-    available: int
-    cordoned: int
-    ready: str
-    reason: str
-    agent: str
-    served_by: str
-    waiting: int | None = None
-
-    @property
-    def is_unready(self) -> bool:
-        """Whether it is not Ready and should be."""
-        is_gone = self.reason == "EndpointGone" and not self.allocated
-        return self.ready != "True" and not self.is_intended and not is_gone
-
-    @property
-    def is_intended(self) -> bool:
-        return self.reason in _INTENDED
-
-    @property
-    def needs_reading(self) -> bool:
-        """Whether the whole object shows more than its row."""
-        return self.is_unready or self.reason == _NO_DEVICES or self.healthy < self.total or bool(self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +106,7 @@ def _of_node(code: str, text: str, node: str, since: str, **about: str) -> Need:
 def _driver_problem(found: NodeDevice) -> re.Match[str] | None:
     """Reason and words of the NVIDIA driver's problem if it hides all devices; None for any other NoDevices."""
     ready = found.condition("Ready")
-    return re.fullmatch(_DRIVER_PROBLEM, ready.message) if ready.reason == _NO_DEVICES else None
+    return re.fullmatch(_DRIVER_PROBLEM, ready.message) if ready.reason == NO_DEVICES else None
 
 
 def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:

@@ -11,9 +11,9 @@ from typing import Final
 
 from nodedevice_kube.fields import number_of
 
-from kubectl_nodedevice.attention import Summary
 from kubectl_nodedevice.cluster import NO_CONDITION, Json, Lease, NodeDevice, Object, Pod
 from kubectl_nodedevice.records import record_of
+from kubectl_nodedevice.summaries import Summary
 from kubectl_nodedevice.text import age, counted, moment
 from kubectl_nodedevice.why.kinds import Event
 

@@ -12,7 +12,6 @@ import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final, TextIO
 
 from nodedevice_kube.api_errors import ApiError
@@ -30,8 +29,8 @@ _MOST_WRAPPED: Final = 300
 _LEAST: Final = 24
 # indent of the second and further lines of a row that is printed as words
 _HANGING: Final = "    "
-# cells that are cached
-_CELLS: Final = 1024
+# rows of a large table that are searched for secrets together
+_ROWS: Final = 500
 # first words of a command, the longer one first
 _PROGRAMS: Final = ("kubectl nodedevice", "kubectl")
 # no progress is shown of shorter work
@@ -115,16 +114,16 @@ class Screen:
         if self.is_terminal and len(table.rows) <= _MOST_WRAPPED:
             self._rich_table(table, [[_cell(each) for each in row] for row in table.rows])
             return
-        # Most cells occur in many rows. The masked text is not kept, as there can be very many rows.
-        text_of = lru_cache(_CELLS)(lambda given: _cell(given).text)
-        widths = [width(name) for name in table.columns]
-        for row in table.rows:
-            widths = [max(size, width(text_of(each))) for size, each in zip(widths, row, strict=True)]
-        shapes = [(size, name in table.numbers) for size, name in zip(widths, table.columns, strict=True)]
-        for row in (table.columns, *table.rows):
-            texts = [text_of(each) for each in row]
-            # The last column may have any width.
-            print("  ".join(map(_padded, texts, shapes)).rstrip(), file=self.out)
+        # The last column may have any width, unless it is aligned at its right.
+        padded = table.columns if table.columns[-1] in table.numbers else table.columns[:-1]
+        widths = [width(name) for name in padded]
+        # the masked text is not kept, as there can be very many rows
+        for texts in _shown_rows(table.rows):
+            widths = [max(size, width(each)) for size, each in zip(widths, texts, strict=False)]
+        shapes = [(size, name in table.numbers) for size, name in zip(widths, padded, strict=True)]
+        for texts in itertools.chain([table.columns], _shown_rows(table.rows)):
+            line = [*map(_padded, texts, shapes), *texts[len(padded) :]]
+            self.out.write(f"{'  '.join(line).rstrip()}\n")
 
     def data(self, kind: str, content: Mapping[str, Any]) -> None:
         """Print an object as JSON or YAML. Items of an iterator are written when all have arrived."""
@@ -280,6 +279,16 @@ class _Packed:
 def shown(text: str) -> str:
     """Mask secrets, and remove characters that control a terminal."""
     return plain(masked(text))
+
+
+def _shown_rows(rows: Sequence[Row]) -> Iterator[list[str]]:
+    """Yield the texts of each row as `shown`. Many rows at a time are searched for secrets, which nearly none has."""
+    for begin in range(0, len(rows), _ROWS):
+        texts = [[each if isinstance(each, str) else each.text for each in row] for row in rows[begin : begin + _ROWS]]
+        every = [*itertools.chain.from_iterable(texts)]
+        whole = "\n".join(every)
+        is_clean = all(map(str.isprintable, every)) and masked(whole) == whole
+        yield from texts if is_clean else ([*map(shown, row)] for row in texts)
 
 
 def _widths(rows: Sequence[Sequence[Cell]], *, of_words: bool = False) -> list[int]:

@@ -10,7 +10,6 @@ from kubectl_nodedevice import release_namespaces
 from kubectl_nodedevice.api import CONFIGS, NODE_DEVICES, Rows, if_readable
 from kubectl_nodedevice.attention import (
     Need,
-    Summary,
     asked_for,
     of_configs,
     of_devices,
@@ -22,6 +21,7 @@ from kubectl_nodedevice.attention import (
 )
 from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, BY_NODEDEVICE, NodeDevice, Pod, PodDevice
 from kubectl_nodedevice.reading import OPERATOR_LEASE, Reader
+from kubectl_nodedevice.summaries import Summary, summaries_of
 
 # objects that are read whole; the others are shown by their rows
 MOST_READ = 60
@@ -72,7 +72,7 @@ class Survey:
 def survey(reader: Reader, namespace: str) -> Survey:
     """namespace: of a person who may not see the whole cluster. Raises ApiError."""
     try:
-        rows = [summary_of(each) for each in reader.rows(NODE_DEVICES)]
+        rows = [*summaries_of(reader.rows(NODE_DEVICES))]
     except Forbidden as exc:
         reader.note(NODE_DEVICES, exc)
         return _of_namespace(reader, namespace)
@@ -101,24 +101,6 @@ def _of_namespace(reader: Reader, namespace: str) -> Survey:
     own = reader.optional("poddevices", lambda: reader.pod_devices(namespace))
     pending = reader.optional("pods", lambda: reader.pending_pods(namespace)) or []
     return Survey([], ordered(of_pending(pending, reader.now)), own or [])
-
-
-def summary_of(row: Rows) -> Summary:
-    return Summary(
-        row.text("name"),
-        row.text("node"),
-        row.text("resource"),
-        row.number("total"),
-        row.number("healthy"),
-        row.number("allocated"),
-        row.number("available"),
-        row.number("cordoned"),
-        row.text("ready"),
-        row.text("reason"),
-        row.text("agent"),
-        row.text("served-by"),
-        row.number("waiting") if "waiting" in row.columns else None,
-    )
 
 
 def _read_whole(reader: Reader, rows: Sequence[Summary]) -> Mapping[str, NodeDevice]:

@@ -192,7 +192,8 @@ class _Received(io.RawIOBase):
 def _pieces(
     response: http.client.HTTPResponse, encoding: str | None, most_bytes: int, *, is_watch: bool = False
 ) -> Iterator[bytes]:
-    read = response.read1 if is_watch else response.read
+    # read1 does not end a response that has a length, such as a refusal: the connection could not be used again
+    read = response.read1 if is_watch and response.status == http.HTTPStatus.OK else response.read
     unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     size = 0
     while packed := read(_PIECE):

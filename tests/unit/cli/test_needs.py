@@ -30,7 +30,7 @@ _GPU: Final = "example.com/gpu"
 def summary(node: str = "n", reason: str = "X", **more: Any) -> Summary:
     """One that is not Ready."""
     made = Summary(f"{node}.gpu", node, _GPU, 2, 2, 0, 2, 0, "False", reason, "True", "nodedevice", None)
-    return replace(made, **more)
+    return made._replace(**more)
 
 
 def whole(node: str = "n", conditions: Iterable[Condition] = (), **more: Any) -> NodeDevice:

@@ -12,7 +12,6 @@ from nodedevice_kube.paths import LEASES, PODS
 
 from kubectl_nodedevice import __version__, checks
 from kubectl_nodedevice.api import APPS, CONFIGS, CORE, DRA, NODE_DEVICES, POD_DEVICES, if_readable, path_of
-from kubectl_nodedevice.attention import Summary
 from kubectl_nodedevice.checks import Refusal, Result
 from kubectl_nodedevice.cluster import AGENTS_NAMESPACE, SYSTEM_NAMESPACE, Lease, NodeDevice, Object, Pod
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU
@@ -21,7 +20,7 @@ from kubectl_nodedevice.reading import OPERATOR_LEASE, Reader
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.styles import BAD, GOOD, WARN
-from kubectl_nodedevice.survey import summary_of
+from kubectl_nodedevice.summaries import Summary, summaries_of
 from kubectl_nodedevice.why.kinds import Event, Slice
 
 T = TypeVar("T")
@@ -205,7 +204,7 @@ class _Checks:
     # -- NodeDevices --------------------------------------------------------------------------------------------------------
 
     def _node_devices(self) -> list[Result]:
-        rows = [summary_of(each) for each in self._reader.rows(NODE_DEVICES)]
+        rows = [*summaries_of(self._reader.rows(NODE_DEVICES))]
         whole = self._whole(rows)
         messages = {name: each.condition("Ready").message for name, each in whole.items()}
         return [*checks.of_summaries(rows, messages), *checks.of_delivery(whole.values())]

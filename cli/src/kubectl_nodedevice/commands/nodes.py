@@ -2,21 +2,20 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import click
 from nodedevice_kube.api_errors import ApiError
 
 from kubectl_nodedevice.api import NODE_DEVICES
-from kubectl_nodedevice.attention import Summary
 from kubectl_nodedevice.errors import FINE, UsageProblem
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, current
 from kubectl_nodedevice.styles import FAINT, GOOD, PLAIN
 from kubectl_nodedevice.suggestions import NO_PLUGIN_YET, nothing_of
-from kubectl_nodedevice.survey import summary_of
+from kubectl_nodedevice.summaries import Summary, summaries_of
 
 # blocks of one resource; larger numbers are drawn in proportion
 _MOST_BLOCKS: Final = 16
@@ -26,16 +25,12 @@ _IN_ASCII: Final = str.maketrans("□■✗▨", ".#x/")
 _WATCH_SECONDS, _WATCH_RATIO = 2.0, 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A node with its resources, sorted by name."""
+class Line(NamedTuple):
+    """A node with its resources, sorted by name. free: devices of all of them."""
 
     node: str
-    resources: tuple[Summary, ...]
-
-    @property
-    def free(self) -> int:
-        return sum(each.available for each in self.resources)
+    resources: Sequence[Summary]
+    free: int
 
 
 @click.command(cls=Command)
@@ -83,12 +78,14 @@ def nodes(context: click.Context, resource: str, selector: str, watch: bool) -> 
 def read(reader: Reader, resource: str, selector: str) -> list[Line]:
     """Read the rows of NodeDevices; nodes with free devices come first. Raises ApiError."""
     wanted = reader.nodes_with(selector) if selector else None
-    rows = [summary_of(each) for each in reader.rows(NODE_DEVICES)]
     by_node: dict[str, list[Summary]] = {}
-    for row in rows:
+    for row in summaries_of(reader.rows(NODE_DEVICES)):
         if resource in ("", row.resource) and (wanted is None or row.node in wanted):
             by_node.setdefault(row.node, []).append(row)
-    found = [Line(node, tuple(sorted(of, key=lambda each: each.resource))) for node, of in by_node.items()]
+    found = [
+        Line(node, sorted(of, key=lambda each: each.resource), sum(each.available for each in of))
+        for node, of in by_node.items()
+    ]
     return sorted(found, key=lambda each: (each.free == 0, each.node))
 
 
@@ -97,9 +94,15 @@ def blocks(row: Summary) -> str:
 
     A device that is unhealthy and in use is drawn as unhealthy.
     """
-    broken, free = max(row.total - row.healthy, 0), row.available
-    held = min(row.allocated, max(row.total - broken - free, 0))
-    numbers = {_HELD: held, _FREE: free, _BROKEN: broken, _OTHER: max(row.total - broken - free - held, 0)}
+    return _drawn(row.total, row.healthy, row.allocated, row.available)
+
+
+# most nodes have the same few numbers
+@lru_cache(1024)
+def _drawn(devices: int, healthy: int, allocated: int, free: int) -> str:
+    broken = max(devices - healthy, 0)
+    held = min(allocated, max(devices - broken - free, 0))
+    numbers = {_HELD: held, _FREE: free, _BROKEN: broken, _OTHER: max(devices - broken - free - held, 0)}
     total = sum(numbers.values())
     if total > _MOST_BLOCKS:
         numbers = {kind: max(1, number * _MOST_BLOCKS // total) for kind, number in numbers.items() if number}

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -192,7 +191,7 @@ def _write_snapshot(session: Session, fleet: Fleet, file: Path) -> int:
 
 def snapshot_of(fleet: Fleet, about: Mapping[str, str]) -> str:
     """The page with its style, its program and its data inside."""
-    data = fleet.everything(about, fleet.groups(datetime.now(UTC), sys.maxsize))
+    data = fleet.everything(about, fleet.groups(datetime.now(UTC)))
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     page = asset("index.html").decode()
     style = f"<style>\n{asset('page.css').decode()}</style>"

@@ -22,8 +22,8 @@ from kubectl_nodedevice.page.squares import Square, square_of
 
 # names of deleted objects that are kept for slow browsers; others load everything again
 _MOST_GONE: Final = 10_000
-# groups that are sent; the page says how many more there are
-MOST_NEEDS: Final = 200
+# groups that the page shows; it says how many more there are
+_MOST_NEEDS: Final = 50
 
 
 @dataclass
@@ -146,10 +146,10 @@ class Fleet:
         with self.changed:
             self.changed.wait_for(lambda: self.sequence > sequence, seconds)
 
-    def groups(self, now: datetime, most: int = MOST_NEEDS) -> str:
+    def groups(self, now: datetime) -> str:
         """What needs attention, grouped by cause, the worst first, as JSON."""
         found = self.needs(now)
-        return encoded({"groups": found[:most], "more": max(len(found) - most, 0)})
+        return encoded({"groups": found[:_MOST_NEEDS], "more": max(len(found) - _MOST_NEEDS, 0)})
 
     def needs(self, now: datetime) -> list[dict[str, Any]]:
         """The same as objects, without a limit."""

@@ -47,7 +47,6 @@ class Follower(threading.Thread):
     def run(self) -> None:
         while True:
             self.step()
-            self._fleet.source(self._kind.what, is_stale=self._state.is_stale(time.monotonic()))
             time.sleep(self._state.pause_seconds(random.random()))
 
     def step(self) -> None:
@@ -69,6 +68,10 @@ class Follower(threading.Thread):
             self._failed(_silent(exc) if request is Request.WATCH else exc)
         else:
             self._came()
+        self._note_silence()
+
+    def _note_silence(self) -> None:
+        self._fleet.source(self._kind.what, is_stale=self._state.is_stale(time.monotonic()))
 
     def _failed(self, error: ApiError) -> None:
         self._state.failed(error, time.monotonic())
@@ -100,6 +103,7 @@ class Follower(threading.Thread):
         kind, state = self._kind, self._state
         query = {**kind.query, "resourceVersion": state.version, "timeoutSeconds": str(WATCH_SECONDS)}
         state.opened(time.monotonic())
+        self._note_silence()
         self._api.watch(kind.what, kind.path, query, self._event)
 
     def _event(self, event: Json) -> None:
@@ -113,6 +117,7 @@ class Follower(threading.Thread):
             kind.put(obj)
         self._state.heard(text_of(obj, "metadata", "resourceVersion"), time.monotonic())
         self._came()
+        self._note_silence()
 
 
 def _silent(error: ApiError) -> ApiError:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from kubectl_nodedevice.attention import Need, Summary, of_devices, of_waiting
+from kubectl_nodedevice.attention import Need, of_devices, of_waiting
 from kubectl_nodedevice.cluster import NodeDevice
 from kubectl_nodedevice.device_state import (
     BROKEN,
@@ -35,6 +35,7 @@ from kubectl_nodedevice.device_state import (
     holders_of,
     state_of,
 )
+from kubectl_nodedevice.summaries import Summary
 
 LETTERS: Final = {
     FREE: "f",

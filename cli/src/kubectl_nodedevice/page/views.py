@@ -53,13 +53,14 @@ def of_device(session: Session, query: Mapping[str, str]) -> Data:
     if found is None or line is None:
         raise CliError(f"node {node} has no device {device_id} of {resource}", "it may have been removed meanwhile")
     explained = _explained(session, facts, why_device.explain(facts, found, device_id))
+    data = devices.data_of(line)
     place = [node, "--resource", resource, f"--device={device_id}"]
     cordon = typed("kubectl", "nodedevice", "cordon", *place, "--reason", "WHY")
-    lift = typed("kubectl", "nodedevice", "uncordon", *place)
     return {
-        "device": devices.data_of(line),
+        "device": data,
         "why": explained,
-        "commands": [session.screen.typed(each) for each in ([cordon, lift] if found.honours_cordons else [])],
+        # a cause of a cordoned device has the command that lifts the cordon
+        "commands": [session.screen.typed(cordon)] if found.honours_cordons and not data["cordons"] else [],
     }
 
 

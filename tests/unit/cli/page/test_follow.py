@@ -1,15 +1,22 @@
 """A kind is listed once and watched from then on; what the API server refuses is a sentence on the page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from kubectl_nodedevice import kubeconfig
+from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import LoginProblem
+from kubectl_nodedevice.page import follow
 from kubectl_nodedevice.page.command import kinds
 from kubectl_nodedevice.page.fleet import Fleet
 from kubectl_nodedevice.page.follow import Follower
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unreachable
+from nodedevice_kube.credentials import Credentials
 
+from tests.unit.cli import api_server
+from tests.unit.cli.api_server import FakeApiServer, serving, status
 from tests.unit.cli.objects import GPU, node_device
 
 Json = dict[str, Any]
@@ -112,6 +119,21 @@ def test_a_failure_is_a_sentence_until_it_is_over(error: Exception, problem: str
     assert api.asked[-1] == "list"
 
 
+@pytest.mark.parametrize("status_code", [403, 410])
+def test_a_refused_watch_leaves_the_connection_usable(tmp_path: Path, status_code: int) -> None:
+    path = "/apis/nodedevice.io/v1alpha1/nodedevices"
+    server = FakeApiServer({path: [at("a")]}, lambda request: status(status_code) if "watch" in request.query else None)
+    with serving(server):
+        settings = kubeconfig.load(str(api_server.kubeconfig(tmp_path, server.address)), "")
+        api = Api(Credentials(settings, load=lambda: settings), 60.0)
+        with pytest.raises(ApiError):
+            api.watch("nodedevices", path, {}, lambda _: None)
+        found: list[Json] = []
+        api.listed("nodedevices", path, {}, found.append)
+        api.close()
+    assert len(found) == 1
+
+
 def test_a_watch_that_brings_nothing_in_its_time_is_no_failure_of_the_page() -> None:
     silent = ApiError("GET", "nodedevices", "no answer within 90 s")
     silent.__cause__ = TimeoutError()
@@ -119,6 +141,32 @@ def test_a_watch_that_brings_nothing_in_its_time_is_no_failure_of_the_page() -> 
     [source] = fleet.sources()["sources"].values()
     assert source["problem"] == ""
     assert nodes(fleet) == {"a"}
+
+
+def test_the_first_event_after_a_silence_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, fleet, seen = [0.0], Fleet(), list[bool]()
+    monkeypatch.setattr(follow.time, "monotonic", lambda: clock[0])
+
+    def is_stale() -> bool:
+        [source] = fleet.sources()["sources"].values()
+        return bool(source["isStale"])
+
+    def silent() -> Iterator[tuple[str, Json]]:
+        yield "MODIFIED", at("a", 8)
+        clock[0] = 200.0
+        raise ApiError("GET", "nodedevices", "no answer within 90 s") from TimeoutError()
+
+    def alive() -> Iterator[tuple[str, Json]]:
+        yield "MODIFIED", at("a", 13)
+        seen.append(is_stale())
+
+    stand_in: Any = PlayedApi([at("a")], silent(), [at("a")], alive())
+    follower = Follower(stand_in, next(iter(kinds(fleet))), fleet)
+    for _ in range(3):
+        follower.step()
+    assert is_stale()
+    follower.step()
+    assert seen == [False]
 
 
 def test_a_watch_is_cut_into_events_wherever_its_pieces_end() -> None:

@@ -7,21 +7,25 @@ const STATES = {
   g: ["plugin gone", "NoPlugin"], u: ["unknown", "Unknown"],
 };
 const SERVERS = { nodedevice: "nodedevice", kubelet: "the kubelet", dra: "a DRA driver" };
-// squares of one row of the fleet; the node's view has all
-const MOST_SQUARES = 256;
+// squares of one row of the fleet: the first of these that keeps the page below so many elements. The node's view has all.
+const MOST_SQUARES = [256, 128, 64, 48, 32, 24, 16, 8, 4], MOST_ELEMENTS = 2800;
+// elements of a row without its squares
+const OF_ROW = 8;
 // sizes in CSS pixels: of a square with its gap, of a label, between cells, of the narrowest cell, beyond the screen
 const STEP = 18, LABEL = 22, GAP = 12, SPACE = 24, CELL = 290, MARGIN = 400;
 const MOST_CHANGES = 20000, MOST_OF_DEVICE = 100;
-// rows of a table, and squares of a view of one node
-const MOST_ROWS = 200, MOST_OF_NODE = 512;
+// rows of a table, squares of a view of one node, and choices of a filter
+const MOST_ROWS = 200, MOST_OF_NODE = 512, MOST_CHOICES = 100;
 // a sign of life comes every five seconds; the longest time of one view
 const MUTE_MS = 20000, VIEW_MS = 120000;
+// labels of nodes are read again, and sooner after a failure
+const LABELS_MS = 30000, LABELS_AGAIN_MS = 5000;
 
 const fleet = {
   squares: new Map(), about: {}, needs: { groups: [], more: 0 }, sources: {}, epoch: "", sequence: 0, isRead: false,
-  heard: 0, isCut: false, problem: "", changes: new Map(), changeCount: 0, keys: new Map(),
+  heard: 0, isCut: false, problem: "", changes: new Map(), changeCount: 0, areChangesLost: false, keys: new Map(),
 };
-let snapshot = null, selected = null, labelProblem = "", layout = { rows: [], tops: [], columns: 1, cell: 320 }, drawn = new Map(), isDue = false, events = null, again = 0;
+let snapshot = null, labels = { of: "", nodes: null, isRead: true, problem: "", timer: 0 }, layout = { rows: [], tops: [], columns: 1, cell: 320, most: 0 }, drawn = new Map(), isDue = false, events = null, again = 0;
 
 // -- small helpers ----------------------------------------------------------------------------------------------------
 
@@ -123,7 +127,7 @@ function matching(filters) {
     if (resource && each.resource !== resource) continue;
     if (state && !each.states.includes(state) && !(state === "f" && each.more)) continue;
     if (namespace && !each.holders.some(([, pod]) => pod.startsWith(`${namespace}/`))) continue;
-    if (selected && !selected.has(each.node)) continue;
+    if (labels.nodes && !labels.nodes.has(each.node)) continue;
     rows.push(each);
   }
   const key = (each) => `${natural(each.node)} ${each.resource}`;
@@ -160,25 +164,35 @@ function field(name, label, attributes) {
 }
 
 function showChoices(filters) {
-  const resources = [...new Set([...fleet.squares.values()].map((each) => each.resource))].sort();
-  const wanted = JSON.stringify([resources, filters.get("resource")]);
-  const choice = byId("resource");
-  if (choice.dataset.of === wanted) return;
-  choice.dataset.of = wanted;
-  choice.replaceChildren(el("option", { value: "" }, "all"), ...resources.map((each) => el("option", { value: each }, each)));
-  choice.value = filters.get("resource") || "";
-  const namespaces = new Set();
-  for (const each of fleet.squares.values()) for (const [, pod] of each.holders) namespaces.add(pod.split("/")[0]);
-  byId("namespaces").replaceChildren(...[...namespaces].sort().slice(0, 200).map((each) => el("option", { value: each })));
+  const chosen = filters.get("resource") || "", resources = new Set(), namespaces = new Set();
+  for (const each of fleet.squares.values()) {
+    resources.add(each.resource);
+    for (const [, pod] of each.holders) namespaces.add(pod.split("/")[0]);
+  }
+  const choices = [...resources].sort().slice(0, MOST_CHOICES);
+  // a link may name one that is gone
+  if (chosen && !choices.includes(chosen)) choices.push(chosen);
+  if (isNew(byId("resource"), [choices, chosen])) {
+    byId("resource").replaceChildren(el("option", { value: "" }, "all"), ...choices.map((each) => el("option", { value: each }, each)));
+    byId("resource").value = chosen;
+  }
+  const names = [...namespaces].sort().slice(0, MOST_CHOICES);
+  if (isNew(byId("namespaces"), names)) byId("namespaces").replaceChildren(...names.map((each) => el("option", { value: each })));
+}
+
+// whether an element shows something else, which it shows from now on
+function isNew(element, content) {
+  const of = JSON.stringify(content);
+  if (element.dataset.of === of) return false;
+  element.dataset.of = of;
+  return true;
 }
 
 function showLegend(filters) {
   const found = counts(), chosen = filters.get("state") || "", legend = byId("legend");
   const entries = Object.entries(STATES).filter(([letter]) => found[letter] || letter === chosen);
-  const wanted = JSON.stringify([entries.map(([letter]) => [letter, found[letter]]), chosen]);
-  if (legend.dataset.of === wanted) return;
+  if (!isNew(legend, [entries.map(([letter]) => [letter, found[letter]]), chosen])) return;
   const focused = legend.contains(document.activeElement) ? document.activeElement.dataset.state : null;
-  legend.dataset.of = wanted;
   legend.replaceChildren(...entries.map(([letter, [words]]) => el("li", {}, el("button",
     { type: "button", "data-state": letter, "aria-pressed": String(letter === chosen), onclick: () => setFilter("state", letter === chosen ? "" : letter) },
     el("span", { class: `sq ${letter}`, "aria-hidden": "true" }), `${words} ${number(found[letter] || 0)}`))));
@@ -188,14 +202,12 @@ function showLegend(filters) {
 function showNeeds() {
   const panel = byId("needs"), { groups, more } = fleet.needs, isBlind = Object.values(fleet.sources).some((each) => each.problem);
   const words = isBlind ? "What needs attention is not known: not everything can be read." : fleet.isRead ? "Nothing needs attention." : "Reading the cluster…";
-  const wanted = JSON.stringify([fleet.needs, words]);
-  if (panel.dataset.of === wanted) return;
-  panel.dataset.of = wanted;
+  if (!isNew(panel, [fleet.needs, words])) return;
   const wasOpen = panel.querySelector("details")?.open ?? true;
   if (!groups.length) { panel.replaceChildren(el("p", {}, words)); return; }
   panel.replaceChildren(el("details", { open: wasOpen },
     el("summary", {}, `Needs attention: ${number(groups.length + more)}`),
-    el("ul", { tabindex: "0" }, ...groups.map(need), more ? el("li", {}, `… and ${number(more)} more`) : null)));
+    el("ul", { tabindex: "0" }, ...groups.map(need), more ? el("li", {}, `… and ${number(more)} more: kubectl nodedevice lists them`) : null)));
 }
 
 function need(each) {
@@ -207,46 +219,96 @@ function need(each) {
   return el("li", {}, el("div", {}, each.text, ...linked), each.command ? command(each.command) : null);
 }
 
-async function selectLabels(selector) {
-  const field = byId("labels");
-  if (field.dataset.of === selector) return;
-  field.dataset.of = selector;
-  labelProblem = "";
-  if (!selector) { selected = null; return; }
-  const found = await view("labels", { selector });
-  if (field.dataset.of !== selector) return;
-  // without an answer no node is shown, rather than nodes with other labels
-  selected = new Set(found.nodes || []);
-  labelProblem = found.problem ? `The labels cannot be used: ${found.problem}${found.remedy ? `; ${found.remedy}` : ""}.` : "";
-  showFleet();
+function selectLabels(selector) {
+  if (labels.of === selector) return;
+  clearTimeout(labels.timer);
+  // until they are read no node is shown, rather than nodes with other labels
+  labels = { of: selector, nodes: selector ? new Set() : null, isRead: !selector, problem: "", timer: 0 };
+  if (selector) readLabels(labels);
+}
+
+async function readLabels(wanted) {
+  const found = await view("labels", { selector: wanted.of });
+  if (labels !== wanted) return;
+  const problem = found.problem ? `The labels cannot be used: ${found.problem}${found.remedy ? `; ${found.remedy}` : ""}.` : "";
+  const nodes = found.nodes ? new Set(found.nodes) : wanted.nodes;
+  const isSame = wanted.isRead && problem === wanted.problem && nodes.size === wanted.nodes.size && [...nodes].every((each) => wanted.nodes.has(each));
+  Object.assign(wanted, { nodes, problem, isRead: true });
+  if (!snapshot) wanted.timer = setTimeout(waitForFleet, problem ? LABELS_AGAIN_MS : LABELS_MS, wanted);
+  if (!isSame && byId("rows")) showFleet();
+}
+
+// a hidden tab, and a view of one object, need no labels
+function waitForFleet(wanted) {
+  if (document.hidden || !byId("rows") || fleet.isCut) wanted.timer = setTimeout(waitForFleet, LABELS_AGAIN_MS, wanted);
+  else readLabels(wanted);
 }
 
 // -- rows: only those on the screen are elements --------------------------------------------------------------------------
 
 function lay(rows) {
-  const width = byId("rows").clientWidth || 320, columns = Math.max(1, Math.floor((width + SPACE) / (CELL + SPACE)));
-  const cell = (width + SPACE) / columns - SPACE, perLine = Math.max(1, Math.floor((cell + 3) / STEP));
-  const height = (each) => {
-    const shown = Math.min(each.ids.length, MOST_SQUARES), more = each.ids.length > shown || each.more ? 6 : 0;
-    return LABEL + Math.max(1, Math.ceil((shown + more) / perLine)) * STEP + GAP;
-  };
-  const tops = [];
-  let top = 0;
-  for (let index = 0; index < rows.length; index += columns) {
-    tops.push(top);
-    top += Math.max(...rows.slice(index, index + columns).map(height));
-  }
-  layout = { rows, tops, columns, cell };
-  byId("rows").style.height = `${top}px`;
+  const box = byId("rows"), width = box.clientWidth || 320;
+  const room = MOST_ELEMENTS - document.querySelectorAll("*").length + box.querySelectorAll("*").length;
+  let columns = Math.max(1, Math.floor((width + SPACE) / (CELL + SPACE)));
+  let made = fitting(rows, width, columns, room);
+  // a very large screen has fewer and wider columns
+  while (!made && columns > 1) made = fitting(rows, width, columns -= 1, room);
+  layout = made || arranged(rows, width, 1, MOST_SQUARES.at(-1));
+  box.style.height = `${layout.height}px`;
   const devices = rows.reduce((sum, each) => sum + each.total, 0), free = rows.reduce((sum, each) => sum + each.free, 0);
   const nodes = new Set(rows.map((each) => each.node)).size;
-  const text = rows.length ? `${number(nodes)} ${nodes === 1 ? "node" : "nodes"}, ${number(devices)} devices, ${number(free)} free`
-    : labelProblem ? labelProblem : !fleet.isRead ? "Reading the cluster…" : fleet.squares.size ? "No device matches these filters." : emptyWords();
+  const sum = `${number(nodes)} ${nodes === 1 ? "node" : "nodes"}, ${number(devices)} ${devices === 1 ? "device" : "devices"}, ${number(free)} free`;
+  const text = rows.length ? [sum, labels.problem].filter(Boolean).join(". ") : labels.problem || emptyWords();
   if (byId("found").textContent !== text) byId("found").textContent = text;
   draw();
 }
 
-const emptyWords = () => (fleet.sources.nodedevices?.problem ? "The devices cannot be read." : "No devices: no device plugin has registered with an agent yet.");
+function fitting(rows, width, columns, room) {
+  const longest = rows.reduce((found, each) => Math.max(found, each.ids.length), 0);
+  // limits above all rows make no difference
+  for (const most of MOST_SQUARES.filter((_, at) => !(MOST_SQUARES[at + 1] >= longest))) {
+    const made = arranged(rows, width, columns, most);
+    if (mostAtOnce(made) <= room) return made;
+  }
+  return null;
+}
+
+// tops: of the lines of cells. elements: of each line
+function arranged(rows, width, columns, most) {
+  const cell = (width + SPACE) / columns - SPACE, perLine = Math.max(1, Math.floor((cell + 3) / STEP));
+  const tops = [], elements = [];
+  let height = 0;
+  for (let index = 0; index < rows.length; index += columns) {
+    let lines = 1, count = 0;
+    for (const each of rows.slice(index, index + columns)) {
+      const shown = Math.min(each.ids.length, most), more = each.ids.length > shown || each.more ? 6 : 0;
+      lines = Math.max(lines, Math.ceil((shown + more) / perLine));
+      count += shown + OF_ROW;
+    }
+    tops.push(height);
+    elements.push(count);
+    height += LABEL + lines * STEP + GAP;
+  }
+  return { rows, tops, columns, cell, most, elements, height };
+}
+
+// the most elements of all lines that can be on the screen together
+function mostAtOnce({ tops, elements }) {
+  let most = 0, count = 0, first = 0;
+  for (let line = 0; line < tops.length; line += 1) {
+    count += elements[line];
+    // the line above is drawn if its end is on the screen
+    while (tops[first + 1] < tops[line] - innerHeight - 2 * MARGIN) count -= elements[first++];
+    most = Math.max(most, count);
+  }
+  return most;
+}
+
+function emptyWords() {
+  if (!fleet.isRead) return "Reading the cluster…";
+  if (fleet.squares.size) return labels.isRead ? "No device matches these filters." : "Reading the labels of nodes…";
+  return fleet.sources.nodedevices?.problem ? "The devices cannot be read." : "No devices: no device plugin has registered with an agent yet.";
+}
 
 // the last line of cells that begins above a position
 function lineAt(position) {
@@ -269,7 +331,7 @@ function draw() {
       element.style.top = `${tops[line]}px`;
       element.style.left = `${column * (cell + SPACE)}px`;
       element.style.width = `${cell}px`;
-      kept.set(each.name, { of: each, element });
+      kept.set(each.name, { of: each, most: layout.most, element });
     });
   }
   for (const [name, row] of drawn) if (!kept.has(name)) row.element.remove();
@@ -278,7 +340,7 @@ function draw() {
 
 function drawnCell(box, each, focused) {
   const old = drawn.get(each.name);
-  if (old && old.of === each) return old.element;
+  if (old && old.of === each && old.most === layout.most) return old.element;
   const made = rowOf(each);
   if (!old) { box.append(made); return made; }
   const index = focused === each.name ? [...old.element.querySelectorAll("a")].indexOf(document.activeElement) : -1;
@@ -290,23 +352,31 @@ function drawnCell(box, each, focused) {
 function rowOf(each) {
   const silent = each.silent ? `; its agent is silent since ${moment(each.silent)}` : "";
   const numbers = `${number(each.free)} of ${number(each.total)} free`;
-  const notes = [each.ready && `not ready: ${each.ready}`, each.waiting && `${each.waiting} pods wait`].filter(Boolean).join("; ");
+  const notes = [each.ready && `not ready: ${each.ready}`, each.waiting && `${number(each.waiting)} ${each.waiting === 1 ? "pod waits" : "pods wait"}`].filter(Boolean).join("; ");
   return el("div", { class: `row${each.silent ? " silent" : ""}`, "data-name": each.name, role: "group", "aria-label": `${each.node}, ${each.resource}: ${numbers}${silent}` },
     el("div", { class: "what" }, el("a", { href: place("node", each.node) }, each.node), el("span", {}, each.resource),
       each.by === "dra" || each.by === "kubelet" ? el("span", { class: "faint" }, SERVERS[each.by]) : null,
       notes ? el("span", {}, notes) : null, el("span", { class: "numbers" }, numbers)),
-    squaresOf(each, MOST_SQUARES));
+    squaresOf(each, layout.most));
+}
+
+// the devices that a row with room for so many shows: with the chosen state first, then those that need attention
+function chosenOf(each, most) {
+  const all = each.ids.map((_, index) => index);
+  if (all.length <= most) return all;
+  const wanted = where().filters.get("state"), rank = (index) => (each.states[index] === wanted ? 0 : "bmgutcr".includes(each.states[index]) ? 1 : 2);
+  return all.sort((a, b) => rank(a) - rank(b) || a - b).slice(0, most).sort((a, b) => a - b);
 }
 
 function squaresOf(each, most) {
   const holders = new Map(), parts = new Map(each.parts.map(([index, free, of]) => [index, [free, of]]));
   for (const [index, pod, count] of each.holders) holders.set(index, [...(holders.get(index) || []), count ? `${pod} (${count})` : pod]);
-  const shown = each.ids.slice(0, most).map((id, index) => {
-    const letter = each.states[index], held = holders.get(index), share = parts.get(index);
+  const shown = chosenOf(each, most).map((index, position) => {
+    const id = each.ids[index], letter = each.states[index], held = holders.get(index), share = parts.get(index);
     const words = `${id}: ${STATES[letter][0]}${share ? `, ${share[0]} of ${share[1]} free` : ""}${held ? `, ${held.join(", ")}` : ""}`;
-    const bar = share && share[1] ? el("span", { class: "bar" }) : null;
-    if (bar) bar.style.width = `${(100 * (share[1] - share[0])) / share[1]}%`;
-    return el("a", { class: `sq ${letter}`, href: place("device", each.node, each.resource, id), title: words, "aria-label": words, tabindex: index ? "-1" : "0" }, bar);
+    const made = el("a", { class: `sq ${letter}`, href: place("device", each.node, each.resource, id), title: words, "aria-label": words, tabindex: position ? "-1" : "0" });
+    if (share && share[1]) made.style.setProperty("--used", `${(100 * (share[1] - share[0])) / share[1]}%`);
+    return made;
   });
   const rest = each.ids.length - shown.length + each.more;
   return el("div", { class: "squares" }, ...shown, rest ? el("span", { class: "more" }, `and ${number(rest)} more`) : null);
@@ -391,7 +461,8 @@ function why(found) {
 
 function changes({ node, resource, id }) {
   const seen = fleet.changes.get(`${node} ${resource} ${id}`) || [];
-  return seen.length ? table(["Time", "From", "To", "Used by"], seen.map((each) => () => [time(each.at), each.from, each.to, each.by || "–"]), "Changes") : el("p", { class: "faint" }, "None.");
+  if (seen.length) return table(["Time", "From", "To", "Used by"], seen.map((each) => () => [time(each.at), each.from, each.to, each.by || "–"]), "Changes");
+  return el("p", { class: "faint" }, fleet.areChangesLost ? `None of the last ${number(MOST_CHANGES)} changes of the cluster.` : "None.");
 }
 
 function ofFleet(node, resource) {
@@ -421,22 +492,39 @@ function take(square) {
   if (old) note(old, square);
 }
 
-// states of devices that changed while the page was open
+// devices that changed while the page was open
 function note(old, now) {
-  const before = new Map(old.ids.map((id, index) => [id, old.states[index]]));
-  for (let index = 0; index < now.ids.length; index += 1) {
-    const id = now.ids[index], from = before.get(id), to = now.states[index];
-    if (from === to || fleet.changeCount >= MOST_CHANGES) continue;
-    const key = `${now.node} ${now.resource} ${id}`, seen = fleet.changes.get(key) || [];
-    const by = now.holders.filter(([at]) => at === index).map(([, pod]) => pod).join(", ");
-    seen.unshift({ at: Date.now() / 1000, from: from ? STATES[from][0] : "not listed", to: STATES[to][0], by });
-    seen.length = Math.min(seen.length, MOST_OF_DEVICE);
-    fleet.changes.set(key, seen);
-    fleet.changeCount += 1;
+  const before = seenDevices(old), after = seenDevices(now), none = { state: "not listed", by: "" };
+  for (const id of new Set([...before.keys(), ...after.keys()])) {
+    const from = before.get(id) || none, to = after.get(id) || none;
+    if (from.state !== to.state || from.by !== to.by) keepChange(`${now.node} ${now.resource} ${id}`, { at: Date.now() / 1000, from: from.state, to: to.state, by: to.by });
   }
 }
 
+// state and pods of each device
+function seenDevices(square) {
+  const pods = new Map();
+  for (const [index, pod] of square.holders) pods.set(index, pods.has(index) ? `${pods.get(index)}, ${pod}` : pod);
+  return new Map(square.ids.map((id, index) => [id, { state: STATES[square.states[index]][0], by: pods.get(index) || "" }]));
+}
+
+// the newest changes; a device that changed longest ago is forgotten first
+function keepChange(key, change) {
+  const seen = fleet.changes.get(key) || [];
+  seen.unshift(change);
+  fleet.changeCount += 1;
+  if (seen.length > MOST_OF_DEVICE) { seen.pop(); fleet.changeCount -= 1; }
+  fleet.changes.delete(key);
+  fleet.changes.set(key, seen);
+  if (fleet.changeCount <= MOST_CHANGES) return;
+  const [oldest, lost] = fleet.changes.entries().next().value;
+  fleet.changes.delete(oldest);
+  fleet.changeCount -= lost.length;
+  fleet.areChangesLost = true;
+}
+
 function takeAll(found) {
+  for (const each of found.squares) if (fleet.squares.has(each.name)) note(fleet.squares.get(each.name), each);
   fleet.squares = new Map(found.squares.map((each) => [each.name, each]));
   Object.assign(fleet, { about: found.about, epoch: found.epoch, sequence: found.sequence, needs: found.needs, sources: found.sources, isRead: found.isRead });
 }
@@ -487,7 +575,7 @@ function follow() {
     fleet.sequence = found.sequence;
     due();
   });
-  on("needs", (found) => { fleet.needs = found; if (byId("needs")) showNeeds(); });
+  on("needs", (found) => { fleet.needs = found; due(); });
   on("sources", (found) => {
     const before = JSON.stringify([fleet.isRead, stateOfSources()]);
     Object.assign(fleet, { sources: found.sources, isRead: found.isRead });

@@ -21,7 +21,7 @@ from msgspec import Struct
 from nodedevice_kube.credentials import Access, Headers
 from nodedevice_kube.proxies import Proxy
 
-# of status and headers of a response, also of a proxy's, and of all that follows without a byte of the body
+# the limit of status and headers of a response, also of a proxy's, and of its trailers
 _MOST_HEAD_BYTES: Final = 32 * 1024
 # Source: RFC 9112 section 3, RFC 9110 section 5.5
 _TARGET: Final = re.compile(r"[\x21-\x7e]+")
@@ -342,7 +342,7 @@ class _Connection:
         return not (self._transport.is_closing() or self._reader.at_eof())
 
     async def _head(self) -> None:
-        """Receive the head of the next response, after those of interim ones."""
+        """Receive the head of the next response. Interim responses are skipped."""
         self._received = _Received()
         while not self._received.has_head:
             await self._receive()
@@ -360,7 +360,7 @@ class _Connection:
 
 
 class _Received:
-    """What has been received of a response; llhttp calls the methods whose names begin with on_. body: not yet read."""
+    """The received part of a response. The parser calls the methods named on_*. body: not yet read."""
 
     def __init__(self) -> None:
         self._parser = HttpResponseParser(self)

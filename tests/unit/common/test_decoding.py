@@ -96,8 +96,10 @@ def test_what_is_shallow_is_the_same_text() -> None:
 def test_lists_nest_as_objects_do_and_brackets_in_texts_do_not() -> None:
     deep = DEEPEST + 6
     assert shallow(b"[" * deep + b"]" * deep) == b"[" * DEEPEST + b"null" + b"]" * DEEPEST
-    text = b'"' + b"[" * deep + b'"'
-    assert shallow(text) is text
+    for before in '"', '"\\"', r'"\\\"', r'{"\\": "':
+        text = f'[{before}{"[" * deep}"{"}" if before[0] == "{" else ""}]'.encode()
+        assert shallow(text) is text
+        assert json.loads(text)
 
 
 def test_what_stands_beside_the_deep_part_stays() -> None:

@@ -1,26 +1,31 @@
 """Connections to one API server: HTTP/1.1 on asyncio's streams, with TLS and proxies. Some are kept for the next request.
 
-Takes credentials as headers and a TLS context. Follows no redirect, decompresses nothing. Source: h11 @ 0.16; RFC 9110 and 9112.
+Takes credentials as headers and a TLS context. Follows no redirect, decompresses nothing. Source: httptools @ 0.9, which is
+llhttp; RFC 9110 and 9112.
 """
 
 import asyncio
 import math
 import os
+import re
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
-import h11
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from msgspec import Struct
 from nodedevice_kube.credentials import Access, Headers
 from nodedevice_kube.proxies import Proxy
 
-# of status and headers of a response, also of a proxy's
+# the limit of status and headers of a response, also of a proxy's, and of its trailers
 _MOST_HEAD_BYTES: Final = 32 * 1024
+# Source: RFC 9112 section 3, RFC 9110 section 5.5
+_TARGET: Final = re.compile(r"[\x21-\x7e]+")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # The second address of a host name is tried after this time, in parallel to the first. Source: RFC 8305.
 _NEXT_ADDRESS_SECONDS: Final = 0.25
 # An API server keeps an idle connection for 90 s, so that none is used while it ends.
@@ -138,10 +143,7 @@ class Connections:
         headers = [*self._headers, *request.headers, *access.headers]
         if request.body is not None:
             headers.append(("Content-Length", str(len(request.body))))
-        try:
-            head = h11.Request(method=request.method, target=f"{self._prefix}{request.target}", headers=headers)
-        except h11.ProtocolError as exc:
-            raise Broken(_problem(exc)) from exc
+        head = _head(request.method, f"{self._prefix}{request.target}", headers)
         kept = self._take()
         if kept is not None:
             try:
@@ -203,7 +205,7 @@ class Connections:
                     _problem(exc) if exc.errno else f"no connection within {self._connect_seconds:g} s"
                 ) from exc
             # ValueError: a name that no certificate has. RuntimeError: no thread can be started to resolve a host name.
-            if isinstance(exc, OSError | ValueError | RuntimeError | h11.ProtocolError):
+            if isinstance(exc, OSError | ValueError | RuntimeError | HttpParserError):
                 raise Broken(_problem(exc)) from exc
             raise
         return connection
@@ -236,7 +238,7 @@ class _Connection:
 
     def __init__(self, pool: Connections, reader: _Reader, transport: asyncio.Transport) -> None:
         self._pool, self._reader, self._transport = pool, reader, transport
-        self._http = _new_http()
+        self._received = _Received()
         self.tls: ssl.SSLContext | None = None
         self._expiry: asyncio.TimerHandle | None = None
         # whether it was kept, and no byte has been read since
@@ -259,14 +261,13 @@ class _Connection:
 
     async def tunnel(self, authority: str, headers: Headers) -> None:
         """Make the proxy connect to that HOST:PORT. Raises Broken and OSError."""
-        connect = h11.Request(method="CONNECT", target=authority, headers=[("Host", authority), *headers])
-        self._transport.write(self._http.send(connect) or b"")
-        response = await self._head()
-        if response.status_code // 100 != 2:
-            raise Broken(f"{response.status_code} {response.reason.decode('ascii', 'replace')}".strip())
-        if self._http.trailing_data[0]:
+        self._transport.write(_head("CONNECT", authority, (("Host", authority), *headers)))
+        await self._head()
+        if self._received.status // 100 != 2:
+            raise Broken(f"{self._received.status} {self._received.reason}".strip())
+        # a body comes from the server behind the proxy, or from nowhere
+        if self._received.has_more or self._received.body:
             raise Broken("the proxy sends something before the API server does")
-        self._http = _new_http()
 
     async def start_tls(self, tls: ssl.SSLContext, name: str) -> None:
         """Raises OSError and ValueError."""
@@ -276,28 +277,28 @@ class _Connection:
             raise ConnectionAbortedError("the connection was ended during the TLS handshake")
         self._transport = secured
 
-    async def exchange(self, head: h11.Request, request: Request, seconds: float) -> "_Exchange":
+    async def exchange(self, head: bytes, request: Request, seconds: float) -> "_Exchange":
         """Send a request, and wait for the start of the response."""
         with self._ended_by_failures(seconds):
-            octets = self._http.send(head)
-            if request.body is not None:
-                octets += self._http.send(h11.Data(data=request.body))
-            octets += self._http.send(h11.EndOfMessage())
             if request.before_write is not None:
                 request.before_write()
             # Not awaited: a server that responds to half a body may read no more of it.
-            self._transport.write(octets)
+            self._transport.write(head + request.body if request.body is not None else head)
             async with asyncio.timeout(seconds):
-                return _Exchange(self, await self._head())
+                await self._head()
+        return _Exchange(self, self._received)
 
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes of the response, as `Response.read`."""
-        with self._ended_by_failures(seconds):
-            event: object = self._http.next_event()
-            if event is h11.NEED_DATA:
-                async with asyncio.timeout(seconds):
-                    event = await self._event()
-        return bytes(event.data) if isinstance(event, h11.Data) else b""
+        received = self._received
+        if not received.body and not received.is_whole:
+            with self._ended_by_failures(seconds):
+                if seconds is None:
+                    await self._receive_body()
+                else:
+                    async with asyncio.timeout(seconds):
+                        await self._receive_body()
+        return received.take()
 
     @contextmanager
     def _ended_by_failures(self, seconds: float | None) -> Iterator[None]:
@@ -308,17 +309,15 @@ class _Connection:
             self.end()
             if isinstance(exc, TimeoutError) and not exc.errno:
                 raise Late(seconds or math.inf) from exc
-            if isinstance(exc, OSError | h11.ProtocolError):
+            if isinstance(exc, OSError | HttpParserError):
                 raise (_Ended if self._is_unused else Broken)(_problem(exc)) from exc
             raise
 
     def free(self) -> None:
         """Keep it for another request if the response was read to its end; else end it."""
-        is_whole = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
-        if not is_whole or self._http.trailing_data[0] or self._reader.is_fed or not self._is_open:
+        if not self._received.ends_request or self._reader.is_fed or not self._is_open:
             self.end()
         else:
-            self._http.start_next_cycle()
             self._pool.free(self)
 
     def keep(self) -> None:
@@ -342,31 +341,112 @@ class _Connection:
     def _is_open(self) -> bool:
         return not (self._transport.is_closing() or self._reader.at_eof())
 
-    async def _head(self) -> h11.Response:
-        while isinstance(event := await self._event(), h11.InformationalResponse):
-            pass
-        assert isinstance(event, h11.Response)
-        return event
+    async def _head(self) -> None:
+        """Receive the head of the next response. Interim responses are skipped."""
+        self._received = _Received()
+        while not self._received.has_head:
+            await self._receive()
 
-    async def _event(self) -> object:
-        while (event := self._http.next_event()) is h11.NEED_DATA:
-            octets = await self._reader.read(self._pool.buffer_bytes)
-            # after a partial read the buffer is empty
-            self._reader.is_fed = len(octets) == self._pool.buffer_bytes
-            self._is_unused = self._is_unused and not octets
-            if not octets and self._http.their_state is h11.SEND_RESPONSE:
-                raise ConnectionError("the connection was closed without a response")
-            self._http.receive_data(octets)
-        return event
+    async def _receive_body(self) -> None:
+        while not self._received.body and not self._received.is_whole:
+            await self._receive()
+
+    async def _receive(self) -> None:
+        octets = await self._reader.read(self._pool.buffer_bytes)
+        # after a partial read the buffer is empty
+        self._reader.is_fed = len(octets) == self._pool.buffer_bytes
+        self._is_unused = self._is_unused and not octets
+        self._received.feed(octets)
+
+
+class _Received:
+    """The received part of a response. The parser calls the methods named on_*. body: not yet read."""
+
+    def __init__(self) -> None:
+        self._parser = HttpResponseParser(self)
+        self.status = 0
+        self.reason = ""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body: list[bytes] = []
+        self.has_head = self.is_whole = False
+        # more has come than this response
+        self.has_more = False
+        self._is_kept_alive = False
+        # bytes since the last one of a body
+        self._without_body = 0
+
+    def feed(self, octets: bytes) -> None:
+        """octets: empty if the peer has ended the connection. Raises HttpParserError, and ConnectionError for a cut response."""
+        if not octets:
+            self._end()
+            return
+        self._without_body += len(octets)
+        try:
+            self._parser.feed_data(octets)
+        except HttpParserUpgrade as exc:
+            raise HttpParserError("the server switched to another protocol") from exc
+        except HttpParserError as exc:
+            if not self.is_whole:
+                raise HttpParserError(f"invalid response: {exc}") from exc
+            self.has_more = True
+        if self._without_body > _MOST_HEAD_BYTES and not self.is_whole:
+            raise HttpParserError("the headers of the response are too long")
+
+    def _end(self) -> None:
+        if not self.has_head:
+            raise ConnectionError("the connection was closed without a response")
+        has_length = any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
+        if has_length and not self.is_whole:
+            raise ConnectionError("the connection was closed before the end of the response")
+        self.is_whole = True
+
+    def take(self) -> bytes:
+        """The next bytes of the body; b"" at its end."""
+        body, self.body = self.body, []
+        return body[0] if len(body) == 1 else b"".join(body)
+
+    @property
+    def ends_request(self) -> bool:
+        """Whether it was read to its end, and its connection can be used for the next request."""
+        return self.is_whole and self._is_kept_alive and not self.has_more and not self.body
+
+    def on_message_begin(self) -> None:
+        self.has_more = self.has_more or self.is_whole
+
+    def on_status(self, reason: bytes) -> None:
+        self.reason += reason.decode("ascii", "replace")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # a later one is a trailer
+        if not self.has_head:
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if self.is_whole:
+            return
+        if status // 100 == 1:
+            self.headers, self.reason = [], ""
+            return
+        self.status, self.has_head = status, True
+
+    def on_body(self, body: bytes) -> None:
+        self._without_body = 0
+        if not self.has_more:
+            self.body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self.has_head and not self.is_whole:
+            self.is_whole, self._is_kept_alive = True, self._parser.should_keep_alive()
 
 
 class _Exchange:
     """A response, until it is closed."""
 
-    def __init__(self, connection: _Connection, response: h11.Response) -> None:
-        self.status = response.status_code
+    def __init__(self, connection: _Connection, received: _Received) -> None:
+        self.status = received.status
         self._connection: _Connection | None = connection
-        self._headers = response.headers
+        self._headers = received.headers
 
     def header(self, name: str) -> str | None:
         wanted = name.encode()
@@ -381,8 +461,16 @@ class _Exchange:
             connection.free()
 
 
-def _new_http() -> h11.Connection:
-    return h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD_BYTES)
+def _head(method: str, target: str, headers: Iterable[tuple[str, str]]) -> bytes:
+    """The head of a request. Raises Broken for a character that would end the target or a header."""
+    if not _TARGET.fullmatch(target):
+        raise Broken("illegal target of a request")
+    lines = [f"{method} {target} HTTP/1.1"]
+    for name, value in headers:
+        if not _HEADER_VALUE.fullmatch(value):
+            raise Broken(f"illegal value of the header {name}")
+        lines.append(f"{name}: {value}")
+    return "\r\n".join((*lines, "", "")).encode("latin-1")
 
 
 def _problem(exc: BaseException) -> str:

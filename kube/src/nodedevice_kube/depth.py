@@ -10,14 +10,16 @@ DEEPEST: Final = 64
 # Brackets within strings do not count. An unclosed string reaches to the end of the text. Possessive repeats try nothing twice, so
 # that the time is proportional to the text.
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
-_STRINGS: Final = re.compile(_STRING, re.DOTALL)
 # each place where the depth changes, and whole strings
 _TOKEN: Final = re.compile(_STRING + rb"|[\[{]|[\]}]", re.DOTALL)
 _QUOTE: Final = ord('"')
 _OPENING: Final = frozenset(b"[{")
 _CHANGES: Final = [(octet in b"[{") - (octet in b"]}") for octet in range(256)]
 _ALL_ELSE: Final = bytes(octet for octet, change in enumerate(_CHANGES) if not change)
+_ONE_KIND: Final = bytes.maketrans(b"[]", b"{}")
 _NULL: Final = b"null"
+# Of more of them, each level would take a millisecond of its own.
+_FEW_BRACKETS: Final = 64 * 1024
 
 
 def shallow(data: bytes) -> bytes:
@@ -43,8 +45,17 @@ def shallow(data: bytes) -> bytes:
 
 
 def _depth(data: bytes) -> int:
-    """This takes a third of the time of the search for places."""
+    """This takes a tenth of the time of the search for places."""
     if (most := data.count(b"[") + data.count(b"{")) <= DEEPEST:
         return most
-    brackets = _STRINGS.sub(b"", data).translate(None, _ALL_ELSE)
+    # Without escapes, every second piece between quotes is a string. Outside of strings a backslash is invalid: the decoder
+    # stops there, and the depth before it is right.
+    plain = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
+    brackets = rest = b"".join(plain.split(b'"')[::2]).translate(_ONE_KIND, _ALL_ELSE)
+    for depth in range(DEEPEST + 1) if len(brackets) <= _FEW_BRACKETS else ():
+        if not rest:
+            return depth
+        # without the innermost level
+        rest = rest.replace(b"{}", b"")
+    # too many, too deep, or invalid
     return max(accumulate(map(_CHANGES.__getitem__, brackets)), default=0)

@@ -207,6 +207,9 @@ _BY_RESOURCE: Final = (
     CONTAINERS_WITHOUT,
 )
 
+# The gauges of observe() by resource name: to look one up takes longer than to set it.
+_series: Final[dict[str, tuple[Gauge, ...]]] = {}
+
 # Counters start at 0: a rate over time never includes the first value of a new series.
 for _kind in ("NodeDevice", "Lease"):
     for _outcome in ("ok", "ApiForbidden", "ApiRefused", "ApiUnreachable"):
@@ -227,16 +230,21 @@ def begin(resource_name: str, *, pre_start_required: bool) -> None:
 
 def observe(now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
     """The metrics of a published resource. rows: devices in containers by claims, which a snapshot lacks."""
-    for state in _STATES:
-        RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
-    PODS_WAITING.labels(now.resource_name).set(len(now.pending))
-    ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)
+    name = now.resource_name
+    series = _series.get(name)
+    if series is None:
+        by_state = (RESOURCE_DEVICES.labels(name, state) for state in _STATES)
+        series = _series[name] = (*by_state, PODS_WAITING.labels(name), ENDPOINT_RUNNING.labels(name))
+    counts = (getattr(now, state) for state in _STATES)
+    for gauge, value in zip(series, (*counts, len(now.pending), now.state is EndpointState.RUNNING), strict=True):
+        gauge.set(value)
     ALLOCATIONS.update(now, rows)
 
 
 def forget(resource_name: str) -> None:
     """End the series of a forgotten resource. Full label sets are used, because a search by one label scans all series."""
     ALLOCATIONS.forget(resource_name)
+    _series.pop(resource_name, None)
     for state in _STATES:
         RESOURCE_DEVICES.remove(resource_name, state)
     for metric in _BY_RESOURCE:

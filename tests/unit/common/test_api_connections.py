@@ -23,6 +23,8 @@ from tests.unit.common.api_clients import (
     whole,
 )
 
+CLOSING = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+
 # -- requests and responses ---------------------------------------------------------------------------------------------------
 
 
@@ -55,6 +57,8 @@ async def test_a_request_has_its_headers_those_of_the_connection_and_the_credent
         pytest.param(CHUNKED + b"1\r\na\r\n2;ext=1\r\nbc\r\n0\r\n\r\n", b"abc", id="chunked"),
         pytest.param(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Wait\r\n\r\n" + OK, b"ok", id="after other responses"),
         pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", b"", id="none"),
+        pytest.param(CLOSING + b"more", b"ok", id="before bytes of no response"),
+        pytest.param(CHUNKED + b"1\r\na\r\n0\r\nX-A: b\r\n\r\n", b"a", id="before trailers"),
         pytest.param(b"HTTP/1.0 200 OK\r\n\r\nto the end", b"to the end", id="up to the end of the connection"),
     ],
 )
@@ -105,8 +109,7 @@ async def test_requests_side_by_side_have_a_connection_each_of_which_a_few_are_k
 
 @pytest.mark.parametrize("is_read", [True, False])
 async def test_what_is_not_read_to_its_end_or_is_to_be_closed_is_not_used_again(is_read: bool) -> None:
-    last = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-    async with client_of(answering(last if is_read else OK, OK)) as (connections, server):
+    async with client_of(answering(CLOSING if is_read else OK, OK)) as (connections, server):
         response = await connections.send(GET, PLAIN, PATIENCE_SECONDS)
         if is_read:
             await whole(response)
@@ -229,11 +232,21 @@ async def test_a_kept_connection_that_ends_at_a_request_is_replaced(
     ("octets", "problem"),
     [
         pytest.param(b"", "the connection was closed without a response", id="no response"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "without sending complete", id="cut"),
-        pytest.param(CHUNKED + b"4\r\nhal", "without sending complete", id="cut in a chunk"),
-        pytest.param(CHUNKED + b"x\r\n", "illegal chunk header", id="no chunk"),
-        pytest.param(b"220 smtp.example ESMTP\r\n\r\n", "illegal status line", id="another protocol"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "before the end of the response", id="cut"),
+        pytest.param(CHUNKED + b"4\r\nhal", "before the end of the response", id="cut in a chunk"),
+        pytest.param(CHUNKED + b"x\r\n", "^invalid response: Invalid character in chunk size$", id="no chunk"),
+        pytest.param(b"220 smtp.example ESMTP\r\n\r\n", "^invalid response: Expected HTTP/", id="another protocol"),
         pytest.param(b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 10_000, "too long", id="headers without end"),
+        pytest.param(CHUNKED + b"1\r\na\r\n0\r\n" + b"X-A: b\r\n" * 10_000, "too long", id="trailers without end"),
+        pytest.param(CHUNKED + b"1;" + b"a" * 80_000, "too long", id="a chunk's extension without end"),
+        pytest.param(
+            CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 1\r\n\r\n"), "^invalid response", id="two lengths"
+        ),
+        pytest.param(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+            "^the server switched to another protocol$",
+            id="an upgrade",
+        ),
     ],
 )
 async def test_a_response_that_breaks_off(octets: bytes, problem: str) -> None:
@@ -301,9 +314,15 @@ async def test_a_request_that_is_cancelled_in_any_turn_leaves_no_socket(
         await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
+async def test_a_target_that_cannot_be_sent() -> None:
+    async with client_of(answering(OK)) as (connections, _):
+        with pytest.raises(Broken, match=r"^illegal target of a request$"):
+            await asked(connections, Request("GET", "/x HTTP/1.1\r\nA: b"))
+
+
 async def test_a_header_that_cannot_be_sent() -> None:
     async with client_of(answering(OK)) as (connections, _):
-        with pytest.raises(Broken, match="Illegal header value"):
+        with pytest.raises(Broken, match=r"^illegal value of the header Authorization$"):
             await asked(connections, access=Access((("Authorization", "Bearer a\nb"),), None))
 
 

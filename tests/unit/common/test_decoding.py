@@ -96,6 +96,10 @@ def test_lists_nest_as_objects_do_and_brackets_in_texts_do_not() -> None:
     assert shallow(b"[" * deep + b"]" * deep) == b"[" * DEEPEST + b"null" + b"]" * DEEPEST
     text = b'"' + b"[" * deep + b'"'
     assert shallow(text) is text
+    for text_before in ("a", '"', "\\", '\\"', '["'):
+        before = json.dumps(text_before)
+        assert decode(f"[{before}, {'[' * deep}{']' * deep}]", Any)[0] == text_before
+        assert shallow(f"[{before}, {nested(deep)}]".encode()).endswith(b":null" + b"}" * (DEEPEST - 1) + b"]")
 
 
 def test_what_stands_beside_the_deep_part_stays() -> None:

@@ -57,4 +57,4 @@ def test_the_program_is_there_and_modules_are_no_garbage() -> None:
     collects, exempt, modules = _started()
     assert collects
     assert exempt
-    assert {"nodedevice_agent.agent", "grpc", "h11"} <= modules
+    assert {"nodedevice_agent.agent", "grpc", "httptools"} <= modules

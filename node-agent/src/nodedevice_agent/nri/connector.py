@@ -1,5 +1,6 @@
 """Keeps the agent connected to the container runtime: reconnects with backoff or by file events, and logs each outage once."""
 
+import asyncio
 import logging
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.runtime import RuntimeHandler
-from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, is_too_long
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded
@@ -43,8 +44,18 @@ class NriPlugin:
                 changes.follow({self._socket.parent})
                 changes.drain()
                 await self._connect_once()
-                if await changes.wait(self._backoff.next()):
-                    self._backoff.reset()
+                await self._pause(changes)
+
+    async def _pause(self, changes: Subscription) -> None:
+        """Wait for the next attempt. It is due at once if the socket, or a directory above it, has changed: other files beside it,
+        such as the agent's own ones, change all the time.
+        """
+        now = asyncio.get_running_loop().time
+        until = now() + self._backoff.next()
+        while paths := await changes.wait(until - now()):
+            if any(self._socket.is_relative_to(path) for path in paths):
+                self._backoff.reset()
+                return
 
     async def _connect_once(self) -> None:
         # A runtime whose release does not determine whether it has validation may reject a plugin that subscribes to it: after

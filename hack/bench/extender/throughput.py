@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nodedevice_operator.objects.bound_pod import BoundPodSchema
@@ -278,12 +278,10 @@ def show(rounds: Sequence[Mapping[str, Bound]], nodes: int) -> None:
     for column in ("side", "pods/s", "of plain", "CPU", *cpu.PROGRAMS):
         table.add_column(column, justify="left" if column == "side" else "right")
     for side in rounds[0]:
-
-        def median(value: Callable[[Bound], float], side: str = side) -> float:
-            return statistics.median(value(of[side]) for of in rounds)
-
+        bound = [of[side] for of in rounds]
         of_plain = statistics.median(of[side].rate / of[PLAIN].rate for of in rounds)
-        spent: list[Any] = [median(lambda of, program=program: of.cpu_ms[program]) for program in cpu.PROGRAMS]
-        numbers = (f"{value:.1f}" for value in (median(lambda of: of.all_cpu_ms), *spent))
-        table.add_row(side, f"{median(lambda of: of.rate):.0f}", f"{of_plain:.2f}", *numbers)
+        spent = [statistics.median(of.cpu_ms[program] for of in bound) for program in cpu.PROGRAMS]
+        rate = statistics.median(of.rate for of in bound)
+        all_spent = statistics.median(of.all_cpu_ms for of in bound)
+        table.add_row(side, f"{rate:.0f}", f"{of_plain:.2f}", *(f"{value:.1f}" for value in (all_spent, *spent)))
     Console(width=110).print(table)

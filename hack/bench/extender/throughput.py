@@ -18,7 +18,7 @@ from nodedevice_operator.objects.bound_pod import BoundPodSchema
 from rich.console import Console
 from rich.table import Table
 
-from hack.bench.extender import cpu, fleet, minimal
+from hack.bench.extender import cpu, fleet, minimal_extender
 from hack.bench.operator.api import Api
 from hack.bench.results import PER_SECOND, SHARE, Result, judged
 from hack.scheduling.cluster import ALONE, EXTENDED, scheduler_alone, scheduler_beside
@@ -94,7 +94,7 @@ class Settings:
 
 async def measure(results: dict[str, Result], nodes: int, folder: Path, progress: Progress, settings: Settings) -> None:
     """Add the rows of this number of nodes."""
-    minimal.build(progress)
+    minimal_extender.build(progress)
     rounds: list[dict[str, Bound]] = []
     with ControlPlane.start(folder / f"throughput-{nodes}", lambda _: None) as control_plane:
         install_chart(control_plane, {"scheduler": {"enabled": True, "managedResources": [RESOURCE]}})
@@ -137,7 +137,7 @@ def _sides(control_plane: ControlPlane, folder: Path, before: str) -> dict[str, 
 @contextmanager
 def _minimal(control_plane: ControlPlane, folder: Path) -> Iterator[str]:
     with reserved_ports(1) as (port,):
-        program = minimal.minimal_program(control_plane, folder / MINIMAL, port)
+        program = minimal_extender.minimal_program(control_plane, folder / MINIMAL, port)
         try:
             program.start()
             with scheduler_beside(control_plane, folder, program.address) as scheduler:

@@ -162,8 +162,8 @@ async def _burst(site: Site, pods: int, load: int) -> None:
 def _verify_all_served(site: Site) -> None:
     messages, attempts = site.failures(), site.attempts()
     print(f"attempts {attempts}, failed: {messages.most_common(5)}")
-    # the scheduler drops Events when there are too many: then others than these would be unknown
-    assert attempts.get("error", 0) <= messages.total()
+    # a repeated Event counts late, but no failure is without one
+    assert bool(messages) == bool(attempts.get("error"))
     assert [message for message in messages if any(words in message for words in _NOT_SERVED)] == []
     assert site.rejected_connections() == 0
 

@@ -13,8 +13,6 @@ from tests.cluster.processes.processes import Process
 _VERBS = ("filter", "prioritize", "bind", "preempt")
 # requests a second, as in the chart's values
 _QPS = 500
-# of a paced scheduler
-_BURST = 10
 
 
 @dataclass(frozen=True)
@@ -27,19 +25,19 @@ class Extender:
 
 
 def second_scheduler(
-    kubeconfig: Path, folder: Path, name: str, extender: Extender | None, paced: float | None = None
+    kubeconfig: Path, folder: Path, name: str, extender: Extender | None, metrics_port: int = 0
 ) -> Process:
     """kube-scheduler for the pods whose schedulerName is `name`, not started yet. folder: for its configuration and log.
 
-    paced: number of requests per second, evenly spaced; None: as in the chart.
+    metrics_port: on loopback, by HTTPS, open to everyone; 0: serve no metrics.
     """
     config: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {
             "kubeconfig": str(kubeconfig),
-            "qps": paced or _QPS,
-            "burst": 2 * _QPS if paced is None else _BURST,
+            "qps": _QPS,
+            "burst": 2 * _QPS,
         },
         "leaderElection": {"leaderElect": False},
         "percentageOfNodesToScore": 100,
@@ -51,7 +49,8 @@ def second_scheduler(
     path.write_text(yaml.safe_dump(config))
     program = str(find(["kube-scheduler"])["kube-scheduler"])
     # no watched event shows a free device: it retries by itself
-    flags = [f"--config={path}", "--secure-port=0", "--pod-max-in-unschedulable-pods-duration=10s"]
+    flags = [f"--config={path}", "--pod-max-in-unschedulable-pods-duration=10s", f"--secure-port={metrics_port}"]
+    flags += ["--bind-address=127.0.0.1", "--authorization-always-allow-paths=/metrics", f"--cert-dir={folder}"]
     return Process(name, [program, *flags], folder / f"{name}.log")
 
 

@@ -3,14 +3,15 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-import pytest
-
-from tests.unit.operator.kube.api_server import Server
+from tests.fakes.played_api.kinds import NODE_DEVICES
+from tests.fakes.played_api.server import PlayedApi
+from tests.fakes.played_api.serving import serving
+from tests.fakes.played_api.store import Made
 
 MOST_MIB = 64
 # of 1.2 MB, and of 64 KiB
@@ -37,26 +38,6 @@ def words(size: int) -> dict[str, Any]:
     return {"total": 1, "waiting": waiting, "conditions": conditions[: size // 2000]}
 
 
-class Listed(Server):
-    """Lists these objects page by page, each made when it is asked for."""
-
-    def __init__(self, templates: list[bytes]) -> None:
-        self.templates = templates
-        super().__init__()
-
-    def next_answer(self) -> tuple[int, bytes]:
-        query = parse_qs(urlsplit(self.asked[-1][1]).query)
-        first, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
-        end = min(first + limit, BIG + SMALL)
-        items = b",".join(self.item(number) for number in range(first, end))
-        more = b"" if end == BIG + SMALL else b"%d" % end
-        return 200, b'{"metadata":{"resourceVersion":"9","continue":"%s"},"items":[%s]}' % (more, items)
-
-    def item(self, number: int) -> bytes:
-        kinds = self.templates[:2] if number < BIG else self.templates[2:]
-        return kinds[number % len(kinds)].replace(b"NUMBER", b"%04d" % number)
-
-
 def template(status: dict[str, Any]) -> bytes:
     metadata = {
         "name": "node-a.example.com.rNUMBER",
@@ -68,8 +49,12 @@ def template(status: dict[str, Any]) -> bytes:
     return json.dumps({"metadata": metadata, "spec": spec, "status": status}).encode()
 
 
-@pytest.fixture
-def server() -> Iterator[Listed]:
+def made(templates: list[bytes], number: int) -> bytes:
+    kinds = templates[:2] if number < BIG else templates[2:]
+    return kinds[number % len(kinds)].replace(b"NUMBER", b"%04d" % number)
+
+
+async def test_the_start_costs_little_whatever_one_node_has_written(tmp_path: Path) -> None:
     shapes: list[tuple[Callable[[int], dict[str, Any]], int]] = [
         (short_ids, 150),
         (broken_devices, 4096),
@@ -77,24 +62,21 @@ def server() -> Iterator[Listed]:
         (broken_devices, 240),
         (words, 42_000),
     ]
-    made = Listed([template(shape(count)) for shape, count in shapes])
-    yield made
-    made.close()
-
-
-async def test_the_start_costs_little_whatever_one_node_has_written(server: Listed, tmp_path: Path) -> None:
-    sizes = [len(each) for each in server.templates]
+    templates = [template(shape(count)) for shape, count in shapes]
+    sizes = [len(each) for each in templates]
     assert min(sizes[:2]) > 1_000_000, sizes
     assert min(sizes[2:]) > 60_000, sizes
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.robustness.fuzz.list_node_devices",
-        str(tmp_path),
-        server.url,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    peak, after, known, full = map(float, (await child.communicate())[0].split())
+    listed = [Made("", f"node-a.example.com.r{n:04}", partial(made, templates, n)) for n in range(BIG + SMALL)]
+    with serving(PlayedApi({NODE_DEVICES: listed})) as server:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.robustness.fuzz.list_node_devices",
+            str(tmp_path),
+            server.address,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        peak, after, known, full = map(float, (await child.communicate())[0].split())
     assert known == BIG + SMALL
     assert full > 0
     assert max(peak, after) < MOST_MIB, (peak, after, full)

@@ -12,13 +12,13 @@ from typing import Any
 
 from hack.demo import rendered_chart
 from hack.demo.narration import show_progress
-from hack.demo.node_player import NodePlayer
 from hack.demo.waiting_agent import shown_meanwhile
 from tests.cluster.build.binaries import find
 from tests.cluster.cluster import Cluster
 from tests.cluster.control_plane.layout import CONTROL_PLANE
 from tests.cluster.local.current import is_current_wanted, open_cluster
 from tests.cluster.local.stack import Stack
+from tests.cluster.node_player import NodePlayer
 
 
 def start_stack(folder: Path, scheduled: Sequence[str] = (), **options: Any) -> Stack:

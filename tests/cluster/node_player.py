@@ -3,7 +3,7 @@
 In the place of KWOK, which would first have to be built. What a kubelet writes is in kubelet_writes; nothing else is written, and
 about no other node: neither capacity nor anything of the product's.
 
-A process of its own (`python -m hack.demo.node_player KUBECONFIG PLAYED_BY`): two threads that decode objects of one kind for the
+A process of its own (`python -m tests.cluster.node_player KUBECONFIG PLAYED_BY`): two threads that decode objects of one kind for the
 first time crash the interpreter (msgspec 0.22), and the demo has threads that do.
 """
 
@@ -16,9 +16,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
-from hack.demo.kubelet_writes import next_write, node_lease, ready_node
 from tests.cluster.api import NO_ANSWER, ApiError, AsyncClient, Lease, Node, Object, PatchType, Pod, open_client
 from tests.cluster.cluster import Cluster
+from tests.cluster.kubelet_writes import next_write, node_lease, ready_node
 from tests.cluster.nodes import PLAYED_LABEL
 from tests.cluster.processes.processes import Process, tail
 
@@ -34,7 +34,7 @@ class NodePlayer:
     """Plays a cluster's Nodes while it is entered. log: what could not be read or written, and why; empty while all is well."""
 
     def __init__(self, cluster: Cluster, log: Path) -> None:
-        command = [sys.executable, "-m", "hack.demo.node_player", str(cluster.admin_kubeconfig), cluster.played_by]
+        command = [sys.executable, "-m", "tests.cluster.node_player", str(cluster.admin_kubeconfig), cluster.played_by]
         self._process = Process("the player of the nodes", command, log)
 
     @property

@@ -1,10 +1,7 @@
-"""Plays the kubelets of the demo's nodes: they are Ready, bound pods run, and deleted ones end and are removed.
+"""Plays kubelets for Nodes that have none: they are Ready, bound pods run, Jobs complete, and deleted pods end and are removed.
 
-In the place of KWOK, which would first have to be built. What a kubelet writes is in kubelet_writes; nothing else is written, and
-about no other node: neither capacity nor anything of the product's.
-
-A process of its own (`python -m tests.cluster.node_player KUBECONFIG PLAYED_BY`): two threads that decode objects of one kind for the
-first time crash the interpreter (msgspec 0.22), and the demo has threads that do.
+What a kubelet writes is in kubelet_writes; nothing else is written, and about no other node: neither capacity nor anything of
+the product's. A process of its own: python -m tests.cluster.node_player KUBECONFIG PLAYED_BY
 """
 
 import asyncio
@@ -12,15 +9,15 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 from tests.cluster.api import NO_ANSWER, ApiError, AsyncClient, Lease, Node, Object, PatchType, Pod, open_client
-from tests.cluster.cluster import Cluster
 from tests.cluster.kubelet_writes import next_write, node_lease, ready_node
 from tests.cluster.nodes import PLAYED_LABEL
-from tests.cluster.processes.processes import Process, tail
+from tests.cluster.processes.processes import Process
 
 _FIELD_MANAGER: Final = "kubelet"
 _LEASES: Final = "kube-node-lease"
@@ -30,76 +27,59 @@ _RETRY_SECONDS: Final = 0.5
 _OUTRUN: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-class NodePlayer:
-    """Plays a cluster's Nodes while it is entered. log: what could not be read or written, and why; empty while all is well."""
-
-    def __init__(self, cluster: Cluster, log: Path) -> None:
-        command = [sys.executable, "-m", "tests.cluster.node_player", str(cluster.admin_kubeconfig), cluster.played_by]
-        self._process = Process("the player of the nodes", command, log)
-
-    @property
-    def trouble(self) -> str:
-        """The end of its log."""
-        return tail(self._process.log)
-
-    def __enter__(self) -> Self:
-        self._process.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
+def player(kubeconfig: Path, played_by: str, log: Path) -> Process:
+    """Plays the Nodes of that label, once started. Its log has what could not be read or written, and why."""
+    command = [sys.executable, "-m", "tests.cluster.node_player", str(kubeconfig), played_by]
+    return Process("node-player", command, log)
 
 
 class _Kubelets:
     """Those of all Nodes with a label."""
 
-    def __init__(self, kubeconfig: Path, played_by: str) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, client: AsyncClient, played_by: str) -> None:
+        self._client = client
         self._labels: dict[str, Any] = {PLAYED_LABEL: played_by}
+        self._leases: dict[str, asyncio.Task[None]] = {}
         self._logged = ""
 
     async def play(self) -> None:
-        client = AsyncClient(open_client(self._kubeconfig))
-        kubelets: dict[str, asyncio.Task[None]] = {}
-        try:
-            async with asyncio.TaskGroup() as tasks:
-
-                async def see(kind: str, node: Object) -> None:
-                    name = _name(node)
-                    if kind == "DELETED":
-                        kubelets.pop(name).cancel()
-                        return
-                    if name not in kubelets:
-                        kubelets[name] = tasks.create_task(self._play_kubelet(client, node))
-                    if patch := ready_node(node, datetime.now(UTC)):
-                        await self._write(client.patch(Node.Status, name, patch, field_manager=_FIELD_MANAGER))
-
-                await self._follow(lambda: client.watch(Node, labels=self._labels), see)
-        finally:
-            await client.close()
-
-    async def _play_kubelet(self, client: AsyncClient, node: Object) -> None:
-        """Writes the status of one node and of its pods, again and again."""
-
-        async def see(kind: str, pod: Object) -> None:
-            step = next_write(pod, datetime.now(UTC)) if kind != "DELETED" else None
-            if step is None:
-                return
-            name, namespace = _name(pod), pod.metadata.namespace
-            if step.patch is None:
-                await self._write(client.delete(Pod, name, namespace=namespace, grace_period=0))
-                return
-            change = client.patch(Pod.Status, name, step.patch, namespace=namespace, field_manager=_FIELD_MANAGER)
-            await self._write(change)
-
-        fields: dict[str, Any] = {"spec.nodeName": _name(node)}
+        bound: dict[str, Any] = {"spec.nodeName!": ""}
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._renew_lease(client, node))
-            await self._follow(lambda: client.watch(Pod, namespace="*", fields=fields), see)
 
-    async def _renew_lease(self, client: AsyncClient, node: Object) -> None:
+            async def see_node(kind: str, node: Object) -> None:
+                name = _name(node)
+                if kind == "DELETED":
+                    if name in self._leases:
+                        self._leases.pop(name).cancel()
+                    return
+                if patch := ready_node(node, datetime.now(UTC)):
+                    await self._write(self._client.patch(Node.Status, name, patch, field_manager=_FIELD_MANAGER))
+                if name not in self._leases:
+                    self._leases[name] = tasks.create_task(self._renew_lease(node))
+                    # pods that were bound to it before
+                    of_node: dict[str, Any] = {"spec.nodeName": name}
+                    async for pod in self._client.list(Pod, namespace="*", fields=of_node):
+                        await self._see_pod("ADDED", pod)
+
+            tasks.create_task(self._follow(lambda: self._client.watch(Node, labels=self._labels), see_node))
+            watch_pods = partial(self._client.watch, Pod, namespace="*", fields=bound)
+            tasks.create_task(self._follow(watch_pods, self._see_pod))
+
+    async def _see_pod(self, kind: str, pod: Object) -> None:
+        step = next_write(pod, datetime.now(UTC)) if kind != "DELETED" and pod.spec.nodeName in self._leases else None
+        if step is None:
+            return
+        name, namespace = _name(pod), pod.metadata.namespace
+        if step.patch is None:
+            await self._write(self._client.delete(Pod, name, namespace=namespace, grace_period=0))
+            return
+        await self._write(
+            self._client.patch(Pod.Status, name, step.patch, namespace=namespace, field_manager=_FIELD_MANAGER)
+        )
+
+    async def _renew_lease(self, node: Object) -> None:
         while True:
-            change = client.patch(
+            change = self._client.patch(
                 Lease,
                 _name(node),
                 node_lease(node, datetime.now(UTC)),
@@ -136,9 +116,17 @@ class _Kubelets:
         self._logged = problem
 
 
-def _name(found: Object | Object) -> str:
+def _name(found: Object) -> str:
     return str(found.metadata.name)
 
 
+async def _main(kubeconfig: Path, played_by: str) -> None:
+    client = AsyncClient(open_client(kubeconfig))
+    try:
+        await _Kubelets(client, played_by).play()
+    finally:
+        await client.close()
+
+
 if __name__ == "__main__":
-    asyncio.run(_Kubelets(Path(sys.argv[1]), sys.argv[2]).play())
+    asyncio.run(_main(Path(sys.argv[1]), sys.argv[2]))

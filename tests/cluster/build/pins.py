@@ -227,7 +227,6 @@ FAMILIES = (
         folder=_EXAMPLES / "go",
     ),
     Family(name="checker", module="", packages={"checker": "nodedevice.io/tests/cluster/checker"}),
-    Family(name="kwok", module="sigs.k8s.io/kwok", packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Family(
         name="helm",
         module="helm.sh/helm/v4",

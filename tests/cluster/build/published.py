@@ -72,10 +72,4 @@ def published(binary: str) -> Published | None:
     if binary in ("helm", "helm3"):
         address = f"get.helm.sh/helm-{family_of(binary).version}-linux-{machine}.tar.gz"
         return Published(address, f"{address}.sha256sum", f"linux-{machine}/helm")
-    if binary == "kwok":
-        version = family_of(binary).version
-        release = f"kubernetes-sigs/kwok/releases/download/{version}"
-        # this project publishes no file of checksums
-        described = f"api.github.com/repos/kubernetes-sigs/kwok/releases/tags/{version}"
-        return Published(f"github.com/{release}/kwok-linux-{machine}", described)
     return None

@@ -1,8 +1,7 @@
 """Servers on loopback that answer requests as set, a kubeconfig for them, and a client."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,16 +32,6 @@ class Server:
         self.asked.append((request.method, request.target, dict(request.headers), request.body))
         status, content = self.answers.pop(0)
         return Answer(status, content if isinstance(content, bytes) else json.dumps(content).encode())
-
-
-@asynccontextmanager
-async def listening(
-    respond: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], scheme: str = "http"
-) -> AsyncIterator[str]:
-    """A server that does just that with each connection; its URL."""
-    server = await asyncio.start_server(respond, "127.0.0.1", 0)
-    yield f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    server.close()
 
 
 def page(*items: Any, more: str = "", version: str = "9") -> tuple[int, dict[str, Any]]:

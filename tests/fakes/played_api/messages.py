@@ -74,9 +74,9 @@ def found(content: Any, code: int = 200) -> Answer:
 
 def failure(code: int, message: str = "", reason: str = "", **details: Any) -> Object:
     """A Status of a failed request."""
-    content = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
-    content |= {"reason": reason or _REASONS.get(code, ""), "code": code}
-    return content | ({"details": details} if details else {})
+    fields: Object = {"message": message, "reason": reason or _REASONS.get(code, ""), "code": code}
+    fields |= {"details": details} if details else {}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", **fields}
 
 
 def status(code: int, message: str = "", reason: str = "", **details: Any) -> Answer:

@@ -43,7 +43,7 @@ class Published:
 
     def checksum_in(self, text: str) -> str | None:
         """The SHA-256 in a response from `checksums`: a bare one, or lines of sha256sum."""
-        names = ([], [self.file_name], [f"*{self.file_name}"])
+        names: tuple[list[str], ...] = ([], [self.file_name], [f"*{self.file_name}"])
         lines = [line for line in text.splitlines() if line.split()[1:] in names]
         found = (_HEX.search(line) for line in lines)
         return next((match[0] for match in found if match), None)

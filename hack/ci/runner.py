@@ -125,9 +125,9 @@ async def _build_programs(lane: Lane) -> Outcome | None:
 def _names(programs: Sequence[str]) -> list[str]:
     if CONTROL_PLANE not in programs:
         return list(programs)
-    from tests.cluster.control_plane.layout import BINARIES
+    from tests.cluster.control_plane import layout
 
-    return [*BINARIES, *(name for name in programs if name != CONTROL_PLANE)]
+    return [*layout.CONTROL_PLANE, *(name for name in programs if name != CONTROL_PLANE)]
 
 
 def _lacks(names: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """The whole product as the demos run it: with the programs of a control plane, and with none that only tests need.
 
-No Helm: the chart was rendered before. No KWOK: the demo plays the nodes itself. Missing programs are built or downloaded
-first, and meanwhile an agent shows what it can do alone.
+No Helm: the chart was rendered before. Missing programs are built or downloaded first, and meanwhile an agent shows what it
+can do alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,6 @@ from typing import Any
 
 from hack.demo import rendered_chart
 from hack.demo.narration import show_progress
-from hack.demo.node_player import NodePlayer
 from hack.demo.waiting_agent import shown_meanwhile
 from tests.cluster.build.binaries import find
 from tests.cluster.cluster import Cluster
@@ -33,16 +32,10 @@ def start_stack(folder: Path, scheduled: Sequence[str] = (), **options: Any) -> 
 def open_demo_cluster(
     folder: Path, progress: Callable[[str], None], more_programs: Sequence[str] = ()
 ) -> Iterator[Cluster]:
-    """The cluster that CLUSTER names; this process plays the Nodes that are made in it. Raises ClusterError, Broken."""
+    """The cluster that CLUSTER names; a process plays the Nodes that are made in it. Raises ClusterError, Broken."""
     programs = ("kubectl",) if is_current_wanted() else CONTROL_PLANE
     with shown_meanwhile(folder.with_name("waits")):
         find([*programs, *more_programs], progress)
-    with (
-        open_cluster(folder, progress, with_kwok=False) as cluster,
-        NodePlayer(cluster, cluster.folder / "player.log") as player,
-    ):
+    with open_cluster(folder, progress) as cluster:
         progress("its nodes have no kubelet: this demo reports them Ready and their pods Running, as kubelets would")
-        try:
-            yield cluster
-        except TimeoutError as exc:
-            raise TimeoutError(f"{exc}\n{player.trouble}".rstrip()) from None
+        yield cluster

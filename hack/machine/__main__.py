@@ -12,7 +12,7 @@ from hack.machine.packages import why_not_here
 from hack.machine.wheels import agent_wheels
 from tests.cluster.build.binaries import find
 from tests.cluster.build.product_images import product_images
-from tests.cluster.control_plane.layout import BINARIES
+from tests.cluster.control_plane.layout import CONTROL_PLANE
 from tests.cluster.errors import ClusterError
 
 
@@ -25,7 +25,7 @@ def main() -> int:
         print(f"  {line}", file=sys.stderr, flush=True)
 
     try:
-        find((*BINARIES, "helm"), progress)
+        find((*CONTROL_PLANE, "helm"), progress)
         archives = [image.archive for image in product_images(progress).values()]
         for suite in ("", *sys.argv[1:]):
             machine_image(archives, progress, suite)

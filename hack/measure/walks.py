@@ -30,8 +30,11 @@ from typing import Any, Final
 
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from hack.measure.api_server import ApiServer
 from tests.fakes.nri_runtime import FakeRuntime
+from tests.fakes.played_api.kinds import NODES, PODS
+from tests.fakes.played_api.messages import Answer, Request
+from tests.fakes.played_api.server import PlayedApi
+from tests.fakes.played_api.serving import kubeconfig, serving
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 Json = dict[str, Any]
@@ -145,18 +148,24 @@ def _is_plain_call(value: ast.expr) -> bool:
 class Cluster:
     """Both programs and their environment."""
 
-    def __init__(self, folder: Path, api: ApiServer, runtime: FakeRuntime) -> None:
+    def __init__(self, folder: Path, api: PlayedApi, runtime: FakeRuntime) -> None:
         self.folder, self.api, self.runtime = folder, api, runtime
         self.plugin = FakePlugin(RESOURCE, {"d0": FakeDevice()})
         self.walks = {name: Walk(name) for name in _WALKS}
         self._waits: list[tuple[Callable[[str, str], bool], asyncio.Future[int]]] = []
-        api.on_write = self._wrote
-        api.put("/api/v1/nodes", {"metadata": {"name": NODE}, "status": {"capacity": {}, "allocatable": {}}})
+        self._loop = asyncio.get_running_loop()
+        api.fault = self._asked
+        api.put(NODES, {"metadata": {"name": NODE}, "status": {"capacity": {}, "allocatable": {}}})
 
-    def _wrote(self, verb: str, path: str) -> None:
+    def _asked(self, request: Request) -> Answer | None:
+        """Called in the API server's thread, before the request is carried out."""
+        self._loop.call_soon_threadsafe(self._sent, request.method, request.path, time.monotonic_ns())
+        return None
+
+    def _sent(self, verb: str, path: str, at: int) -> None:
         for matches, future in self._waits:
             if matches(verb, path) and not future.done():
-                future.set_result(time.monotonic_ns())
+                future.set_result(at)
 
     async def sent(self, verb: str, *parts: str) -> int:
         """Time of the next such request, in monotonic nanoseconds."""
@@ -179,7 +188,7 @@ class Cluster:
             pod = self._pod(number)
             sent = asyncio.create_task(self.sent("PATCH", "nodedevices", "status"))
             await asyncio.sleep(0)
-            self.api.put("/api/v1/pods", pod)
+            self.api.put(PODS, pod)
             await sent
             await asyncio.sleep(_QUIET_SECONDS)
             uid = pod["metadata"]["uid"]
@@ -253,11 +262,11 @@ def _read(traces: Path) -> list[Entry]:
 
 async def trace(root: Path) -> list[Walk]:
     """Run the programs of that tree and count their walks."""
-    with tempfile.TemporaryDirectory(prefix="walks-") as name:
-        folder, api = Path(name), ApiServer()
-        async with api.serving(), FakeRuntime(folder / "nri.sock") as runtime:
+    with tempfile.TemporaryDirectory(prefix="walks-") as name, serving(PlayedApi()) as api:
+        folder = Path(name)
+        async with FakeRuntime(folder / "nri.sock") as runtime:
             cluster = Cluster(folder, api, runtime)
-            async with _running(root, folder, api.kubeconfig(folder / "kubeconfig")):
+            async with _running(root, folder, kubeconfig(folder, api.address, token="any")):
                 await cluster.measure()
             await cluster.plugin.stop()
         traces = {program: _read(folder / program) for program in ("agent", "operator")}

@@ -1,7 +1,5 @@
 """What goes wrong beside the page: it says so in a sentence, and goes on when that is over."""
 
-import asyncio
-import contextlib
 import json
 import signal
 from collections.abc import Callable, Iterator
@@ -9,62 +7,43 @@ from pathlib import Path
 
 import psutil
 import pytest
-from aiohttp import web
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import Open
-from tests.robustness.memory.api_server import PlayedApi
+from tests.fakes.played_api.kinds import NODE_DEVICES, NODES
+from tests.fakes.played_api.messages import Answer, Request, status
+from tests.fakes.played_api.server import PlayedApi
+from tests.fakes.played_api.serving import kubeconfig, serving
+from tests.fakes.played_api.store import Made
 from tests.unit.cli import objects
-from tests.unit.cli.api_server import kubeconfig
-from tests.unit.cli.objects import Object, allocation, device
+from tests.unit.cli.objects import allocation, device
 
 HOSTILE = "<b>'\"$(id)\u202e" + "x" * 240
 LATER_MS = 60_000
 
 
 class FailingApi(PlayedApi):
-    """statuses: what requests get instead of an answer, by kind; "" for all others."""
+    """statuses: of responses to requests for a kind; of all others: `anything`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(fault=self._failure)
         self.statuses: dict[str, int] = {}
-        self._watches: set[asyncio.Task[web.StreamResponse]] = set()
 
     def fail(self, **statuses: int) -> None:
-        """From now on; open watches end as well. anything: all kinds."""
+        """From now on; open watches break."""
+        self.statuses = statuses
+        self.cut_watches()
 
-        def change() -> None:
-            self.statuses = statuses
-            for each in self._watches:
-                each.cancel()
-
-        self._call(change)
-
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        status = next((self.statuses[each] for each in self.statuses if each in request.path), 0)
-        status = status or self.statuses.get("anything", 0)
-        if status:
-            body = {"kind": "Status", "code": status, "message": "no luck", "details": {"kind": "nodedevices"}}
-            return web.json_response(body, status=status)
-        if request.method == "POST":
-            return web.json_response({"status": {"allowed": True}})
-        return await super()._handle(request)
-
-    async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
-        task = asyncio.ensure_future(super()._watch(request, kind))
-        self._watches.add(task)
-        with contextlib.suppress(asyncio.CancelledError):
-            return await task
-        # in the middle of the response
-        if request.transport is not None:
-            request.transport.abort()
-        return web.Response()
+    def _failure(self, request: Request) -> Answer | None:
+        code = next((self.statuses[each] for each in self.statuses if each in request.path), 0)
+        code = code or self.statuses.get("anything", 0)
+        return status(code, "no luck", kind="nodedevices") if code else None
 
 
 @pytest.fixture
 def api(browser: Browser) -> Iterator[FailingApi]:
-    with FailingApi() as made:
-        put(made, objects.node_device("node-a"))
+    with serving(FailingApi()) as made:
+        made.put(NODE_DEVICES, objects.node_device("node-a"))
         yield made
 
 
@@ -72,16 +51,12 @@ def api(browser: Browser) -> Iterator[FailingApi]:
 def process_and_page(
     api: FailingApi, opened: Open, browser: Browser, tmp_path: Path
 ) -> Iterator[tuple[psutil.Process, Page, str]]:
-    with opened(kubeconfig(tmp_path, api.url)) as (address, process):
+    with opened(kubeconfig(tmp_path, api.address)) as (address, process):
         context = browser.new_context()
         page = context.new_page()
         [command] = psutil.Process(process.pid).children() or [psutil.Process(process.pid)]
         yield command, page, address
         context.close()
-
-
-def put(api: PlayedApi, found: Object) -> None:
-    api.put("nodedevices", found["metadata"]["name"], found)
 
 
 def test_a_tab_without_the_token_says_so_until_the_address_is_pasted(
@@ -113,7 +88,7 @@ def test_what_the_api_server_refuses_is_said_until_it_is_over(
     expect(page.locator("#current")).to_contain_text("as of ")
     expect(page.locator("a.sq")).to_have_count(2)
     expect(page.locator("#needs")).to_contain_text("is not known")
-    put(api, objects.node_device("node-b"))
+    api.put(NODE_DEVICES, objects.node_device("node-b"))
     api.fail()
     expect(page.locator("a.sq")).to_have_count(4, timeout=LATER_MS)
     expect(page.locator("#current")).to_have_text("live")
@@ -128,7 +103,7 @@ def test_what_is_refused_from_the_start(
     api: FailingApi, opened: Open, browser: Browser, tmp_path: Path, status: int, words: str
 ) -> None:
     api.fail(nodedevices=status)
-    with opened(kubeconfig(tmp_path, api.url)) as (address, _), browser.new_context() as context:
+    with opened(kubeconfig(tmp_path, api.address)) as (address, _), browser.new_context() as context:
         page = context.new_page()
         page.goto(address)
         expect(page.locator("main")).to_contain_text(words)
@@ -171,8 +146,8 @@ def test_hostile_names_and_a_node_of_many_devices(
     found = objects.node_device(
         "node-a", devices=[device(HOSTILE), *many], allocations=[allocation(HOSTILE, (HOSTILE,))]
     )
-    put(api, found)
-    with opened(kubeconfig(tmp_path, api.url)) as (address, _):
+    api.put(NODE_DEVICES, found)
+    with opened(kubeconfig(tmp_path, api.address)) as (address, _):
         page = page_of(address)
         square = page.locator("a.sq").first
         expect(square).to_have_attribute(
@@ -194,8 +169,8 @@ def test_labels_that_cannot_be_read_show_no_other_nodes_until_they_can(
     api: FailingApi, process_and_page: tuple[psutil.Process, Page, str]
 ) -> None:
     _, page, address = process_and_page
-    put(api, objects.node_device("node-b"))
-    api.put("nodes", "node-a", {"metadata": {"name": "node-a"}})
+    api.put(NODE_DEVICES, objects.node_device("node-b"))
+    api.put(NODES, {"metadata": {"name": "node-a"}})
     page.goto(address)
     expect(page.locator("a.sq")).to_have_count(4)
     api.fail(**{"/nodes": 403})
@@ -211,8 +186,8 @@ def test_labels_that_cannot_be_read_show_no_other_nodes_until_they_can(
 def test_an_object_that_cannot_be_read_is_named(
     api: FailingApi, opened: Open, page_of: Callable[..., Page], tmp_path: Path
 ) -> None:
-    api.put("nodedevices", "odd", lambda: b'{"metadata": {"name": "odd"}, "spec": {"nodeName": "\xff"}}')
-    with opened(kubeconfig(tmp_path, api.url)) as (address, _):
+    api.put(NODE_DEVICES, Made("", "odd", lambda: b'{"metadata": {"name": "odd"}, "spec": {"nodeName": "\xff"}}'))
+    with opened(kubeconfig(tmp_path, api.address)) as (address, _):
         page = page_of(address)
         expect(page.get_by_role("alert")).to_contain_text("nodedevices: not read")
         expect(page.locator("a.sq")).to_have_count(2)

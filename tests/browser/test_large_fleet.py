@@ -8,9 +8,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import Open
-from tests.robustness.memory.api_server import PlayedApi
+from tests.fakes.played_api.kinds import NODE_DEVICES
+from tests.fakes.played_api.server import PlayedApi
+from tests.fakes.played_api.serving import kubeconfig, serving
 from tests.unit.cli import objects
-from tests.unit.cli.api_server import kubeconfig
 from tests.unit.cli.objects import GPU, Object, allocation, device
 
 NODES = 5_000
@@ -30,16 +31,15 @@ def fleet_of(number: int, resource: str) -> Object:
 
 @pytest.fixture(scope="module")
 def api(browser: Browser) -> Iterator[PlayedApi]:
-    with PlayedApi() as made:
-        for number in range(NODES):
-            for resource in (GPU, "example.com/nic"):
-                found = fleet_of(number, resource)
-                made.put("nodedevices", found["metadata"]["name"], found)
+    with serving(PlayedApi()) as made:
+        made.objects[NODE_DEVICES] = [
+            fleet_of(number, resource) for number in range(NODES) for resource in (GPU, "example.com/nic")
+        ]
         yield made
 
 
 def test_a_large_fleet(api: PlayedApi, opened: Open, page_of: Callable[..., Page], tmp_path: Path) -> None:
-    with opened(kubeconfig(tmp_path, api.url)) as (address, process):
+    with opened(kubeconfig(tmp_path, api.address)) as (address, process):
         page = page_of(address)
         expect(page.locator("#found")).to_contain_text(f"{NODES:,} nodes, {NODES * 16:,} devices", timeout=120_000)
         elements = "document.querySelectorAll('*').length"
@@ -53,7 +53,7 @@ def test_a_large_fleet(api: PlayedApi, opened: Open, page_of: Callable[..., Page
         expect(page.locator(".row")).to_have_count(2)
         changed = fleet_of(4999, GPU)
         changed["status"]["devices"][0]["health"] = "Unhealthy"
-        api.put("nodedevices", changed["metadata"]["name"], changed)
+        api.put(NODE_DEVICES, changed)
         expect(page.locator(".row a.sq.b")).to_have_count(1, timeout=60_000)
         [command] = psutil.Process(process.pid).children() or [psutil.Process(process.pid)]
         mib = command.memory_info().rss / 2**20

@@ -1,7 +1,7 @@
 """Puts the project's own chart into a control plane: definitions, roles, policies; by server-side apply, as the admin.
 
-Its workloads are switched off: KWOK would play their pods, and claim that an agent runs without one. Tests start the
-programs as processes.
+Its workloads are switched off: the player of the nodes would play their pods, and claim that an agent runs without one.
+Tests start the programs as processes.
 """
 
 import json

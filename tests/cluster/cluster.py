@@ -23,7 +23,7 @@ class Cluster(ABC):
     """A cluster with an admin's kubeconfig. Use it as a context manager, or call stop()."""
 
     # the label value that selects its Nodes for the program that plays them
-    played_by = nodes.PLAYED_BY_KWOK
+    played_by = nodes.PLAYED_BY_US
     # of each Node and namespace that is made
     labels: Mapping[str, str] = {}
     # of each Node that is made

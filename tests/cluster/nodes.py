@@ -1,4 +1,4 @@
-"""Nodes without a kubelet: made here, played by KWOK or by the demo.
+"""Nodes without a kubelet: made here, played by node_player.
 
 A Node is made as a kubelet makes it, with labels and under the field manager `kubelet`: a bare one has no managed fields, and what
 the kubelet owns would later be shown as `before-first-apply`.
@@ -15,17 +15,12 @@ from tests.cluster.waiting import wait_until
 
 # not in nodedevice.io/ itself: the operator removes labels of that group that it did not set
 PLAYED_LABEL = "test.nodedevice.io/played-by"
-PLAYED_BY_KWOK = "kwok"
+PLAYED_BY_US = "nodedevice"
 # of Nodes in a cluster with other users: their pods would be bound there, and shown as running although nothing runs
 LENT_TAINT: Final = Object(key="test.nodedevice.io/demo", effect="NoSchedule")
 
 _FIELD_MANAGER = "kubelet"
 _CAPACITY = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods": "250"}
-
-
-def node_selector(played_by: str = PLAYED_BY_KWOK) -> str:
-    """The selector of the Nodes that this program plays."""
-    return f"{PLAYED_LABEL}={played_by}"
 
 
 def toleration() -> dict[str, Any]:
@@ -37,7 +32,7 @@ def create_node(
     client: Client,
     name: str,
     kubelet_version: str,
-    played_by: str = PLAYED_BY_KWOK,
+    played_by: str = PLAYED_BY_US,
     more_labels: Mapping[str, str] = MappingProxyType({}),
     taints: Sequence[Object] = (),
 ) -> None:
@@ -93,7 +88,7 @@ def _node_info(kubelet_version: str) -> Object:
         architecture="amd64",
         operatingSystem="linux",
         kubeletVersion=kubelet_version,
-        containerRuntimeVersion="kwok://",
+        containerRuntimeVersion="played://",
         bootID="",
         kernelVersion="",
         kubeProxyVersion="",

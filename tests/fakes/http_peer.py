@@ -48,6 +48,10 @@ class Listening:
         self.connections = 0
         self.ended = asyncio.Event()
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
 
 @asynccontextmanager
 async def listening(*peers: Peer, tls: SSLContext | None = None) -> AsyncIterator[Listening]:

@@ -12,7 +12,15 @@ import os
 import shutil
 from pathlib import Path
 
-CONTROLLER = "/devices/pci0000:00/0000:00:14.0"
+PCI = "/devices/pci0000:00"
+CONTROLLER = f"{PCI}/0000:00:14.0"
+
+
+def usb_place(port: str) -> str:
+    """In sysfs, of the device at a port such as 1-2.3, behind the hub 1-2."""
+    bus, _, ports = port.partition("-")
+    steps = ports.split(".")
+    return "/".join([f"{CONTROLLER}/usb{bus}", *(f"{bus}-{'.'.join(steps[: n + 1])}" for n in range(len(steps)))])
 
 
 class FakeSysfs:
@@ -31,11 +39,8 @@ class FakeSysfs:
             (root / directory).mkdir(parents=True, exist_ok=True)
 
     def usb(self, port: str, vendor: str = "", product: str = "", serial: str | None = None) -> str:
-        """Plug a device in. port: such as 1-2.3, behind the hub 1-2. Returns its path in sysfs."""
-        bus, _, ports = port.partition("-")
-        steps = ports.split(".")
-        hubs = [f"{bus}-{'.'.join(steps[:depth])}" for depth in range(1, len(steps) + 1)]
-        sysfs = "/".join([CONTROLLER, f"usb{bus}", *hubs])
+        """Plug a device in. Returns its path in sysfs."""
+        sysfs = usb_place(port)
         self.sys(sysfs).mkdir(parents=True, exist_ok=True)
         for name, value in (("idVendor", vendor), ("idProduct", product), ("serial", serial)):
             if value:

@@ -21,6 +21,7 @@ EXCEPTIONS: Final = {
     "tests/fakes/polling.py::until": "the one poll of all tests here: what it waits for decides",
     "tests/fakes/fault_proxy.py::FaultProxy._run": "after the tests, TLS connections are given time to close",
     "tests/fakes/fault_proxy.py::FaultProxy._stream": "a poll, in a thread of its own, of whether a test still holds a watch",
+    "tests/fakes/played_api/server.py::PlayedApi._lines": "how long a watch lasts that its client has asked for",
     "tests/unit/cli/test_transport.py::test_a_response_that_comes_ever_so_slowly*": "a limit that is always reached: it has no end",
     "tests/unit/common/test_api_transport.py::Drops.read": "virtual seconds",
     "tests/unit/kube/test_exec_plugin.py::test_one_that_hangs*": "a limit that is always reached, as the program never ends",

@@ -29,7 +29,6 @@ _CORE_SECONDS = {
     "kubectl": 28,
     "kubelet": 47,
     "containerd": 70,
-    "kwok": 80,
     "helm": 115,
     "helm3": 115,
     "cosign": 200,

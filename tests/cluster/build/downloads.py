@@ -7,7 +7,6 @@ A program appears in the cache complete and with the right checksum, or not at a
 """
 
 import hashlib
-import json
 import os
 import shutil
 import tarfile
@@ -122,10 +121,7 @@ def _published_checksum(file: Published) -> str:
         raise _NotReached(f"{url} sent no response within {_ANSWER_SECONDS:.0f} s ({type(exc).__name__})") from exc
     if answer.status != HTTPStatus.OK:
         raise _NotReached(f"{url} answered {answer.status}")
-    try:
-        checksum = file.checksum_in(text)
-    except json.JSONDecodeError:
-        checksum = None
+    checksum = file.checksum_in(text)
     if checksum is None:
         raise _NotReached(f"{url} names no checksum of {file.file_name}")
     return checksum

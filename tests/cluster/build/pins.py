@@ -234,7 +234,6 @@ FAMILIES = (
         packages={"minimal-extender": "nodedevice.io/hack/bench/minimal-extender"},
         folder=_BENCH / "extender" / "minimal",
     ),
-    Family(name="kwok", module="sigs.k8s.io/kwok", packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Family(
         name="helm",
         module="helm.sh/helm/v4",

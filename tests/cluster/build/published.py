@@ -3,7 +3,6 @@
 Addresses only; tests/cluster/build/downloads.py fetches.
 """
 
-import json
 import platform
 import re
 from dataclasses import dataclass
@@ -43,16 +42,9 @@ class Published:
         return next((words[0] for words in lines if words[1:] == [self.address]), None)
 
     def checksum_in(self, text: str) -> str | None:
-        """The SHA-256 in a response from `checksums`: a bare one, lines of sha256sum, or GitHub's description of a
-        release.
-        """
-        if text.lstrip().startswith("{"):
-            assets = json.loads(text).get("assets", [])
-            lines = [str(each.get("digest")).replace(":", " ") for each in assets if each.get("name") == self.file_name]
-        else:
-            lines = [
-                line for line in text.splitlines() if line.split()[1:] in ([], [self.file_name], [f"*{self.file_name}"])
-            ]
+        """The SHA-256 in a response from `checksums`: a bare one, or lines of sha256sum."""
+        names: tuple[list[str], ...] = ([], [self.file_name], [f"*{self.file_name}"])
+        lines = [line for line in text.splitlines() if line.split()[1:] in names]
         found = (_HEX.search(line) for line in lines)
         return next((match[0] for match in found if match), None)
 
@@ -72,10 +64,4 @@ def published(binary: str) -> Published | None:
     if binary in ("helm", "helm3"):
         address = f"get.helm.sh/helm-{family_of(binary).version}-linux-{machine}.tar.gz"
         return Published(address, f"{address}.sha256sum", f"linux-{machine}/helm")
-    if binary == "kwok":
-        version = family_of(binary).version
-        release = f"kubernetes-sigs/kwok/releases/download/{version}"
-        # this project publishes no file of checksums
-        described = f"api.github.com/repos/kubernetes-sigs/kwok/releases/tags/{version}"
-        return Published(f"github.com/{release}/kwok-linux-{machine}", described)
     return None

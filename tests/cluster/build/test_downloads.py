@@ -2,9 +2,7 @@
 
 import hashlib
 import platform
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,8 @@ from tests.cluster.build.cache import cache_folder
 from tests.cluster.build.published import published
 from tests.cluster.errors import BinaryError
 from tests.cluster.processes.loopback import reach_loopback_directly
+from tests.fakes.played_api.messages import Answer, Request
+from tests.fakes.played_api.serving import serving
 
 _PROGRAM = b"#!/bin/sh\necho the published one\n" + b"# filled up\n" * 20_000
 
@@ -23,11 +23,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class _Projects(ThreadingHTTPServer):
+class _Projects:
     """files: by address without `https://`."""
 
+    date = address = ""
+    connections = 0
+
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[str, bytes] = {}
 
     def publish(self, binary: str, described_as: bytes = _PROGRAM) -> str:
@@ -38,23 +40,9 @@ class _Projects(ThreadingHTTPServer):
         self.files |= {file.address: _PROGRAM, file.checksums: checksum.encode()}
         return file.address
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Projects
-
-    def do_GET(self) -> None:
-        address = self.path.removeprefix("/")
-        content = self.server.files.get(address)
-        if content is None:
-            self.send_error(404)
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, request: Request) -> Answer:
+        content = self.files.get(request.path.removeprefix("/"))
+        return Answer(404) if content is None else Answer(200, content)
 
 
 @pytest.fixture
@@ -64,13 +52,9 @@ def projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Proje
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     reach_loopback_directly()
-    with _Projects() as server:
-        monkeypatch.setenv("BINARIES_MIRROR", f"http://127.0.0.1:{server.server_port}/")
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving(_Projects()) as server:
+        monkeypatch.setenv("BINARIES_MIRROR", f"{server.address}/")
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def _kept() -> list[str]:

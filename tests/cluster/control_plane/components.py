@@ -31,7 +31,6 @@ class Ports:
     apiserver: int
     scheduler: int
     controller_manager: int
-    kwok: int
 
     @property
     def url(self) -> str:
@@ -134,19 +133,6 @@ def controller_manager(binary: Path, kubeconfig: Path, ports: Ports, certificate
         # deleting a namespace takes one call per kind: the default of 20 a second would slow a suite down
         "--kube-api-qps=200",
         "--kube-api-burst=400",
-    ]
-
-
-def kwok(binary: Path, kubeconfig: Path, configuration: Path, port: int, node_selector: str) -> list[str]:
-    return [
-        str(binary),
-        f"--kubeconfig={kubeconfig}",
-        f"--config={configuration}",
-        f"--manage-nodes-with-label-selector={node_selector}",
-        # like a kubelet's: 40 s, with early renewal
-        "--node-lease-duration-seconds=40",
-        "--cidr=10.64.0.0/10",
-        f"--server-address={HOST}:{port}",
     ]
 
 

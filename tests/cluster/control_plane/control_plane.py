@@ -1,6 +1,6 @@
 """A real Kubernetes control plane of this user's own, on loopback, for the length of a block.
 
-etcd, kube-apiserver, kube-scheduler, kube-controller-manager and, by default, KWOK run as processes; no container, no
+etcd, kube-apiserver, kube-scheduler, kube-controller-manager and a player of nodes run as processes; no container, no
 root, no network. All of it ends with the process that started it, even after kill -9, and its folder is removed.
 It is ready when a test may begin: the API server is ready with its bootstrap roles, and a pod can be created in the
 namespace `default`, which needs the ServiceAccount that the controller manager creates there.
@@ -19,14 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from hack import yaml_text
-from tests.cluster.api import KINDS, Client, open_client
+from tests.cluster.api import Client, open_client
 from tests.cluster.build.binaries import find
 from tests.cluster.cluster import Cluster, has_default_service_account
 from tests.cluster.control_plane import audit_log
 from tests.cluster.control_plane.components import SERVICE_NETWORK, Ports
 from tests.cluster.control_plane.health import answers, get
-from tests.cluster.control_plane.layout import BINARIES, CONTROL_PLANE, HERE, Layout, claim, lay_out
+from tests.cluster.control_plane.layout import CONTROL_PLANE, Layout, claim, lay_out
 from tests.cluster.processes.processes import Process, removed_at_the_end, reserved_ports
 
 
@@ -47,18 +46,15 @@ class ControlPlane(Cluster):
         folder: Path,
         progress: Callable[[str], None] = lambda _: None,
         service_network: str = SERVICE_NETWORK,
-        *,
-        with_kwok: bool = True,
     ) -> Self:
         """Start one in `folder`, which is made, and removed again at the end. Ready when this returns.
 
         progress: called with a line for each step; the first time, programs are built, which takes minutes.
         service_network: range of the Services' addresses. They are unreachable; in_cluster_api makes the API server's
         reachable.
-        with_kwok: False if another program plays the Nodes.
         Raises BinaryError, FolderError, or ComponentError with the tail of a log; then everything is cleaned up.
         """
-        binaries = find(BINARIES if with_kwok else CONTROL_PLANE, progress)
+        binaries = find(CONTROL_PLANE, progress)
         folder = folder.absolute()
         claim(folder)
         with ExitStack() as undo:
@@ -117,7 +113,7 @@ class ControlPlane(Cluster):
         self.start_apiserver()
 
     def stop_controllers(self) -> None:
-        """End the scheduler, the controller manager and KWOK permanently: only etcd and the API server remain."""
+        """Permanently end all but etcd and the API server."""
         for process in self._layout.controllers:
             process.kill()
 
@@ -156,9 +152,6 @@ def bring_up(layout: Layout, client: Client, progress: Callable[[str], None]) ->
     start_etcd(layout)
     start_apiserver(layout)
     progress(f"kube-apiserver ready at {layout.ports.url} after {time.monotonic() - began:.1f} s")
-    if layout.kwok is not None:
-        for manifest in yaml_text.load_all((HERE / "kwok-role.yaml").read_text()):
-            client.create(KINDS[manifest["kind"]].from_dict(manifest))
     for process in layout.controllers:
         process.start()
     for process in layout.controllers:
@@ -179,7 +172,7 @@ def start_apiserver(layout: Layout) -> None:
 
 
 def _is_ready(layout: Layout, process: Process) -> bool:
-    if process is layout.kwok:
-        return answers(layout.ports.kwok, "/readyz", tls=None)
+    if process is layout.node_player:
+        return True
     port = layout.ports.scheduler if process is layout.scheduler else layout.ports.controller_manager
     return answers(port, "/healthz", layout.tls)

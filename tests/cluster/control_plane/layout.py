@@ -14,25 +14,23 @@ from tests.cluster.control_plane.certificates import MASTERS, Authority, Identit
 from tests.cluster.control_plane.components import Certificates, Ports
 from tests.cluster.control_plane.health import trusting
 from tests.cluster.errors import FolderError
-from tests.cluster.nodes import node_selector
+from tests.cluster.node_player import player
+from tests.cluster.nodes import PLAYED_BY_US
 from tests.cluster.processes.processes import Process
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-BINARIES = (*CONTROL_PLANE, "kwok")
 
-KWOK_USER = "nodedevice-test:kwok"
 _USERS = {
     "admin": Identity("nodedevice-test:admin", MASTERS),
     "kube-scheduler": Identity("system:kube-scheduler"),
     "kube-controller-manager": Identity("system:kube-controller-manager"),
-    "kwok": Identity(KWOK_USER),
+    "kubelets": Identity("nodedevice-test:kubelets", MASTERS),
 }
-HERE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A control plane, ready to be started. kwok: None if another program plays the Nodes."""
+    """A control plane, ready to be started."""
 
     folder: Path
     ports: Ports
@@ -46,7 +44,7 @@ class Layout:
     apiserver: Process
     scheduler: Process
     controller_manager: Process
-    kwok: Process | None
+    node_player: Process
 
     @property
     def processes(self) -> tuple[Process, ...]:
@@ -56,7 +54,7 @@ class Layout:
     @property
     def controllers(self) -> tuple[Process, ...]:
         """Processes that watch the API server."""
-        return tuple(each for each in (self.scheduler, self.controller_manager, self.kwok) if each is not None)
+        return self.scheduler, self.controller_manager, self.node_player
 
 
 def claim(folder: Path) -> None:
@@ -75,7 +73,7 @@ def lay_out(
 ) -> Layout:
     """Fill a claimed folder.
 
-    binaries: a path for each name in BINARIES; only those in CONTROL_PLANE if another program plays the Nodes.
+    binaries: a path for each name in CONTROL_PLANE.
     service_network: range of the Services' addresses.
     """
     logs, data = folder / "logs", folder / "etcd"
@@ -97,9 +95,6 @@ def lay_out(
         ),
         manager: components.controller_manager(binaries[manager], kubeconfig[manager], ports, certificates),
     }
-    if "kwok" in binaries:
-        configuration, selector = HERE / "kwok.yaml", node_selector()
-        commands["kwok"] = components.kwok(binaries["kwok"], kubeconfig["kwok"], configuration, ports.kwok, selector)
     process = {name: Process(name, command, logs / f"{name}.log") for name, command in commands.items()}
     return Layout(
         folder=folder,
@@ -114,7 +109,7 @@ def lay_out(
         apiserver=process["kube-apiserver"],
         scheduler=process["kube-scheduler"],
         controller_manager=process[manager],
-        kwok=process.get("kwok"),
+        node_player=player(kubeconfig["kubelets"], PLAYED_BY_US, logs / "node-player.log"),
     )
 
 

@@ -1,6 +1,6 @@
 """The cluster of the current kubeconfig (kind, minikube, a test cluster), borrowed for the length of a block.
 
-Only with CLUSTER=current. It gets Nodes of ours, played by a KWOK that runs here or by the demo, and the project's
+Only with CLUSTER=current. It gets Nodes of ours, played by a process that runs here, and the project's
 chart; agents and operator run here as well. All these objects have a label, and are deleted at the end, or, after
 kill -9, by the next use of that cluster. A cluster with objects of another owner is not changed.
 """
@@ -17,22 +17,19 @@ from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
 from nodedevice_operator.errors import CredentialsError
 
 from hack import yaml_text
-from tests.cluster import nodes
+from tests.cluster import node_player, nodes
 from tests.cluster.api import Client, open_client
 from tests.cluster.build.binaries import find
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.cluster import Cluster
-from tests.cluster.control_plane import components
 from tests.cluster.control_plane.certificates import write_private
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.cluster.control_plane.health import answers
-from tests.cluster.control_plane.layout import HERE, claim
+from tests.cluster.control_plane.layout import claim
 from tests.cluster.errors import ClusterError, CommandError
 from tests.cluster.local import leftovers
 from tests.cluster.local.owner_label import LABEL, Holder, Mark
-from tests.cluster.processes.processes import Process, removed_at_the_end, reserved_ports
+from tests.cluster.processes.processes import Process, removed_at_the_end
 
-_READY_SECONDS = 60.0
 _OLDEST_MINOR: Final = 33
 
 
@@ -40,14 +37,11 @@ class CurrentClusterError(ClusterError):
     """The cluster of the current kubeconfig cannot be used."""
 
 
-def open_cluster(folder: Path, progress: Callable[[str], None], *, with_kwok: bool = True) -> Cluster:
-    """The cluster that CLUSTER names: a control plane of our own when it is empty, or `current`. Raises ClusterError.
-
-    with_kwok: False if another program plays the Nodes.
-    """
+def open_cluster(folder: Path, progress: Callable[[str], None]) -> Cluster:
+    """The cluster that CLUSTER names: a control plane of our own when it is empty, or `current`. Raises ClusterError."""
     if is_current_wanted():
-        return CurrentCluster.start(folder, progress, with_kwok=with_kwok)
-    return ControlPlane.start(folder, progress, with_kwok=with_kwok)
+        return CurrentCluster.start(folder, progress)
+    return ControlPlane.start(folder, progress)
 
 
 def is_current_wanted() -> bool:
@@ -63,59 +57,48 @@ def is_current_wanted() -> bool:
 class CurrentCluster(Cluster):
     """Made by `start`. Records the objects that it created in the cluster, and deletes them in stop()."""
 
-    # another KWOK in that cluster does not touch our Nodes
-    played_by = "nodedevice"
     # keeps the pods of the cluster's other users off them
     taints = (nodes.LENT_TAINT,)
 
     def __init__(
-        self, folder: Path, kubeconfig: Path, client: Client, kubectl: Path, version: str, kwok: Process | None
+        self, folder: Path, kubeconfig: Path, client: Client, kubectl: Path, version: str, player: Process
     ) -> None:
         super().__init__(folder, kubeconfig, client, kubectl, version)
-        self._kwok = kwok
+        self._player = player
         self._mark = Mark.own()
         self.labels = {LABEL: str(self._mark)}
 
     @classmethod
-    def start(cls, folder: Path, progress: Callable[[str], None] = lambda _: None, *, with_kwok: bool = True) -> Self:
-        """Check the cluster, and begin to play Nodes in it, with_kwok. folder: made for it, and removed at the end.
+    def start(cls, folder: Path, progress: Callable[[str], None] = lambda _: None) -> Self:
+        """Check the cluster, and begin to play Nodes in it. folder: made for it, and removed at the end.
 
         Raises CurrentClusterError, with a remedy, if no cluster is configured or it is unsuitable; BinaryError;
         ComponentError.
         """
-        binaries = find(["kubectl", "kwok"] if with_kwok else ["kubectl"], progress)
+        binaries = find(["kubectl"], progress)
         folder = folder.absolute()
         claim(folder)
         with ExitStack() as undo:
             undo.enter_context(removed_at_the_end(folder))
             kubeconfig, context = _take_kubeconfig(binaries["kubectl"], folder)
-            [port] = undo.enter_context(reserved_ports(1))
-            kwok = None
-            if with_kwok:
-                selector = nodes.node_selector(cls.played_by)
-                command = components.kwok(binaries["kwok"], kubeconfig, HERE / "kwok.yaml", port, selector)
-                kwok = Process("kwok", command, folder / "kwok.log")
+            player = node_player.player(kubeconfig, cls.played_by, folder / "node-player.log")
             client = undo.enter_context(_client(kubeconfig))
-            cluster = cls(folder, kubeconfig, client, binaries["kubectl"], "", kwok)
+            cluster = cls(folder, kubeconfig, client, binaries["kubectl"], "", player)
             cluster.version = cluster._usable_version(context)
             cluster._take_leftovers(context, progress)
             progress(f"using the cluster of the context {context}, Kubernetes {cluster.version}")
-            if kwok is not None:
-                undo.callback(kwok.kill)
-                kwok.start()
-                kwok.wait_ready(lambda: answers(port, "/readyz", tls=None), _READY_SECONDS)
+            undo.callback(player.kill)
+            player.start()
             undo.callback(cluster._clean_up, progress)
             cluster._undo = undo.pop_all()
             return cluster
 
     def verify_alive(self) -> None:
-        if self._kwok is not None:
-            self._kwok.verify_alive()
+        self._player.verify_alive()
 
     def wait(self) -> None:
-        pid = self._kwok.pid if self._kwok is not None else None
-        if pid is not None:
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        if self._player.pid is not None:
+            os.waitid(os.P_PID, self._player.pid, os.WEXITED | os.WNOWAIT)
         self.verify_alive()
 
     def apply(self, manifest: str) -> None:

@@ -1,7 +1,7 @@
 """The whole product on one machine: control plane, chart, two nodes, an agent on each, the operator; all as processes.
 
-Agent and operator run with the chart's accounts' own tokens, never as admin. The nodes have no kubelet: KWOK plays them, or the
-demo; their devices are real gRPC plugins: simulated GPUs on both, and on the first one device files of this machine.
+Agent and operator run with the chart's accounts' own tokens, never as admin. The nodes have no kubelet: a process plays them;
+their devices are real gRPC plugins: simulated GPUs on both, and on the first one device files of this machine.
 """
 
 import sys

@@ -7,15 +7,16 @@ import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import trustme
 
-NODE: Final = b'{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge","uid":"u-1"},"status":{"capacity":{}}}'
-_TABLE: Final = (
-    b'{"apiVersion":"meta.k8s.io/v1","kind":"Table","columnDefinitions":[],"rows":[],"items":[],"metadata":{}}'
-)
+from tests.fakes.played_api.kinds import NODES
+from tests.fakes.played_api.messages import Answer, Request, status
+from tests.fakes.played_api.server import PlayedApi
+from tests.fakes.played_api.serving import listen
+
 # The name in the server's certificate beside its addresses.
 NAME: Final = "kubernetes.example.internal"
 PROXY_PASSWORD: Final = "proxy-password"
@@ -30,17 +31,12 @@ class Seen(NamedTuple):
     is_by_proxy: bool
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: object) -> None:
-        """Clients that refuse the certificate, and those that end a connection, are no errors here."""
-
-
-class ApiServer:
+class ApiServer(PlayedApi):
     """refused: values of Authorization, and names of certificates, that get a 401."""
 
     def __init__(self, folder: Path, *, has_tls: bool = True) -> None:
+        super().__init__(fault=self._record)
+        self.objects[NODES] = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge", "uid": "u-1"}}]
         self.folder = folder
         self.seen: list[Seen] = []
         self.refused: set[str] = set()
@@ -48,31 +44,15 @@ class ApiServer:
         self.authority = trustme.CA()
         self.authority.cert_pem.write_to_path(str(folder / "ca.crt"))
         self.issue("first")
-        outer = self
-
-        class Api(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                outer._answer(self)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = _Server(("127.0.0.1", 0), Api)
-        self.port: int = self.http.server_port
-        self.scheme = "https" if has_tls else "http"
+        context = None
         if has_tls:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             self.authority.issue_cert("127.0.0.1", "localhost", NAME).configure_cert(context)
             self.authority.configure_trust(context)
             context.verify_mode = ssl.CERT_OPTIONAL
-            self.http.socket = context.wrap_socket(self.http.socket, server_side=True, do_handshake_on_connect=False)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"{self.scheme}://127.0.0.1:{self.port}"
+        listening, self.close = listen(self, context)
+        self.port: int = listening.server_port
+        self.url = self.address
 
     def issue(self, name: str) -> None:
         """Write a client certificate of that name, and its key."""
@@ -80,30 +60,11 @@ class ApiServer:
         certificate.cert_chain_pems[0].write_to_path(str(self.folder / "tls.crt"))
         certificate.private_key_pem.write_to_path(str(self.folder / "tls.key"))
 
-    def close(self) -> None:
-        self.http.shutdown()
-        self.http.server_close()
-
-    def _answer(self, request: Any) -> None:
-        connection = request.connection
-        certificate: Any = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
-        subject = (certificate or {}).get("subject", ())
-        names = [value for part in subject for key, value in part if key == "commonName"]
-        headers = [(name.lower(), value) for name, value in request.headers.items()]
-        seen = Seen(
-            dict(headers).get("authorization", ""),
-            "".join(names),
-            tuple(sorted((name, value) for name, value in headers if name.startswith("impersonate-"))),
-            request.client_address[1] in self.proxied_ports,
-        )
-        self.seen.append(seen)
-        is_good = not {seen.authorization, seen.certificate} & self.refused
-        body = (NODE if "/nodes/" in request.path else _TABLE) if is_good else b'{"kind":"Status","code":401}'
-        request.send_response(200 if is_good else 401)
-        request.send_header("Content-Type", "application/json")
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
+    def _record(self, request: Request) -> Answer | None:
+        acting_as = sorted(each for each in request.header_lines if each[0].startswith("impersonate-"))
+        authorization, is_by_proxy = request.headers.get("authorization", ""), request.peer in self.proxied_ports
+        self.seen.append(Seen(authorization, request.certificate, tuple(acting_as), is_by_proxy))
+        return status(401) if {authorization, request.certificate} & self.refused else None
 
 
 class Proxy:
@@ -143,7 +104,9 @@ class Proxy:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.http = _Server(("127.0.0.1", 0), Handler)
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.http.handle_error = lambda *_: None  # type: ignore[method-assign]
         self.port: int = self.http.server_port
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 

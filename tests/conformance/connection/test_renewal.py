@@ -114,7 +114,7 @@ async def test_a_client_certificate_is_replaced(server: ApiServer) -> None:
 async def test_requests_of_one_moment_share_a_new_certificate(server: ApiServer) -> None:
     core = load(_kubeconfig(server, {"client-certificate": "tls.crt", "client-key": "tls.key"}))
     transport = Transport(core, Connections(server.url, None, "a-program"), seconds=10)
-    request = Request("GET", "/nodes/edge")
+    request = Request("GET", "/api/v1/nodes/edge")
     await transport.call("reading", "node edge", request)
     server.issue("second")
     core._checked_at = float("-inf")

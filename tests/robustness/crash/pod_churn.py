@@ -82,7 +82,7 @@ class PodChurn:
         with _ignore_not_found():
             found: Any = await self._client.get(Pod, name, namespace=self._namespace)
             if found.status.phase != "Running":
-                # KWOK may be about to set it to Running, and would revive it, which no kubelet does
+                # the player of the nodes may be about to set it to Running, and would revive it, which no kubelet does
                 return
             await self._client.patch(
                 Pod.Status, name, Pod.Status(status=Object(phase=phase)), namespace=self._namespace

@@ -8,8 +8,8 @@ Source of places, names and numbers: Linux, Documentation/admin-guide/devices.tx
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-PCI = "/devices/pci0000:00"
-CONTROLLER = f"{PCI}/0000:00:14.0"
+from tests.fakes.sysfs import PCI, usb_place
+
 FUSE = "/dev/fuse"
 
 
@@ -125,13 +125,6 @@ class Numbers:
         kind, index = self._by_path.pop(path, (None, 0))
         if kind is not None:
             self._taken[kind].discard(index)
-
-
-def usb_place(port: str) -> str:
-    """In sysfs, of the device at a port such as 1-2.3."""
-    bus, _, ports = port.partition("-")
-    steps = ports.split(".")
-    return "/".join([f"{CONTROLLER}/usb{bus}", *(f"{bus}-{'.'.join(steps[: n + 1])}" for n in range(len(steps)))])
 
 
 def raw_node(port: str, unit: tuple[str, ...], devnum: int, stick: Stick | None = None) -> Node:

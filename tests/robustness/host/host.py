@@ -8,10 +8,9 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
+from tests.fakes.sysfs import CONTROLLER, PCI, usb_place
 from tests.robustness.host.hardware import (
-    CONTROLLER,
     FUSE,
-    PCI,
     Card,
     Mode,
     Node,
@@ -21,7 +20,6 @@ from tests.robustness.host.hardware import (
     group_node,
     raw_node,
     stick_nodes,
-    usb_place,
 )
 
 HUBS = ("1-1", "1-2")

@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, Callable
 from functools import cache
 from typing import Final
 
+from tests.fakes.played_api.kinds import CLAIMS, CONFIGS, NODE_DEVICES, PODS, SLICES
+from tests.fakes.played_api.store import Made
 from tests.fakes.pod_resources import ClaimedDevice
 from tests.robustness.memory.scene import NODE, Scene
 
@@ -17,39 +19,41 @@ _PODS: Final = 250
 async def pods_of_any_size(scene: Scene) -> AsyncGenerator[None, None]:
     """Each as large as the API server takes it; most of it is nothing that an agent needs."""
     for number in range(_PODS):
-        scene.api.put("pods", f"n/p{number}", _pod(number, lambda: b'{"name":"c","image":"%b"}' % _filler(_OCTETS)))
+        scene.api.put(
+            PODS, Made("n", f"p{number}", _pod(number, lambda: b'{"name":"c","image":"%b"}' % _filler(_OCTETS)))
+        )
     yield
 
 
 async def names_of_variables(scene: Scene) -> AsyncGenerator[None, None]:
     """Containers that have devices, each with as many variables as fit into a pod."""
     for number in range(60):
-        scene.api.put("pods", f"n/p{number}", _pod(number, _container_of_variables))
+        scene.api.put(PODS, Made("n", f"p{number}", _pod(number, _container_of_variables)))
     yield
 
 
 async def containers_of_pods(scene: Scene) -> AsyncGenerator[None, None]:
     """As many containers as fit into a pod, none of which asks for a device."""
     for number in range(110):
-        scene.api.put("pods", f"n/p{number}", _pod(number, _containers))
+        scene.api.put(PODS, Made("n", f"p{number}", _pod(number, _containers)))
     yield
 
 
 async def configurations_of_other_nodes(scene: Scene) -> AsyncGenerator[None, None]:
     for number in range(256):
-        scene.api.put("nodedeviceconfigs", f"other-{number}", _config(f"other-{number}", "b", 1_000_000))
+        scene.api.put(CONFIGS, Made("", f"other-{number}", _config(f"other-{number}", "b", 1_000_000)))
     yield
 
 
 async def configurations_of_the_node(scene: Scene) -> AsyncGenerator[None, None]:
     """As long as they may be; and then one is edited without end."""
     for number in range(60):
-        scene.api.put("nodedeviceconfigs", f"own-{number}", _config(f"own-{number}", "a", 500_000))
+        scene.api.put(CONFIGS, Made("", f"own-{number}", _config(f"own-{number}", "a", 500_000)))
     yield
     await scene.agent.until_ready()
     await scene.agent.until_logged("configuration refused", 58)
     for _ in range(100):
-        scene.api.put("nodedeviceconfigs", "own-0", _config("own-0", "a", 900_000))
+        scene.api.put(CONFIGS, Made("", "own-0", _config("own-0", "a", 900_000)))
 
 
 def _config(name: str, pool: str, octets: int) -> Callable[[], bytes]:
@@ -65,19 +69,19 @@ async def a_pod_that_changes_without_end(scene: Scene) -> AsyncGenerator[None, N
     await scene.agent.until_ready()
     for version in range(200):
         changed = _pod(9_999, _container_of_variables, version=1_000_000 + version)
-        scene.api.put("pods", "n/p9999", changed)
+        scene.api.put(PODS, Made("n", "p9999", changed))
         await asyncio.sleep(0.02)
 
 
 async def slices_of_drivers(scene: Scene) -> AsyncGenerator[None, None]:
     """More than are read of a node, each of 128 devices with as many attributes as fit."""
-    scene.api.served["resource.k8s.io/v1"] = ("resourceslices", "resourceclaims")
+    scene.api.serve(SLICES, CLAIMS)
     for number in range(400):
-        scene.api.put("resourceslices", f"s{number}", _slice(number))
+        scene.api.put(SLICES, Made("", f"s{number}", _slice(number)))
     yield
     await scene.agent.until_ready()
     for number in range(20):
-        scene.api.put("resourceslices", f"s{number}", _slice(number))
+        scene.api.put(SLICES, Made("", f"s{number}", _slice(number)))
 
 
 def _slice(number: int) -> Callable[[], bytes]:
@@ -98,7 +102,7 @@ def _devices(number: int) -> bytes:
 async def statuses_of_node_devices(scene: Scene) -> AsyncGenerator[None, None]:
     """Read where the agent's state was lost, as here; each with as many devices as the API server takes."""
     for number in range(scene.names_of_gone):
-        scene.api.put("nodedevices", f"{NODE}-r{number}", _node_device(number))
+        scene.api.put(NODE_DEVICES, Made("", f"{NODE}-r{number}", _node_device(number)))
     yield
 
 
@@ -116,16 +120,16 @@ def _many_devices() -> bytes:
 
 async def claims_of_pods(scene: Scene) -> AsyncGenerator[None, None]:
     """Of pods that run, each as long as is read, with as many devices as the API server takes."""
-    scene.api.served["resource.k8s.io/v1"] = ("resourceslices", "resourceclaims")
+    scene.api.serve(SLICES, CLAIMS)
     for number in range(100):
-        scene.api.put("pods", f"n/claiming-{number}", _claiming(number))
+        scene.api.put(PODS, Made("n", f"claiming-{number}", _claiming(number)))
         for claim in range(4):
             name = f"claim-{number}-{claim}"
-            scene.api.put("resourceclaims", f"n/{name}", _claim(name, f"uid-claiming-{number}"))
+            scene.api.put(CLAIMS, Made("n", name, _claim(name, f"uid-claiming-{number}")))
             device = ClaimedDevice("n", f"claiming-{number}", "c", name, "d0.example.com", "p0", f"d{number}-{claim}")
             scene.pod_resources.claimed.append(device)
     yield
-    while scene.api.reads["resourceclaims"] < 400:
+    while sum("/resourceclaims/" in each.path for each in scene.api.requests) < 400:
         scene.agent.verify_running()
         await asyncio.sleep(0.1)
 

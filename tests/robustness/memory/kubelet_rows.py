@@ -9,6 +9,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
+from tests.fakes.played_api.kinds import CLAIMS, SLICES
+from tests.fakes.played_api.store import Made
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.pod_resources import AssignedDevices
 from tests.robustness.memory.scene import NODE, Scene
@@ -105,11 +107,11 @@ def _ids(number: int) -> list[str]:
 
 async def resource_slices(scene: Scene) -> AsyncGenerator[None, None]:
     """More slices than are read of all drivers, each with as many devices and attributes as the API server takes."""
-    scene.api.served["resource.k8s.io/v1"] = ("resourceslices", "resourceclaims")
+    scene.api.serve(SLICES, CLAIMS)
     for driver in range(_DRIVERS):
         for number in range(_SLICES):
             name = f"slice-{driver}-{number:03}"
-            scene.api.put("resourceslices", name, partial(_slice, name, f"driver{driver}.example.com", number))
+            scene.api.put(SLICES, Made("", name, partial(_slice, name, f"driver{driver}.example.com", number)))
     yield
 
 

@@ -6,6 +6,8 @@ from typing import Final, cast
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import LargeContainers
+from tests.fakes.played_api.kinds import CLAIMS, PODS, SLICES
+from tests.fakes.played_api.store import Made
 from tests.fakes.pod_resources import ClaimedDevice
 from tests.robustness.memory.scene import NODE, Scene
 
@@ -47,9 +49,9 @@ async def cdi_specifications(scene: Scene) -> AsyncGenerator[None, None]:
     folder.mkdir(parents=True)
     for number in range(_SPECIFICATIONS):
         (folder / f"s{number:03}.yaml").write_bytes(_specification(number))
-    scene.api.served["resource.k8s.io/v1"] = ("resourceslices", "resourceclaims")
-    scene.api.put("resourceslices", "of-cdi", _slice)
-    scene.api.put("pods", "n/of-cdi", _pod)
+    scene.api.serve(SLICES, CLAIMS)
+    scene.api.put(SLICES, Made("", "of-cdi", _slice))
+    scene.api.put(PODS, Made("n", "of-cdi", _pod))
     claimed = ClaimedDevice("n", "of-cdi", "c", "claim", "cdi.example.com", "p", "d", cdi="v0.example.com/c=d0")
     scene.pod_resources.claimed.append(claimed)
     simulated = {"resourceName": "beside-cdi.example.com/r", "count": 1}

@@ -1,7 +1,7 @@
 """A whole agent as a process, with everything around it that it has on a node: what it costs in memory, and its longest turns.
 
     async with Scene(folder) as scene:
-        scene.api.put("pods", …)            before the agent starts, or while it runs
+        scene.api.put(PODS, …)            before the agent starts, or while it runs
         scene.start()
         await scene.until_quiet()
         scene.peak_mib(), scene.turns()
@@ -23,10 +23,12 @@ from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 
 from hack.bench.footprint import cpu_seconds
 from tests.fakes.nri_runtime import FakeRuntime
+from tests.fakes.played_api.kinds import NODES
+from tests.fakes.played_api.server import PlayedApi
+from tests.fakes.played_api.serving import kubeconfig, serving
 from tests.fakes.plugin import FakePlugin
 from tests.fakes.pod_resources import PodResources
 from tests.integration.agent_process import AgentProcess
-from tests.robustness.memory.api_server import PlayedApi
 
 NODE: Final = "node-a"
 # of a core; what an idle agent uses is a tenth of that
@@ -82,10 +84,10 @@ class Scene:
 
     async def __aenter__(self) -> Self:
         self.host_root.mkdir()
-        self._ends.enter_context(self.api)
+        self._ends.enter_context(serving(self.api))
         await self._ends.enter_async_context(self.runtime)
         await self._ends.enter_async_context(self.pod_resources)
-        self.api.put("nodes", NODE, {"metadata": {"name": NODE, "uid": "uid-of-node", "labels": {"pool": "a"}}})
+        self.api.put(NODES, {"metadata": {"name": NODE, "uid": "uid-of-node", "labels": {"pool": "a"}}})
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -97,11 +99,7 @@ class Scene:
 
     def start(self) -> None:
         """The agent, with what was prepared."""
-        cluster = {"name": "c", "cluster": {"server": self.api.url}}
-        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-        users = [{"name": "u", "user": {"token": "t"}}]
-        kubeconfig = {"clusters": [cluster], "contexts": [context], "users": users, "current-context": "c"}
-        (self.folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+        kubeconfig(self.folder, self.api.address, token="t")
         (self.folder / "agent.yaml").write_text(yaml.safe_dump(self.settings))
         # the deadlines are the product's
         flags = {"--config": str(self.folder / "agent.yaml")}

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.unit.cli.api_server import kubeconfig
+from tests.fakes.played_api.serving import kubeconfig
 
 _MOST_MIB: Final = 150.0
 # Starts a command and prints its exit status and the most memory that it had. A process of its own, and small: what a child is
@@ -29,7 +29,7 @@ def server() -> Iterator[str]:
     command = [sys.executable, "-m", "tests.robustness.memory.large_cluster"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        yield process.stdout.readline().strip()
         process.kill()
 
 

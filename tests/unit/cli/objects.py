@@ -72,6 +72,11 @@ def pod(name: str = "try", node: str = "node-a", phase: str = "Running", resourc
     }
 
 
+def labels_of(component: str) -> dict[str, str]:
+    """Of a pod of this project."""
+    return {"app.kubernetes.io/name": "nodedevice", "app.kubernetes.io/component": component}
+
+
 def pod_device(name: str = "try", node: str = "node-a", ids: tuple[str, ...] = ("gpu-0",)) -> Object:
     held = [{"id": each, "health": "Healthy"} for each in ids]
     resources = [{"resourceName": GPU, "devices": held}]

@@ -1,6 +1,5 @@
 """Requests: pages, what a server asks to wait for, connections that end, and as whom they are sent."""
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from kubectl_nodedevice.errors import LoginProblem, UsageProblem
 from kubectl_nodedevice.session import seconds_of
 from nodedevice_kube import credentials
 
-from tests.unit.cli.api_server import Answer, FakeApiServer, Fault, Request, status
+from tests.unit.cli.api_server import NODES, Answer, FakeApiServer, Fault, Request, status
 from tests.unit.cli.api_server import kubeconfig as written
 from tests.unit.cli.conftest import Run
 
@@ -40,13 +39,18 @@ def test_a_list_is_read_page_by_page(api: Api, server: FakeApiServer) -> None:
     server.objects[_KIND] = _objects(1234)
     found: list[Any] = list(api.objects("nodedevices", _KIND))
     assert [each["metadata"]["name"] for each in found] == [f"n{each}" for each in range(1234)]
-    assert [each.query.get("continue") for each in server.requests] == [None, "500", "1000"]
+    assert ["continue" in each.query for each in server.requests] == [False, True, True]
 
 
 def test_a_list_that_has_changed_goes_on_by_the_servers_token(api: Api, server: FakeApiServer) -> None:
     server.objects[_KIND] = _objects(700)
-    expired = {"kind": "Status", "code": 410, "metadata": {"continue": "500"}}
-    server.fault = _first(None, Answer(410, json.dumps(expired).encode()))
+
+    def compacted(request: Request) -> None:
+        if "continue" in request.query and len(server.requests) == 2:
+            server.put(NODES, {"metadata": {"name": "another"}})
+            server.forget()
+
+    server.fault = compacted
     assert len(list(api.objects("nodedevices", _KIND))) == 700
 
 

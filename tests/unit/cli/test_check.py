@@ -18,7 +18,7 @@ from tests.unit.cli.api_server import (
     status,
 )
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import condition, node_device, pod
+from tests.unit.cli.objects import condition, labels_of, node_device, pod
 
 
 def _check(run: Run, *more: str) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -31,7 +31,7 @@ def test_nobody_leads_and_its_pod_says_why(run: Run, server: FakeApiServer) -> N
     server.objects[LEASES] = [
         each for each in server.objects[LEASES] if each["metadata"]["name"] != "nodedevice-operator"
     ]
-    starting = pod("nodedevice-operator-x", "node-a", "Pending", **{"app.kubernetes.io/name": "nodedevice"})
+    starting = pod("nodedevice-operator-x", "node-a", "Pending", **labels_of("operator"))
     starting["metadata"]["namespace"] = "nodedevice-system"
     starting["status"]["containerStatuses"] = [{"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
     server.objects[PODS].append(starting)
@@ -137,8 +137,7 @@ def test_events_that_may_not_be_seen_change_nothing(run: Run, server: FakeApiSer
 
 
 def _deployment(name: str, *conditions: dict[str, Any]) -> dict[str, Any]:
-    labels = {"app.kubernetes.io/name": "nodedevice"}
-    metadata = {"name": name, "namespace": _SYSTEM, "labels": labels}
+    metadata = {"name": name, "namespace": _SYSTEM, "labels": labels_of(name.removeprefix("nodedevice-"))}
     return {"metadata": metadata, "status": {"conditions": list(conditions)}}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.cli.api_server import LEASES, OURS, PODS, Answer, FakeApiServer, status
 from tests.unit.cli.conftest import Clock, Ran, Run
-from tests.unit.cli.objects import condition, node_device, pod
+from tests.unit.cli.objects import condition, labels_of, node_device, pod
 
 _KIND = f"{OURS}/nodedevices"
 
@@ -89,7 +89,7 @@ def test_a_server_that_refuses_is_not_waited_for(run: Run, server: FakeApiServer
 
 def _other(server: FakeApiServer, change: Callable[[dict[str, dict[str, object]]], object]) -> None:
     """A pod of ours that does not start, of a Lease's owner that is gone; `change` makes another one of it."""
-    made = pod("other", "node-a", "Pending", **{"app.kubernetes.io/name": "nodedevice"})
+    made = pod("other", "node-a", "Pending", **labels_of("agent"))
     made["metadata"]["namespace"] = "nodedevice-system"
     change(made)
     server.objects[PODS].append(made)

@@ -65,7 +65,7 @@ def test_after_half_an_answer_the_next_one_is_whole(api_of: Made, server: FakeAp
     with pytest.raises(Unreachable, match=r" cannot be reached: the response was cut off$"):
         api.get("nodes", NODES)
     server.fault = lambda _: None
-    assert api.get("nodes", NODES)["kind"] == "List"
+    assert api.get("nodes", NODES)["kind"] == "NodeList"
     assert server.connections == 2
 
 

@@ -25,6 +25,7 @@ from tests.unit.cli.objects import (
     allocation,
     condition,
     device,
+    labels_of,
     node_device,
     pod,
     pod_device,
@@ -155,7 +156,7 @@ def cluster() -> dict[str, list[dict[str, Any]]]:
     refused = {"metadata": {"name": "refused"}, "spec": {"priority": 1}}
     refused["status"] = {"nodes": {"selected": 2, "accepted": 1, "refused": 1}, "conditions": []}
     found[f"{OURS}/nodedeviceconfigs"].append(refused)
-    starting = pod("nodedevice-agent-x", "node-d", "Pending", **{"app.kubernetes.io/name": "nodedevice"})
+    starting = pod("nodedevice-agent-x", "node-d", "Pending", **labels_of("agent"))
     starting["metadata"]["namespace"] = "nodedevice-system"
     starting["status"]["containerStatuses"] = [{"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
     found[PODS].append(starting)

@@ -1,16 +1,15 @@
 """Slices that are not of one node: counted by driver while this operator leads, and nothing at all where there is no such kind."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pytest
-from aiohttp import web
 from nodedevice_api import names
 from nodedevice_operator import shared_slices
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.shared_slice import (
@@ -25,11 +24,15 @@ from nodedevice_operator.objects.shared_slice import (
 from nodedevice_operator.shared_slices import MOST_SLICES, SharedSlices, SliceStore
 
 from tests.fakes.operator.collaborators import running
+from tests.fakes.played_api.kinds import SLICES
+from tests.fakes.played_api.messages import Answer, Request, status
+from tests.fakes.played_api.server import PlayedApi
+from tests.fakes.played_api.serving import serving
+from tests.fakes.polling import until
 from tests.unit.operator.kube.api_server import client_of
 from tests.unit.operator.objects.bodies import of_json
 
-ROOT: Final = "/apis/resource.k8s.io/v1"
-_PATIENCE_SECONDS: Final = 60.0
+CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
 
 
 def body(name: str, driver: str = "net.example.com", devices: int = 2, version: int = 5) -> dict[str, Any]:
@@ -45,43 +48,31 @@ def body(name: str, driver: str = "net.example.com", devices: int = 2, version: 
     }
 
 
-class Server:
-    """An API server with slices; kinds: those that it serves of the group, None for no such group."""
+class Server(PlayedApi):
+    """An API server with slices. statuses: instead of responses, by what is asked for."""
 
     def __init__(self, *slices: dict[str, Any]) -> None:
-        self.kinds: list[str] | None = ["deviceclasses", "resourceslices"]
-        self.slices = list(slices)
+        super().__init__({CLASSES: [], SLICES: list(slices)}, fault=self._refuse)
         self.statuses: dict[str, int] = {}
-        self.asked: list[str] = []
-        self.queries: list[dict[str, str]] = []
-        self.lines: asyncio.Queue[bytes] = asyncio.Queue()
 
-    async def discovery(self, request: web.Request) -> web.Response:
-        self.asked.append("discovery")
-        if self.kinds is None or "discovery" in self.statuses:
-            return web.Response(status=self.statuses.get("discovery", 404))
-        return web.json_response({"resources": [{"name": kind} for kind in self.kinds]})
+    def _refuse(self, request: Request) -> Answer | None:
+        code = self.statuses.get(_asked(request))
+        return status(code) if code else None
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        verb = "watch" if "watch" in request.query else "list"
-        self.asked.append(verb)
-        self.queries.append(dict(request.query))
-        if verb in self.statuses:
-            return web.Response(status=self.statuses[verb])
-        if verb == "list":
-            return web.json_response({"metadata": {"resourceVersion": "9"}, "items": self.slices})
-        response = web.StreamResponse()
-        await response.prepare(request)
-        while True:
-            await response.write(await self.lines.get())
+    @property
+    def asked(self) -> list[str]:
+        return [_asked(each) for each in self.requests if each.path != "/version"]
 
-    def send(self, kind: str, obj: dict[str, Any]) -> None:
-        self.lines.put_nowait(msgspec.json.encode({"type": kind, "object": obj}) + b"\n")
+
+def _asked(request: Request) -> str:
+    return "watch" if "watch" in request.query else "list" if request.path == SLICES else "discovery"
 
 
 class Bench:
-    def __init__(self, server: Server, fence: WriteFence, health: ApiHealth, work: SharedSlices) -> None:
-        self.server, self.fence, self.health, self.work = server, fence, health, work
+    def __init__(
+        self, server: Server, fence: WriteFence, health: ApiHealth, client: Client, work: SharedSlices
+    ) -> None:
+        self.server, self.fence, self.health, self.client, self.work = server, fence, health, client, work
 
     def counted(self) -> dict[str, tuple[float, float]]:
         """Slices and devices by driver, as scraped."""
@@ -93,34 +84,25 @@ class Bench:
         of = {each.labels["driver"]: each.value for each in devices.samples}
         return {each.labels["driver"]: (each.value, of[each.labels["driver"]]) for each in slices.samples}
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            while not is_so():
-                await asyncio.sleep(0)
+    async def quiet(self) -> None:
+        """Long enough for requests to be sent."""
+        for _ in range(5):
+            await self.client.request("GET", "version", "/version")
 
     async def asked(self, what: str, times: int = 1) -> None:
-        await self.until(lambda: self.server.asked.count(what) >= times)
+        await until(lambda: self.server.asked.count(what) >= times)
 
 
 @asynccontextmanager
 async def bench(folder: Path, server: Server, *, leads: bool = True) -> AsyncIterator[Bench]:
-    app = web.Application()
-    app.router.add_get(ROOT, server.discovery)
-    app.router.add_get(f"{ROOT}/resourceslices", server.handle)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.0)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    fence = WriteFence()
+    fence, health = WriteFence(), ApiHealth("api")
     if leads:
         fence.open_for_good()
-    health = ApiHealth("api")
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    async with client_of(folder, url, health=health) as client:
-        work = SharedSlices(client, fence)
-        async with running(work.work()):
-            yield Bench(server, fence, health, work)
-    await runner.cleanup()
+    with serving(server):
+        async with client_of(folder, server.address, health=health) as client:
+            work = SharedSlices(client, fence)
+            async with running(work.work()):
+                yield Bench(server, fence, health, client, work)
 
 
 @pytest.fixture(autouse=True)
@@ -132,45 +114,46 @@ async def test_they_are_counted_by_driver_and_followed(tmp_path: Path) -> None:
     mine = body("ours", names.DRA_DRIVER, 8)
     server = Server(body("a"), body("b", devices=3), body("c", "gpu.example.com", 1), mine)
     async with bench(tmp_path, server) as at:
-        await at.until(lambda: len(at.counted()) == 2)
+        await until(lambda: len(at.counted()) == 2)
         assert at.counted() == {"net.example.com": (2, 5), "gpu.example.com": (1, 1)}
         await at.asked("watch")
         assert "watch-shared-slices" in {task.get_name() for task in asyncio.all_tasks()}
-        server.send("ADDED", body("d", "gpu.example.com", 4, version=10))
-        await at.until(lambda: at.counted()["gpu.example.com"] == (2, 5))
-        server.send("DELETED", body("a", version=11))
-        server.send("DELETED", body("b", version=12))
-        await at.until(lambda: at.counted() == {"gpu.example.com": (2, 5)})
+        server.put(SLICES, body("d", "gpu.example.com", 4))
+        await until(lambda: at.counted()["gpu.example.com"] == (2, 5))
+        server.remove(SLICES, "a")
+        server.remove(SLICES, "b")
+        await until(lambda: at.counted() == {"gpu.example.com": (2, 5)})
     # never those of nodes
-    assert {query["fieldSelector"] for query in server.queries} == {"spec.nodeName="}
+    assert {each.query["fieldSelector"] for each in server.requests if each.path == SLICES} == {"spec.nodeName="}
     assert "watch-shared-slices" not in {task.get_name() for task in asyncio.all_tasks()}
 
 
 @pytest.mark.parametrize(
-    ("kinds", "statuses", "asked", "problems"),
+    ("lacks", "statuses", "asked", "problems"),
     [
-        pytest.param(None, {}, ["discovery"], (), id="no such group"),
-        pytest.param(["deviceclasses", "resourceclaims"], {}, ["discovery"], (), id="no such kind"),
+        pytest.param((SLICES, CLASSES), {}, ["discovery"], (), id="no such group"),
+        pytest.param((SLICES,), {}, ["discovery"], (), id="no such kind"),
         pytest.param(
-            ["resourceslices"],
+            (),
             {"list": 403},
             ["discovery", "list"],
             ("API server forbids GET resourceslices",),
             id="no right to it",
         ),
-        pytest.param(["resourceslices"], {"list": 404}, ["discovery", "list"], (), id="gone by now"),
+        pytest.param((), {"list": 404}, ["discovery", "list"], (), id="gone by now"),
     ],
 )
 async def test_nothing_is_watched_without_the_kind_or_the_right(
-    tmp_path: Path, kinds: list[str] | None, statuses: dict[str, int], asked: list[str], problems: tuple[str, ...]
+    tmp_path: Path, lacks: tuple[str, ...], statuses: dict[str, int], asked: list[str], problems: tuple[str, ...]
 ) -> None:
     server = Server(body("a"))
-    server.kinds, server.statuses = kinds, statuses
+    server.statuses = statuses
+    for kind in lacks:
+        del server.objects[kind]
     async with bench(tmp_path, server) as at:
         await at.asked(asked[-1])
-        await at.until(lambda: at.health.problems() == problems)
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        await until(lambda: at.health.problems() == problems)
+        await at.quiet()
         assert at.counted() == {}
     # five minutes have not passed
     assert server.asked == asked
@@ -185,37 +168,42 @@ async def test_a_response_that_may_change_soon_is_asked_for_again(tmp_path: Path
     async with bench(tmp_path, server) as at:
         await at.asked(verb, 3)
         del server.statuses[verb]
-        await at.until(lambda: at.counted() == {"net.example.com": (1, 2)})
+        await until(lambda: at.counted() == {"net.example.com": (1, 2)})
 
 
 async def test_only_who_leads_has_them(tmp_path: Path) -> None:
     server = Server(body("a"))
     async with bench(tmp_path, server, leads=False) as at:
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        await at.quiet()
         assert server.asked == []
         for times in (1, 2):
             at.fence.open_for_good()
-            await at.until(lambda: at.counted() == {"net.example.com": (1, 2)})
+            await until(lambda: at.counted() == {"net.example.com": (1, 2)})
             await at.asked("watch", times)
             at.fence.close()
-            await at.until(lambda: at.counted() == {})
+            await until(lambda: at.counted() == {})
 
 
 async def test_the_kind_may_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_slices, "_DISCOVERY_SECONDS", 0.0)
-    server = Server(body("a"))
-    server.kinds = None
+    server = Server()
+    del server.objects[SLICES]
     async with bench(tmp_path, server) as at:
         await at.asked("discovery", 2)
-        server.kinds = ["resourceslices"]
-        await at.until(lambda: at.counted() == {"net.example.com": (1, 2)})
+        server.objects[SLICES] = [body("a")]
+        await until(lambda: at.counted() == {"net.example.com": (1, 2)})
         await at.asked("watch")
         # which goes on while the API server is asked again
         await at.asked("discovery", server.asked.count("discovery") + 3)
         assert server.asked.count("watch") == 1
-        server.kinds = None
-        await at.until(lambda: at.counted() == {})
+        del server.objects[SLICES]
+        await until(lambda: at.counted() == {})
+
+
+async def test_an_object_that_cannot_be_decoded_hides_no_other(tmp_path: Path) -> None:
+    broken = {**body("broken"), "spec": {"driver": 7}}
+    async with bench(tmp_path, Server(broken, body("a"))) as at:
+        await until(lambda: at.counted() == {"net.example.com": (1, 2)})
 
 
 def slice_of(number: int, driver: str = "net.example.com") -> SharedSlice:

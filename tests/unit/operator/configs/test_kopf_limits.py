@@ -126,8 +126,8 @@ async def test_each_request_carries_the_current_token(server: Server, session: a
     async with session.get(f"{server.url}/apis"):
         pass
     [(_, _, headers, _)] = server.asked
-    assert (headers["Authorization"], headers["User-Agent"]) == ("Bearer first", "nodedevice-operator")
-    assert headers["Accept-Encoding"] == "identity"
+    assert (headers["authorization"], headers["user-agent"]) == ("Bearer first", "nodedevice-operator")
+    assert headers["accept-encoding"] == "identity"
 
 
 async def test_a_rejected_token_is_like_a_broken_connection(server: Server, session: aiohttp.ClientSession) -> None:

@@ -1,12 +1,13 @@
 """kopf against an API server in this process: what its handlers do, what they write, and what happens when it ends."""
 
+import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp.web
 import pytest
 from nodedevice_api import names
 from nodedevice_api.names import ConfigReason
@@ -19,14 +20,13 @@ from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
 
-from hack.measure import api_server
-from hack.measure.api_server import ApiServer
 from tests.fakes.background import background
 from tests.fakes.log_lines import log_lines
+from tests.fakes.played_api.kinds import CONFIGS, EVENTS
+from tests.fakes.played_api.messages import Answer, Request, status
+from tests.fakes.played_api.server import PlayedApi
+from tests.fakes.played_api.serving import kubeconfig, serving
 from tests.fakes.polling import until
-
-CONFIGS = f"/apis/{names.API_VERSION}/{names.NODE_DEVICE_CONFIGS}"
-EVENTS = ("/api/v1", "events")
 
 
 class Api(ConfigsApi):
@@ -59,38 +59,34 @@ class Seen(ConfigController):
         self.generations.clear()
 
 
-class Server(ApiServer):
-    """opened: how many watches were opened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.opened = 0
-
-    async def _watch(self, *given: Any) -> aiohttp.web.StreamResponse:
-        self.opened += 1
-        return await super()._watch(*given)
-
-    def send(self, line: bytes) -> None:
-        """In each watch."""
-        for _, _, queue in self._watchers:
-            queue.put_nowait(line)
-
-    def remove(self, name: str) -> None:
-        kind = (f"/apis/{names.API_VERSION}", names.NODE_DEVICE_CONFIGS)
-        self._publish(kind, "DELETED", self.objects[kind].pop(("", name)))
-
-
 class Bench:
-    """An operator's part about configurations, which does not lead at first, and the API server."""
+    """An operator's part about configurations, which does not lead at first, and the API server.
 
-    def __init__(self, server: Server, folder: Path, *refusals: ApiError | None) -> None:
-        self.server, self.fence, self.writes = server, WriteFence(), list[str]()
-        server.on_write = lambda verb, path: self.writes.append(f"{verb} {path}")
+    refused: the next watches are refused with these statuses. opened: how many watches were opened.
+    """
+
+    def __init__(
+        self, server: PlayedApi, folder: Path, *refusals: ApiError | None, fence: WriteFence | None = None
+    ) -> None:
+        self.server, self.fence, self.refused, self.opened = server, fence or WriteFence(), list[int](), 0
+        server.fault = self._refuse
         self.controller = Seen(self.fence)
-        login = credentials.load(str(server.kubeconfig(folder / "kubeconfig")))
-        health = ApiHealth(server.url)
+        login = credentials.load(str(kubeconfig(folder, server.address, token="any")))
+        health = ApiHealth(server.address)
         pauses = {"again_seconds": 0.05, "relist_seconds": 0.05}
         self.run = KopfRun(Api(*refusals), self.controller, login, health, self.fence, **pauses)
+
+    def _refuse(self, request: Request) -> Answer | None:
+        if "watch" not in request.query:
+            return None
+        if self.refused:
+            return status(self.refused.pop(0))
+        self.opened += 1
+        return None
+
+    @property
+    def writes(self) -> list[str]:
+        return [f"{each.method} {each.path}" for each in self.server.requests if each.method != "GET"]
 
     def put(self, name: str, generation: int = 1, reason: str = "") -> None:
         """Write a configuration as others would. reason: of its condition Accepted."""
@@ -109,28 +105,37 @@ class Bench:
         await until(lambda: self.controller.generations == generations)
 
     def events(self) -> list[tuple[str, str, str]]:
-        found = self.server.objects.get(EVENTS, {}).values()
+        found = self.server.objects[EVENTS]
         return [(each["type"], each["reason"], each["involvedObject"]["name"]) for each in found]
 
-    async def until_watched(self) -> None:
-        await until(lambda: self.server.opened == 1)
-
-
-@pytest.fixture(autouse=True)
-def served_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(api_server._KINDS["nodedevice.io"][1], names.NODE_DEVICE_CONFIGS, names.NODE_DEVICE_CONFIG)
+    async def until_watched(self, times: int = 1) -> None:
+        """times: so many watches were opened."""
+        await until(lambda: self.opened == times)
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    made = Server()
-    async with made.serving():
+def server() -> Iterator[PlayedApi]:
+    with serving(PlayedApi()) as made:
         yield made
 
 
 @pytest.fixture
-def bench(server: Server, tmp_path: Path) -> Bench:
+def bench(server: PlayedApi, tmp_path: Path) -> Bench:
     return Bench(server, tmp_path)
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The fields of the lines about an end of kopf."""
+    return [each[2] for each in log_lines(caplog.records) if each[1] == "watch of NodeDeviceConfigs failed; relisting"]
+
+
+@asynccontextmanager
+async def beside() -> AsyncIterator[None]:
+    """A task that begins later than kopf, as those of the operator may, and is untouched when kopf ends."""
+    task = asyncio.create_task(asyncio.Event().wait())
+    yield
+    assert not task.done()
+    task.cancel()
 
 
 async def test_the_controller_gets_each_change_and_nothing_is_written(bench: Bench) -> None:
@@ -141,8 +146,8 @@ async def test_the_controller_gets_each_change_and_nothing_is_written(bench: Ben
         bench.put("a", 2)
         bench.put("b")
         await bench.until_seen(a=2, b=1)
-        bench.server.send(b'{"type":"DELETED","object":{"metadata":{"name":"a","uid":"an earlier one"}}}\n')
-        bench.server.remove("a")
+        bench.server.send(CONFIGS, b'{"type":"DELETED","object":{"metadata":{"name":"a","uid":"an earlier one"}}}\n')
+        bench.server.remove(CONFIGS, "a")
         await bench.until_seen(b=1)
     assert bench.writes == []
 
@@ -152,7 +157,7 @@ async def test_an_object_that_no_api_server_sends_is_left_out(bench: Bench) -> N
     async with background(bench.run.work()):
         await bench.until_watched()
         for metadata in (b'{"name":"x","uid":"1"}', b'{"name":"x","uid":"1","generation":"one"}'):
-            bench.server.send(b'{"type":"ADDED","object":{"metadata":%b}}\n' % metadata)
+            bench.server.send(CONFIGS, b'{"type":"ADDED","object":{"metadata":%b}}\n' % metadata)
         bench.put("b")
         await bench.until_seen(a=1, b=1)
     assert problems() == ()
@@ -179,6 +184,73 @@ async def test_a_result_is_one_event_of_the_leader_and_a_standby_writes_nothing(
     assert set(bench.writes) == {"POST /api/v1/namespaces/default/events"}
 
 
+class LostBetween(WriteFence):
+    """The lead is lost between the handler and the request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers, self.checked = [True], list[str]()
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.answers and self.answers.pop())
+
+    def check(self, verb: str, what: str) -> None:
+        self.checked.append(verb)
+        super().check(verb, what)
+
+
+async def test_an_event_passes_the_fence_at_the_moment_at_which_it_is_sent(server: PlayedApi, tmp_path: Path) -> None:
+    fence = LostBetween()
+    bench = Bench(server, tmp_path, fence=fence)
+    bench.put("a")
+    async with background(bench.run.work()):
+        await bench.until_watched()
+        bench.put("a", 2, reason=ConfigReason.REFUSED)
+        await until(lambda: fence.checked == ["POST"])
+        # kopf goes on
+        bench.put("b")
+        await bench.until_seen(a=2, b=1)
+    assert fence.checked == ["POST"]
+    assert bench.writes == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b'{"type":"ERROR","object":{"code":500,"message":"etcd is away"}}\n', id="ERROR"),
+        pytest.param(b"<html>\n", id="no JSON"),
+    ],
+)
+async def test_kopf_is_started_again_and_ends_no_other_task(
+    bench: Bench, line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.put("a")
+    bench.fence.open_for_good()
+    async with background(bench.run.work()):
+        await bench.until_watched()
+        async with beside():
+            for times in (2, 3):
+                bench.server.send(CONFIGS, line)
+                await bench.until_watched(times)
+                bench.put("a", times)
+                await bench.until_seen(a=times)
+            assert bench.fence.is_open
+    [failed] = failures(caplog)
+    assert "\n" not in failed["error"]
+
+
+async def test_a_kind_that_goes_and_comes_is_served_again(bench: Bench) -> None:
+    bench.put("a")
+    async with background(bench.run.work()):
+        await bench.until_watched()
+        bench.run.api = Api(*[_refusal(NotFound)] * 3)
+        bench.refused = [404]
+        bench.server.send(CONFIGS, b"<html>\n")
+        await bench.until_seen()
+        await bench.until_seen(a=1)
+
+
 async def test_it_ends_with_the_program_and_leaves_no_thread(bench: Bench) -> None:
     def are_running() -> bool:
         return "kopf" in {thread.name for thread in threading.enumerate()}
@@ -190,7 +262,7 @@ async def test_it_ends_with_the_program_and_leaves_no_thread(bench: Bench) -> No
 
 
 async def test_why_configurations_are_not_served_is_logged_when_it_changes(
-    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: PlayedApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     # one that is away is not asked about its kinds

@@ -1,11 +1,8 @@
 """Servers on loopback that answer requests as set, a kubeconfig for them, and a client."""
 
-import asyncio
 import json
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,57 +12,26 @@ from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.observability.metrics import Metrics
 
+from tests.fakes.played_api.messages import Answer, Request
+from tests.fakes.played_api.serving import listen
+
 
 class Server:
     """Answers as the test sets it, and records the requests."""
 
+    date = address = ""
+    connections = 0
+
     def __init__(self) -> None:
         self.answers: list[tuple[int, Any]] = []
         self.asked: list[tuple[str, str, dict[str, str], Any]] = []
-        outer = self
+        _, self.close = listen(self)
+        self.url = self.address
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def answer(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(length)) if length else None
-                outer.asked.append((self.command, self.path, dict(self.headers.items()), body))
-                status, content = outer.next_answer()
-                data = content if isinstance(content, bytes) else json.dumps(content).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            do_GET = do_PATCH = do_POST = do_PUT = do_DELETE = answer
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
-        threading.Thread(target=self._http.serve_forever, args=[0.01], daemon=True).start()
-
-    def next_answer(self) -> tuple[int, Any]:
-        """Status and content for the request that `asked` ends with."""
-        return self.answers.pop(0)
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-
-
-@asynccontextmanager
-async def listening(
-    respond: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], scheme: str = "http"
-) -> AsyncIterator[str]:
-    """A server that does just that with each connection; its URL."""
-    server = await asyncio.start_server(respond, "127.0.0.1", 0)
-    yield f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    server.close()
+    def answer(self, request: Request) -> Answer:
+        self.asked.append((request.method, request.target, dict(request.headers), request.body))
+        status, content = self.answers.pop(0)
+        return Answer(status, content if isinstance(content, bytes) else json.dumps(content).encode())
 
 
 def page(*items: Any, more: str = "", version: str = "9") -> tuple[int, dict[str, Any]]:

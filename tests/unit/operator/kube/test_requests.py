@@ -36,7 +36,7 @@ async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, cl
     assert written.resource_version == 8
     [(verb, path, headers, sent)] = server.asked
     assert (verb, path) == ("PATCH", "/api/v1/nodes/node-a/status?fieldManager=nodedevice-operator&force=false")
-    assert headers["Content-Type"] == "application/apply-patch+yaml"
+    assert headers["content-type"] == "application/apply-patch+yaml"
     assert sent["metadata"] == {"name": "node-a", "uid": "uid-1", "resourceVersion": "7"}
     assert sent["status"] == {"capacity": {"example.com/gpu": "2"}, "allocatable": {"example.com/gpu": "2"}}
 
@@ -63,7 +63,7 @@ async def test_versions_are_asked_for_without_the_objects(server: Server, client
 
     server.answers = [page(item(name="a"), more="next"), page(item(name="b", namespace="default"))]
     assert await versions(client, POD_DEVICES) == {"a": ("u", 3), ("default", "b"): ("u", 3)}
-    assert {headers["Accept"] for _, _, headers, _ in server.asked} == {
+    assert {headers["accept"] for _, _, headers, _ in server.asked} == {
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     }
     # the first is not understood in the list of the objects either; an empty list has this form

@@ -7,9 +7,9 @@ import pytest
 from nodedevice_kube.api_errors import NotLeading
 from nodedevice_operator.kube.write_fence import WriteFence
 
-from tests.fakes.http_peer import OK, received
+from tests.fakes.http_peer import OK, listening, received
 from tests.fakes.operator.collaborators import open_fence
-from tests.unit.operator.kube.api_server import Server, client_of, listening
+from tests.unit.operator.kube.api_server import Server, client_of
 
 
 class LateFence(WriteFence):
@@ -55,22 +55,19 @@ async def test_no_write_goes_through_a_closed_fence(server: Server, tmp_path: Pa
 
 @pytest.mark.parametrize("body", [None, {"a": "b" * 1_000_000}], ids=["no body", "a long body"])
 async def test_an_open_connection_carries_no_byte_and_is_given_up(tmp_path: Path, body: object) -> None:
-    received: list[bytes] = []
-    ended = asyncio.Event()
+    octets: list[bytes] = []
 
     async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        received.append(await reader.read())
-        writer.close()
-        ended.set()
+        octets.append(await reader.read())
 
     # closed between the first check and the sending
-    async with listening(receive) as url, client_of(tmp_path, url, fence=LateFence(1)) as made:
+    async with listening(receive) as server, client_of(tmp_path, server.url, fence=LateFence(1)) as made:
         with pytest.raises(NotLeading):
             await made.request("DELETE", "pods", "/x", body=body)
         async with asyncio.timeout(60):
-            await ended.wait()
+            await server.ended.wait()
     # with a proxy or TLS, the start of the connection would be there
-    assert received == [b""]
+    assert octets == [b""]
 
 
 async def test_settled_is_when_no_write_is_out(tmp_path: Path) -> None:
@@ -83,7 +80,7 @@ async def test_settled_is_when_no_write_is_out(tmp_path: Path) -> None:
         writer.write(OK)
         writer.close()
 
-    async with listening(respond) as url, client_of(tmp_path, url, fence=open_fence()) as made:
+    async with listening(respond) as server, client_of(tmp_path, server.url, fence=open_fence()) as made:
         assert await made.settle(0)
         writing = asyncio.create_task(made.request("PATCH", "nodes/status", "/x", body={}))
         await is_there.wait()

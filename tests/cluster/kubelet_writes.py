@@ -59,11 +59,14 @@ def node_lease(node: Object, now: datetime) -> Body:
 def next_write(pod: Object, now: datetime) -> Write | None:
     """What a kubelet writes next about a pod of its node; None: nothing, until somebody changes the pod.
 
-    Pending, its containers being created; Running; after its deletion, its containers ended; and then the pod is removed.
+    Pending, its containers being created; Running, which a Job's pod completes at once; after its deletion, its containers
+    ended; and then the pod is removed.
     """
     phase = (pod.status and pod.status.phase) or "Pending"
     if pod.metadata.deletionTimestamp is not None:
         return Write(None if phase in _ENDED else _with_identity(pod, _ended(pod, now)))
+    if phase == "Running" and any(owner.kind == "Job" for owner in pod.metadata.ownerReferences or ()):
+        return Write(_with_identity(pod, _ended(pod, now)))
     if phase != "Pending":
         return None
     is_created = bool(pod.status and pod.status.containerStatuses)

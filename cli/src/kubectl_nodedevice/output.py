@@ -121,8 +121,8 @@ class Screen:
         for texts in _shown_rows(table.rows):
             widths = [max(size, width(each)) for size, each in zip(widths, texts, strict=False)]
         shapes = [(size, name in table.numbers) for size, name in zip(widths, padded, strict=True)]
-        for texts in itertools.chain([table.columns], _shown_rows(table.rows)):
-            line = [*map(_padded, texts, shapes), *texts[len(padded) :]]
+        for row in itertools.chain([table.columns], _shown_rows(table.rows)):
+            line = [*map(_padded, row, shapes), *row[len(padded) :]]
             self.out.write(f"{'  '.join(line).rstrip()}\n")
 
     def data(self, kind: str, content: Mapping[str, Any]) -> None:

@@ -95,8 +95,14 @@ def _are_usual(types: tuple[type, ...]) -> bool:
 
 def _unusual(row: Rows) -> Summary:
     return Summary(
-        *map(row.text, _TEXTS),
-        *map(row.number, _NUMBERS),
+        row.text("name"),
+        row.text("node"),
+        row.text("resource"),
+        row.number("total"),
+        row.number("healthy"),
+        row.number("allocated"),
+        row.number("available"),
+        row.number("cordoned"),
         row.text("ready"),
         row.text("reason"),
         row.text("agent"),

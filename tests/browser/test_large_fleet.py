@@ -66,13 +66,13 @@ def test_dense_rows_have_few_elements(
     browser: Browser, opened: Open, page_of: Callable[..., Page], tmp_path: Path, width: int, height: int
 ) -> None:
     shares = {"total": 8, "available": 3}
-    with PlayedApi() as api:
+    with serving(PlayedApi()) as api:
         for number in range(400):
             devices = [device(f"{each:04}", parts=shares) for each in range(300 if number % 2 else 4)]
             devices[-1] |= {"health": "Unhealthy"}
             found = objects.node_device(f"node-{number}", GPU, devices)
-            api.put("nodedevices", found["metadata"]["name"], found)
-        with opened(kubeconfig(tmp_path, api.url)) as (address, _):
+            api.put(NODE_DEVICES, found)
+        with opened(kubeconfig(tmp_path, api.address)) as (address, _):
             page = page_of(address, viewport={"width": width, "height": height})
             expect(page.locator("#found")).to_contain_text("400 nodes", timeout=120_000)
             for _ in range(4):

@@ -98,7 +98,8 @@ def test_lists_nest_as_objects_do_and_brackets_in_texts_do_not() -> None:
     assert shallow(text) is text
     for text_before in ("a", '"', "\\", '\\"', '["'):
         before = json.dumps(text_before)
-        assert decode(f"[{before}, {'[' * deep}{']' * deep}]", Any)[0] == text_before
+        found: Any = decode(f"[{before}, {'[' * deep}{']' * deep}]", list[Any])
+        assert found[0] == text_before
         assert shallow(f"[{before}, {nested(deep)}]".encode()).endswith(b":null" + b"}" * (DEEPEST - 1) + b"]")
 
 

@@ -1,5 +1,6 @@
 """A kind is listed once and watched from then on; what the API server refuses is a sentence on the page."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,6 @@ import pytest
 from kubectl_nodedevice import kubeconfig
 from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import LoginProblem
-from kubectl_nodedevice.page import follow
 from kubectl_nodedevice.page.command import kinds
 from kubectl_nodedevice.page.fleet import Fleet
 from kubectl_nodedevice.page.follow import Follower
@@ -129,7 +129,7 @@ def test_a_refused_watch_leaves_the_connection_usable(tmp_path: Path, status_cod
         with pytest.raises(ApiError):
             api.watch("nodedevices", path, {}, lambda _: None)
         found: list[Json] = []
-        api.listed("nodedevices", path, {}, found.append)
+        api.listed("nodedevices", path, {}, lambda each: found.append(dict(each)))
         api.close()
     assert len(found) == 1
 
@@ -145,7 +145,7 @@ def test_a_watch_that_brings_nothing_in_its_time_is_no_failure_of_the_page() -> 
 
 def test_the_first_event_after_a_silence_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, fleet, seen = [0.0], Fleet(), list[bool]()
-    monkeypatch.setattr(follow.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
 
     def is_stale() -> bool:
         [source] = fleet.sources()["sources"].values()

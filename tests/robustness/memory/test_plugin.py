@@ -39,7 +39,7 @@ def server() -> Iterator[str]:
         ((), 1, "example.com/gpu"),
         (("devices",), 0, "000003-0007-4fe0-9301-9867b12a3899"),
         (("devices", "-o", "json"), 0, '"000003-0007-4fe0-9301-9867b12a3899"'),
-        (("why", "pod", "pod-00001"), 1, "asks for 1 example.com/gpu"),
+        (("why", "pod", "pod-00001"), 1, "requests 1 example.com/gpu"),
         (("why", "pod", "pod-missing"), 2, ""),
     ],
     ids=lambda given: " ".join(given) or "overview" if isinstance(given, tuple) else "",

@@ -69,7 +69,9 @@ def _asked(request: Request) -> str:
 
 
 class Bench:
-    def __init__(self, server: Server, fence: WriteFence, health: ApiHealth, client: Client, work: SharedSlices) -> None:
+    def __init__(
+        self, server: Server, fence: WriteFence, health: ApiHealth, client: Client, work: SharedSlices
+    ) -> None:
         self.server, self.fence, self.health, self.client, self.work = server, fence, health, client, work
 
     def counted(self) -> dict[str, tuple[float, float]]:

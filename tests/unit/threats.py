@@ -25,7 +25,7 @@ TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "have two device IDs confused, or write control characters": (
             "tests/unit/api/test_device_ids.py::test_no_two_ids_are_shown_alike",
-            "tests/unit/node_agent/deviceplugin/test_any_device_id.py::test_the_api_gets_ids_that_it_accepts",
+            "tests/unit/node_agent/deviceplugin/test_any_device_id.py::test_plugin_checkpoint_and_monitors_get_the_originals_and_the_api_ids_that_it_accepts",
         ),
         "fill the agent's memory with devices": (
             "tests/integration/agent/test_resources.py::test_a_list_with_which_all_plugins_list_too_many_is_refused_whole",

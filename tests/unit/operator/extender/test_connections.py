@@ -30,7 +30,6 @@ class Connected(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.is_aborted = False
-        self.transport: Any = self
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -59,14 +58,14 @@ class Bench:
     def connections(self, most: int = 2) -> Connections:
         return Connections(self.listening, self, self.metrics, most)
 
-    def http(self) -> Any:
-        return SimpleNamespace(connections=self.connected)
+    def protocol(self) -> Any:
+        return None
+
+    def open_connections(self) -> Any:
+        return [SimpleNamespace(transport=each, is_busy=each in self.busy) for each in self.connected]
 
     def context(self) -> ssl.SSLContext | None:
         return self.tls
-
-    def is_busy(self, transport: object) -> bool:
-        return transport in self.busy
 
     def is_allowed(self, transport: object) -> bool:
         return transport not in self.not_allowed

@@ -110,11 +110,8 @@ def _create(
 
 def _requests(extender: ExtenderProcess) -> dict[str, float]:
     """The number of requests by verb."""
-    found = {}
-    for verb in ("filter", "prioritize", "bind"):
-        line = f'nodedevice_extender_request_seconds_count{{verb="{verb}"}}'
-        found[verb] = extender.metric(line) if line in extender.get("/metrics")[1] else 0.0
-    return found
+    counts = "nodedevice_extender_request_seconds_count"
+    return {verb: extender.metric(f'{counts}{{verb="{verb}"}}') for verb in ("filter", "prioritize", "bind")}
 
 
 def _wait_bound(cluster: ControlPlane, gpus: Gpus, namespace: str, name: str) -> None:

@@ -44,6 +44,11 @@ class Port(Protocol):
     def open_connections(self) -> Sequence[HttpConnection]:
         """Those with a transport, oldest first."""
 
+    async def wait_for_change(self) -> None:
+        """Waits until the next response is written, the next connection ends, or `changed` is called."""
+
+    def changed(self) -> None: ...
+
     def context(self) -> ssl.SSLContext | None:
         """The TLS of a new connection; None: plain HTTP."""
 
@@ -81,6 +86,7 @@ class Connections:
                     self._paced.log(logging.WARNING, event, "", error=str(exc), retry_in_seconds=_PAUSE_SECONDS)
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
+                await self._wait_for_room(connection)
                 self._take(connection, str(address[0]))
                 # established connections run before the next accept
                 await asyncio.sleep(0)
@@ -98,10 +104,6 @@ class Connections:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _take(self, connection: socket.socket, peer: str) -> None:
-        if not self._has_room():
-            connection.close()
-            self._count("busy", peer)
-            return
         if self._port.context() is None:
             self._start(connection, peer)
             return
@@ -182,6 +184,7 @@ class Connections:
             pass
         finally:
             self._handshakes.pop(connection, None)
+            self._port.changed()
             self._admission.end(connection)
             if not is_taken:
                 connection.close()
@@ -201,10 +204,21 @@ class Connections:
         """Those whose client may send requests, oldest first."""
         return [each for each in self._port.open_connections() if each.transport not in self._refused]
 
+    async def _wait_for_room(self, connection: socket.socket) -> None:
+        """Waits while each connection has a request. Further clients wait in the backlog."""
+        try:
+            while not self._has_room():
+                await self._port.wait_for_change()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+
     def _has_room(self) -> bool:
         """Whether another one could be connected, if idle ones gave way."""
         connected = self._connected()
-        return len(connected) < self._most or not all(each.is_busy for each in connected)
+        # without TLS each that has begun is connected soon
+        begun = len(self._handshakes) if self._port.context() is None else 0
+        return len(connected) + begun < self._most or not all(each.is_busy for each in connected)
 
     def _make_room(self, newest: asyncio.BaseTransport, peer: str) -> None:
         """Closes the oldest idle connection if there are too many; the newest if all others have a request."""

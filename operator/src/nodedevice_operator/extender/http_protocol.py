@@ -16,6 +16,8 @@ import httptools
 MOST_REQUEST_BYTES: Final = 16 * 1024 * 1024
 _MOST_HEAD_BYTES: Final = 32 * 1024
 _REQUEST_SECONDS: Final = 10.0
+# from the connection to its first request, which the client is sending: it does not give way then
+_FIRST_SECONDS: Final = 1.0
 # of a connection without a request; longer than the 90 s after which kube-scheduler closes it itself
 _IDLE_SECONDS: Final = 120.0
 # to drain a request after an early response, so that its sender reads the response
@@ -50,6 +52,9 @@ class Handler(Protocol):
 
     def lost(self, connection: "HttpConnection") -> None: ...
 
+    def changed(self) -> None:
+        """Called when a connection has no request any more."""
+
     def refusal(self, connection: "HttpConnection", method: str, path: str) -> Response | None:
         """The response to a request whose body is not read."""
 
@@ -63,7 +68,7 @@ class Handler(Protocol):
 
 
 class HttpConnection(asyncio.Protocol):
-    """is_busy: a request is being received, or its response is not written yet."""
+    """is_busy: its first request is expected, or a request has begun whose response is not written yet."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -72,9 +77,9 @@ class HttpConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._url, self._body = b"", list[bytes]()
         self._head_bytes = self._body_bytes = 0
-        self._has_head = self._is_responding = self._is_draining = False
+        self._is_receiving = self._has_head = self._is_responding = self._is_draining = False
         self._refusal: Response | None = None
-        self.is_busy = False
+        self.is_busy = True
         self.transport: asyncio.Transport | None = None
 
     # -- asyncio.Protocol ---------------------------------------------------------------------------------------------
@@ -82,7 +87,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self._wait(_IDLE_SECONDS, transport.close)
+        self._wait(_FIRST_SECONDS, self._be_idle)
         self._handler.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,16 +98,16 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_draining:
             return
-        was_busy = self.is_busy
+        was_receiving = self._is_receiving
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._end(Response(400, b"only HTTP/1.1 is served here\n"))
         except httptools.HttpParserError as exc:
             self._end(Response(400, f"the request is not valid HTTP/1.1: {exc}\n".encode()))
-        if self._is_draining or self._is_responding or not self.is_busy:
+        if self._is_draining or not self._is_receiving:
             return
-        if not was_busy:
+        if not was_receiving:
             self._wait(_REQUEST_SECONDS, self._late)
         if not self._has_head:
             self._head_bytes += len(data)
@@ -119,7 +124,7 @@ class HttpConnection(asyncio.Protocol):
         self._url, self._body, self._refusal = b"", [], None
         self._head_bytes = self._body_bytes = 0
         self._has_head = False
-        self.is_busy = True
+        self.is_busy = self._is_receiving = True
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -150,7 +155,7 @@ class HttpConnection(asyncio.Protocol):
         if self._is_draining or self._parser.should_upgrade():
             return
         self._stop_waiting()
-        self._is_responding = True
+        self._is_receiving, self._is_responding = False, True
         if self._refusal is not None:
             self._write(self._refusal)
             return
@@ -181,13 +186,18 @@ class HttpConnection(asyncio.Protocol):
             return
         is_kept = self._parser.should_keep_alive()
         self._send(_encoded(response, is_kept=is_kept))
-        self.is_busy = self._is_responding = False
-        assert self.transport is not None
-        if is_kept:
-            self._wait(_IDLE_SECONDS, self.transport.close)
-        else:
+        self._is_responding = False
+        self._be_idle()
+        if not is_kept:
             self._is_draining = True
+            assert self.transport is not None
             self.transport.close()
+
+    def _be_idle(self) -> None:
+        assert self.transport is not None
+        self.is_busy = False
+        self._wait(_IDLE_SECONDS, self.transport.close)
+        self._handler.changed()
 
     def _end(self, response: Response | None) -> None:
         """Responds before the end of the request, and reads for a moment, so that the client gets the response."""
@@ -195,6 +205,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._is_draining = True
         self.is_busy = False
+        self._handler.changed()
         assert self.transport is not None
         if response is None:
             self.transport.abort()

@@ -64,6 +64,7 @@ class Server:
         # in the order in which they came
         self._connections: dict[HttpConnection, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._change = asyncio.Event()
 
     async def start(self) -> tuple[str, int]:
         """Listens; returns the address in use. Raises OperatorSettingsError when it or a certificate cannot be used."""
@@ -114,6 +115,10 @@ class Server:
     def open_connections(self) -> list[HttpConnection]:
         return list(self._connections)
 
+    async def wait_for_change(self) -> None:
+        self._change.clear()
+        await self._change.wait()
+
     def is_allowed(self, transport: asyncio.BaseTransport) -> bool:
         if self._tls is None or not self._tls.names:
             return True
@@ -126,6 +131,10 @@ class Server:
 
     def lost(self, connection: HttpConnection) -> None:
         self._connections.pop(connection, None)
+        self._change.set()
+
+    def changed(self) -> None:
+        self._change.set()
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -277,6 +277,24 @@ class TestBounds:
             for _, writer in idle:
                 writer.close()
 
+    async def test_a_client_waits_while_each_connection_has_a_request(self) -> None:
+        served, let = 0, asyncio.Event()
+
+        async def slow(body: bytes) -> tuple[bytes, str]:
+            nonlocal served
+            served += 1
+            await let.wait()
+            return b"{}", "ok"
+
+        made = Server(("127.0.0.1", 0), None, {"bind": slow}, ExtenderMetrics())
+        host, port = await made.start()
+        async with running(made.work()):
+            asks = [asyncio.create_task(asked(f"http://{host}:{port}/bind", b"{}")) for _ in range(MOST + 20)]
+            await until(lambda: served == MOST)
+            let.set()
+            assert {status for status, _, _ in await asyncio.gather(*asks)} == {200}
+        await made.close()
+
     async def test_a_request_that_never_ends_is_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(http_protocol, "_REQUEST_SECONDS", 0.05)
         monkeypatch.setattr(http_protocol, "_LINGERING_SECONDS", 0.05)

@@ -308,7 +308,7 @@ COMPARED = $(if $(AGAINST),--against "$(AGAINST)" --rounds $(or $(ROUNDS),3) $(i
 .PHONY: bench
 bench: setup ## Measure the budgets of docs/performance.md; writes build/bench.json | AGAINST=<commit> ROUNDS=3: both trees in turn instead, compared by medians.
 	$(BIN)/python -m hack.bench $(COMPARED)
-	$(if $(AGAINST),,BENCH_PODS=1 $(BIN)/python -m hack.bench.extender.bench)
+	$(if $(AGAINST),,BENCH_PODS=1 $(BIN)/python -m hack.bench.extender.bench --rounds 1)
 
 .PHONY: bench-operator
 bench-operator: setup ##- The operator at 500 to 5,000 nodes: table, build/bench-operator.json, plots | BENCH_NODES, BENCH_SECONDS.
@@ -319,8 +319,8 @@ bench-token: setup ##- 20,000 NodeDevices by one node's token: the cost to other
 	$(BIN)/python -m hack.bench.operator.mad_token
 
 .PHONY: bench-extender
-bench-extender: setup ##- The extender at 500 and 5,000 nodes of 20 pods: table, build/bench-extender.json | BENCH_NODES, BENCH_PODS.
-	$(BIN)/python -m hack.bench.extender.bench
+bench-extender: setup ##- The extender's verbs and pods per second at 200 and 5,000 nodes: table, build/bench-extender.json | BENCH_NODES, BENCH_PODS, BENCH_BURST, BENCH_ONLY=<verbs or pods>, ROUNDS=5. AGAINST=<commit>: its extender too, in the same rounds.
+	$(BIN)/python -m hack.bench.extender.bench --rounds $(or $(ROUNDS),5) $(if $(AGAINST),--against "$(AGAINST)")
 
 .PHONY: bench-cli
 bench-cli: setup ##- kubectl nodedevice at 100 and 5,000 nodes: table, build/bench-cli.json | BENCH_NODES. AGAINST=<commit> ROUNDS=3, as for bench.

@@ -11,12 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 PER_SECOND = "/s"
+# a ratio that has to reach its goal; other ratios must not exceed theirs
+SHARE = "share"
+# units of values that have to reach their goal
+MORE_IS_BETTER = (PER_SECOND, SHARE)
 
 
 class Result(msgspec.Struct):
     """value: median, unless its step states otherwise. goal: from the design; None for information. n: measurements.
 
-    p99: 99th percentile. ok: value <= goal; for a rate (unit /s) value >= goal.
+    p99: 99th percentile. ok: value <= goal; for a unit of MORE_IS_BETTER value >= goal.
     """
 
     value: float
@@ -46,7 +50,7 @@ def ratio(measured: Sequence[float], compared: Sequence[float], goal: float) -> 
 
 
 def judged(value: float, p99: float, unit: str, goal: float, n: int) -> Result:
-    is_ok = value >= goal if unit == PER_SECOND else value <= goal
+    is_ok = value >= goal if unit in MORE_IS_BETTER else value <= goal
     return Result(round(value, 5), round(p99, 5), unit, goal, is_ok, n)
 
 
@@ -93,7 +97,7 @@ def show(results: Mapping[str, Result]) -> None:
     for column in ("what", "value", "p99", "goal", "unit", "n", "ok"):
         table.add_column(column, justify="left" if column in ("what", "unit", "ok") else "right")
     for name, r in results.items():
-        goal = "" if r.goal is None else f"{'≥' if r.unit == PER_SECOND else '≤'} {r.goal:,g}"
+        goal = "" if r.goal is None else f"{'≥' if r.unit in MORE_IS_BETTER else '≤'} {r.goal:,g}"
         ok = "" if r.goal is None else "yes" if r.ok else "NO"
         table.add_row(name, _number(r.value), _number(r.p99), goal, r.unit, str(r.n), ok)
     Console(width=110).print(table)

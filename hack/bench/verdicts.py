@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from hack.bench.results import PER_SECOND, Result
+from hack.bench.results import MORE_IS_BETTER, Result
 
 # always allowed, as a fraction of the old median
 _ALLOWED = 0.05
@@ -68,7 +68,7 @@ def _row(name: str, old: Sequence[Result], new: Sequence[Result]) -> Row:
         if before:
             change, allowed = 100 * (after - before) / abs(before), 100 * spread / abs(before)
         if not name.endswith(_P99_ROW) and all(result.goal is not None for result in (*old, *new)):
-            verdict = _verdict(after - before, spread, is_rate=PER_SECOND in units)
+            verdict = _verdict(after - before, spread, is_rate=bool(units.intersection(MORE_IS_BETTER)))
     unit = (*new, *old)[0].unit
     return Row(name, unit, before, after, _p99(old), _p99(new), change, allowed, verdict)
 

@@ -1,6 +1,5 @@
 """Runs nodes with shared GPUs on a real control plane, extenders as processes, and schedulers with or without them."""
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -19,7 +18,6 @@ from tests.cluster.local.stack import Program, extender_program
 from tests.cluster.processes.processes import reserved_ports
 from tests.cluster.second_scheduler import Extender, second_scheduler
 
-_POLL_SECONDS = 0.2
 # of a request to an extender: a paused extender must not delay the scheduler for longer
 _TIMEOUT_SECONDS = 1.0
 EXTENDED = "with-extender"
@@ -104,28 +102,23 @@ async def scheduler_with(control_plane: ControlPlane, folder: Path, found: Exten
             yield EXTENDED
 
 
-@asynccontextmanager
-async def scheduler_beside(control_plane: ControlPlane, folder: Path, found: Extenders) -> AsyncIterator[str]:
-    """A scheduler with its own extender on loopback, as in the chart's pod, while that is active. Yields its name."""
-    while found.active() is None:
-        await asyncio.sleep(_POLL_SECONDS)
-    [(_, verbs)] = found.addresses
+@contextmanager
+def scheduler_beside(control_plane: ControlPlane, folder: Path, verbs: str) -> Iterator[str]:
+    """A scheduler with an extender on loopback, as in the chart's pod. Yields its name. verbs: HOST:PORT."""
     with _running(control_plane, folder, EXTENDED, Extender(f"http://{verbs}", [RESOURCE])):
         yield EXTENDED
 
 
 @contextmanager
-def scheduler_alone(control_plane: ControlPlane, folder: Path, paced: float | None = None) -> Iterator[str]:
-    """A scheduler without an extender. Yields its name. paced: requests per second; None: unlimited."""
-    with _running(control_plane, folder, ALONE, None, paced):
+def scheduler_alone(control_plane: ControlPlane, folder: Path) -> Iterator[str]:
+    """A scheduler without an extender. Yields its name."""
+    with _running(control_plane, folder, ALONE, None):
         yield ALONE
 
 
 @contextmanager
-def _running(
-    control_plane: ControlPlane, folder: Path, name: str, asked: Extender | None, paced: float | None = None
-) -> Iterator[None]:
-    process = second_scheduler(control_plane.folder / "kube-scheduler.kubeconfig", folder, name, asked, paced)
+def _running(control_plane: ControlPlane, folder: Path, name: str, asked: Extender | None) -> Iterator[None]:
+    process = second_scheduler(control_plane.folder / "kube-scheduler.kubeconfig", folder, name, asked)
     process.start()
     try:
         yield

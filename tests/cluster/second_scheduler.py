@@ -13,8 +13,6 @@ from tests.cluster.processes.processes import Process
 _VERBS = ("filter", "prioritize", "bind", "preempt")
 # requests a second, as in the chart's values
 _QPS = 500
-# of a paced scheduler
-_BURST = 10
 
 
 @dataclass(frozen=True)
@@ -26,20 +24,15 @@ class Extender:
     timeout_seconds: float = 5.0
 
 
-def second_scheduler(
-    kubeconfig: Path, folder: Path, name: str, extender: Extender | None, paced: float | None = None
-) -> Process:
-    """kube-scheduler for the pods whose schedulerName is `name`, not started yet. folder: for its configuration and log.
-
-    paced: number of requests per second, evenly spaced; None: as in the chart.
-    """
+def second_scheduler(kubeconfig: Path, folder: Path, name: str, extender: Extender | None) -> Process:
+    """kube-scheduler for the pods whose schedulerName is `name`, not started yet. folder: for its configuration and log."""
     config: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {
             "kubeconfig": str(kubeconfig),
-            "qps": paced or _QPS,
-            "burst": 2 * _QPS if paced is None else _BURST,
+            "qps": _QPS,
+            "burst": 2 * _QPS,
         },
         "leaderElection": {"leaderElect": False},
         "percentageOfNodesToScore": 100,

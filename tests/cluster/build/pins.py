@@ -18,6 +18,7 @@ from tests.cluster.errors import BinaryError
 _GO_MODULES = Path(__file__).parent / "go"
 _TESTS = Path(__file__).parents[3] / "tests"
 _EXAMPLES = Path(__file__).parents[3] / "docs/plugin-examples"
+_BENCH = Path(__file__).parents[3] / "hack/bench"
 _CUT_DEBUG_INFO = "-s -w"
 # debug information that the linker removes takes the compiler a tenth of its time
 _MAKE_NO_DEBUG_INFO = "-gcflags=all=-dwarf=false"
@@ -227,6 +228,12 @@ FAMILIES = (
         folder=_EXAMPLES / "go",
     ),
     Family(name="checker", module="", packages={"checker": "nodedevice.io/tests/cluster/checker"}),
+    Family(
+        name="minimal-extender",
+        module="",
+        packages={"minimal-extender": "nodedevice.io/hack/bench/minimal-extender"},
+        folder=_BENCH / "extender" / "minimal",
+    ),
     Family(name="kwok", module="sigs.k8s.io/kwok", packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Family(
         name="helm",

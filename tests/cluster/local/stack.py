@@ -209,12 +209,15 @@ def agent_by(kubeconfig: Path, home: Path, node_name: str, port: int, **settings
     return Program(Process(f"nodedevice-agent of {node_name}", command, home / "log"), address, home)
 
 
-def extender_program(control_plane: Cluster, folder: Path, port: int, verbs_port: int) -> Program:
-    """The extender with its account's token from the chart, not started yet. verbs_port: its port for schedulers."""
+def extender_program(control_plane: Cluster, folder: Path, port: int, verbs_port: int, operator: str = "") -> Program:
+    """The extender with its account's token from the chart, not started yet. verbs_port: its port for schedulers.
+
+    operator: the program, if it is not this environment's.
+    """
     home = _home(folder, "extender")
     kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, SCHEDULER, home / "kubeconfig")
     address = f"127.0.0.1:{port}"
-    command = [program_path("nodedevice-operator"), "extender", "--kubeconfig", str(kubeconfig)]
+    command = [operator or program_path("nodedevice-operator"), "extender", "--kubeconfig", str(kubeconfig)]
     command += ["--http-address", address, "--address", f"127.0.0.1:{verbs_port}"]
     return Program(Process("nodedevice-operator extender", command, home / "log"), address, home)
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
-from nodedevice_kube.planner import MOST_CONTAINERS, Need, too_few_on_one
+from nodedevice_kube.planner import MOST_CONTAINERS, too_few_on_one
 
 from nodedevice_operator.extender.filter_result import NotFitting, Verdicts, bound_elsewhere, only
 from nodedevice_operator.extender.node_state import Claim, View, view_of
@@ -27,8 +27,8 @@ from nodedevice_operator.objects.node_parts import NodeParts
 # Source: MaxExtenderPriority, k8s.io/kube-scheduler extender/v1/types.go.
 _MOST_SCORE: Final = 10
 _NOTHING: Final[Assigned] = {}
-# Containers times nodes for which a filter plans before others have their turn: 128 times as many as take part of a millisecond.
-_CONTAINERS_A_TURN: Final = 256
+# nodes whose reasons a filter collects before others have their turn
+_NODES_A_TURN: Final = 1000
 # nodes that are checked for room that comes soon: each takes some 0.05 ms
 _MOST_SOON: Final = 40
 # An agent makes its NodeDevice again within a second, or when it next reaches the API server; so long the Node keeps the number.
@@ -121,11 +121,18 @@ class Fleet:
             self._refresh(found.node)
 
     def filter(
-        self, uid: str, needs: PodNeeds, nodes: Collection[str], now: float, best_by: Policy | None = None
+        self,
+        uid: str,
+        needs: PodNeeds,
+        nodes: Collection[str],
+        now: float,
+        policy: Policy = "binpack",
+        *,
+        names_best: bool = False,
     ) -> Steps[Verdicts]:
         """Fitting nodes; a single one holds the parts for a while. Others run at each `yield`; the bind detects their changes.
 
-        best_by: only the best node by this policy, and no reasons of others, if the policy prefers some nodes.
+        names_best: if the policy prefers some nodes, only the best one, and no reasons of others.
         """
         self.expire(now)
         self._drop(uid)
@@ -133,11 +140,11 @@ class Fleet:
             return only(promise, nodes)
         if problem := self._too_many(needs):
             return Verdicts(unresolvable=dict.fromkeys(nodes, problem))
-        best = (yield from self._best(needs, nodes, best_by)) if best_by is not None else ""
+        rankings = yield from self._updated(needs, policy)
+        best = self._best(rankings, nodes) if names_best else ""
         found = Verdicts([best] if best else list(nodes))
-        for resource, containers in needs.of if not best else ():
-            if self._with_parts[resource] > 0:
-                found.fitting = yield from self._fitting(resource, containers, needs, found)
+        for resource, ranking in rankings.items() if not best else ():
+            found.fitting = yield from self._fitting(resource, needs, ranking, found)
         if len(found.fitting) == 1 and self._promised(uid) is None:
             self._drop(uid)
             self._hold(uid, needs, found.fitting[0], now)
@@ -154,7 +161,7 @@ class Fleet:
         rankings = yield from self._updated(needs, policy)
         if not nodes:
             return []
-        ranks = _ranks(rankings, nodes)
+        ranks = _ranks([*rankings.values()], nodes)
         in_order = sorted(set(ranks))
         scores = {
             rank: _MOST_SCORE - 1 - place * (_MOST_SCORE - 1) // len(in_order) for place, rank in enumerate(in_order)
@@ -249,28 +256,27 @@ class Fleet:
                 found |= {(resource, of): count for of, count in taken(containers, pod.assigned[resource]).items()}
         return found
 
-    def _fitting(
-        self, resource: str, containers: tuple[Need, ...], needs: PodNeeds, found: Verdicts
-    ) -> Steps[list[str]]:
+    def _fitting(self, resource: str, needs: PodNeeds, ranking: Ranking, found: Verdicts) -> Steps[list[str]]:
         fitting, failed = list[str](), found.failed
+        containers, ranks = needs.containers(resource), ranking.ranks
         largest = containers[0].count if len(containers) == 1 else 0
-        nodes_a_turn = _CONTAINERS_A_TURN // len(containers)
         for number, node in enumerate(found.fitting, start=1):
-            if number % nodes_a_turn == 0:
+            if number % _NODES_A_TURN == 0:
                 yield
+            if node in ranks:
+                fitting.append(node)
+                continue
             view = self.view(resource, node)
             if view is None:
                 found.unresolvable[node] = f"the node has no NodeDevice of {resource}"
-            elif largest and view.plain >= 0:
-                if largest <= view.plain:
-                    fitting.append(node)
-                else:
-                    failed[node] = too_few_on_one(resource, largest, view.plain)
+            elif largest > view.plain >= 0:
+                failed[node] = too_few_on_one(resource, largest, view.plain)
             elif problem := view.problem or (needs.problem if view.percent is not None else ""):
                 found.unresolvable[node] = problem
             elif reason := view.verdict(containers, needs.sm_percent):
                 failed[node] = reason
             else:
+                # it has room since the nodes were ranked
                 fitting.append(node)
         return fitting
 
@@ -284,7 +290,7 @@ class Fleet:
                 return node
         return ""
 
-    def _updated(self, needs: PodNeeds, policy: Policy) -> Steps[list[Ranking]]:
+    def _updated(self, needs: PodNeeds, policy: Policy) -> Steps[dict[str, Ranking]]:
         """A ranking for each resource of the pod whose devices have parts."""
         found: dict[str, Ranking] = {}
         for resource, containers in needs.of:
@@ -295,18 +301,18 @@ class Fleet:
         while any(ranking.changed for ranking in found.values()):
             for resource, ranking in found.items():
                 yield from ranking.update(self._views.get(resource, {}))
-        return list(found.values())
+        return found
 
-    def _best(self, needs: PodNeeds, nodes: Collection[str], policy: Policy) -> Steps[str]:
+    def _best(self, rankings: Mapping[str, Ranking], nodes: Collection[str]) -> str:
         """The best of these nodes; "" if the pod fits on none, or if its best node has no parts that could be preferred."""
-        rankings = yield from self._updated(needs, policy)
         if len(rankings) == 1:
-            best = rankings[0].best(nodes)
+            [ranking] = rankings.values()
+            best = ranking.best(nodes)
         else:
-            ranks = zip(_ranks(rankings, nodes), nodes, strict=True)
+            ranks = zip(_ranks([*rankings.values()], nodes), nodes, strict=True)
             rank, best = min(ranks, default=(WORST, ""))
             best = best if rank < WORST else ""
-        views = (self.view(resource, best) for resource, _ in needs.of)
+        views = (self.view(resource, best) for resource in rankings)
         return best if any(view is not None and view.sizes for view in views) else ""
 
     def _plan(self, needs: PodNeeds, node: str, *, with_tentative: bool) -> Assigned | NotFitting:

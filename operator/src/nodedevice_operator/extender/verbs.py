@@ -61,8 +61,9 @@ class Verbs:
         self._binder.remember(uid, needs)
         await self._binder.wait_for_room()
         self._check()
-        best_by = self._policy if self._names_best and not has_preference(pod) else None
-        found = await in_turns(self._fleet.filter(uid, needs, named, time.monotonic(), best_by))
+        names_best = self._names_best and not has_preference(pod)
+        now = time.monotonic()
+        found = await in_turns(self._fleet.filter(uid, needs, named, now, self._policy, names_best=names_best))
         if found.soon:
             return msgspec.json.encode(NotYet(_NOT_YET.format(found.failed[found.soon], found.soon))), LATER
         answer = filter_answer(named, found.fitting, found.failed, found.unresolvable)

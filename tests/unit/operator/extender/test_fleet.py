@@ -64,14 +64,14 @@ def test_a_filter_names_the_best_node_alone_and_equal_ones_in_turn() -> None:
     nodes = ["a", "b", "c", "d", "e", "unknown"]
 
     def best(name: str, count: int, policy: Any = "binpack", of: Collection[str] = nodes) -> list[str]:
-        found = finished(known.filter(name, needs(count), of, 0, policy))
+        found = finished(known.filter(name, needs(count), of, 0, policy, names_best=True))
         assert not found.failed or not found.fitting, "reasons of others are of no use then"
         return found.fitting
 
     assert best("p", 40) == ["c"]
     assert best("q", 40) == ["d"], "c has none left until p is bound"
     assert best("r", 40, of=["a"]) == ["a"]
-    assert best("s", 10, "spread") == ["a"]
+    assert best("s", 10, "spread") == ["b"], "a has less left until r is bound"
     # e and c have the same: one of them first, then the other
     known = fleet(node("a", 80), node("b", 80))
     named = []
@@ -80,16 +80,16 @@ def test_a_filter_names_the_best_node_alone_and_equal_ones_in_turn() -> None:
         known.filter(f"p-{number}", needs(5), [], 100)
         known.expire(10_000)
     assert named == ["a", "b", "a", "b"]
-    failed = finished(known.filter("t", needs(81), ["a", "b"], 0, "binpack"))
+    failed = finished(known.filter("t", needs(81), ["a", "b"], 0, names_best=True))
     assert (failed.fitting, set(failed.failed)) == ([], {"a", "b"})
 
 
 def test_nodes_that_the_policy_does_not_tell_apart_are_all_named() -> None:
     """Whole devices have no parts: kube-scheduler's own scores decide."""
     known = fleet(node("a", 80, rules=None), node("b", 80, rules=None))
-    assert finished(known.filter("p", needs(1), ["a", "b"], 0, "binpack")).fitting == ["a", "b"]
+    assert finished(known.filter("p", needs(1), ["a", "b"], 0, names_best=True)).fitting == ["a", "b"]
     nothing = PodNeeds((("rdma/hca", (Need(1, container="c0"),)),))
-    assert finished(known.filter("p", nothing, ["a", "b"], 0, "binpack")).fitting == ["a", "b"]
+    assert finished(known.filter("p", nothing, ["a", "b"], 0, names_best=True)).fitting == ["a", "b"]
 
 
 def test_the_best_node_has_all_resources_of_the_pod() -> None:
@@ -99,11 +99,11 @@ def test_the_best_node_has_all_resources_of_the_pod() -> None:
         record = replace(node(name, free), name=names.node_device_name(name, other), resource=other)
         known.node_changed(record, 0)
     both = PodNeeds(((other, (Need(20, container="c0"),)), (MEM, (Need(30, container="c0"),))))
-    assert finished(known.filter("p", both, ["a", "b", "c"], 0, "binpack")).fitting == ["b"]
+    assert finished(known.filter("p", both, ["a", "b", "c"], 0, names_best=True)).fitting == ["b"]
     scores = dict(finished(known.score("p", both, ["a", "b", "c"], "binpack", 0)))
     assert scores["b"] == 10
     for policy in ("binpack", "spread"):
-        assert finished(known.filter("q", both, ["a", "c"], 0, policy)).fitting == []
+        assert finished(known.filter("q", both, ["a", "c"], 0, policy, names_best=True)).fitting == []
 
 
 @pytest.mark.parametrize("is_shown", [True, False], ids=["a watch shows it elsewhere", "it is bound elsewhere"])

@@ -200,7 +200,7 @@ class FleetMoves(RuleBasedStateMachine):
         self.filtered.pop(uid, None)
         if data.draw(st.booleans()):
             # the pod has no preference: one node is named, and its parts are held
-            best = finished(self.fleet.filter(uid, self.pending[uid], NODES, self.now, "binpack")).fitting
+            best = finished(self.fleet.filter(uid, self.pending[uid], NODES, self.now, names_best=True)).fitting
             assert len(best) == min(len(found.fitting), 1)
             assert set(best) <= set(found.fitting)
             found.fitting = best

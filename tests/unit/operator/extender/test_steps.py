@@ -17,7 +17,7 @@ def test_a_filter_of_many_containers_has_a_turn_every_few_nodes() -> None:
     """Each container of each node is planned."""
     known = fleet(*(node(name, *[80] * 8) for name in NODES))
     many = needs(*[1] * 64)
-    assert turns(known.filter("p", many, NODES, 0)) == 10
+    assert turns(known.filter("p", many, NODES, 0)) == 9
     assert turns(known.filter("p", many, NODES[:3], 0)) == 0
     assert finished(known.filter("p", many, NODES, 0)).fitting == NODES
 

@@ -159,7 +159,7 @@ def test_a_plain_pod_takes_a_filter_and_a_bind_and_one_with_a_preference_is_scor
         return {verb: number - before[verb] for verb, number in _requests(scheduler).items()}
 
     with _gpus(installed) as other:
-        anywhere = {"nodeSelector": {}}
+        anywhere: dict[str, Any] = {"nodeSelector": {}}
         # both nodes are known when the second pod comes
         bind("first", {"nodeSelector": {"kubernetes.io/hostname": other.name}})
         assert bind("plain", anywhere) == {"filter": 1, "prioritize": 0, "bind": 1}

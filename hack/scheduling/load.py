@@ -3,7 +3,6 @@
 import asyncio
 import random
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ _QUIET_SECONDS: Final = 15.0
 class Outcome:
     """pods: number bound. chosen: pods of these with an assignment. fill: share of all units that pods held, on average
     at a bind. waits: pods on nodes whose GPUs had no room. twice: binds that assigned more units of a GPU than it
-    has. refused: assignments that an agent could not follow. units: held by pods at the end.
+    has, to pods whose agent follows. refused: assignments that an agent could not follow. units: held by pods at the end.
     """
 
     pods: int
@@ -49,11 +48,14 @@ class _Event(msgspec.Struct):
 
 
 class Load:
-    """Agents of these nodes, and pods for the scheduler of that name, inside `async with`."""
+    """Agents of these nodes, and pods for the scheduler of that name, inside `async with`.
 
-    def __init__(self, api: Api, nodes: Sequence[str], scheduler: str, seed: int) -> None:
+    rival: name of another scheduler of these nodes, which gets every second pod.
+    """
+
+    def __init__(self, api: Api, nodes: Sequence[str], scheduler: str, seed: int, rival: str = "") -> None:
         self._api = api
-        self._scheduler = scheduler
+        self._schedulers = scheduler, rival or scheduler
         self._random = random.Random(seed)
         self._models = {node: NodeModel(node) for node in nodes}
         self._queues: dict[str, asyncio.Queue[BoundPod | str]] = {node: asyncio.Queue() for node in nodes}
@@ -63,7 +65,6 @@ class Load:
         # units of each pod without a sent delete; the node of each bound pod
         self._units: dict[str, int] = {}
         self._on: dict[str, tuple[str, BoundPod]] = {}
-        self._assigned: Counter[str] = Counter()
         self._bound = self._chosen = self._twice = self._made = self._filled = 0
         self._changed = asyncio.Condition()
 
@@ -119,11 +120,12 @@ class Load:
 
     async def _create(self, units: int) -> None:
         name = f"{self._run}-{self._made}"
+        scheduler = self._schedulers[self._made % 2]
         self._made += 1
         self._units[name] = units
         resources = {"limits": {RESOURCE: str(units)}}
         container = {"name": CONTAINER, "image": "none", "resources": resources}
-        spec = {"schedulerName": self._scheduler, "containers": [container], "terminationGracePeriodSeconds": 0}
+        spec = {"schedulerName": scheduler, "containers": [container], "terminationGracePeriodSeconds": 0}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         await self._api.post(_PODS, body, "load")
 
@@ -155,17 +157,20 @@ class Load:
         self._filled += sum(model.units for model in self._models.values())
         if (gpu := bound.gpu()) is not None:
             self._chosen += 1
-            self._assigned[gpu] += bound.units
-            self._twice += self._assigned[gpu] > UNITS
+            self._twice += self._assigned_units(node, gpu) > UNITS
         self._queues[node].put_nowait(bound)
         async with self._changed:
             self._changed.notify_all()
 
+    def _assigned_units(self, node: str, gpu: str) -> int:
+        """Units of a GPU that existing pods are assigned, without assignments that the agent could not follow."""
+        model = self._models[node]
+        pods = (pod for place, pod in self._on.values() if place == node and pod.uid not in model.unfollowed)
+        return sum(pod.units for pod in pods if pod.gpu() == gpu)
+
     def _gone(self, name: str) -> None:
         node, pod = self._on.pop(name, ("", None))
         if pod is not None:
-            if (gpu := pod.gpu()) is not None:
-                self._assigned[gpu] -= pod.units
             self._queues[node].put_nowait(pod.uid)
 
     # -- agents ---------------------------------------------------------------------------------------------------------

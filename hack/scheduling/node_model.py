@@ -49,12 +49,15 @@ class _Held:
 
 
 class NodeModel:
-    """waits: pods that were bound here but fitted on no GPU. refused: assignments without room."""
+    """waits: pods that were bound here but fitted on no GPU. refused: assignments without room; unfollowed: UIDs of
+    their pods. Another scheduler's pod may have got the units first.
+    """
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.waits = 0
         self.refused = 0
+        self.unfollowed: set[str] = set()
         self._held: dict[str, _Held] = {}
         self._waiting: dict[str, BoundPod] = {}
         self._gpus = [f"GPU-{node}-{number}" for number in range(GPUS)]
@@ -111,6 +114,7 @@ class NodeModel:
                 self._held[pod.uid] = _Held(pod, wanted)
                 return True
             self.refused += 1
+            self.unfollowed.add(pod.uid)
         found = planner.plan(needs)
         if isinstance(found, Misfit):
             return False

@@ -63,6 +63,13 @@ async def without(site: Site, pods: int, seed: int) -> Outcome:
             return await load.come_and_go(pods)
 
 
+async def with_rival(site: Site, pods: int, seed: int) -> Outcome:
+    """The same, and every second pod belongs to a scheduler that binds to the same nodes and asks no extender."""
+    with scheduler_alone(site.control_plane, site.folder) as rival:
+        async with _extended(site, seed, rival) as (load, _):
+            return await load.come_and_go(pods)
+
+
 async def filled(site: Site, seed: int) -> Filled:
     """Pods that stay; more than have room."""
     chance, sizes = random.Random(seed), list[int]()
@@ -74,14 +81,14 @@ async def filled(site: Site, seed: int) -> Filled:
 
 
 @asynccontextmanager
-async def _extended(site: Site, seed: int) -> AsyncIterator[tuple[Load, Extenders]]:
+async def _extended(site: Site, seed: int, rival: str = "") -> AsyncIterator[tuple[Load, Extenders]]:
     folder = site.folder / f"run-{seed}"
     folder.mkdir(exist_ok=True)
     with extenders(site.control_plane, folder, 2) as found:
         async with (
             scheduler_with(site.control_plane, folder, found) as scheduler,
             Api(site.control_plane.admin_kubeconfig) as api,
-            Load(api, site.nodes, scheduler, seed) as load,
+            Load(api, site.nodes, scheduler, seed, rival) as load,
         ):
             yield load, found
 

@@ -24,8 +24,13 @@ class Extender:
     timeout_seconds: float = 5.0
 
 
-def second_scheduler(kubeconfig: Path, folder: Path, name: str, extender: Extender | None) -> Process:
-    """kube-scheduler for the pods whose schedulerName is `name`, not started yet. folder: for its configuration and log."""
+def second_scheduler(
+    kubeconfig: Path, folder: Path, name: str, extender: Extender | None, metrics_port: int = 0
+) -> Process:
+    """kube-scheduler for the pods whose schedulerName is `name`, not started yet. folder: for its configuration and log.
+
+    metrics_port: on loopback, by HTTPS, open to everyone; 0: serve no metrics.
+    """
     config: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -44,7 +49,8 @@ def second_scheduler(kubeconfig: Path, folder: Path, name: str, extender: Extend
     path.write_text(yaml.safe_dump(config))
     program = str(find(["kube-scheduler"])["kube-scheduler"])
     # no watched event shows a free device: it retries by itself
-    flags = [f"--config={path}", "--secure-port=0", "--pod-max-in-unschedulable-pods-duration=10s"]
+    flags = [f"--config={path}", "--pod-max-in-unschedulable-pods-duration=10s", f"--secure-port={metrics_port}"]
+    flags += ["--bind-address=127.0.0.1", "--authorization-always-allow-paths=/metrics", f"--cert-dir={folder}"]
     return Process(name, [program, *flags], folder / f"{name}.log")
 
 

@@ -85,7 +85,7 @@ async def measure(
 def _extender(control_plane: ControlPlane, api: Api, folder: Path, nodes: int, operator: str = "") -> Iterator[_Site]:
     """An active extender."""
     with reserved_ports(2) as ports:
-        extender = extender_program(control_plane, folder, *ports, operator)
+        extender = extender_program(control_plane, folder, ports[0], ports[1], operator)
         try:
             extender.start()
             yield _Site(fleet.node_names(nodes), api, extender, Port(f"127.0.0.1:{ports[1]}"))

@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nodedevice_operator.objects.bound_pod import BoundPodSchema
 from rich.console import Console
 from rich.table import Table
 
-from hack.bench.extender import cpu, fleet, minimal
+from hack.bench.extender import cpu, fleet, minimal_extender
 from hack.bench.operator.api import Api
 from hack.bench.results import PER_SECOND, SHARE, Result, judged
 from hack.scheduling.cluster import ALONE, EXTENDED, scheduler_alone, scheduler_beside
@@ -94,7 +94,7 @@ class Settings:
 
 async def measure(results: dict[str, Result], nodes: int, folder: Path, progress: Progress, settings: Settings) -> None:
     """Add the rows of this number of nodes."""
-    minimal.build(progress)
+    minimal_extender.build(progress)
     rounds: list[dict[str, Bound]] = []
     with ControlPlane.start(folder / f"throughput-{nodes}", lambda _: None) as control_plane:
         install_chart(control_plane, {"scheduler": {"enabled": True, "managedResources": [RESOURCE]}})
@@ -137,7 +137,7 @@ def _sides(control_plane: ControlPlane, folder: Path, before: str) -> dict[str, 
 @contextmanager
 def _minimal(control_plane: ControlPlane, folder: Path) -> Iterator[str]:
     with reserved_ports(1) as (port,):
-        program = minimal.minimal_program(control_plane, folder / MINIMAL, port)
+        program = minimal_extender.minimal_program(control_plane, folder / MINIMAL, port)
         try:
             program.start()
             with scheduler_beside(control_plane, folder, program.address) as scheduler:
@@ -278,12 +278,10 @@ def show(rounds: Sequence[Mapping[str, Bound]], nodes: int) -> None:
     for column in ("side", "pods/s", "of plain", "CPU", *cpu.PROGRAMS):
         table.add_column(column, justify="left" if column == "side" else "right")
     for side in rounds[0]:
-
-        def median(value: Callable[[Bound], float], side: str = side) -> float:
-            return statistics.median(value(of[side]) for of in rounds)
-
+        bound = [of[side] for of in rounds]
         of_plain = statistics.median(of[side].rate / of[PLAIN].rate for of in rounds)
-        spent: list[Any] = [median(lambda of, program=program: of.cpu_ms[program]) for program in cpu.PROGRAMS]
-        numbers = (f"{value:.1f}" for value in (median(lambda of: of.all_cpu_ms), *spent))
-        table.add_row(side, f"{median(lambda of: of.rate):.0f}", f"{of_plain:.2f}", *numbers)
+        spent = [statistics.median(of.cpu_ms[program] for of in bound) for program in cpu.PROGRAMS]
+        rate = statistics.median(of.rate for of in bound)
+        all_spent = statistics.median(of.all_cpu_ms for of in bound)
+        table.add_row(side, f"{rate:.0f}", f"{of_plain:.2f}", *(f"{value:.1f}" for value in (all_spent, *spent)))
     Console(width=110).print(table)

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -13,8 +14,9 @@ from tests.cluster.api import Lease, Object
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod, placed
+from tests.integration.extender.extender_process import MEMORY, ExtenderProcess, GpuNode, make_pod, placed
 
+_MANY = 60
 Pair = tuple[ExtenderProcess, ExtenderProcess]
 
 
@@ -79,6 +81,27 @@ def test_one_that_was_stopped_binds_nothing_when_it_goes_on(
     status, text = first.bind(pods[0], gpu.name)
     assert (status, "stands by" in text) == (503, True)
     assert placed(installed, pods[0]) == (None, None)
+
+
+def test_binds_of_one_that_was_stopped_promise_no_unit_twice(
+    installed: ControlPlane, pair: Pair, gpu: GpuNode, namespace: str
+) -> None:
+    first, second = pair
+    gpu.settle_parts(_MANY)
+    pods = [make_pod(installed, namespace, f"pod-{i}", 1) for i in range(2 * _MANY)]
+    wait_until(lambda: first.filter(pods[0], gpu.name).get("NodeNames") == [gpu.name], "the pod fits")
+    with ThreadPoolExecutor(len(pods)) as scheduler:
+        # some are bound, some wait for the API server, and others wait in the extender
+        results = [scheduler.submit(first.bind, pod, gpu.name) for pod in pods]
+        next(as_completed(results))
+        first.signal(signal.SIGSTOP)
+        second.wait_active()
+        for pod in reversed(pods):
+            second.bind(pod, gpu.name)
+        first.signal(signal.SIGCONT)
+        wait(results)
+    given = [parts for _, parts in (placed(installed, pod) for pod in pods) if parts]
+    assert [parts[MEMORY]["main"] for parts in given] == [{"GPU-0": 1}] * _MANY
 
 
 def test_after_a_clean_end_the_other_is_active_at_once(installed: ControlPlane, pair: Pair) -> None:

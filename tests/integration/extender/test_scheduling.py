@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from hack.scheduling.cluster import gpu_cluster
-from hack.scheduling.runs import Site, filled, with_extenders
+from hack.scheduling.runs import Site, filled, with_extenders, with_rival
 
 _NODES = 4
 _PODS = 400
+_CONTENDED = 100
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +24,13 @@ async def test_no_unit_twice_and_no_pod_waits_while_extenders_are_killed_and_pau
     assert disturbed == 2, "one was killed, and one paused"
     assert (found.pods, found.chosen) == (_PODS, _PODS)
     assert (found.waits, found.twice, found.refused) == (0, 0, 0)
+
+
+async def test_no_unit_twice_while_another_scheduler_binds_to_the_same_nodes(site: Site) -> None:
+    found = await with_rival(site, _CONTENDED, seed=3)
+    print(f"beside a scheduler without extender: {found}")
+    assert (found.pods, found.chosen) == (_CONTENDED, _CONTENDED // 2)
+    assert found.twice == 0
 
 
 async def test_pods_that_stay_fill_gpus_as_well_as_if_all_were_known(site: Site) -> None:

@@ -21,6 +21,7 @@ from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi
+from nodedevice_operator.extender.send_limit import SendLimit
 from nodedevice_operator.extender.wire import BindRequest
 from nodedevice_operator.objects.bound_pod import PodNeeds
 
@@ -58,7 +59,7 @@ class Binder:
         self._under_way: set[str] = set()
         self._room = asyncio.Event()
         self._room.set()
-        self._places = asyncio.Semaphore(MOST_SENT)
+        self._sending = SendLimit(MOST_SENT)
         # by UID: binds that no watch has shown yet, and when the pod is read (by the clock)
         self._unseen: dict[str, tuple[BindRequest, float]] = {}
         metrics.unseen.set_function(lambda: len(self._unseen))
@@ -124,7 +125,7 @@ class Binder:
         is_repeated = pod.uid in self._unseen
         self._unseen[pod.uid] = pod, now + UNSEEN_SECONDS
         try:
-            async with self._places:
+            async with self._sending.place():
                 await self._send(pod, assigned)
         except ApiError as error:
             return await self._after_failure(pod, error, is_repeated)
@@ -136,12 +137,18 @@ class Binder:
         pauses, left = Retries(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS), _MOST_RETRYING_SECONDS
         while True:
             try:
-                return await self._pods.bind(pod, assigned)
+                await self._pods.bind(pod, assigned)
             except ApiError as error:
-                pause = pauses.failed(error, random.random())
-                left -= pause
-                if error.status != _BUSY or left < 0:
+                if error.status != _BUSY:
                     raise
+                pause = pauses.failed(error, random.random())
+                self._sending.refused(pause)
+                left -= pause
+                if left < 0:
+                    raise
+            else:
+                self._sending.succeeded()
+                return
             await asyncio.sleep(pause)
 
     @contextmanager

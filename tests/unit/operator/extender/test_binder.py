@@ -245,6 +245,42 @@ async def test_so_many_binds_are_sent_at_a_time_and_a_filter_waits_while_more_wa
     assert await asyncio.gather(*tasks) == [""] * MOST_UNDER_WAY
 
 
+@virtual_time
+async def test_a_busy_api_server_gets_fewer_binds_at_a_time(bench: Bench) -> None:
+    """It serves twelve at once. Of 32 without an end, some would be refused for longer than kube-scheduler waits."""
+    seats = asyncio.Semaphore(12)
+
+    async def bind(pod: BindRequest, assigned: Any) -> None:
+        if seats.locked():
+            raise Unavailable("POST", "pods/binding", "busy", 429, retry_after_seconds=1)
+        async with seats:
+            await asyncio.sleep(0.02)
+
+    bench.api.bind = bind  # type: ignore[method-assign]
+    pods = [BindRequest(f"pod-{number}", "default", f"uid-{number}", "node") for number in range(300)]
+    for pod in pods:
+        bench.binder.remember(pod.uid, NEEDS)
+    assert await asyncio.gather(*map(bench.binder.bind, pods)) == [""] * len(pods)
+
+
+@virtual_time
+async def test_a_bind_that_is_cancelled_frees_its_place(bench: Bench) -> None:
+    bench.api.let.clear()
+    pods = [BindRequest(f"pod-{number}", "default", f"uid-{number}", "node") for number in range(MOST_SENT + 2)]
+    for pod in pods:
+        bench.binder.remember(pod.uid, NEEDS)
+    tasks = [asyncio.create_task(bench.binder.bind(pod)) for pod in pods]
+    await asyncio.sleep(0)
+    # one that waits for a place, and one that has one
+    for task in (tasks[-2], tasks[0]):
+        task.cancel()
+    await later(0.1)
+    assert bench.api.waiting == MOST_SENT + 1, "the last one has got the place of the first"
+    bench.api.let.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert sum(each == "" for each in found) == MOST_SENT
+
+
 @pytest.mark.parametrize(
     ("pod", "problem", "state"),
     [

@@ -254,7 +254,7 @@ async def test_a_busy_api_server_gets_fewer_binds_at_a_time(bench: Bench) -> Non
         if seats.locked():
             raise Unavailable("POST", "pods/binding", "busy", 429, retry_after_seconds=1)
         async with seats:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.7)
 
     bench.api.bind = bind  # type: ignore[method-assign]
     pods = [BindRequest(f"pod-{number}", "default", f"uid-{number}", "node") for number in range(300)]

@@ -9,9 +9,9 @@ from nodedevice_kube.planner import MOST_CONTAINERS
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
 from nodedevice_operator.extender.filter_score import Fleet
+from nodedevice_operator.extender.http_protocol import MOST_REQUEST_BYTES
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi
-from nodedevice_operator.extender.server import MOST_REQUEST_BYTES
 from nodedevice_operator.extender.verbs import Verbs
 
 from tests.fakes.operator.collaborators import open_fence

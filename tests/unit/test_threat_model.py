@@ -27,7 +27,7 @@ from nodedevice_common import fair_places, http_server, paced_log
 from nodedevice_kube import planner
 from nodedevice_operator import workqueue
 from nodedevice_operator.configs import status
-from nodedevice_operator.extender import admission, connections, server
+from nodedevice_operator.extender import admission, connections, http_protocol
 from nodedevice_operator.informers import memory_bounds
 from nodedevice_operator.kube import requests
 from nodedevice_operator.observability import recorder
@@ -116,7 +116,7 @@ BOUNDS = {
     f"{admission.HANDSHAKES_PER_SECOND} handshakes a second, {admission.MOST_HANDSHAKES} at once"
     f" and {admission.MOST_HANDSHAKES_OF_PEER} of an address",
     f"{connections.HANDSHAKE_SECONDS:g} s for a handshake",
-    f"{server.MOST_REQUEST_BYTES // _MIB} MiB a request",
+    f"{http_protocol.MOST_REQUEST_BYTES // _MIB} MiB a request",
     f"{planner.MOST_CONTAINERS} containers that ask for parts, and {planner.MOST_PLANNED:,} with each physical device",
     f"{physical_devices.MOST_LINKED:,} devices of a domain",
     f"{same_devices.MOST_KINDS:,} devices of all, shared ones that are alike once",

@@ -112,6 +112,7 @@ line of every template that reads values: in which order Helm renders them is it
  "scheduler.image.digest": "",
  "scheduler.replicas": 2,
  "scheduler.policy": "binpack",
+ "scheduler.filterResponse": "best",
  "scheduler.weight": 10,
  "scheduler.httpTimeout": "5s",
  "scheduler.clientConnection": {

@@ -115,7 +115,7 @@ The extender's settings: what the user gave, and over it what belongs to the res
 */}}
 {{- define "nodedevice.extender.config" -}}
 {{- $scheduler := .Values.scheduler -}}
-{{- $decided := dict "namespace" .Release.Namespace "instance" .Release.Name "policy" $scheduler.policy "httpAddress" (printf ":%v" $scheduler.extender.httpPort) -}}
+{{- $decided := dict "namespace" .Release.Namespace "instance" .Release.Name "policy" $scheduler.policy "filterResponse" $scheduler.filterResponse "httpAddress" (printf ":%v" $scheduler.extender.httpPort) -}}
 {{- if $scheduler.enabled -}}
 {{- /* the active extender is in the pod of the active scheduler */ -}}
 {{- $decided = merge $decided (dict "address" "127.0.0.1:8888" "followLease" (printf "%s/nodedevice-scheduler" .Release.Namespace)) -}}

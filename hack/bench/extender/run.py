@@ -106,9 +106,10 @@ async def _verbs(site: _Site) -> dict[str, Result]:
     plain = await _pod(site, "all-fit", fleet.SMALL)
     big = await _pod(site, "most-fail", fleet.BIG)
     soft = await _pod(site, "soft", fleet.SMALL, is_soft=True)
-    found = _filter(site, "filter", plain, site.nodes)
+    # first: the others hold parts of a node for a while
+    found = _filter(site, "filter_soft", soft, site.nodes)
+    found |= _filter(site, "filter", plain, site.nodes)
     found |= _filter(site, "filter_most_fail", big, roomy)
-    found |= _filter(site, "filter_soft", soft, site.nodes)
     found |= _prioritize(site, soft)
     return found | await _binds(site)
 

@@ -1,6 +1,7 @@
 """A real kube-scheduler that asks the extender: whom it preempts for parts, and when it tries a pod again."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -70,14 +71,20 @@ class Gpus(GpuNode):
         apply_status(self.client, self.nd_name(MEMORY), status)
 
 
-@pytest.fixture
-def gpus(installed: ControlPlane) -> Iterator[Gpus]:
-    with Gpus(installed) as node:
+@contextmanager
+def _gpus(cluster: ControlPlane) -> Iterator[Gpus]:
+    with Gpus(cluster) as node:
         node.settle_parts(8, 8)
         patch = {"status": {"capacity": {MEMORY: "16"}, "allocatable": {MEMORY: "16"}}}
-        installed.client.patch(Node.Status, node.name, patch)
+        cluster.client.patch(Node.Status, node.name, patch)
         yield node
         node.remove_parts()
+
+
+@pytest.fixture
+def gpus(installed: ControlPlane) -> Iterator[Gpus]:
+    with _gpus(installed) as node:
+        yield node
 
 
 def _start(cluster: ControlPlane, gpus: Gpus, namespace: str, units: int, *pods: str, priority: str = "") -> None:
@@ -87,16 +94,24 @@ def _start(cluster: ControlPlane, gpus: Gpus, namespace: str, units: int, *pods:
             _wait_bound(cluster, gpus, namespace, name)
 
 
-def _create(cluster: ControlPlane, gpus: Gpus, namespace: str, units: int, name: str, priority: str = "") -> None:
+def _create(
+    cluster: ControlPlane, gpus: Gpus, namespace: str, units: int, name: str, priority: str = "", **more: Any
+) -> None:
     spec: dict[str, Any] = {
         "schedulerName": _SCHEDULER,
         "terminationGracePeriodSeconds": 0,
         "nodeSelector": {"kubernetes.io/hostname": gpus.name},
         "containers": [{"name": "main", "image": "none", "resources": {"limits": {MEMORY: str(units)}}}],
     }
-    spec |= {"priorityClassName": priority} if priority else {}
+    spec |= ({"priorityClassName": priority} if priority else {}) | more
     pod: Any = Pod.from_dict({"metadata": {"name": name, "namespace": namespace}, "spec": spec})
     cluster.client.create(pod)
+
+
+def _requests(extender: ExtenderProcess) -> dict[str, float]:
+    """The number of requests by verb."""
+    counts = "nodedevice_extender_request_seconds_count"
+    return {verb: extender.metric(f'{counts}{{verb="{verb}"}}') for verb in ("filter", "prioritize", "bind")}
 
 
 def _wait_bound(cluster: ControlPlane, gpus: Gpus, namespace: str, name: str) -> None:
@@ -127,6 +142,28 @@ def _messages(cluster: ControlPlane, namespace: str, name: str) -> list[str]:
 def _left(cluster: ControlPlane, namespace: str, *pods: str) -> set[str]:
     found = {each.metadata.name for each in cluster.client.list(Pod, namespace=namespace) if each.metadata}
     return {name for name in pods if name in found}
+
+
+def test_a_plain_pod_takes_a_filter_and_a_bind_and_one_with_a_preference_is_scored(
+    installed: ControlPlane, scheduler: ExtenderProcess, gpus: Gpus, namespace: str
+) -> None:
+    term = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
+    wish = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+    def bind(name: str, spec: dict[str, Any]) -> dict[str, float]:
+        """How many requests it takes."""
+        before = _requests(scheduler)
+        _create(installed, gpus, namespace, 1, name, **spec)
+        _wait_bound(installed, gpus, namespace, name)
+        wait_until(lambda: _requests(scheduler)["bind"] > before["bind"], "its bind is counted")
+        return {verb: number - before[verb] for verb, number in _requests(scheduler).items()}
+
+    with _gpus(installed) as other:
+        anywhere: dict[str, Any] = {"nodeSelector": {}}
+        # both nodes are known when the second pod comes
+        bind("first", {"nodeSelector": {"kubernetes.io/hostname": other.name}})
+        assert bind("plain", anywhere) == {"filter": 1, "prioritize": 0, "bind": 1}
+        assert bind("choosy", anywhere | wish) == {"filter": 1, "prioritize": 1, "bind": 1}
 
 
 @pytest.mark.usefixtures("scheduler")

@@ -6,17 +6,22 @@ decides it once no request can still arrive. So no part is promised twice.
 
 import asyncio
 import logging
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
+from nodedevice_api.assigned_parts import Assigned
 from nodedevice_common.tasks import apart
 from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading
+from nodedevice_kube.retries import Retries
 
 from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi
+from nodedevice_operator.extender.send_limit import SendLimit
 from nodedevice_operator.extender.wire import BindRequest
 from nodedevice_operator.objects.bound_pod import PodNeeds
 
@@ -26,6 +31,16 @@ log = logging.getLogger(__name__)
 UNSEEN_SECONDS: Final = 60.0
 _RESOLVE_SECONDS: Final = 1.0
 _BUSY: Final = 429
+# Binds at the API server at one time: 128 were not faster. Each has a connection of its own.
+MOST_SENT: Final = 32
+# Binds under way, sent or waiting. At this number filters wait, so that kube-scheduler needs fewer connections than the port
+# has.
+MOST_UNDER_WAY: Final = 64
+# kube-scheduler waits for a response for five seconds, by the chart's default
+_MOST_WAITING_SECONDS: Final = 2.0
+_MOST_RETRYING_SECONDS: Final = 4.0
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 # needs of pods between filter and bind; of a pod beyond these they are read from the API
 _MOST_REMEMBERED: Final = 4096
 
@@ -42,6 +57,9 @@ class Binder:
         self._clock = clock
         self._needs: dict[str, PodNeeds] = {}
         self._under_way: set[str] = set()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._sending = SendLimit(MOST_SENT)
         # by UID: binds that no watch has shown yet, and when the pod is read (by the clock)
         self._unseen: dict[str, tuple[BindRequest, float]] = {}
         metrics.unseen.set_function(lambda: len(self._unseen))
@@ -61,11 +79,14 @@ class Binder:
         """Bind it; empty when that is done, otherwise why not, for the pod's event."""
         if pod.uid in self._under_way:
             return "an earlier bind of this pod is still under way"
-        self._under_way.add(pod.uid)
-        try:
+        with self._marked(pod.uid):
             return await self._bind(pod)
-        finally:
-            self._under_way.discard(pod.uid)
+
+    async def wait_for_room(self) -> None:
+        """Waits for a while until few enough binds are under way."""
+        if not self._room.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._room.wait(), _MOST_WAITING_SECONDS)
 
     async def work(self) -> None:
         """Resolves binds that no watch has shown in time, and expires promises also without requests."""
@@ -104,11 +125,44 @@ class Binder:
         is_repeated = pod.uid in self._unseen
         self._unseen[pod.uid] = pod, now + UNSEEN_SECONDS
         try:
-            await self._pods.bind(pod, assigned)
+            async with self._sending.place():
+                await self._send(pod, assigned)
         except ApiError as error:
             return await self._after_failure(pod, error, is_repeated)
         self._fleet.confirm(pod.uid)
         return ""
+
+    async def _send(self, pod: BindRequest, assigned: Assigned) -> None:
+        """Binds the pod. Retries while the API server is busy, which is when it has not read the request. Raises ApiError."""
+        pauses, left = Retries(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS), _MOST_RETRYING_SECONDS
+        while True:
+            try:
+                await self._pods.bind(pod, assigned)
+            except ApiError as error:
+                if error.status != _BUSY:
+                    raise
+                pause = pauses.failed(error, random.random())
+                self._sending.refused(pause)
+                left -= pause
+                if left < 0:
+                    raise
+            else:
+                self._sending.succeeded()
+                return
+            await asyncio.sleep(pause)
+
+    @contextmanager
+    def _marked(self, uid: str) -> Iterator[None]:
+        """Marks the pod as one whose bind is under way."""
+        self._under_way.add(uid)
+        if len(self._under_way) >= MOST_UNDER_WAY:
+            self._room.clear()
+        try:
+            yield
+        finally:
+            self._under_way.discard(uid)
+            if len(self._under_way) < MOST_UNDER_WAY:
+                self._room.set()
 
     async def _after_failure(self, pod: BindRequest, error: ApiError, is_repeated: bool) -> str:
         """Returns why the bind failed; "" if it was done after all. is_repeated: an earlier bind of the pod may have succeeded."""

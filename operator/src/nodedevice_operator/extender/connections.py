@@ -9,12 +9,13 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections.abc import Sequence
 from typing import Final, Protocol
 
-from aiohttp import web
 from nodedevice_common.paced_log import PacedLog
 
 from nodedevice_operator.extender.admission import Admission
+from nodedevice_operator.extender.http_protocol import HttpConnection
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 
 log = logging.getLogger(__name__)
@@ -37,13 +38,19 @@ _ESTABLISHED: Final = 1
 class Port(Protocol):
     """The HTTP server behind the connections."""
 
-    def http(self) -> web.Server: ...
+    def protocol(self) -> asyncio.Protocol:
+        """The protocol of a new connection."""
+
+    def open_connections(self) -> Sequence[HttpConnection]:
+        """Those with a transport, oldest first."""
+
+    async def wait_for_change(self) -> None:
+        """Waits until the next response is written, the next connection ends, or `changed` is called."""
+
+    def changed(self) -> None: ...
 
     def context(self) -> ssl.SSLContext | None:
         """The TLS of a new connection; None: plain HTTP."""
-
-    def is_busy(self, transport: asyncio.BaseTransport) -> bool:
-        """Whether a request is under way there."""
 
     def is_allowed(self, transport: asyncio.BaseTransport) -> bool:
         """Whether the client's certificate has an allowed name."""
@@ -79,6 +86,7 @@ class Connections:
                     self._paced.log(logging.WARNING, event, "", error=str(exc), retry_in_seconds=_PAUSE_SECONDS)
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
+                await self._wait_for_room(connection)
                 self._take(connection, str(address[0]))
                 # established connections run before the next accept
                 await asyncio.sleep(0)
@@ -96,10 +104,6 @@ class Connections:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _take(self, connection: socket.socket, peer: str) -> None:
-        if not self._has_room():
-            connection.close()
-            self._count("busy", peer)
-            return
         if self._port.context() is None:
             self._start(connection, peer)
             return
@@ -163,7 +167,7 @@ class Connections:
             loop, context = asyncio.get_running_loop(), self._port.context()
             seconds = HANDSHAKE_SECONDS if context is not None else None
             transport, _ = await loop.connect_accepted_socket(
-                self._port.http(), connection, ssl=context, ssl_handshake_timeout=seconds
+                self._port.protocol, connection, ssl=context, ssl_handshake_timeout=seconds
             )
             is_taken = True
             if self._port.is_allowed(transport):
@@ -180,6 +184,7 @@ class Connections:
             pass
         finally:
             self._handshakes.pop(connection, None)
+            self._port.changed()
             self._admission.end(connection)
             if not is_taken:
                 connection.close()
@@ -195,26 +200,34 @@ class Connections:
             self._refused.discard(transport)
             transport.abort()
 
-    def _connected(self) -> list[asyncio.Transport]:
+    def _connected(self) -> list[HttpConnection]:
         """Those whose client may send requests, oldest first."""
-        transports = [handler.transport for handler in self._port.http().connections]
-        return [each for each in transports if each is not None and each not in self._refused]
+        return [each for each in self._port.open_connections() if each.transport not in self._refused]
+
+    async def _wait_for_room(self, connection: socket.socket) -> None:
+        """Waits while each connection has a request. Further clients wait in the backlog."""
+        try:
+            while not self._has_room():
+                await self._port.wait_for_change()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
 
     def _has_room(self) -> bool:
         """Whether another one could be connected, if idle ones gave way."""
         connected = self._connected()
-        return len(connected) < self._most or not all(map(self._port.is_busy, connected))
+        # without TLS each that has begun is connected soon
+        begun = len(self._handshakes) if self._port.context() is None else 0
+        return len(connected) + begun < self._most or not all(each.is_busy for each in connected)
 
     def _make_room(self, newest: asyncio.BaseTransport, peer: str) -> None:
         """Closes the oldest idle connection if there are too many; the newest if all others have a request."""
         connected = self._connected()
         if len(connected) <= self._most:
             return
-        idle = (each for each in connected if each is not newest and not self._port.is_busy(each))
-        gives_way = next(idle, None)
-        if gives_way is None:
-            assert isinstance(newest, asyncio.Transport)
-            gives_way = newest
+        idle = (each.transport for each in connected if each.transport is not newest and not each.is_busy)
+        gives_way = next(idle, None) or newest
+        assert isinstance(gives_way, asyncio.Transport)
         self._count("busy", peer)
         gives_way.abort()
 

@@ -1,6 +1,6 @@
 """Results of a filter: nodes where a pod fits, and sentences why not elsewhere."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from nodedevice_operator.extender.promises import Promise
@@ -21,7 +21,7 @@ class NotFitting:
     reason: str
 
 
-def only(promise: Promise, nodes: Sequence[str]) -> Verdicts:
+def only(promise: Promise, nodes: Collection[str]) -> Verdicts:
     """The result for a pod with promised parts: the node of its promise, if it is one of these."""
     reason = bound_elsewhere(promise)
     others = {node: reason for node in nodes if node != promise.node}

@@ -5,18 +5,19 @@ it lists is counted by it, and by nothing else from then on. Nothing is stored: 
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, Literal
 
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
-from nodedevice_kube.planner import MOST_CONTAINERS, Need, at_once, too_few_on_one
+from nodedevice_kube.planner import MOST_CONTAINERS, too_few_on_one
 
 from nodedevice_operator.extender.filter_result import NotFitting, Verdicts, bound_elsewhere, only
 from nodedevice_operator.extender.node_state import Claim, View, view_of
 from nodedevice_operator.extender.pod_requests import taken
 from nodedevice_operator.extender.promises import Promise, Promises
+from nodedevice_operator.extender.ranking import WORST, Ranking, Rankings, Shape
 from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.extender.tentative import Tentative, Tentatives
 from nodedevice_operator.extender.terminating_pods import Leaving
@@ -26,14 +27,14 @@ from nodedevice_operator.objects.node_parts import NodeParts
 # Source: MaxExtenderPriority, k8s.io/kube-scheduler extender/v1/types.go.
 _MOST_SCORE: Final = 10
 _NOTHING: Final[Assigned] = {}
-# Containers times nodes for which a filter plans before others have their turn: 128 times as many as take part of a millisecond.
-_CONTAINERS_A_TURN: Final = 256
+# nodes whose reasons a filter collects before others have their turn
+_NODES_A_TURN: Final = 1000
 # nodes that are checked for room that comes soon: each takes some 0.05 ms
 _MOST_SOON: Final = 40
 # An agent makes its NodeDevice again within a second, or when it next reaches the API server; so long the Node keeps the number.
 _REMADE_SECONDS: Final = 35.0
-# a rank after all others
-_WORST: Final = (1 << 62, 0)
+
+Policy = Literal["binpack", "spread"]
 
 
 class Fleet:
@@ -51,6 +52,7 @@ class Fleet:
         self._resources: dict[str, tuple[str, ...]] = {}
         self._tentative = Tentatives()
         self._leaving = Leaving()
+        self._rankings = Rankings()
 
     def node_changed(self, record: NodeParts, now: float) -> None:
         """A NodeDevice, new or changed. One under a name that is not its own is ignored."""
@@ -68,13 +70,16 @@ class Fleet:
         for promise in list(self._promises.open_on(node)):
             if promise.pod is not None and promise.pod.static_uid in record.holders:
                 self._promises.listed(promise.uid, node, resource)
-        views[node] = self._view(record)
+        self._tentative.doubt(node)
+        self._put_view(self._view(record))
 
     def node_gone(self, key: str, now: float) -> None:
         if (place := self._names.pop(key, None)) is None:
             return
         resource, node = place
         record = self._views[resource].pop(node).record
+        self._tentative.doubt(node)
+        self._rankings.change(resource, node)
         if not self._views[resource]:
             del self._views[resource]
         if _has_parts(record):
@@ -103,6 +108,7 @@ class Fleet:
             holders = self._views[resource][pod.node].record.holders
             if pod.uid in holders or (pod.static_uid and pod.static_uid in holders):
                 self._promises.listed(pod.uid, pod.node, resource)
+        self._tentative.doubt(pod.node)
         self._refresh(pod.node)
         if before is not None and before.node != pod.node:
             self._refresh(before.node)
@@ -114,18 +120,31 @@ class Fleet:
             self._leaving.add(uid, found.node, now)
             self._refresh(found.node)
 
-    def filter(self, uid: str, needs: PodNeeds, nodes: Sequence[str], now: float) -> Steps[Verdicts]:
-        """Fitting nodes; a single one holds the parts for a while. Others run at each `yield`; the bind detects their changes."""
+    def filter(
+        self,
+        uid: str,
+        needs: PodNeeds,
+        nodes: Collection[str],
+        now: float,
+        policy: Policy = "binpack",
+        *,
+        names_best: bool = False,
+    ) -> Steps[Verdicts]:
+        """Fitting nodes; a single one holds the parts for a while. Others run at each `yield`; the bind detects their changes.
+
+        names_best: if the policy prefers some nodes, only the best one, and no reasons of others.
+        """
         self.expire(now)
         self._drop(uid)
         if (promise := self._promised(uid)) is not None:
             return only(promise, nodes)
-        found = Verdicts(list(nodes))
         if problem := self._too_many(needs):
             return Verdicts(unresolvable=dict.fromkeys(nodes, problem))
-        for resource, containers in needs.of:
-            if self._with_parts[resource] > 0:
-                found.fitting = yield from self._fitting(resource, containers, needs, found)
+        rankings = yield from self._updated(needs, policy)
+        best = self._best(rankings, nodes) if names_best else ""
+        found = Verdicts([best] if best else list(nodes))
+        for resource, ranking in rankings.items() if not best else ():
+            found.fitting = yield from self._fitting(resource, needs, ranking, found)
         if len(found.fitting) == 1 and self._promised(uid) is None:
             self._drop(uid)
             self._hold(uid, needs, found.fitting[0], now)
@@ -134,22 +153,24 @@ class Fleet:
         return found
 
     def score(
-        self, uid: str, needs: PodNeeds, nodes: Sequence[str], policy: Literal["binpack", "spread"], now: float
-    ) -> list[tuple[str, int]]:
+        self, uid: str, needs: PodNeeds, nodes: Collection[str], policy: Policy, now: float
+    ) -> Steps[list[tuple[str, int]]]:
         """Scores each node from 1 to 10: only the best one has 10. Its parts are held for the pod for a while."""
         self.expire(now)
         self._drop(uid)
-        ranks = self._ranks(needs, nodes, is_spread=policy == "spread")
-        if not ranks:
+        rankings = yield from self._updated(needs, policy)
+        if not nodes:
             return []
-        least = min(ranks.values())
-        best = min(node for node, rank in ranks.items() if rank == least)
-        in_order = sorted(set(ranks.values()))
+        ranks = _ranks([*rankings.values()], nodes)
+        in_order = sorted(set(ranks))
         scores = {
             rank: _MOST_SCORE - 1 - place * (_MOST_SCORE - 1) // len(in_order) for place, rank in enumerate(in_order)
         }
-        self._hold(uid, needs, best, now)
-        return [(node, _MOST_SCORE if node == best else scores[ranks[node]]) for node in nodes]
+        best = min(node for node, rank in zip(nodes, ranks, strict=True) if rank == in_order[0])
+        if self._promised(uid) is None:
+            self._drop(uid)
+            self._hold(uid, needs, best, now)
+        return [(node, scores[rank] if node != best else _MOST_SCORE) for node, rank in zip(nodes, ranks, strict=True)]
 
     def assign(self, uid: str, needs: PodNeeds, node: str, now: float) -> Assigned | NotFitting:
         """The parts for the pod on that node, unless promised to others. Repeats the choice of a bind with unknown outcome."""
@@ -158,19 +179,27 @@ class Fleet:
             return promise.assigned if promise.node == node else NotFitting(bound_elsewhere(promise))
         if problem := self._too_many(needs) or (needs.problem if self._limits_percent(node, needs) else ""):
             return NotFitting(problem)
+        held = self._tentative.certain(uid)
+        if held is not None and (held.node, held.needs) == (node, needs):
+            return held.assigned
         return self._plan(needs, node, with_tentative=False)
 
     def promise(self, uid: str, needs: PodNeeds, node: str, assigned: Assigned, now: float) -> None:
+        is_as_held = self._tentative.certain(uid) == Tentative(uid, node, needs, assigned)
         held = self._tentative.remove(uid)
         if (before := self._promises.by_uid.get(uid)) is None or before.is_gone:
             self._promises.remove(uid)
-            self._promises.put(Promise(uid, node, needs, assigned))
+            self._promises.put(promise := Promise(uid, node, needs, assigned))
             for resource in self._resources.get(node, ()):
                 if uid in self._views[resource][node].record.holders:
                     self._promises.listed(uid, node, resource)
+            if before is None and is_as_held and not promise.listed:
+                # as many parts are left as before
+                return
+            self._tentative.doubt(node)
             self._refresh(node)
-        if held != node:
-            self._refresh(held)
+        if held is not None and held.node != node:
+            self._refresh(held.node)
 
     def confirm(self, uid: str) -> None:
         if (promise := self._promises.by_uid.get(uid)) is not None:
@@ -227,28 +256,27 @@ class Fleet:
                 found |= {(resource, of): count for of, count in taken(containers, pod.assigned[resource]).items()}
         return found
 
-    def _fitting(
-        self, resource: str, containers: tuple[Need, ...], needs: PodNeeds, found: Verdicts
-    ) -> Steps[list[str]]:
+    def _fitting(self, resource: str, needs: PodNeeds, ranking: Ranking, found: Verdicts) -> Steps[list[str]]:
         fitting, failed = list[str](), found.failed
+        containers, ranks = needs.containers(resource), ranking.ranks
         largest = containers[0].count if len(containers) == 1 else 0
-        nodes_a_turn = _CONTAINERS_A_TURN // len(containers)
         for number, node in enumerate(found.fitting, start=1):
-            if number % nodes_a_turn == 0:
+            if number % _NODES_A_TURN == 0:
                 yield
+            if node in ranks:
+                fitting.append(node)
+                continue
             view = self.view(resource, node)
             if view is None:
                 found.unresolvable[node] = f"the node has no NodeDevice of {resource}"
-            elif largest and view.plain >= 0:
-                if largest <= view.plain:
-                    fitting.append(node)
-                else:
-                    failed[node] = too_few_on_one(resource, largest, view.plain)
+            elif largest > view.plain >= 0:
+                failed[node] = too_few_on_one(resource, largest, view.plain)
             elif problem := view.problem or (needs.problem if view.percent is not None else ""):
                 found.unresolvable[node] = problem
             elif reason := view.verdict(containers, needs.sm_percent):
                 failed[node] = reason
             else:
+                # it has room since the nodes were ranked
                 fitting.append(node)
         return fitting
 
@@ -262,24 +290,30 @@ class Fleet:
                 return node
         return ""
 
-    def _ranks(self, needs: PodNeeds, nodes: Sequence[str], *, is_spread: bool) -> dict[str, tuple[int, int]]:
-        """For sorting, the best node first."""
-        ranks = dict.fromkeys(nodes, (0, 0))
+    def _updated(self, needs: PodNeeds, policy: Policy) -> Steps[dict[str, Ranking]]:
+        """A ranking for each resource of the pod whose devices have parts."""
+        found: dict[str, Ranking] = {}
         for resource, containers in needs.of:
-            views, whole = self._views.get(resource, {}), at_once(containers)
-            for node, (left, free) in ranks.items():
-                view = views.get(node)
-                if view is None or not view.sizes:
-                    continue
-                one_left, one_free = view.rank(whole)
-                if one_left < 0:
-                    # a node without room comes last
-                    ranks[node] = _WORST
-                else:
-                    ranks[node] = (
-                        (left - one_left, free - one_free) if is_spread else (left + one_left, free + one_free)
-                    )
-        return ranks
+            if self._with_parts[resource] > 0:
+                shape = Shape(resource, containers, needs.sm_percent, bool(needs.problem), policy == "spread")
+                found[resource] = self._rankings.of(shape, self._views.get(resource, ()))
+        # other requests may change nodes of the first while the second is updated
+        while any(ranking.changed for ranking in found.values()):
+            for resource, ranking in found.items():
+                yield from ranking.update(self._views.get(resource, {}))
+        return found
+
+    def _best(self, rankings: Mapping[str, Ranking], nodes: Collection[str]) -> str:
+        """The best of these nodes; "" if the pod fits on none, or if its best node has no parts that could be preferred."""
+        if len(rankings) == 1:
+            [ranking] = rankings.values()
+            best = ranking.best(nodes)
+        else:
+            ranks = zip(_ranks([*rankings.values()], nodes), nodes, strict=True)
+            rank, best = min(ranks, default=(WORST, ""))
+            best = best if rank < WORST else ""
+        views = (self.view(resource, best) for resource in rankings)
+        return best if any(view is not None and view.sizes for view in views) else ""
 
     def _plan(self, needs: PodNeeds, node: str, *, with_tentative: bool) -> Assigned | NotFitting:
         assigned: dict[str, dict[str, dict[str, int]]] = {}
@@ -311,8 +345,12 @@ class Fleet:
 
     def _refresh(self, node: str) -> None:
         for resource in self._resources.get(node, ()):
-            views = self._views[resource]
-            views[node] = self._view(views[node].record)
+            self._put_view(self._view(self._views[resource][node].record))
+
+    def _put_view(self, view: View) -> None:
+        record = view.record
+        self._views[record.resource][record.node] = view
+        self._rankings.change(record.resource, record.node)
 
     def _view(self, record: NodeParts, *, with_tentative: bool = True, without: frozenset[str] = frozenset()) -> View:
         claims = self._claims(record, without, with_tentative=with_tentative)
@@ -347,11 +385,16 @@ class Fleet:
         if isinstance(assigned, NotFitting) or not assigned:
             return
         self._tentative.put(Tentative(uid, node, needs, assigned), now)
-        self._refresh(node)
+        for resource, containers in needs.of:
+            if (view := self.view(resource, node)) is not None:
+                is_plain = resource in assigned and view.percent is None
+                self._put_view(
+                    view.without(taken(containers, assigned[resource])) if is_plain else self._view(view.record)
+                )
 
     def _drop(self, uid: str) -> None:
-        if node := self._tentative.remove(uid):
-            self._refresh(node)
+        if (held := self._tentative.remove(uid)) is not None:
+            self._refresh(held.node)
 
     def expire(self, now: float) -> None:
         self._leaving.expire(now)
@@ -361,6 +404,15 @@ class Fleet:
             self._refresh(tentative.node)
         for promise in self._promises.expired(now):
             self._refresh(promise.node)
+
+
+def _ranks(rankings: Sequence[Ranking], nodes: Collection[str]) -> list[int]:
+    """The rank of each of these nodes; WORST if the pod does not fit."""
+    if len(rankings) == 1:
+        rank_of = rankings[0].ranks.get
+        return [rank_of(node, WORST) for node in nodes]
+    of_node = ([ranking.ranks.get(node, WORST) for ranking in rankings] for node in nodes)
+    return [WORST if WORST in ranks else sum(ranks) for ranks in of_node]
 
 
 def _has_parts(record: NodeParts) -> bool:

@@ -84,6 +84,12 @@ class View:
             return node.problem(self.record.resource, needs, found)
         return {need.container: parts for need, parts in zip(needs, found, strict=True) if parts}
 
+    def without(self, parts: Mapping[str, int]) -> "View":
+        """The same after another pod got these parts. Only for parents without limited multiprocessors, and not for a pool."""
+        free = {parent: room - parts.get(parent, 0) for parent, room in self.free.items()}
+        sizes = tuple(sorted(free.values()))
+        return View(self.record, free, sizes=sizes, plain=sizes[-1] if self.plain >= 0 else -1)
+
     def rank(self, whole: int) -> tuple[int, int]:
         """The sort key by fullness for a pod with `whole` parts: parts left on the chosen physical device, parts free on the node.
         Negative if it does not fit.

@@ -45,7 +45,8 @@ class Extender(Process):
         self._activity = activity = Activity(self._fence, tuple(informers.values()))
         metrics.active.set_function(lambda: float(not activity.problem()))
         self._stores = stores
-        verbs = Verbs(fleet, binder, activity, settings.policy).by_name()
+        names_best = settings.filter_response == "best"
+        verbs = Verbs(fleet, binder, activity, settings.policy, names_best=names_best).by_name()
         self._server = Server(settings.endpoint, settings.tls, verbs, metrics)
         watchdog = Watchdog(stores, cluster, self._api_health, settings.watchdog_seconds, kinds=KINDS)
         self._work: dict[str, Coroutine[Any, Any, None]] = {

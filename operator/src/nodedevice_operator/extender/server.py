@@ -10,48 +10,27 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from nodedevice_common.tls import ServerCertificate
 
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender.connections import Connections
+from nodedevice_operator.extender.http_protocol import HttpConnection, Response
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.wire import BadRequest
 
 log = logging.getLogger(__name__)
 
-# 5,000 nodes by name are 0.2 MB; 5,000 whole Nodes, for a scheduler that is not nodeCacheCapable, some 40 times as much
-MOST_REQUEST_BYTES: Final = 16 * 1024 * 1024
-_TOO_LONG: Final = (
-    f"the request is longer than {MOST_REQUEST_BYTES} bytes; set nodeCacheCapable: true for this extender\n".encode()
-)
-_BODY_SECONDS: Final = 10.0
-# of a connection without a request; longer than the 90 s after which kube-scheduler closes it itself
-_IDLE_SECONDS: Final = 120.0
-# to drain a request after an early response, so that its sender reads the response
-_LINGERING_SECONDS: Final = 1.0
 # for binds that are under way when the process ends
 _SHUTDOWN_SECONDS: Final = 1.0
 # connections that arrive while the process serves a request
 _BACKLOG: Final = 1024
-_JSON: Final = "application/json"
 _HELP: Final = (
     "nodedevice extender: kube-scheduler sends POST /{verbs}; /healthz and /metrics are at the address httpAddress"
 )
-
-
-def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether clients did not cause it: aiohttp logs a traceback for each that disconnects or sends invalid HTTP."""
-    return not (record.exc_info and isinstance(record.exc_info[1], (ConnectionError, HttpProcessingError)))
-
-
-_http_log: Final = logging.getLogger(f"{__name__}.http")
-_http_log.addFilter(_is_ours)
 
 
 class NotActive(Exception):
@@ -80,18 +59,12 @@ class Server:
         self._tls = tls
         self._verbs = verbs
         self._metrics = metrics
-        self._http = web.Server(
-            self._handle,
-            access_log=None,
-            logger=_http_log,
-            keepalive_timeout=_IDLE_SECONDS,
-            lingering_time=_LINGERING_SECONDS,
-        )
-        self._runner = web.ServerRunner(self._http, shutdown_timeout=_SHUTDOWN_SECONDS)
         self._socket: socket.socket | None = None
         self._certificate: ServerCertificate | None = None
-        # connections with a request under way
-        self._busy: set[asyncio.BaseTransport] = set()
+        # in the order in which they came
+        self._connections: dict[HttpConnection, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._change = asyncio.Event()
 
     async def start(self) -> tuple[str, int]:
         """Listens; returns the address in use. Raises OperatorSettingsError when it or a certificate cannot be used."""
@@ -110,7 +83,6 @@ class Server:
             raise OperatorSettingsError(
                 "tlsCertificate", f"{tls.certificate}, {tls.key} and {tls.client_ca} cannot be used: {exc}"
             ) from exc
-        await self._runner.setup()
         found, port = self._socket.getsockname()[:2]
         return str(found), int(port)
 
@@ -120,93 +92,92 @@ class Server:
         await Connections(self._socket, self, self._metrics).work()
 
     async def close(self) -> None:
-        await self._runner.cleanup()
+        """Ends all connections, after a moment for the requests that are under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_SHUTDOWN_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        for connection in [*self._connections]:
+            if connection.transport is not None:
+                connection.transport.abort()
         if self._socket is not None:
             self._socket.close()
+        # the loop closes their sockets in its next turn
+        await asyncio.sleep(0)
 
-    def http(self) -> web.Server:
-        return self._http
+    def protocol(self) -> HttpConnection:
+        """The protocol of a new connection."""
+        return HttpConnection(self)
 
     def context(self) -> ssl.SSLContext | None:
         return self._certificate.context() if self._certificate is not None else None
 
-    def is_busy(self, transport: asyncio.BaseTransport) -> bool:
-        return transport in self._busy
+    def open_connections(self) -> list[HttpConnection]:
+        return list(self._connections)
+
+    async def wait_for_change(self) -> None:
+        self._change.clear()
+        await self._change.wait()
 
     def is_allowed(self, transport: asyncio.BaseTransport) -> bool:
         if self._tls is None or not self._tls.names:
             return True
         return bool(self._tls.names & certificate_names(transport.get_extra_info("peercert") or {}))
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        transport = request.transport
-        if transport is None:
-            raise ConnectionResetError("the client is gone")
-        self._busy.add(transport)
-        try:
-            return await self._answered(request)
-        finally:
-            self._busy.discard(transport)
+    # -- of the connections -------------------------------------------------------------------------------------------
 
-    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
-        verb = request.path.removeprefix("/")
-        refusal = self._refusal(request, verb)
-        if refusal is not None:
-            return refusal
-        began = time.monotonic()
-        status, body, outcome = await self._answer(request, verb)
-        self._metrics.requests.labels(verb=verb, outcome=outcome).inc()
-        self._metrics.seconds.labels(verb=verb).observe(time.monotonic() - began)
-        response = web.Response(status=status, body=body, content_type=_JSON if status == 200 else "text/plain")
-        if status in (web.HTTPRequestEntityTooLarge.status_code, web.HTTPRequestTimeout.status_code):
-            # the rest of the request is not read
-            response.force_close()
-        return response
+    def connected(self, connection: HttpConnection) -> None:
+        self._connections[connection] = None
 
-    def _refusal(self, request: web.BaseRequest, verb: str) -> web.Response | None:
-        """The response to a request that is refused without its body."""
-        if self._tls is not None and request.transport is not None and not self.is_allowed(request.transport):
-            names = ", ".join(sorted(self._tls.names))
+    def lost(self, connection: HttpConnection) -> None:
+        self._connections.pop(connection, None)
+        self._change.set()
+
+    def changed(self) -> None:
+        self._change.set()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def refusal(self, connection: HttpConnection, method: str, path: str) -> Response | None:
+        verb = path.removeprefix("/")
+        if connection.transport is not None and not self.is_allowed(connection.transport):
+            names = ", ".join(sorted(self._tls.names)) if self._tls is not None else ""
             return _text(403, f"the client certificate has none of the names that are allowed (clientNames): {names}")
         if not verb:
             return _text(200, _HELP.format(verbs=", /".join(self._verbs)))
         if verb not in self._verbs:
             return _text(404, f"no such verb; known are {', '.join(f'/{known}' for known in self._verbs)}")
-        if request.method != "POST":
+        if method != "POST":
             return _text(405, f"/{verb} takes a POST of kube-scheduler's extender request")
         return None
 
-    async def _answer(self, request: web.BaseRequest, verb: str) -> tuple[int, bytes, str]:
-        """Status, body and outcome."""
+    def rejected(self, path: str) -> None:
+        verb = path.removeprefix("/")
+        if verb in self._verbs:
+            self._count(verb, "bad", 0.0)
+
+    async def respond(self, path: str, body: bytes) -> Response:
+        verb = path.removeprefix("/")
+        began = time.monotonic()
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                body = await _body(request)
-        except TimeoutError:
-            return 408, f"the request did not arrive within {_BODY_SECONDS:g} s\n".encode(), "bad"
-        if body is None:
-            return 413, _TOO_LONG, "bad"
-        try:
-            answer, outcome = await self._verbs[verb](body)
+            content, outcome = await self._verbs[verb](body)
+            response = Response(200, content, is_json=True)
         except BadRequest as bad:
-            return 400, f"{bad}\n".encode(), "bad"
+            response, outcome = _text(400, str(bad)), "bad"
         except NotActive as why:
-            return 503, f"{why}\n".encode(), "standby"
+            response, outcome = _text(503, str(why)), "standby"
         except Exception:
             log.exception("request failed, which is a bug", extra={"verb": verb})
-            return 500, b"the extender failed, which is a bug: report it with its log\n", "failed"
-        return 200, answer, outcome
+            response, outcome = _text(500, "the extender failed, which is a bug: report it with its log"), "failed"
+        self._count(verb, outcome, time.monotonic() - began)
+        return response
 
-
-async def _body(request: web.BaseRequest) -> bytes | None:
-    """Reads the body; None as soon as it exceeds the limit."""
-    data = bytearray()
-    if (request.content_length or 0) > MOST_REQUEST_BYTES:
-        return None
-    async for chunk in request.content.iter_any():
-        data += chunk
-        if len(data) > MOST_REQUEST_BYTES:
-            return None
-    return bytes(data)
+    def _count(self, verb: str, outcome: str, seconds: float) -> None:
+        self._metrics.requests.labels(verb=verb, outcome=outcome).inc()
+        self._metrics.seconds.labels(verb=verb).observe(seconds)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -228,5 +199,5 @@ def _problem(exc: OSError) -> str:
     return os.strerror(exc.errno) if exc.errno and exc.errno > 0 else str(exc)
 
 
-def _text(status: int, text: str) -> web.Response:
-    return web.Response(status=status, text=f"{text}\n")
+def _text(status: int, text: str) -> Response:
+    return Response(status, f"{text}\n".encode())

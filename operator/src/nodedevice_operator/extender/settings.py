@@ -8,11 +8,12 @@ from msgspec import Meta
 from nodedevice_common import settings_loader
 
 from nodedevice_operator.errors import OperatorSettingsError
+from nodedevice_operator.extender.filter_score import Policy
 from nodedevice_operator.extender.server import Tls
 from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS
 from nodedevice_operator.settings import NAMESPACE, ProgramSettings, check_instance, check_namespace, parsed
 
-Policy = Literal["binpack", "spread"]
+FilterResponse = Literal["best", "all"]
 
 # A bind has the last quarter of the Lease to arrive, and its time limit at the API server is whole seconds.
 SHORTEST_LEASE_SECONDS: Final = 4
@@ -22,7 +23,9 @@ class ExtenderSettings(ProgramSettings, frozen=True, kw_only=True, forbid_unknow
     """Everything else that can be set.
 
     address: HOST:PORT for kube-scheduler's requests; loopback, as they need no certificate there.
-    policy: what prioritize prefers: binpack, the fullest GPU on which the pod fits, so that others stay whole; or spread.
+    policy: which nodes are preferred: binpack, the fullest GPU on which the pod fits, so that others stay whole; or spread.
+    filter_response: which nodes filter names: best, only the node that the policy prefers, for pods without preferences of their
+        own; or all, each fitting node. kube-scheduler does not score a single node, and does not call prioritize.
     tls_certificate: PEM file with the certificate chain of `address`, read again when it changes; set all three files or none.
     tls_key: PEM file with the key for `address`.
     client_ca: PEM file of the authority that signed kube-scheduler's certificate.
@@ -38,6 +41,7 @@ class ExtenderSettings(ProgramSettings, frozen=True, kw_only=True, forbid_unknow
     address: str = "127.0.0.1:8888"
     http_address: str = ":8081"
     policy: Policy = "binpack"
+    filter_response: FilterResponse = "best"
     tls_certificate: str = ""
     tls_key: str = ""
     client_ca: str = ""

@@ -28,6 +28,7 @@ class Tentatives:
         # with its end; the first one ends first
         self._by_uid: dict[str, tuple[Tentative, float]] = {}
         self._on: dict[str, dict[str, Tentative]] = {}
+        self._doubtful: set[str] = set()
 
     def on(self, node: str) -> Collection[Tentative]:
         return self._on.get(node, {}).values()
@@ -40,16 +41,26 @@ class Tentatives:
         self._by_uid[tentative.uid] = tentative, now + TENTATIVE_SECONDS
         self._on.setdefault(tentative.node, {})[tentative.uid] = tentative
 
-    def remove(self, uid: str) -> str:
-        """Removes the pod's reservation. Returns its node, or ""."""
+    def remove(self, uid: str) -> Tentative | None:
+        """Removes the pod's reservation. Returns it."""
         found = self._by_uid.pop(uid, None)
         if found is None:
-            return ""
+            return None
         node = found[0].node
+        self._doubtful.discard(uid)
         del self._on[node][uid]
         if not self._on[node]:
             del self._on[node]
-        return node
+        return found[0]
+
+    def doubt(self, node: str) -> None:
+        """Notes that something else may have the reserved parts of that node."""
+        self._doubtful.update(self._on.get(node, ()))
+
+    def certain(self, uid: str) -> Tentative | None:
+        """The pod's reservation, if nothing else can have its parts."""
+        found = self._by_uid.get(uid)
+        return found[0] if found is not None and uid not in self._doubtful else None
 
     def expired(self, now: float) -> list[Tentative]:
         """Removes the expired reservations."""

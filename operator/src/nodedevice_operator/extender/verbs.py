@@ -8,10 +8,10 @@ import msgspec
 
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
-from nodedevice_operator.extender.filter_score import Fleet
+from nodedevice_operator.extender.filter_score import Fleet, Policy
 from nodedevice_operator.extender.preemption import choose
+from nodedevice_operator.extender.preferences import PendingPodSchema, has_preference
 from nodedevice_operator.extender.server import NotActive, Verb
-from nodedevice_operator.extender.settings import Policy
 from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.extender.wire import (
     BadRequest,
@@ -40,11 +40,14 @@ _NOT_YET: Final = "{0}; retrying, as pods that leave node {1} make room"
 class Verbs:
     """Each verb raises BadRequest for a malformed request, and NotActive on a standby."""
 
-    def __init__(self, fleet: Fleet, binder: Binder, activity: Activity, policy: Policy) -> None:
+    def __init__(
+        self, fleet: Fleet, binder: Binder, activity: Activity, policy: Policy, *, names_best: bool = True
+    ) -> None:
         self._fleet = fleet
         self._binder = binder
         self._activity = activity
         self._policy: Policy = policy
+        self._names_best = names_best
 
     def by_name(self) -> dict[str, Verb]:
         """The verbs by the path that kube-scheduler is configured with."""
@@ -53,10 +56,14 @@ class Verbs:
     async def filter(self, body: bytes) -> tuple[bytes, str]:
         self._check()
         request = decode(body, FilterRequest)
-        uid, needs = _pod(request)
+        pod, uid, needs = _pod(request)
         named = request.named()
         self._binder.remember(uid, needs)
-        found = await in_turns(self._fleet.filter(uid, needs, list(named), time.monotonic()))
+        await self._binder.wait_for_room()
+        self._check()
+        names_best = self._names_best and not has_preference(pod)
+        now = time.monotonic()
+        found = await in_turns(self._fleet.filter(uid, needs, named, now, self._policy, names_best=names_best))
         if found.soon:
             return msgspec.json.encode(NotYet(_NOT_YET.format(found.failed[found.soon], found.soon))), LATER
         answer = filter_answer(named, found.fitting, found.failed, found.unresolvable)
@@ -65,8 +72,8 @@ class Verbs:
     async def prioritize(self, body: bytes) -> tuple[bytes, str]:
         self._check()
         request = decode(body, FilterRequest)
-        uid, needs = _pod(request)
-        scores = self._fleet.score(uid, needs, list(request.named()), self._policy, time.monotonic())
+        _, uid, needs = _pod(request)
+        scores = await in_turns(self._fleet.score(uid, needs, request.named(), self._policy, time.monotonic()))
         return msgspec.json.encode([HostPriority(node, score) for node, score in scores]), OK
 
     async def bind(self, body: bytes) -> tuple[bytes, str]:
@@ -106,9 +113,9 @@ async def in_turns(steps: Steps[T]) -> T:
         await asyncio.sleep(0)
 
 
-def _pod(request: FilterRequest) -> tuple[str, PodNeeds]:
-    """Uid and needs of the pod. Raises BadRequest."""
-    pod = decode(request.pod, BoundPodSchema)
+def _pod(request: FilterRequest) -> tuple[PendingPodSchema, str, PodNeeds]:
+    """The pod, its UID and needs. Raises BadRequest."""
+    pod = decode(request.pod, PendingPodSchema)
     if not pod.metadata.uid:
         raise BadRequest("Pod has no metadata.uid")
-    return pod.metadata.uid, pod_needs(pod)
+    return pod, pod.metadata.uid, pod_needs(pod)

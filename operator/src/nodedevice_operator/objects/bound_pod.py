@@ -32,7 +32,7 @@ class _PodContainer(Schema):
     restart_policy: str | None = None
 
 
-class _BoundPodSpec(Schema):
+class BoundPodSpec(Schema):
     node_name: str = ""
     priority: int | None = None
     containers: list[_PodContainer] | None = None
@@ -48,7 +48,7 @@ class BoundPodSchema(Schema):
     """The fields of a pod, bound or not, that its needs and its assignment depend on."""
 
     metadata: _Annotated
-    spec: _BoundPodSpec = msgspec.field(default_factory=_BoundPodSpec)
+    spec: BoundPodSpec = msgspec.field(default_factory=BoundPodSpec)
 
 
 @dataclass(frozen=True, slots=True)

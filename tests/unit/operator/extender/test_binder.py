@@ -16,7 +16,7 @@ from nodedevice_kube.api_errors import (
     Unavailable,
     Unreachable,
 )
-from nodedevice_operator.extender.binder import UNSEEN_SECONDS, Binder
+from nodedevice_operator.extender.binder import MOST_SENT, MOST_UNDER_WAY, UNSEEN_SECONDS, Binder
 from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.metrics import ExtenderMetrics
@@ -74,9 +74,12 @@ class Api(PodsApi):
         self.bound: list[Any] = []
         self.let = asyncio.Event()
         self.let.set()
+        self.waiting = 0
 
     async def bind(self, pod: BindRequest, assigned: Any) -> None:
+        self.waiting += 1
         await self.let.wait()
+        self.waiting -= 1
         result = self.results.pop(0) if self.results else None
         if result is not None:
             raise result
@@ -193,7 +196,7 @@ async def test_what_no_longer_fits_is_an_error_and_a_conflict(bench: Bench) -> N
         Forbidden("POST", "pods/binding", "no role", 403),
         Invalid("POST", "pods/binding", "no", 422),
         NotLeading("POST", "pods/binding", "time is over"),
-        Unavailable("POST", "pods/binding", "busy", 429),
+        Unavailable("POST", "pods/binding", "busy for longer", 429, retry_after_seconds=5),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -201,6 +204,81 @@ async def test_what_was_certainly_not_done_is_withdrawn(bench: Bench, error: Api
     bench.api.results = [error]
     assert (await bench.binder.bind(POD)).startswith("cannot bind: POST pods/binding")
     assert (bench.state, bench.unseen) == (None, 0)
+
+
+@virtual_time
+async def test_a_busy_api_server_is_asked_again_after_the_time_that_it_names(bench: Bench) -> None:
+    busy = Unavailable("POST", "pods/binding", "busy", 429, retry_after_seconds=1)
+    bench.api.results = [busy, busy]
+    began = asyncio.get_running_loop().time()
+    assert await bench.binder.bind(POD) == ""
+    assert asyncio.get_running_loop().time() - began == pytest.approx(2)
+    assert (bench.state, bench.api.results) == ("confirmed", [])
+    # kube-scheduler waits for five seconds
+    bench.api.results = [busy] * 10
+    assert (await bench.binder.bind(OTHER)).startswith("cannot bind: POST pods/binding: busy")
+    assert asyncio.get_running_loop().time() - began == pytest.approx(6)
+    assert "uid-2" not in bench.fleet.states
+
+
+@virtual_time
+async def test_so_many_binds_are_sent_at_a_time_and_a_filter_waits_while_more_wait(bench: Bench) -> None:
+    bench.api.let.clear()
+    loop = asyncio.get_running_loop()
+    pods = [BindRequest(f"pod-{number}", "default", f"uid-{number}", "node") for number in range(MOST_UNDER_WAY)]
+    for pod in pods:
+        bench.binder.remember(pod.uid, NEEDS)
+    tasks = [asyncio.create_task(bench.binder.bind(pod)) for pod in pods[:-1]]
+    await asyncio.sleep(0)
+    began = loop.time()
+    await bench.binder.wait_for_room()
+    assert loop.time() == began
+    tasks.append(asyncio.create_task(bench.binder.bind(pods[-1])))
+    await asyncio.sleep(0)
+    assert bench.api.waiting == MOST_SENT
+    assert len(bench.fleet.states) == MOST_UNDER_WAY, "parts are promised before the request is sent"
+    await bench.binder.wait_for_room()
+    assert loop.time() - began == pytest.approx(2), "it waits no longer than kube-scheduler does"
+    loop.call_later(1, bench.api.let.set)
+    await bench.binder.wait_for_room()
+    assert loop.time() - began == pytest.approx(3)
+    assert await asyncio.gather(*tasks) == [""] * MOST_UNDER_WAY
+
+
+@virtual_time
+async def test_a_busy_api_server_gets_fewer_binds_at_a_time(bench: Bench) -> None:
+    """It serves twelve at once. Of 32 without an end, some would be refused for longer than kube-scheduler waits."""
+    seats = asyncio.Semaphore(12)
+
+    async def bind(pod: BindRequest, assigned: Any) -> None:
+        if seats.locked():
+            raise Unavailable("POST", "pods/binding", "busy", 429, retry_after_seconds=1)
+        async with seats:
+            await asyncio.sleep(0.7)
+
+    bench.api.bind = bind  # type: ignore[method-assign]
+    pods = [BindRequest(f"pod-{number}", "default", f"uid-{number}", "node") for number in range(300)]
+    for pod in pods:
+        bench.binder.remember(pod.uid, NEEDS)
+    assert await asyncio.gather(*map(bench.binder.bind, pods)) == [""] * len(pods)
+
+
+@virtual_time
+async def test_a_bind_that_is_cancelled_frees_its_place(bench: Bench) -> None:
+    bench.api.let.clear()
+    pods = [BindRequest(f"pod-{number}", "default", f"uid-{number}", "node") for number in range(MOST_SENT + 2)]
+    for pod in pods:
+        bench.binder.remember(pod.uid, NEEDS)
+    tasks = [asyncio.create_task(bench.binder.bind(pod)) for pod in pods]
+    await asyncio.sleep(0)
+    # one that waits for a place, and one that has one
+    for task in (tasks[-2], tasks[0]):
+        task.cancel()
+    await later(0.1)
+    assert bench.api.waiting == MOST_SENT + 1, "the last one has got the place of the first"
+    bench.api.let.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert sum(each == "" for each in found) == MOST_SENT
 
 
 @pytest.mark.parametrize(

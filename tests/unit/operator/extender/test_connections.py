@@ -30,7 +30,6 @@ class Connected(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.is_aborted = False
-        self.transport: Any = self
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -59,14 +58,20 @@ class Bench:
     def connections(self, most: int = 2) -> Connections:
         return Connections(self.listening, self, self.metrics, most)
 
-    def http(self) -> Any:
-        return SimpleNamespace(connections=self.connected)
+    def protocol(self) -> Any:
+        return None
+
+    def open_connections(self) -> Any:
+        return [SimpleNamespace(transport=each, is_busy=each in self.busy) for each in self.connected]
+
+    async def wait_for_change(self) -> None:
+        await later(0.01)
+
+    def changed(self) -> None:
+        pass
 
     def context(self) -> ssl.SSLContext | None:
         return self.tls
-
-    def is_busy(self, transport: object) -> bool:
-        return transport in self.busy
 
     def is_allowed(self, transport: object) -> bool:
         return transport not in self.not_allowed
@@ -229,11 +234,25 @@ async def test_without_descriptors_it_tries_again_in_a_moment(bench: Bench, capl
 
 
 @pytest.mark.parametrize("has_tls", [True, False])
-async def test_where_each_has_a_request_the_new_one_is_closed(bench: Bench, has_tls: bool) -> None:
+async def test_where_each_has_a_request_the_new_one_waits(bench: Bench, has_tls: bool) -> None:
     bench.tls = bench.tls if has_tls else None
     bench.connected += [Connected(), Connected()]
     bench.busy = [*bench.connected]
+    bench.outcomes.append(Connected())
     async with running(bench.connections().work()):
-        assert await ended(await bench.client())
-    assert bench.taken == []
-    assert bench.rejected() == {"busy": 1}
+        client = await bench.client()
+        await later(5)
+        assert (bench.taken, await ended(client)) == ([], False)
+        bench.busy.pop()
+        await later(0.1)
+        assert len(bench.taken) == 1
+        # the idle one gave way to it
+        assert [each.is_aborted for each in bench.connected] == [False, True, False]
+
+
+async def test_a_client_that_waits_is_closed_at_the_end(bench: Bench) -> None:
+    bench.connected += [Connected(), Connected()]
+    bench.busy = [*bench.connected]
+    async with running(bench.connections().work()):
+        client = await bench.client()
+    assert await ended(client)

@@ -1,5 +1,9 @@
 """The fleet: which parts pods get, and what is counted from when until when. `test_fleet_moves` tries all orders of events."""
 
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
@@ -23,10 +27,89 @@ def test_a_filtered_pod_holds_its_parts_for_a_while_for_filters_and_not_for_bind
     assert finished(known.filter("q", needs(50), ["a"], 1 + TENTATIVE_SECONDS)).fitting == ["a"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda known: known.node_changed(node("a", 0, 80), 1), id="a status has fewer parts"),
+        pytest.param(
+            lambda known: known.pod_changed(pod("q", needs(80), assigned=given("g0", 80)), 1), id="a bound pod has them"
+        ),
+        pytest.param(lambda known: known.promise("q", needs(80), "a", given("g0", 80), 1), id="they are promised"),
+    ],
+)
+def test_a_bind_gets_the_parts_that_its_filter_held_unless_something_else_may_have_them(change: Any) -> None:
+    known = fleet(node("a", 80, 80))
+    for name in ("o", "p"):
+        assert finished(known.filter(name, needs(40), ["a"], 0)).fitting == ["a"]
+    assert known.assign("p", needs(40), "a", 1) == given("g0", 40)
+    assert known.assign("p", needs(50), "a", 1) == given("g0", 50), "another pod of that name"
+    change(known)
+    assert known.assign("p", needs(40), "a", 1) == given("g1", 40)
+
+
+def test_a_bind_as_held_changes_nothing_for_others() -> None:
+    known = fleet(node("a", 80, 40), node("b", 30))
+    finished(known.filter("p", needs(50), ["a"], 0))
+    assert reason(known, needs(41)).endswith("the most is 40")
+    bind(known, "p", needs(50))
+    assert reason(known, needs(41)).endswith("the most is 40")
+    # bound elsewhere than it was held
+    finished(known.filter("q", needs(30), ["a"], 0))
+    bind(known, "q", needs(30), "b")
+    assert reason(known, needs(40)) == ""
+
+
+def test_a_filter_names_the_best_node_alone_and_equal_ones_in_turn() -> None:
+    known = fleet(node("a", 80, 80), node("b", 45, 80), node("c", 45, 10), node("d", 45, 10), node("e", 10, 10))
+    nodes = ["a", "b", "c", "d", "e", "unknown"]
+
+    def best(name: str, count: int, policy: Any = "binpack", of: Collection[str] = nodes) -> list[str]:
+        found = finished(known.filter(name, needs(count), of, 0, policy, names_best=True))
+        assert not found.failed or not found.fitting, "reasons of others are of no use then"
+        return found.fitting
+
+    assert best("p", 40) == ["c"]
+    assert best("q", 40) == ["d"], "c has none left until p is bound"
+    assert best("r", 40, of=["a"]) == ["a"]
+    assert best("s", 10, "spread") == ["b"], "a has less left until r is bound"
+    # e and c have the same: one of them first, then the other
+    known = fleet(node("a", 80), node("b", 80))
+    named = []
+    for number in range(4):
+        named += best(f"p-{number}", 5)
+        known.filter(f"p-{number}", needs(5), [], 100)
+        known.expire(10_000)
+    assert named == ["a", "b", "a", "b"]
+    failed = finished(known.filter("t", needs(81), ["a", "b"], 0, names_best=True))
+    assert (failed.fitting, set(failed.failed)) == ([], {"a", "b"})
+
+
+def test_nodes_that_the_policy_does_not_tell_apart_are_all_named() -> None:
+    """Whole devices have no parts: kube-scheduler's own scores decide."""
+    known = fleet(node("a", 80, rules=None), node("b", 80, rules=None))
+    assert finished(known.filter("p", needs(1), ["a", "b"], 0, names_best=True)).fitting == ["a", "b"]
+    nothing = PodNeeds((("rdma/hca", (Need(1, container="c0"),)),))
+    assert finished(known.filter("p", nothing, ["a", "b"], 0, names_best=True)).fitting == ["a", "b"]
+
+
+def test_the_best_node_has_all_resources_of_the_pod() -> None:
+    other = "example.com/other"
+    known = fleet(node("a", 40), node("b", 80), node("c", 20))
+    for name, free in (("a", 10), ("b", 60), ("c", 80)):
+        record = replace(node(name, free), name=names.node_device_name(name, other), resource=other)
+        known.node_changed(record, 0)
+    both = PodNeeds(((other, (Need(20, container="c0"),)), (MEM, (Need(30, container="c0"),))))
+    assert finished(known.filter("p", both, ["a", "b", "c"], 0, names_best=True)).fitting == ["b"]
+    scores = dict(finished(known.score("p", both, ["a", "b", "c"], "binpack", 0)))
+    assert scores["b"] == 10
+    for policy in ("binpack", "spread"):
+        assert finished(known.filter("q", both, ["a", "c"], 0, policy, names_best=True)).fitting == []
+
+
 @pytest.mark.parametrize("is_shown", [True, False], ids=["a watch shows it elsewhere", "it is bound elsewhere"])
 def test_parts_that_a_pod_holds_are_free_when_it_goes_elsewhere(is_shown: bool) -> None:
     known = fleet(node("a", 80), node("b", 80))
-    known.score("p", needs(50), ["a"], "binpack", 0)
+    finished(known.score("p", needs(50), ["a"], "binpack", 0))
     if is_shown:
         known.pod_changed(pod("p", needs(50), "b", assigned=given("g0", 50)), 0)
     else:
@@ -212,14 +295,14 @@ def test_scores_prefer_the_tightest_gpu_then_the_fullest_node() -> None:
     known = fleet(node("a", 80, 80), node("b", 45, 80), node("c", 45, 10), node("d", 45, 10))
     nodes = ["a", "b", "c", "d"]
     # by their rank, of which there are three: c and d have the same
-    assert dict(known.score("p", needs(40), nodes, "binpack", 0)) == {"a": 3, "b": 6, "c": 10, "d": 9}
+    assert dict(finished(known.score("p", needs(40), nodes, "binpack", 0))) == {"a": 3, "b": 6, "c": 10, "d": 9}
     # c has none left for another pod until that one is bound
-    assert max(known.score("q", needs(40), nodes, "binpack", 0), key=lambda each: each[1])[0] == "d"
-    spread = dict(known.score("r", needs(40), nodes, "spread", TENTATIVE_SECONDS))
+    assert max(finished(known.score("q", needs(40), nodes, "binpack", 0)), key=lambda each: each[1])[0] == "d"
+    spread = dict(finished(known.score("r", needs(40), nodes, "spread", TENTATIVE_SECONDS)))
     assert max(spread, key=lambda name: spread[name]) in ("a", "b")
-    assert known.score("r", needs(40), [], "spread", 9) == []
+    assert finished(known.score("r", needs(40), [], "spread", 9)) == []
     # what the pod holds by the first one does not count against itself
-    assert dict(known.score("r", needs(40), nodes, "spread", TENTATIVE_SECONDS)) == spread
+    assert dict(finished(known.score("r", needs(40), nodes, "spread", TENTATIVE_SECONDS))) == spread
 
 
 def test_percent_of_multiprocessors_limits_what_a_gpu_takes() -> None:

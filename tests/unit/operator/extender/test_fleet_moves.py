@@ -198,8 +198,14 @@ class FleetMoves(RuleBasedStateMachine):
         assert not found.unresolvable
         assert set(found.fitting) | found.failed.keys() == set(NODES)
         self.filtered.pop(uid, None)
+        if data.draw(st.booleans()):
+            # the pod has no preference: one node is named, and its parts are held
+            best = finished(self.fleet.filter(uid, self.pending[uid], NODES, self.now, names_best=True)).fitting
+            assert len(best) == min(len(found.fitting), 1)
+            assert set(best) <= set(found.fitting)
+            found.fitting = best
         if len(found.fitting) > 1:
-            scores = self.fleet.score(uid, self.pending[uid], found.fitting, "binpack", self.now)
+            scores = finished(self.fleet.score(uid, self.pending[uid], found.fitting, "binpack", self.now))
             assert [score for _, score in scores].count(10) == 1
         if found.fitting:
             self.filtered[uid] = data.draw(st.sampled_from(found.fitting))

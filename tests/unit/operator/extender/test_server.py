@@ -14,10 +14,11 @@ import aiohttp
 import pytest
 import trustme
 from nodedevice_operator.errors import OperatorSettingsError
-from nodedevice_operator.extender import server as server_module
+from nodedevice_operator.extender import http_protocol
 from nodedevice_operator.extender.connections import MOST
+from nodedevice_operator.extender.http_protocol import MOST_REQUEST_BYTES
 from nodedevice_operator.extender.metrics import ExtenderMetrics
-from nodedevice_operator.extender.server import MOST_REQUEST_BYTES, NotActive, Server, Tls
+from nodedevice_operator.extender.server import NotActive, Server, Tls
 from nodedevice_operator.extender.wire import BindRequest, decode
 
 from tests.fakes.operator.collaborators import running
@@ -260,9 +261,27 @@ class TestBounds:
             for _, writer in idle:
                 writer.close()
 
+    async def test_a_client_waits_while_each_connection_has_a_request(self) -> None:
+        served, let = 0, asyncio.Event()
+
+        async def slow(body: bytes) -> tuple[bytes, str]:
+            nonlocal served
+            served += 1
+            await let.wait()
+            return b"{}", "ok"
+
+        made = Server(("127.0.0.1", 0), None, {"bind": slow}, ExtenderMetrics())
+        host, port = await made.start()
+        async with running(made.work()):
+            asks = [asyncio.create_task(asked(f"http://{host}:{port}/bind", b"{}")) for _ in range(MOST + 20)]
+            await until(lambda: served == MOST)
+            let.set()
+            assert {status for status, _, _ in await asyncio.gather(*asks)} == {200}
+        await made.close()
+
     async def test_a_request_that_never_ends_is_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(server_module, "_BODY_SECONDS", 0.05)
-        monkeypatch.setattr(server_module, "_LINGERING_SECONDS", 0.05)
+        monkeypatch.setattr(http_protocol, "_REQUEST_SECONDS", 0.05)
+        monkeypatch.setattr(http_protocol, "_LINGERING_SECONDS", 0.05)
         async with served() as address:
             reader, writer = await asyncio.open_connection(*address.split(":"))
             writer.write(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
@@ -282,10 +301,10 @@ class TestBounds:
         async with running(made.work()):
             _, writer = await asyncio.open_connection(host, port)
             writer.write(sent)
-            await until(lambda: len(made.http().connections) == 1)
+            await until(lambda: len(made.open_connections()) == 1)
             writer.write_eof()
             writer.transport.abort()
-            await until(lambda: made.http().connections == [])
+            await until(lambda: made.open_connections() == [])
         await made.close()
         assert [record for record in caplog.records if record.exc_info] == []
 

@@ -39,7 +39,9 @@ def pod(units: int = 4, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": "p", "namespace": "d", "uid": "u", **metadata}, "spec": {"containers": [container]}}
 
 
-async def verbs(fence: WriteFence | None = None, nodes: int = 2, fleet: Fleet | None = None) -> Verbs:
+async def verbs(
+    fence: WriteFence | None = None, nodes: int = 2, fleet: Fleet | None = None, *, names_best: bool = False
+) -> Verbs:
     """Of nodes n0, n1 … with one GPU of 8 parts each, of which n0 has 2 left. Active if the fence is open."""
     fleet = fleet or Fleet()
     stores = FleetStores(fleet, lambda _: None).stores["nodedevices"]
@@ -51,7 +53,7 @@ async def verbs(fence: WriteFence | None = None, nodes: int = 2, fleet: Fleet | 
     activity.begin_term(True)
     async with running(activity.work()):
         await asyncio.sleep(0)
-    return Verbs(fleet, Binder(fleet, NoApi(), ExtenderMetrics()), activity, "binpack")
+    return Verbs(fleet, Binder(fleet, NoApi(), ExtenderMetrics()), activity, "binpack", names_best=names_best)
 
 
 async def test_nodes_by_name_are_answered_by_name_and_one_that_is_unknown_with_its_reason() -> None:
@@ -64,6 +66,40 @@ async def test_nodes_by_name_are_answered_by_name_and_one_that_is_unknown_with_i
     assert set(answer["FailedNodes"]) == {"n0"}
     assert set(answer["FailedAndUnresolvableNodes"]) == {"unknown"}
     assert "Nodes" not in answer
+
+
+async def test_one_node_is_named_for_a_pod_without_a_preference_if_it_is_set() -> None:
+    plain = pod()
+    choosy = pod(uid="v")
+    choosy["spec"]["tolerations"] = [{"effect": "PreferNoSchedule"}]
+    nodes = ["n2", "n1", "n0"]
+
+    async def named(of: dict[str, Any], *, names_best: bool) -> list[str]:
+        made = await verbs(nodes=3, names_best=names_best)
+        answer = json.loads((await made.filter(json.dumps({"Pod": of, "NodeNames": nodes}).encode()))[0])
+        assert answer.get("FailedNodes", {}).keys() == ({"n0"} if len(answer["NodeNames"]) > 1 else set())
+        found: list[str] = answer["NodeNames"]
+        return found
+
+    assert await named(plain, names_best=True) == ["n1"]
+    assert await named(choosy, names_best=True) == ["n2", "n1"]
+    assert await named(plain, names_best=False) == ["n2", "n1"]
+
+
+async def test_a_filter_waits_while_too_many_binds_are_under_way() -> None:
+    made = await verbs()
+    binder = made._binder
+    waits = asyncio.Event()
+
+    async def wait_for_room() -> None:
+        await waits.wait()
+
+    binder.wait_for_room = wait_for_room  # type: ignore[method-assign]  # its own test has the number
+    filtered = asyncio.create_task(made.filter(json.dumps({"Pod": pod(), "NodeNames": ["n1"]}).encode()))
+    await asyncio.sleep(0)
+    assert not filtered.done()
+    waits.set()
+    assert (await filtered)[1] == OK
 
 
 async def test_whole_nodes_are_answered_whole() -> None:

@@ -1,0 +1,70 @@
+"""Pods with a preference of their own, for which kube-scheduler has to score nodes, and pods without one."""
+
+import json
+from typing import Any
+
+import pytest
+from nodedevice_operator.extender.preferences import PendingPodSchema, has_preference
+from nodedevice_operator.extender.wire import decode
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERM = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
+
+
+def pod(spec: dict[str, Any]) -> PendingPodSchema:
+    return decode(json.dumps({"metadata": {"uid": "u"}, "spec": spec}).encode(), PendingPodSchema)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"affinity": {"nodeAffinity": {PREFERRED: [TERM]}}},
+        {"affinity": {"podAffinity": {REQUIRED: [{}], PREFERRED: [TERM]}}},
+        {"affinity": {"nodeAffinity": {REQUIRED: {}}, "podAntiAffinity": {PREFERRED: [TERM]}}},
+        {
+            "topologySpreadConstraints": [
+                {**SPREAD, "whenUnsatisfiable": rule} for rule in ("DoNotSchedule", "ScheduleAnyway")
+            ]
+        },
+        {"tolerations": [{"effect": "NoExecute"}, {"key": "old", "operator": "Exists", "effect": "PreferNoSchedule"}]},
+        {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "persistentVolumeClaim": {"claimName": "c"}}]},
+        {"volumes": [{"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]},
+        {"resourceClaims": [{"name": "a", "resourceClaimName": "b"}]},
+        {"schedulingGroup": {"podGroupName": "a"}},
+    ],
+    ids="+".join,
+)
+def test_a_wish_that_a_plugin_scores_is_a_preference(spec: dict[str, Any]) -> None:
+    assert has_preference(pod(spec))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {
+            "affinity": None,
+            "topologySpreadConstraints": None,
+            "tolerations": None,
+            "volumes": None,
+            "resourceClaims": [],
+        },
+        {"nodeSelector": {"zone": "a"}, "affinity": {"nodeAffinity": {REQUIRED: {}, PREFERRED: []}}},
+        {"affinity": {"podAffinity": {REQUIRED: [{}]}, "podAntiAffinity": {REQUIRED: [{}], PREFERRED: None}}},
+        {"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule"}]},
+        # each pod has the first two by an admission plugin, and the volume of its account's token
+        {
+            "tolerations": [
+                {"effect": "NoExecute", "operator": "Exists"},
+                {"effect": "NoSchedule"},
+                {"operator": "Exists"},
+            ]
+        },
+        {"volumes": [{"name": "kube-api-access", "projected": {"sources": []}}, {"name": "b", "configMap": {}}]},
+    ],
+    ids=lambda spec: "+".join(spec) or "nothing",
+)
+def test_what_only_a_filter_reads_is_no_preference(spec: dict[str, Any]) -> None:
+    assert not has_preference(pod(spec))

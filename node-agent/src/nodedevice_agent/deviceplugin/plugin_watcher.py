@@ -60,11 +60,12 @@ class PluginWatcher:
 
     async def run(self) -> None:
         log.info("watching for plugins", extra={"directory": str(self._registry_dir)})
-        # after a failure and a new run(), the sockets have no tasks
-        self._sockets.clear()
         with FileWatcher() as watcher:
             changes = watcher.subscribe()
             async with asyncio.TaskGroup() as tasks:
+                # a run after a failure: their plugins are still connected
+                for path, socket in self._sockets.items():
+                    tasks.create_task(self._run(path, socket))
                 while True:
                     with unanswered() as errors:
                         directories = _files(self._registry_dir).keys()
@@ -115,6 +116,8 @@ class _RegistrySocket:
         self._allowed = (registry_dir, host.directory.path)
         self._identity: FileIdentity | None = None
         self._changed = asyncio.Event()
+        # the connected plugins: a failed run may leave the earlier and the new one
+        self._plugins: list[PluginConnection] = []
 
     def set_identity(self, identity: FileIdentity | None) -> None:
         """The socket that exists now; None: it was removed."""
@@ -124,12 +127,12 @@ class _RegistrySocket:
 
     async def run(self) -> None:
         """Runs until the socket has been removed and its plugin disconnected."""
-        plugin: PluginConnection | None = None
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while self._identity is not None:
             self._changed.clear()
             pause: float | None = None
-            before, plugin = plugin, None
+            plugin: PluginConnection | None = None
+            before = self._plugins[-1] if self._plugins else None
             try:
                 plugin = await self._register(before.ended_before + 1 if before is not None and before.is_closed else 0)
             except RegistrationRejected as exc:
@@ -141,10 +144,10 @@ class _RegistrySocket:
                     why = exc.__cause__ if isinstance(exc.__cause__, RegistrationRejected) else exc
                     reason = why.reason if isinstance(why, RegistrationRejected) else exc.call
                     self._host.rejections.add(reason, why, socket=self._shown)
-            await self._disconnect(before, plugin)
+            await self._keep_only(plugin)
             if await self._has_changed_within(pause):
                 backoff.reset()
-        await self._disconnect(plugin, None)
+        await self._keep_only(None)
 
     async def _register(self, ended_before: int) -> PluginConnection | None:
         """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed."""
@@ -158,18 +161,19 @@ class _RegistrySocket:
                 socket = _serving_socket(self._path, info.endpoint, self._allowed)
                 plugin = await self._host.connect(info.name, socket)
                 plugin.ended_before, plugin.on_ended = ended_before, self._changed.set
+                self._plugins.append(plugin)
             except (RegistrationRejected, PluginFailed) as exc:
                 await notify(client, self._path, str(exc))
                 raise
             await notify(client, self._path, "")
         return plugin
 
-    async def _disconnect(self, before: PluginConnection | None, now: PluginConnection | None) -> None:
-        """The earlier plugin, unless it is the same: the host itself replaces a plugin at the same socket, without a gap."""
-        if before is not None and (
-            now is None or (before.resource_name, before.socket) != (now.resource_name, now.socket)
-        ):
-            await before.aclose()
+    async def _keep_only(self, now: PluginConnection | None) -> None:
+        """Disconnect all others, but not the same plugin: the host replaces a plugin at the same socket, without a gap."""
+        for before in self._plugins:
+            if now is None or (before.resource_name, before.socket) != (now.resource_name, now.socket):
+                await before.aclose()
+        self._plugins = [] if now is None else [now]
 
     async def _has_changed_within(self, pause: float | None) -> bool:
         with suppress(TimeoutError):

@@ -91,6 +91,8 @@ class RegistrationServer:
         self._server: grpc.aio.Server | None = None
         # the served socket's file; its inode is not reused while a server listens on it
         self._file: os.stat_result | None = None
+        # the one that was reported last
+        self._problem = ""
 
     async def start(self) -> None:
         """Serve on a new socket instead of an earlier one. Raises AgentSettingsError if it cannot be created, DirectoryServed."""
@@ -115,15 +117,14 @@ class RegistrationServer:
 
     async def keep(self, on_problem: Callable[[str], None]) -> None:
         """Check and restore the directory's lock and the socket, until cancelled. on_problem: see PluginHost."""
-        before = ""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             problem = await self._restore()
-            if problem != before:
+            if problem != self._problem:
                 on_problem(problem)
                 if problem:
                     log.error("device plugins cannot register", extra={"error": problem})
-            before = problem
+            self._problem = problem
 
     async def _restore(self) -> str:
         """The reason why that is impossible, or ""."""

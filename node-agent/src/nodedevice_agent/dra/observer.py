@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,7 @@ class DriverObserver:
         self._awaited = set[str]()
         self._following: asyncio.Task[None] | None = None
         self._is_changed = asyncio.Event()
-        self._stored = dict(served.names)
+        self._stored: Mapping[PoolKey, str] = dict(served.names)
         self._may_store = asyncio.Event()
         self._problems = LogOnce(log)
         self._elsewhere = Elsewhere(watches.cluster)
@@ -262,21 +262,22 @@ class DriverObserver:
     async def _keep_names(self) -> None:
         """Store the names in a thread, because a disk may be slow, and with pauses: a driver may invent pools."""
         while True:
+            while self.served.names != self._stored:
+                await self._store(dict(self.served.names))
+                await asyncio.sleep(STORE_SECONDS)
             await self._may_store.wait()
             self._may_store.clear()
-            if self.served.names != self._stored:
-                self._stored = dict(self.served.names)
-                await self._store()
-                await asyncio.sleep(STORE_SECONDS)
 
-    async def _store(self) -> None:
-        pools = [_StoredPool(*key, name) for key, name in sorted(self._stored.items())]
+    async def _store(self, names: Mapping[PoolKey, str]) -> None:
+        """Store the names; after a failure they stay to be stored."""
+        pools = [_StoredPool(*key, name) for key, name in sorted(names.items())]
         text, error = msgspec.json.encode(pools).decode(), ""
         try:
             if pools:
                 await in_thread(partial(replace_durably, self._file, text))
             else:
                 await in_thread(partial(remove, self._file))
+            self._stored = names
         except OSError as exc:
             error = exc.strerror or str(exc)
         self._problems.report("cannot keep the names of pools", error, logging.ERROR, path=str(self._file))

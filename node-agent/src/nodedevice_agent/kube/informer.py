@@ -258,13 +258,18 @@ class WatchLoop(Reading, Generic[R]):
             await self._has_outdated.wait()
             while self._outdated:
                 uid, metadata = next(iter(self._outdated.items()))
-                del self._outdated[uid]
                 try:
                     await self._read_again(uid, metadata)
                 except ApiError as exc:
-                    self._outdated.setdefault(uid, metadata)
+                    # others first
+                    if uid in self._outdated:
+                        self._outdated[uid] = self._outdated.pop(uid)
                     self._log(exc)
                     await asyncio.sleep(pause_seconds(1))
+                else:
+                    # unless it changed again meanwhile
+                    if self._outdated.get(uid) is metadata:
+                        del self._outdated[uid]
             self._has_outdated.clear()
 
     async def _read_again(self, uid: str, metadata: KubeMetadata) -> None:

@@ -75,13 +75,19 @@ class NodeDeviceSync:
         self._dirty.set()
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            fields = {"metadata.name": self._name}
-            watch = self._source.watches.follow(self._name, NodeDeviceObject, fields, self)
-            running = [group.create_task(watch), group.create_task(self._write())]
-            await self._stopped.wait()
-            for task in running:
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                fields = {"metadata.name": self._name}
+                watch = self._source.watches.follow(self._name, NodeDeviceObject, fields, self)
+                running = [group.create_task(watch), group.create_task(self._write())]
+                await self._stopped.wait()
+                for task in running:
+                    task.cancel()
+        except Exception:
+            # for the next run: a change may be unpublished, and the object another one
+            self._synced.clear()
+            self.touch()
+            raise
 
     async def visit(self) -> None:
         """Instead of run(), once: read the object, and write its status if that differs and may be written now."""

@@ -63,6 +63,9 @@ class Observer(AttributionSubscriber):
 
     async def run(self) -> None:
         """Read the Node's capacity periodically, and make long lists of devices."""
+        # a run after a failure: both may be due
+        self._capacity_due = 0.0
+        self._is_list_due.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read_capacities())
             tasks.create_task(self._make_lists())

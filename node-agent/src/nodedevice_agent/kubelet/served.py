@@ -290,12 +290,13 @@ class ServedByKubelet:
 
     def next_listing(self) -> Listing | None:
         """Return the current inputs of a resource with a long list. Call made() in a thread, then listing_made()."""
-        while self._long:
-            name = self._long.pop()
+        for name in [*self._long]:
             reported = {i for devices in self._reported.values() for of_name, i in devices if of_name == name}
             found = self._listing(name, frozenset(reported))
             if not found.is_like(self._made.get(name)):
                 return replace(found, held=frozenset(found.held))
+            # until its list was made: that may fail
+            self._long.discard(name)
         return None
 
     def listing_made(self, listing: Listing, listed: ListedDevices, now: float) -> None:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from nodedevice_agent.deviceplugin import plugin_watcher, redial
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
+from nodedevice_common import tasks
 from nodedevice_common.text import shown
 from prometheus_client import REGISTRY
 
@@ -205,6 +206,38 @@ async def test_a_watch_that_begins_again_asks_all_of_them_again(manager: HostedM
             await plugin.until_accepted()
         async with background(watcher.run()):
             await plugin.until(lambda: plugin.statuses == ["", ""])
+
+
+async def test_one_that_went_while_no_watch_ran_is_disconnected(manager: HostedManager, registry: Path) -> None:
+    watcher = PluginWatcher(registry, manager.host)
+    async with announced(registry / "a.sock") as plugin:
+        async with background(watcher.run()):
+            await plugin.until_accepted()
+            await until(lambda: manager.available(GPU) == 1)
+        # it still serves
+        (registry / "a.sock").rename(registry / ".a.sock")
+        async with background(watcher.run()):
+            await until(lambda: manager.available(GPU) == 0)
+
+
+async def test_one_whose_registration_failed_after_its_connection_is_disconnected_with_its_socket(
+    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.0)
+    # a dial to the socket that is gone ends soon
+    monkeypatch.setattr(plugin_watcher, "DIAL_SECONDS", 0.5)
+    fails = [True]
+
+    async def notify(*_: object) -> None:
+        await until(lambda: manager.available(GPU) == 1)
+        if fails:
+            fails.clear()
+            (registry / "a.sock").rename(registry / ".a.sock")
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(plugin_watcher, "notify", notify)
+    async with announced(registry / "a.sock"), background(PluginWatcher(registry, manager.host).run()):
+        await until(lambda: not fails and manager.available(GPU) == 0)
 
 
 async def test_one_whose_place_another_one_takes_is_connected_no_more(manager: HostedManager, registry: Path) -> None:

@@ -269,6 +269,21 @@ class TestKeepServing:
         assert kept.problems[1] == ""
         assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
+    async def test_a_run_after_a_failure_reports_the_end_of_the_problem_before(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(registration_server, "CHECK_SECONDS", 0.01)
+        found = Kept(tmp_path / "p")
+        with closing(found.directory):
+            await found.server.start()
+            found.socket.unlink()
+            with listening(found.socket):
+                async with background(found.server.keep(found.problems.append)):
+                    await until(lambda: found.problems != [])
+            async with background(found.server.keep(found.problems.append)):
+                await until(lambda: found.problems[1:] == [""])
+            await found.server.stop()
+
     async def test_a_directory_that_another_agent_locked_is_reported(self, kept: Kept) -> None:
         shutil.rmtree(kept.directory.path)
         # no await in between, so the server cannot be faster

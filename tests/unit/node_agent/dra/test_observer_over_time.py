@@ -115,6 +115,10 @@ async def test_a_kubelet_that_starts_takes_no_device_out_of_the_list(node: Node)
         assert shown() == [("a", "Present"), ("b", "Missing")]
 
 
+def full(path: Path, text: str) -> None:
+    raise OSError(28, "No space left on device")
+
+
 # -- the file ----------------------------------------------------------------------------------------------------
 
 
@@ -157,12 +161,24 @@ async def test_pools_end_where_drivers_are_not_observed_any_more(
     assert not caplog.records
 
 
+async def test_names_are_stored_once_the_disk_has_room_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.put("s", "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(observer, "replace_durably", full)
+        async with node.running():
+            await later(0.5)
+        # a run after a failure of another part
+        async with node.running():
+            await later(0.5)
+    assert not node.file.exists()
+    async with node.running():
+        await later(observer.STORE_SECONDS)
+    assert known_names(node.file) == node.served.names
+
+
 async def test_a_disk_without_room_is_logged_once(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(path: Path, text: str) -> None:
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(observer, "replace_durably", full)
     await node.put("s", "a")
     async with node.running():

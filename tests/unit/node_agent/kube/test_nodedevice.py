@@ -20,6 +20,7 @@ from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.served_resources import StatusMaker
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
+from nodedevice_common.tasks import FIRST_PAUSE_SECONDS, retried
 from nodedevice_kube.api_errors import Invalid, NotFound, Unavailable
 
 from tests.fakes.background import background
@@ -308,6 +309,26 @@ async def test_after_failures_it_is_written_as_soon_as_the_server_responds_or_th
         while cluster.found is None or cluster.found.status.get("total") != 1:
             await asyncio.sleep(0.1)
         assert clock() - before < 5
+
+
+@virtual_time
+async def test_a_run_after_a_failure_writes_what_the_one_before_could_not(cluster: FakeCluster) -> None:
+    """The object is as this agent has left it, so the list alone asks for no write."""
+    source = FixedStatus(cast(KubeClient, cluster), total=1)
+    sync = NodeDeviceSync(source, GPU)
+    sync.touch()
+    async with background(retried("nodedevice", sync.run)):
+        await cluster.until_attempts(1)
+        await asyncio.sleep(1)
+        source.status, cluster.fails = NodeDeviceStatus(total=2), OSError(24, "Too many open files")
+        sync.touch()
+        await cluster.until_attempts(2)
+        await asyncio.sleep(0.5)
+        assert not sync.is_settled
+        cluster.fails = None
+        await asyncio.sleep(FIRST_PAUSE_SECONDS + 1)
+    assert cluster.found is not None
+    assert cluster.found.status["total"] == 2
 
 
 # -- what another client has written -------------------------------------------------------------------------------------------

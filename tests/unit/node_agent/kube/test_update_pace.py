@@ -93,3 +93,47 @@ async def test_of_a_hundred_changes_a_few_are_decoded_and_the_last_is_read(read:
     assert {query["fieldSelector"] for query in server.single} == {selector}
     assert len(server.single) <= 2
     await cluster.close()
+
+
+class Ending(Server):
+    """It ends its first watch while the pod is read, and does not respond to that request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read = asyncio.Event()
+
+    def answer(self, request: Request) -> Answer:
+        query, is_read = query_of(request), self.is_read
+        if "watch" in query and is_read.is_set():
+            return Answer(None)
+        found = super().answer(request)
+        if "watch" in query:
+            return EndsThen(is_read, *found.chunks)
+        if "metadata.name" in query["fieldSelector"] and not is_read.is_set():
+            is_read.set()
+            return Answer(None)
+        return found
+
+
+class EndsThen(Answer):
+    def __init__(self, then: asyncio.Event, *chunks: bytes | Exception | None) -> None:
+        super().__init__(*chunks)
+        self._then = then
+
+    async def read(self, seconds: float | None) -> bytes:
+        if self.chunks[0] is None:
+            await self._then.wait()
+            return b""
+        return await super().read(seconds)
+
+
+@virtual_time
+async def test_one_that_was_being_read_when_the_watch_ended_is_read_again() -> None:
+    server, handler = Ending(), Seen()
+    cluster: KubeClient = client_of(server)
+    watches = Watches(cluster, asyncio.get_running_loop().time)
+    fields = {"spec.nodeName": "n1"}
+    async with background(watches.follow("pods", PodObject, fields, handler, is_urgent=True, keep=seen)):
+        await asyncio.sleep(20)
+    assert handler.versions[-1] == 101
+    await cluster.close()

@@ -1,7 +1,7 @@
 """What the observer logs of readings, and when it reads the Node's capacity: without a kubelet, in virtual time."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,12 @@ from nodedevice_agent.devicemanager import resource_name_limit
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.kubelet import observer as module
+from nodedevice_agent.kubelet import served
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, PodReading
 from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_common import tasks
+from nodedevice_common.tasks import retried
 from nodedevice_kube.api_errors import Unavailable
 
 from tests.fakes.background import background
@@ -35,15 +38,15 @@ class Node:
     def __init__(self, folder: Path) -> None:
         # when the capacity was read, and whether that fails
         self.reads: list[float] = []
-        self.fails = False
+        self.fails: Exception | None = None
         self.served = ServedByKubelet(now())
         self.observer = Observer(reader_of(folder), self.served, lambda name: None, self._capacity)
         self.observer.pods_synced([])
 
     async def _capacity(self) -> Mapping[str, int]:
         self.reads.append(now())
-        if self.fails:
-            raise Unavailable("reading", "the node", "no route")
+        if self.fails is not None:
+            raise self.fails
         return {GPU: 5}
 
     def reads_devices(self, **devices: tuple[int, ...]) -> None:
@@ -123,7 +126,7 @@ async def test_the_capacity_is_read_as_devices_change_and_rarely_besides(
         assert [round(each - began) for each in node.reads] == [1000, 1013, 1613]
         assert node.served.snapshot(GPU).total == 5
         # where it cannot be read
-        node.fails = True
+        node.fails = Unavailable("reading", "the node", "no route")
         await asyncio.sleep(1000)
         assert [round(each - began) for each in node.reads[3:6]] == [2213, 2243, 2273]
         # without devices
@@ -131,3 +134,34 @@ async def test_the_capacity_is_read_as_devices_change_and_rarely_besides(
         node.reads.clear()
         await asyncio.sleep(1000)
         assert node.reads == []
+
+
+async def test_a_run_after_a_failure_reads_the_capacity_again(node: Node) -> None:
+    async with background(retried("kubelet observer", node.observer.run)):
+        node.fails = OSError(24, "Too many open files")
+        node.reads_devices(a=(0,))
+        await asyncio.sleep(0.5)
+        assert len(node.reads) == 1
+        node.fails = None
+        await asyncio.sleep(tasks.FIRST_PAUSE_SECONDS)
+        assert node.served.snapshot(GPU).total == 5
+
+
+async def test_a_run_after_a_failure_makes_the_long_list_that_the_one_before_could_not(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "MAX_DEVICES_IN_LOOP", 1)
+    fails = [True]
+
+    async def in_thread(work: Callable[[], Any]) -> Any:
+        if fails:
+            fails.clear()
+            raise OSError(11, "Resource temporarily unavailable")
+        return work()
+
+    monkeypatch.setattr(module, "in_thread", in_thread)
+    async with background(retried("kubelet observer", node.observer.run)):
+        node.reads_devices(a=(0,), b=(0,), c=(0,))
+        await asyncio.sleep(tasks.FIRST_PAUSE_SECONDS + 1)
+        assert not fails
+        assert node.served.resources[GPU].devices.keys() == {"a", "b", "c"}

@@ -11,8 +11,11 @@ from nodedevice_agent.plugins.run import Node, until_ended
 async def run(settings: NvmlSettings, node: Node) -> None:
     labels, delivery = node.sockets.node_labels, node.sockets.delivery
     watch = GpuWatch(settings, node.host_root, node.state_dir, node.watcher, delivery, labels)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(until_ended(GPUS, watch.run))
-        while True:
-            source = await watch.wanted.get()
-            group.create_task(until_ended(source.resource_name, partial(node.serve, source)))
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(until_ended(GPUS, watch.run))
+            while True:
+                source = await watch.wanted.get()
+                group.create_task(until_ended(source.resource_name, partial(node.serve, source)))
+    finally:
+        watch.end_grace()

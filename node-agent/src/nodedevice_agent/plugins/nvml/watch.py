@@ -108,8 +108,14 @@ class GpuWatch:
                 group.create_task(self._keep_reading())
                 group.create_task(self._release.follow())
                 group.create_task(self._keep_remembered())
+        except Exception:
+            # no reader runs until the next run, which may fail as well
+            self._begin_grace()
+            raise
+        except asyncio.CancelledError:
+            self.end_grace()
+            raise
         finally:
-            self._end_grace()
             self._xid_log.flush()
             # changes of the last moment
             self._memory.write(self._fleet.remembered())
@@ -126,6 +132,8 @@ class GpuWatch:
     async def _keep_reading(self) -> None:
         backoff = Backoff(_FIRST_PAUSE_SECONDS, self._settings.rescan_seconds)
         loop = asyncio.get_running_loop()
+        # an earlier run may have left it
+        await self._wait_for_hanging()
         while True:
             await self._stay_closed()
             began = loop.time()
@@ -147,7 +155,7 @@ class GpuWatch:
     async def _stay_closed(self) -> None:
         """Return when NVML may be open."""
         while self._release.message:
-            self._end_grace()
+            self.end_grace()
             self._driver_failed(Trouble(Reason.DRIVER_RELEASED, f"NVML is closed: {self._release.message}"))
             self._release.closed()
             while not await _happens(self._release.changed(), _CLOSED_SECONDS):
@@ -167,11 +175,12 @@ class GpuWatch:
 
     async def _wait_for_hanging(self) -> None:
         """For a reader that cannot be killed, if there is one."""
-        hanging, self._hanging = self._hanging, None
-        if hanging is not None:
+        if self._hanging is not None:
+            self.end_grace()
             message = "the NVIDIA driver blocks its reader for good: reboot the node"
             self._driver_failed(Trouble(GpuReason.DRIVER_HANGS, message))
-            await hanging.ended()
+            await self._hanging.ended()
+            self._hanging = None
 
     async def _read(self) -> messages.Problem | None:
         """Run readers until the last one exits. Returns the driver's problem, if that was the reason. Raises OSError."""
@@ -215,7 +224,7 @@ class GpuWatch:
             case messages.Found():
                 self._found(message)
             case messages.Problem():
-                self._end_grace()
+                self.end_grace()
                 self._driver_failed(Trouble(message.reason, message.message))
             case messages.Readings():
                 self._log_changes(self._fleet.read(message.readings))
@@ -233,7 +242,7 @@ class GpuWatch:
         self._publish()
 
     def _found(self, message: messages.Found) -> None:
-        self._end_grace()
+        self.end_grace()
         self._fleet.unread(None)
         self._log_changes(self._fleet.found(message))
         # repeated rescans for a missing GPU that find the same GPUs are logged at debug level
@@ -291,7 +300,8 @@ class GpuWatch:
         message = "the process that reads the NVIDIA driver keeps failing; see the agent's log"
         self._driver_failed(Trouble(GpuReason.READER_FAILED, message))
 
-    def _end_grace(self) -> None:
+    def end_grace(self) -> None:
+        """A reader reports, or none is expected any more."""
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None

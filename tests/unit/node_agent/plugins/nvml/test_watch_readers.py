@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from nodedevice_agent.plugins.nvml.reader.messages import Alive, Changed, Found, Xid
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed
+from nodedevice_common.tasks import retried
 
 from tests.fakes.background import background
 from tests.fakes.gpu_watch import ABSENT, BOTH, BROKEN, END, FINE, LOST, ONE, Node, Play
@@ -55,6 +56,33 @@ class TestReaders:
         assert [str(each) for each in failed.value.exceptions] == ["no more processes"]
         assert node.reader.ends == 1
         assert all(each.is_closed for each in node.files)
+
+    @virtual_time
+    async def test_gpus_are_unhealthy_while_none_can_be_started(self, tmp_path: Path) -> None:
+        node = Node(tmp_path)
+        node.scripts = [[BOTH, FINE, END], *[[OSError("no more processes")]] * 3, [BOTH, FINE]]
+        node.plug()
+        async with background(retried("plugin", node.make().run)):
+            await asyncio.sleep(4)
+            assert node.unhealthy == set()
+            await asyncio.sleep(2)
+            assert (node.unhealthy, node.trouble) == ({"GPU-1", "GPU-2"}, "ReaderFailed")
+            await asyncio.sleep(20)
+            assert (node.unhealthy, node.trouble) == (set(), "")
+
+    @virtual_time
+    async def test_a_run_after_a_failure_waits_for_one_that_hangs(self, tmp_path: Path) -> None:
+        node = Node(tmp_path)
+        node.scripts = [[BOTH, FINE, 1, OSError("no more processes")], [BOTH, FINE]]
+        node.plug()
+        async with background(retried("plugin", node.make().run)):
+            await asyncio.sleep(0.1)
+            node.reader.has_ended = False
+            await asyncio.sleep(100)
+            assert (node.trouble, len(node.readers)) == ("DriverHangs", 1)
+            node.readers[0].gone.set()
+            await asyncio.sleep(10)
+            assert (node.trouble, len(node.readers)) == ("", 2)
 
     @virtual_time
     async def test_gpus_that_no_reader_reports_are_unhealthy_after_a_few_seconds(self, play: Play) -> None:

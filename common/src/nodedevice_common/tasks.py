@@ -75,7 +75,7 @@ async def retried(
         while True:
             well = asyncio.get_running_loop().call_later(WELL_AFTER_SECONDS, is_well)
             try:
-                await run()
+                await _alone(run)
                 return
             except Exception as failure:
                 pause = backoff.next()
@@ -85,6 +85,24 @@ async def retried(
             await asyncio.sleep(pause)
     finally:
         failures.forget()
+
+
+async def _alone(run: Callable[[], Awaitable[object]]) -> None:
+    """Await it in a task of its own.
+
+    asyncio.TaskGroup forgets that it is cancelled if one of its tasks fails at that moment (Python 3.11): a task that is to end
+    would be started again.
+    """
+    task = asyncio.ensure_future(run())
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()
+        raise
+    task.result()
 
 
 @contextmanager

@@ -114,6 +114,24 @@ class TestRetried:
             await running
 
     @virtual_time
+    async def test_a_cancellation_that_meets_a_failure_ends_it(self) -> None:
+        async def fails_at_its_end() -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise OSError("No such device") from None
+
+        async def run() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fails_at_its_end())
+
+        running = asyncio.create_task(retried("shown", run))
+        await asyncio.sleep(1)
+        running.cancel()
+        await asyncio.sleep(1)
+        assert running.cancelled()
+
+    @virtual_time
     async def test_a_task_that_never_failed_is_shown_with_none(self) -> None:
         async def returns() -> None:
             """At once."""

@@ -64,7 +64,7 @@ def test_install_again_and_back(clone: Clone) -> None:
     # and only with a word for it the rest
     refused = clone.typed("uninstall", "--all")
     assert refused.returncode == 1
-    assert "give YES=1" in refused.stderr
+    assert "add YES=1" in refused.stderr
     assert kubectl("get", "nodedevices", "-o", "name")
     clone.done("uninstall", "--all", "--yes")
     assert "nothing of nodedevice is in this cluster" in clone.done("uninstall", "--all", "--yes")

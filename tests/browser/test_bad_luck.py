@@ -170,7 +170,7 @@ def test_labels_that_cannot_be_read_show_no_other_nodes_until_they_can(
 ) -> None:
     _, page, address = process_and_page
     api.put(NODE_DEVICES, objects.node_device("node-b"))
-    api.put(NODES, {"metadata": {"name": "node-a"}})
+    api.put(NODES, {"metadata": {"name": "node-a", "labels": {"zone": "a"}}})
     page.goto(address)
     expect(page.locator("a.sq")).to_have_count(4)
     api.fail(**{"/nodes": 403})

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 _MEDIA = "application/vnd.oci.image"
 
@@ -132,6 +133,6 @@ class _Hashed(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: bytes) -> int:  # type: ignore[override]  # of bytes alone, which is all that tarfile writes
+    def write(self, data: Any) -> int:
         self._digest.update(data)
         return self._target.write(data)

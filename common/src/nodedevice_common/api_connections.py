@@ -1,7 +1,6 @@
 """Connections to one API server: HTTP/1.1 on asyncio's streams, with TLS and proxies. Some are kept for the next request.
 
-Takes credentials as headers and a TLS context. Follows no redirect, decompresses nothing. Source: httptools @ 0.9, which is
-llhttp; RFC 9110 and 9112.
+Takes credentials as headers and a TLS context. Follows no redirect, decompresses nothing. Source: RFC 9110 and 9112.
 """
 
 import asyncio
@@ -16,13 +15,13 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from httptools import HttpParserError
 from msgspec import Struct
 from nodedevice_kube.credentials import Access, Headers
 from nodedevice_kube.proxies import Proxy
 
-# the limit of status and headers of a response, also of a proxy's, and of its trailers
-_MOST_HEAD_BYTES: Final = 32 * 1024
+from nodedevice_common.http_response import Received
+
 # Source: RFC 9112 section 3, RFC 9110 section 5.5
 _TARGET: Final = re.compile(r"[\x21-\x7e]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -238,7 +237,7 @@ class _Connection:
 
     def __init__(self, pool: Connections, reader: _Reader, transport: asyncio.Transport) -> None:
         self._pool, self._reader, self._transport = pool, reader, transport
-        self._received = _Received()
+        self._received = Received()
         self.tls: ssl.SSLContext | None = None
         self._expiry: asyncio.TimerHandle | None = None
         # whether it was kept, and no byte has been read since
@@ -343,7 +342,7 @@ class _Connection:
 
     async def _head(self) -> None:
         """Receive the head of the next response. Interim responses are skipped."""
-        self._received = _Received()
+        self._received = Received()
         while not self._received.has_head:
             await self._receive()
 
@@ -359,91 +358,10 @@ class _Connection:
         self._received.feed(octets)
 
 
-class _Received:
-    """The received part of a response. The parser calls the methods named on_*. body: not yet read."""
-
-    def __init__(self) -> None:
-        self._parser = HttpResponseParser(self)
-        self.status = 0
-        self.reason = ""
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.body: list[bytes] = []
-        self.has_head = self.is_whole = False
-        # more has come than this response
-        self.has_more = False
-        self._is_kept_alive = False
-        # bytes since the last one of a body
-        self._without_body = 0
-
-    def feed(self, octets: bytes) -> None:
-        """octets: empty if the peer has ended the connection. Raises HttpParserError, and ConnectionError for a cut response."""
-        if not octets:
-            self._end()
-            return
-        self._without_body += len(octets)
-        try:
-            self._parser.feed_data(octets)
-        except HttpParserUpgrade as exc:
-            raise HttpParserError("the server switched to another protocol") from exc
-        except HttpParserError as exc:
-            if not self.is_whole:
-                raise HttpParserError(f"invalid response: {exc}") from exc
-            self.has_more = True
-        if self._without_body > _MOST_HEAD_BYTES and not self.is_whole:
-            raise HttpParserError("the headers of the response are too long")
-
-    def _end(self) -> None:
-        if not self.has_head:
-            raise ConnectionError("the connection was closed without a response")
-        has_length = any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
-        if has_length and not self.is_whole:
-            raise ConnectionError("the connection was closed before the end of the response")
-        self.is_whole = True
-
-    def take(self) -> bytes:
-        """The next bytes of the body; b"" at its end."""
-        body, self.body = self.body, []
-        return body[0] if len(body) == 1 else b"".join(body)
-
-    @property
-    def ends_request(self) -> bool:
-        """Whether it was read to its end, and its connection can be used for the next request."""
-        return self.is_whole and self._is_kept_alive and not self.has_more and not self.body
-
-    def on_message_begin(self) -> None:
-        self.has_more = self.has_more or self.is_whole
-
-    def on_status(self, reason: bytes) -> None:
-        self.reason += reason.decode("ascii", "replace")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # a later one is a trailer
-        if not self.has_head:
-            self.headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if self.is_whole:
-            return
-        if status // 100 == 1:
-            self.headers, self.reason = [], ""
-            return
-        self.status, self.has_head = status, True
-
-    def on_body(self, body: bytes) -> None:
-        self._without_body = 0
-        if not self.has_more:
-            self.body.append(body)
-
-    def on_message_complete(self) -> None:
-        if self.has_head and not self.is_whole:
-            self.is_whole, self._is_kept_alive = True, self._parser.should_keep_alive()
-
-
 class _Exchange:
     """A response, until it is closed."""
 
-    def __init__(self, connection: _Connection, received: _Received) -> None:
+    def __init__(self, connection: _Connection, received: Received) -> None:
         self.status = received.status
         self._connection: _Connection | None = connection
         self._headers = received.headers

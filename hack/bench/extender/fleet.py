@@ -38,7 +38,7 @@ def has_room(number: int) -> bool:
     return number % _ROOMY == 0
 
 
-def pod(name: str, units: int, *, node: str = "", scheduler: str = "nobody", is_soft: bool = False) -> dict[str, Any]:
+def pod(name: str, units: int, *, node: str = "", scheduler: str = "none", is_soft: bool = False) -> dict[str, Any]:
     """The body of a pod that needs so many units. node: that it is bound to. is_soft: it prefers some nodes."""
     container = {"name": CONTAINER, "image": "none", "resources": {"limits": {RESOURCE: str(units)}}}
     spec: dict[str, Any] = {"schedulerName": scheduler, "containers": [container], "terminationGracePeriodSeconds": 0}

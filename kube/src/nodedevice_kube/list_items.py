@@ -110,7 +110,7 @@ class ListItems:
                 self._begin_string(chunk, position)
                 self._inside(chunk)
                 return found
-        for token in iter(_BRACKET.scanner(chunk, position).match, None):  # type: ignore[attr-defined]  # not in typeshed
+        while (token := _BRACKET.match(chunk, position)) is not None:
             position = token.end()
             if chunk[position - 1] in _OPENING:
                 depth += 1

@@ -25,7 +25,7 @@ POD_DEVICES: Final = f"{OURS}/poddevices"
 CONFIGS: Final = f"{OURS}/nodedeviceconfigs"
 SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
-# kinds that a server has unless it is told otherwise
+# kinds that a server has by default
 USUAL: Final = (PODS, NODES, EVENTS, NAMESPACES, LEASES, CRDS, NODE_DEVICES, POD_DEVICES, CONFIGS)
 
 _CRDS: Final = Path(__file__).parents[3] / "crds"

@@ -77,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.played.date or super().date_time_string(timestamp)
 
     def log_message(self, *_: Any) -> None:
-        """Nobody reads it."""
+        """Requests are not logged."""
 
     def _handle(self) -> None:
         answer = self.played.answer(self._request())

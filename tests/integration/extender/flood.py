@@ -1,4 +1,4 @@
-"""A client without a certificate that connects as often as it is told to: `python -m tests.integration.extender.flood`.
+"""A client without a certificate that connects as often as its argument says: `python -m tests.integration.extender.flood`.
 
 It computes no TLS: its ClientHello is made once. What it has connected so far is on its standard output, a number a line.
 """

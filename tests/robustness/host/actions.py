@@ -238,12 +238,12 @@ def broken(world: World, referee: Referee, draw: random.Random) -> str:
     return f"{stick.name} is broken: {file}"
 
 
-def mended(world: World, referee: Referee, draw: random.Random) -> str:
+def repaired(world: World, referee: Referee, draw: random.Random) -> str:
     broken = [stick for stick in world.host.plugged() if stick.broken]
     if not broken:
         return ""
     stick = draw.choice(broken)
-    world.host.mend(stick)
+    world.host.repair(stick)
     return f"{stick.name} is no longer broken"
 
 

@@ -131,19 +131,19 @@ class Host:
         return [*usb, f"/sys/bus/usb/devices/{stick.port}", *files]
 
     def break_file(self, stick: Stick, file: str) -> None:
-        """A file of it cannot be read, until it is mended or unplugged."""
+        """A file of it cannot be read, until it is repaired or unplugged."""
         path = f"{self.root}{file}"
         stick.broken.add(path)
         self._unreadable.add(path)
         self.version += 1
 
-    def mend(self, stick: Stick) -> None:
+    def repair(self, stick: Stick) -> None:
         self._unreadable -= stick.broken
         stick.broken.clear()
         self.version += 1
 
     def unplug(self, stick: Stick) -> None:
-        self.mend(stick)
+        self.repair(stick)
         for node in stick.nodes:
             self._remove(node)
         self._tree.remove(stick.name)

@@ -49,7 +49,7 @@ WEIGHTS = {
     "exhausted": 1,
     "recovered": 6,
     "broken": 2,
-    "mended": 2,
+    "repaired": 2,
     "cordon": 1,
     "uncordon": 3,
     "foreign": 1,

@@ -4,8 +4,7 @@ The state is what the API has, NodeDevices and bound pods, and what this process
 it lists is counted by it, and by nothing else from then on. Nothing is stored: a new process has it all from two consistent lists.
 """
 
-from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Final, Literal
 
@@ -17,10 +16,11 @@ from nodedevice_operator.extender.filter_result import NotFitting, Verdicts, bou
 from nodedevice_operator.extender.node_state import Claim, View, view_of
 from nodedevice_operator.extender.pod_requests import taken
 from nodedevice_operator.extender.promises import Promise, Promises
-from nodedevice_operator.extender.ranking import WORST, Ranking, Rankings, Shape
+from nodedevice_operator.extender.ranking import Ranking, Rankings, Shape, best_of, ranks_of
 from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.extender.tentative import Tentative, Tentatives
 from nodedevice_operator.extender.terminating_pods import Leaving
+from nodedevice_operator.extender.with_parts import WithParts
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts
 
@@ -31,8 +31,6 @@ _NOTHING: Final[Assigned] = {}
 _NODES_A_TURN: Final = 1000
 # nodes that are checked for room that comes soon: each takes some 0.05 ms
 _MOST_SOON: Final = 40
-# An agent makes its NodeDevice again within a second, or when it next reaches the API server; so long the Node keeps the number.
-_REMADE_SECONDS: Final = 35.0
 
 Policy = Literal["binpack", "spread"]
 
@@ -43,9 +41,7 @@ class Fleet:
     def __init__(self) -> None:
         self._promises = Promises()
         self._views: dict[str, dict[str, View]] = {}
-        # nodes whose devices of a resource have parts, may have, or had until lately
-        self._with_parts: Counter[str] = Counter()
-        self._parts_gone: deque[tuple[float, str]] = deque()
+        self._with_parts = WithParts()
         # by name of the NodeDevice: resource and node
         self._names: dict[str, tuple[str, str]] = {}
         # resources of a node
@@ -64,7 +60,7 @@ class Fleet:
         if before is None:
             self._names[record.name] = resource, node
             self._resources[node] = (*self._resources.get(node, ()), resource)
-        self._count_parts(resource, _has_parts(record) - (before is not None and _has_parts(before.record)))
+        self._with_parts.changed(before.record if before is not None else None, record)
         for uid in record.holders:
             self._promises.listed(uid, node, resource)
         for promise in list(self._promises.open_on(node)):
@@ -82,9 +78,7 @@ class Fleet:
         self._rankings.change(resource, node)
         if not self._views[resource]:
             del self._views[resource]
-        if _has_parts(record):
-            # until its agent recreates it, the resource of the only node with parts must still count as one with parts
-            self._parts_gone.append((now + _REMADE_SECONDS, resource))
+        self._with_parts.gone(record, now)
         self._resources[node] = tuple(name for name in self._resources[node] if name != resource)
         if not self._resources[node]:
             del self._resources[node]
@@ -161,7 +155,7 @@ class Fleet:
         rankings = yield from self._updated(needs, policy)
         if not nodes:
             return []
-        ranks = _ranks([*rankings.values()], nodes)
+        ranks = ranks_of([*rankings.values()], nodes)
         in_order = sorted(set(ranks))
         scores = {
             rank: _MOST_SCORE - 1 - place * (_MOST_SCORE - 1) // len(in_order) for place, rank in enumerate(in_order)
@@ -214,7 +208,7 @@ class Fleet:
 
     def promised_units(self) -> dict[str, int]:
         """By resource name: the parts promised to pods that no status lists yet. Safe to call in another thread."""
-        return {name: units for name, units in self._promises.units().items() if self._with_parts[name] > 0}
+        return {name: units for name, units in self._promises.units().items() if name in self._with_parts}
 
     def view(self, resource: str, node: str) -> View | None:
         return self._views.get(resource, {}).get(node)
@@ -224,7 +218,7 @@ class Fleet:
         if self._too_many(needs):
             return False
         for resource, containers in needs.of:
-            if self._with_parts[resource] <= 0:
+            if resource not in self._with_parts:
                 continue
             view = self.view(resource, node)
             if view is None:
@@ -294,7 +288,7 @@ class Fleet:
         """A ranking for each resource of the pod whose devices have parts."""
         found: dict[str, Ranking] = {}
         for resource, containers in needs.of:
-            if self._with_parts[resource] > 0:
+            if resource in self._with_parts:
                 shape = Shape(resource, containers, needs.sm_percent, bool(needs.problem), policy == "spread")
                 found[resource] = self._rankings.of(shape, self._views.get(resource, ()))
         # other requests may change nodes of the first while the second is updated
@@ -305,20 +299,14 @@ class Fleet:
 
     def _best(self, rankings: Mapping[str, Ranking], nodes: Collection[str]) -> str:
         """The best of these nodes; "" if the pod fits on none, or if its best node has no parts that could be preferred."""
-        if len(rankings) == 1:
-            [ranking] = rankings.values()
-            best = ranking.best(nodes)
-        else:
-            ranks = zip(_ranks([*rankings.values()], nodes), nodes, strict=True)
-            rank, best = min(ranks, default=(WORST, ""))
-            best = best if rank < WORST else ""
+        best = best_of([*rankings.values()], nodes)
         views = (self.view(resource, best) for resource in rankings)
         return best if any(view is not None and view.sizes for view in views) else ""
 
     def _plan(self, needs: PodNeeds, node: str, *, with_tentative: bool) -> Assigned | NotFitting:
         assigned: dict[str, dict[str, dict[str, int]]] = {}
         for resource, containers in needs.of:
-            if self._with_parts[resource] <= 0:
+            if resource not in self._with_parts:
                 continue
             view = self._views.get(resource, {}).get(node)
             if view is None:
@@ -335,7 +323,7 @@ class Fleet:
     def _too_many(self, needs: PodNeeds) -> str:
         """Why a pod has too many containers to plan: each takes some microseconds on each node, and other requests wait."""
         for resource, containers in needs.of:
-            if len(containers) > MOST_CONTAINERS and self._with_parts[resource] > 0:
+            if len(containers) > MOST_CONTAINERS and resource in self._with_parts:
                 return f"{len(containers)} containers of the pod ask for {resource}; {MOST_CONTAINERS} may"
         return ""
 
@@ -369,13 +357,6 @@ class Fleet:
             if tentative.uid not in without:
                 yield from _claim(tentative.needs, tentative.assigned, record.resource)
 
-    def _count_parts(self, resource: str, nodes: int) -> None:
-        """Adds to the number of nodes with parts. A name without nodes is dropped: with a node's token one may invent names."""
-        if total := self._with_parts[resource] + nodes:
-            self._with_parts[resource] = total
-        else:
-            self._with_parts.pop(resource, None)
-
     def _promised(self, uid: str) -> Promise | None:
         promise = self._promises.by_uid.get(uid)
         return None if promise is None or promise.is_gone else promise
@@ -398,26 +379,11 @@ class Fleet:
 
     def expire(self, now: float) -> None:
         self._leaving.expire(now)
-        while self._parts_gone and self._parts_gone[0][0] <= now:
-            self._count_parts(self._parts_gone.popleft()[1], -1)
+        self._with_parts.expire(now)
         for tentative in self._tentative.expired(now):
             self._refresh(tentative.node)
         for promise in self._promises.expired(now):
             self._refresh(promise.node)
-
-
-def _ranks(rankings: Sequence[Ranking], nodes: Collection[str]) -> list[int]:
-    """The rank of each of these nodes; WORST if the pod does not fit."""
-    if len(rankings) == 1:
-        rank_of = rankings[0].ranks.get
-        return [rank_of(node, WORST) for node in nodes]
-    of_node = ([ranking.ranks.get(node, WORST) for ranking in rankings] for node in nodes)
-    return [WORST if WORST in ranks else sum(ranks) for ranks in of_node]
-
-
-def _has_parts(record: NodeParts) -> bool:
-    """Whether its devices have parts, or may have: no agent has reported them yet."""
-    return record.rules is not None or not record.has_status
 
 
 def _claim(needs: PodNeeds, assigned: Assigned, resource: str) -> Iterator[Claim]:

@@ -4,7 +4,7 @@ A changed node is ranked when the next pod of the shape comes: between two pods 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -118,3 +118,20 @@ class Rankings:
         for shape, ranking in self._by_shape.items():
             if shape.resource == resource:
                 ranking.changed.add(node)
+
+
+def ranks_of(rankings: Sequence[Ranking], nodes: Collection[str]) -> list[int]:
+    """The rank of each of these nodes; WORST if the pod does not fit."""
+    if len(rankings) == 1:
+        rank_of = rankings[0].ranks.get
+        return [rank_of(node, WORST) for node in nodes]
+    of_node = ([ranking.ranks.get(node, WORST) for ranking in rankings] for node in nodes)
+    return [WORST if WORST in ranks else sum(ranks) for ranks in of_node]
+
+
+def best_of(rankings: Sequence[Ranking], nodes: Collection[str]) -> str:
+    """The best of these nodes for pods of all these shapes; "" if they fit on none."""
+    if len(rankings) == 1:
+        return rankings[0].best(nodes)
+    rank, best = min(zip(ranks_of(rankings, nodes), nodes, strict=True), default=(WORST, ""))
+    return best if rank < WORST else ""

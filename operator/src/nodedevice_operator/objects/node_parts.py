@@ -72,6 +72,11 @@ class NodeParts:
     def age(self) -> tuple[str, str]:
         return self.created, self.name
 
+    @property
+    def may_have_parts(self) -> bool:
+        """Whether its devices have parts, or may have: no agent has reported them yet."""
+        return self.rules is not None or not self.has_status
+
     def without_lists(self) -> "NodeParts":
         """The record without reported values: no pod fits."""
         return replace(

@@ -48,14 +48,14 @@ class ContainerChecks:
                     if node is None or ours.path == FUSE or theirs.path == FUSE or not is_same(node, ours.node):
                         continue
                     if FOREIGN in (ours.resource_name, theirs.resource_name) and ours.node.number != node.number:
-                        # what somebody else's plugin gives is known by its number alone
+                        # a device of a plugin that is not built in is known by its number alone
                         continue
                     if shared.get(ours.resource_name) and self._shares(instance.pod_uid, theirs.resource_name, node):
                         continue
                     identity = node.stick.identity if node.stick is not None else ("", "", "")
                     is_passed = (node.unit, identity) != (theirs.node.unit, theirs.identity)
                     if is_passed and node.number != ours.node.number:
-                        # nobody knows by a number that is in a container what else has become of its device
+                        # the number in a container does not show what else has become of its device
                         continue
                     breach(
                         "number passed on" if is_passed else "two pods",

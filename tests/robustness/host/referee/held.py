@@ -29,7 +29,7 @@ class HeldDevices:
         self._before: dict[str, Node] = {}
 
     def agent_killed(self, saved: Iterable[AllocationKey]) -> None:
-        """What was not on disk had been given to nobody."""
+        """No container had what was not on disk."""
         kept = set(saved)
         self.by_key = {key: held for key, held in self.by_key.items() if key in kept}
         for held in self.by_key.values():
@@ -97,7 +97,7 @@ class HeldDevices:
 
     def _new(self, allocation: Allocation) -> Held:
         config = self._world.config.find(allocation.resource_name)
-        # what somebody else's plugin does with its devices is its own matter
+        # the devices of a plugin that is not built in are its own matter
         is_shared = allocation.resource_name == FOREIGN or (config is not None and config.is_for_several)
         edits = allocation.edits
         assert self._world.agent is not None

@@ -16,7 +16,7 @@ class OfferChecks:
         self._world, self._devices, self._counts = world, devices, counts
 
     def check(self) -> None:
-        """Raises Breach. What is held is offered to nobody else, and nothing is offered twice."""
+        """Raises Breach. A held device is offered to no other pod, and no device is offered twice."""
         offers = offers_of(self._world)
         self._counts.checks["offers"] += len(offers)
         free = [offer for offer in offers if offer.is_free]
@@ -67,7 +67,7 @@ class OfferChecks:
         self._counts.checks["held back"] += 1
         wait = why_held_back(self._world, self._devices, offer)
         if wait is None:
-            breach("held back", f"{offer} is held back, and nobody has it")
+            breach("held back", f"{offer} is held back, and no pod has it")
         self._counts.waits[wait] += 1
 
     def check_idle(self) -> None:
@@ -86,7 +86,7 @@ class OfferChecks:
             if any(is_unread(self._world, node) for node in offer.nodes):
                 self._counts.waits[Wait.UNREAD] += 1
             else:
-                breach("hangs", f"nobody is there, and {offer} is not free")
+                breach("hangs", f"no pod is left, and {offer} is not free")
 
     def check_waiting(self) -> None:
         """No pod waits for what is free."""

@@ -40,7 +40,7 @@ def why_refused(world: World, devices: HeldDevices, started: Started, held: list
 
 
 def why_held_back(world: World, devices: HeldDevices, offer: Offer) -> Wait | None:
-    """Why an offer is not free; None if nobody can have it."""
+    """Why an offer is not free; None if no pod can have it."""
     assert world.agent is not None
     if any(resource.flap_damping.damped for resource in world.agent.manager.resources.values()):
         return Wait.FLAPPING

@@ -136,8 +136,11 @@ class DeviceSource:
         raise NotImplementedError  # each plugin decides what a container gets
 
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
-        """Which `size` devices to allocate together: all of must_include, the others of the free ones, which are enough."""
-        raise NotImplementedError  # called only if the plugin offers GetPreferredAllocation
+        """Which `size` devices to allocate together: all of must_include, the others of the free ones, which are enough.
+
+        Called only if `prefers`; by default there is no preference.
+        """
+        return ()
 
 
 @runtime_checkable

@@ -276,13 +276,15 @@ class TestKeepServing:
         found = Kept(tmp_path / "p")
         with closing(found.directory):
             await found.server.start()
-            found.socket.unlink()
-            with listening(found.socket):
+            try:
+                found.socket.unlink()
+                with listening(found.socket):
+                    async with background(found.server.keep(found.problems.append)):
+                        await until(lambda: found.problems != [])
                 async with background(found.server.keep(found.problems.append)):
-                    await until(lambda: found.problems != [])
-            async with background(found.server.keep(found.problems.append)):
-                await until(lambda: found.problems[1:] == [""])
-            await found.server.stop()
+                    await until(lambda: found.problems[1:] == [""])
+            finally:
+                await found.server.stop()
 
     async def test_a_directory_that_another_agent_locked_is_reported(self, kept: Kept) -> None:
         shutil.rmtree(kept.directory.path)

@@ -38,7 +38,7 @@ _ESTABLISHED: Final = 1
 class Port(Protocol):
     """The HTTP server behind the connections."""
 
-    def protocol(self) -> asyncio.Protocol:
+    def protocol(self) -> asyncio.BaseProtocol:
         """The protocol of a new connection."""
 
     def open_connections(self) -> Sequence[HttpConnection]:

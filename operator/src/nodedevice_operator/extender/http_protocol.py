@@ -5,6 +5,7 @@ Source: RFC 9112.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -45,6 +46,9 @@ _TOO_LONG: Final = Response(
 )
 
 
+def _nothing() -> None: ...
+
+
 class Handler(Protocol):
     """What the port does with connections and their requests."""
 
@@ -67,14 +71,17 @@ class Handler(Protocol):
         """Runs it as a task that is kept until its end."""
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(asyncio.BufferedProtocol):
     """is_busy: its first request is expected, or a request has begun whose response is not written yet."""
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    def __init__(self, handler: Handler, buffer: memoryview) -> None:
+        """buffer: where asyncio puts received bytes, which are read at once. All connections of a loop may share one."""
+        self._handler, self._buffer = handler, buffer
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
+        # calls `_then` when `_due`, by the clock of the loop
         self._timer: asyncio.TimerHandle | None = None
+        self._due, self._then = math.inf, _nothing
         self._url, self._body = b"", list[bytes]()
         self._head_bytes = self._body_bytes = 0
         self._is_receiving = self._has_head = self._is_responding = self._is_draining = False
@@ -82,7 +89,7 @@ class HttpConnection(asyncio.Protocol):
         self.is_busy = True
         self.transport: asyncio.Transport | None = None
 
-    # -- asyncio.Protocol ---------------------------------------------------------------------------------------------
+    # -- asyncio.BufferedProtocol -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -95,12 +102,15 @@ class HttpConnection(asyncio.Protocol):
         self._stop_waiting()
         self._handler.lost(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._is_draining:
             return
         was_receiving = self._is_receiving
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._buffer[:nbytes])
         except httptools.HttpParserUpgrade:
             self._end(Response(400, b"only HTTP/1.1 is served here\n"))
         except httptools.HttpParserError as exc:
@@ -110,7 +120,7 @@ class HttpConnection(asyncio.Protocol):
         if not was_receiving:
             self._wait(_REQUEST_SECONDS, self._late)
         if not self._has_head:
-            self._head_bytes += len(data)
+            self._head_bytes += nbytes
             if self._head_bytes > _MOST_HEAD_BYTES:
                 self._end(Response(431, b"the head of the request is too long\n"))
 
@@ -154,7 +164,7 @@ class HttpConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._is_draining or self._parser.should_upgrade():
             return
-        self._stop_waiting()
+        self._due = math.inf
         self._is_receiving, self._is_responding = False, True
         if self._refusal is not None:
             self._write(self._refusal)
@@ -218,8 +228,18 @@ class HttpConnection(asyncio.Protocol):
             self.transport.write(octets)
 
     def _wait(self, seconds: float, then: Callable[[], None]) -> None:
-        self._stop_waiting()
-        self._timer = self._loop.call_later(seconds, then)
+        """Call `then` after that time, in place of the call before it. The timer of an earlier one is kept for it."""
+        self._due, self._then = self._loop.time() + seconds, then
+        if self._timer is None or self._timer.when() > self._due:
+            self._stop_waiting()
+            self._timer = self._loop.call_at(self._due, self._timed)
+
+    def _timed(self) -> None:
+        self._timer = None
+        if self._loop.time() >= self._due:
+            self._then()
+        elif self._due < math.inf:
+            self._timer = self._loop.call_at(self._due, self._timed)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:

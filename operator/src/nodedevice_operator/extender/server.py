@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 _SHUTDOWN_SECONDS: Final = 1.0
 # connections that arrive while the process serves a request
 _BACKLOG: Final = 1024
+# the names of 5,000 nodes in a few reads
+_BUFFER_BYTES: Final = 64 * 1024
 _HELP: Final = (
     "nodedevice extender: kube-scheduler sends POST /{verbs}; /healthz and /metrics are at the address httpAddress"
 )
@@ -65,6 +67,7 @@ class Server:
         self._connections: dict[HttpConnection, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._change = asyncio.Event()
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     async def start(self) -> tuple[str, int]:
         """Listens; returns the address in use. Raises OperatorSettingsError when it or a certificate cannot be used."""
@@ -107,7 +110,7 @@ class Server:
 
     def protocol(self) -> HttpConnection:
         """The protocol of a new connection."""
-        return HttpConnection(self)
+        return HttpConnection(self, self._buffer)
 
     def context(self) -> ssl.SSLContext | None:
         return self._certificate.context() if self._certificate is not None else None
@@ -157,7 +160,7 @@ class Server:
     def rejected(self, path: str) -> None:
         verb = path.removeprefix("/")
         if verb in self._verbs:
-            self._count(verb, "bad", 0.0)
+            self._metrics.count(verb, "bad", 0.0)
 
     async def respond(self, path: str, body: bytes) -> Response:
         verb = path.removeprefix("/")
@@ -172,12 +175,8 @@ class Server:
         except Exception:
             log.exception("request failed, which is a bug", extra={"verb": verb})
             response, outcome = _text(500, "the extender failed, which is a bug: report it with its log"), "failed"
-        self._count(verb, outcome, time.monotonic() - began)
+        self._metrics.count(verb, outcome, time.monotonic() - began)
         return response
-
-    def _count(self, verb: str, outcome: str, seconds: float) -> None:
-        self._metrics.requests.labels(verb=verb, outcome=outcome).inc()
-        self._metrics.seconds.labels(verb=verb).observe(seconds)
 
 
 def _listening(host: str, port: int) -> socket.socket:

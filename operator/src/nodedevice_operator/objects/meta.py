@@ -1,7 +1,7 @@
 """Schemas that all kinds share. Decoding skips all other fields; absent ones have the API's own defaults."""
 
 from collections.abc import Callable, Hashable, Iterable
-from functools import lru_cache
+from threading import Lock
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Raw, Struct, field
@@ -26,10 +26,20 @@ T = TypeVar("T")
 
 def shared(make: Callable[..., T]) -> Callable[..., T]:
     """Wraps a constructor so that equal, small arguments return the same object. Arguments must be hashable."""
-    remembered = lru_cache(_MOST_SHARED)(make)
+    kept: dict[tuple[Hashable, ...], T] = {}
+    # large objects are decoded in threads
+    change = Lock()
 
     def made(*args: Hashable) -> T:
-        return remembered(*args) if _size(args) <= _LONGEST_SHARED else make(*args)
+        found = kept.get(args)
+        if found is None:
+            found = make(*args)
+            if _size(args) <= _LONGEST_SHARED:
+                with change:
+                    if len(kept) == _MOST_SHARED:
+                        del kept[next(iter(kept))]
+                    kept[args] = found
+        return found
 
     return made
 

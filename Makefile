@@ -303,11 +303,11 @@ gpu-check: setup ##- Compare this machine's NVML with the fake one: table, build
 
 ##@ Measure
 
-COMPARED = $(if $(AGAINST),--against "$(AGAINST)" --rounds $(or $(ROUNDS),3) $(if $(OWN_BENCH),--own-bench))
+COMPARED = $(if $(AGAINST),--against "$(AGAINST)" --rounds $(or $(ROUNDS),3))
 
 .PHONY: bench
 bench: setup ## Measure the budgets of docs/performance.md; writes build/bench.json | AGAINST=<commit> ROUNDS=3: both trees in turn instead, compared by medians.
-	$(BIN)/python -m hack.bench $(COMPARED)
+	$(BIN)/python -m hack.bench $(COMPARED) $(if $(OWN_BENCH),--own-bench)
 	$(if $(AGAINST),,BENCH_PODS=1 $(BIN)/python -m hack.bench.extender.bench --rounds 1)
 
 .PHONY: bench-operator
@@ -323,7 +323,7 @@ bench-extender: setup ##- The extender's verbs and pods per second at 200 and 5,
 	$(BIN)/python -m hack.bench.extender.bench --rounds $(or $(ROUNDS),5) $(if $(AGAINST),--against "$(AGAINST)")
 
 .PHONY: bench-cli
-bench-cli: setup ##- kubectl nodedevice at 100 and 5,000 nodes: table, build/bench-cli.json | BENCH_NODES. AGAINST=<commit> ROUNDS=3, as for bench.
+bench-cli: setup ##- kubectl nodedevice at 100 and 5,000 nodes: table, build/bench-cli.json | BENCH_NODES. AGAINST=<commit> ROUNDS=3: its command too, in the same cluster.
 	$(BIN)/python -m hack.bench.cli $(COMPARED)
 
 .PHONY: bench-configs

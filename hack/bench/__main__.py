@@ -100,10 +100,11 @@ def _with_cluster(results: dict[str, Result], folder: Path, progress: Progress) 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hack.bench", description=(__doc__ or "").partition("\n")[0])
     against.add_options(parser)
+    parser.add_argument("--own-bench", action="store_true", help="measure that commit with its own bench")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.against:
-        return against.against(against.NODES, options)
+        return against.against(options)
     with publishing(_OUT) as results:
         measure(results, show_progress)
     return 0

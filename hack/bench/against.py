@@ -1,4 +1,4 @@
-"""`make bench AGAINST=<commit> ROUNDS=3`, and `make bench-cli`: the working tree and another commit, measured in turn.
+"""`make bench AGAINST=<commit> ROUNDS=3`: the working tree and another commit, measured in turn.
 
 Each side runs its own programs with its own chart. The same code measures both: this tree's hack/ and tests/, laid
 over the other commit's. So a row means the same on both sides. Both use the same Kubernetes, which is built once.
@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from rich.console import Console
@@ -32,22 +32,14 @@ from tests.cluster.processes.processes import removed_at_the_end, running, tail
 _ROOT: Final = Path(__file__).parents[2]
 _BUILD: Final = _ROOT / "build"
 _KEPT: Final = _BUILD / "bench-against"
+_MODULE: Final = "hack.bench"
+# the file that it writes, in build/
+_OUT: Final = "bench.json"
 # time for a control plane to end gracefully
 _STOP_SECONDS: Final = 60.0
 
 # takes the file for the bench's output
 Measure = Callable[[Path], dict[str, Result]]
-
-
-class Bench(NamedTuple):
-    """module: the program, as for `python -m`. out: the file that it writes, in build/."""
-
-    module: str
-    out: str
-
-
-NODES: Final = Bench("hack.bench", "bench.json")
-CLI: Final = Bench("hack.bench.cli", "bench-cli.json")
 
 
 class Round(msgspec.Struct):
@@ -66,7 +58,6 @@ class _Report(msgspec.Struct):
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", metavar="COMMIT", help="compare with this commit instead")
     parser.add_argument("--rounds", type=_count, default=3, help="how often each side is measured; default 3")
-    parser.add_argument("--own-bench", action="store_true", help="measure that commit with its own bench")
 
 
 def _count(text: str) -> int:
@@ -76,29 +67,29 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def against(bench: Bench, options: argparse.Namespace) -> int:
+def against(options: argparse.Namespace) -> int:
     """Compare with a commit, and print a table. Returns the exit status: 1 if a row is worse, 2 on errors.
 
-    options: those of add_options().
+    options: those of add_options(), and own_bench.
     """
     try:
         commit = trees.commit_of(_ROOT, options.against)
-        rounds = _rounds(bench, commit, options.rounds, own_bench=options.own_bench)
+        rounds = _rounds(commit, options.rounds, own_bench=options.own_bench)
     except TreeError as exc:
         print(f"bench: {exc}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("bench: interrupted; the same command continues after the last complete round", file=sys.stderr)
         return 130
-    return publish(commit, rounds, _BUILD / bench.out.replace(".json", "-against.json"))
+    return publish(commit, rounds, _BUILD / "bench-against.json")
 
 
-def _rounds(bench: Bench, commit: str, count: int, *, own_bench: bool) -> list[Round]:
+def _rounds(commit: str, count: int, *, own_bench: bool) -> list[Round]:
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-against-"))
     old, new = folder / "old", folder / "new"
     with removed_at_the_end(folder, trees.remove_worktree(_ROOT, old)):
         trees.copy_working_tree(_ROOT, new)
-        kept = _KEPT / f"{Path(bench.out).stem}-{commit[:12]}-{trees.digest(new)[:12]}"
+        kept = _KEPT / f"bench-{commit[:12]}-{trees.digest(new)[:12]}"
         by_own = kept.with_name(f"{kept.name}-own-bench")
         found = by_own if own_bench or not missing(by_own, count) else kept
         if missing(found, count):
@@ -107,13 +98,13 @@ def _rounds(bench: Bench, commit: str, count: int, *, own_bench: bool) -> list[R
             if not own_bench:
                 trees.lay_over(new, old)
             sides = _prepared(old, folder / "old-venv"), _prepared(new, folder / "new-venv")
-            if not own_bench and not _fits(bench, sides[0], commit):
+            if not own_bench and not _fits(sides[0], commit):
                 trees.restore(old)
                 trees.compile_modules(sides[0].python, old)
                 found = by_own
             found.mkdir(parents=True, exist_ok=True)
-            measure_old = bench_of(bench, sides[0], show_progress if found == by_own else None)
-            measure_missing(found, count, measure_old, bench_of(bench, sides[1]), show_progress)
+            measure_old = bench_of(sides[0], show_progress if found == by_own else None)
+            measure_missing(found, count, measure_old, bench_of(sides[1]), show_progress)
     return [_read(found, number) for number in range(1, count + 1)]
 
 
@@ -121,10 +112,10 @@ def _prepared(path: Path, venv: Path) -> Tree:
     return trees.prepare(path, venv, has_own_dependencies=not trees.has_same_dependencies(path, _ROOT))
 
 
-def _fits(bench: Bench, tree: Tree, commit: str) -> bool:
+def _fits(tree: Tree, commit: str) -> bool:
     """Whether that tree can import the bench; prints the cause if not."""
     try:
-        trees.verify_imports(tree, f"{bench.module}.__main__" if bench == NODES else bench.module)
+        trees.verify_imports(tree, f"{_MODULE}.__main__")
     except TreeError as exc:
         show_progress(f"this tree's bench does not fit {commit[:12]}, which is measured with its own one: {exc}")
         return False
@@ -156,18 +147,18 @@ def _read(kept: Path, number: int) -> Round:
     return msgspec.json.decode(_file(kept, number).read_bytes(), type=Round)
 
 
-def bench_of(bench: Bench, tree: Tree, ended_early: Callable[[str], None] | None = None) -> Measure:
+def bench_of(tree: Tree, ended_early: Callable[[str], None] | None = None) -> Measure:
     """Runs the bench of a tree. Raises TreeError.
 
     ended_early: called with the error if the bench fails after some rows, which count; None: such an error is raised.
     """
 
     def measure(log: Path) -> dict[str, Result]:
-        out = tree.path / "build" / bench.out
+        out = tree.path / "build" / _OUT
         out.unlink(missing_ok=True)
         with (
             log.open("wb") as printed,
-            _running([str(tree.python), "-m", bench.module], tree.path, printed.fileno()) as process,
+            _running([str(tree.python), "-m", _MODULE], tree.path, printed.fileno()) as process,
         ):
             status = process.wait()
         rows = msgspec.json.decode(out.read_bytes(), type=dict[str, Result]) if out.exists() else {}

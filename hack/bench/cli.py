@@ -1,9 +1,10 @@
 """`make bench-cli`: what `kubectl nodedevice` costs a person: at 100 nodes, and at 5,000 with 10,000 NodeDevices of 8 devices.
 
-    python -m hack.bench.cli [--against COMMIT [--rounds 3] [--own-bench]]
+    python -m hack.bench.cli [--against COMMIT [--rounds 3]]
 
 BENCH_NODES: of the big cluster, 5,000. The API server is real and idle; statuses are as agents and operator write them. The program
-is measured as a process of its own: time by the clock, CPU, and the most memory.
+is measured as a process of its own: time by the clock, CPU, and the most memory. --against: that commit's command reads the same
+cluster, in turn with this tree's.
 """
 
 import argparse
@@ -14,14 +15,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from nodedevice_api import names
 
-from hack.bench import against, page
+from hack.bench import against, page, trees
 from hack.bench.operator import fleet
 from hack.bench.operator.api import Api, Refused
 from hack.bench.results import Result, judged, publish, result
@@ -88,11 +89,25 @@ class Run:
     mib: float
 
 
-async def measure(count: int, folder: Path, progress: Progress) -> dict[str, Result]:
-    """Raises ClusterError and Refused."""
-    archive = folder / zipapp.NAME
-    zipapp.write(_ROOT, archive)
-    installed, zipped = [sys.executable, "-m", "kubectl_nodedevice"], [sys.executable, "-I", str(archive)]
+@dataclass(frozen=True)
+class Program:
+    """A tree's `kubectl nodedevice`: as an installed module, and as one file."""
+
+    installed: Sequence[str]
+    zipped: Sequence[str]
+
+    @classmethod
+    def of(cls, tree: Path, python: str, archive: Path) -> "Program":
+        """archive: the file to write."""
+        zipapp.write(tree, archive)
+        return cls([python, "-m", "kubectl_nodedevice"], [python, "-I", str(archive)])
+
+
+async def measure(
+    count: int, folder: Path, progress: Progress, programs: Sequence[Program], rounds: int
+) -> list[list[dict[str, Result]]]:
+    """Return the rows of each program, by round. Raises ClusterError and Refused."""
+    found: list[list[dict[str, Result]]] = [[{} for _ in programs] for _ in range(rounds)]
     with ControlPlane.start(folder / "cluster", lambda _: None) as control_plane:
         install_chart(control_plane)
         control_plane.stop_controllers()
@@ -100,30 +115,62 @@ async def measure(count: int, folder: Path, progress: Progress) -> dict[str, Res
         async with Api(control_plane.admin_kubeconfig) as api:
             progress(f"{_FEW} nodes")
             await _make(api, range(_FEW))
-            first = _runs([*zipped, "devices"], environment, 1)
-            few = _runs(installed, environment), _runs([*installed, "devices"], environment), _runs(zipped, environment)
+            for program, rows in _in_turn(programs, found):
+                rows |= _few(program, environment)
             progress(f"{count} nodes")
             await _make(api, range(_FEW, count))
         progress("measuring")
-        many = _runs(installed, environment)
-        one = _runs([*installed, "devices", "--node", fleet.node_name(7)], environment)
-        # in turn, as both depend on what else the machine does
-        bare = [sys.executable, "-I", "-c", _BARE, environment["KUBECONFIG"], _NODE_DEVICES]
-        in_turn = [(_run([*installed, "nodes"], environment), _run(bare, environment, most=0)) for _ in range(_RUNS)]
-        in_browser = await _page(control_plane.admin_kubeconfig, environment, progress)
-    return {
-        "cli_first_call": _single(first[0]),
-        "cli_screen_few": result([each.cpu_seconds for each in few[0]], "s", 0.4),
-        "cli_devices_few": result([each.cpu_seconds for each in few[1]], "s", 0.4),
-        "cli_zipapp_few": result([each.cpu_seconds for each in few[2]], "s", 0.4),
-        "cli_screen": result([each.seconds for each in many], "s", 3.0),
-        "cli_screen_cpu": result([each.cpu_seconds for each in many], "s", 1.0),
+        for program, rows in _in_turn(programs, found):
+            rows |= _many(program, environment)
+        if len(programs) == 1:
+            found[0][0] |= await _page(control_plane.admin_kubeconfig, environment, progress)
+    return found
+
+
+def _in_turn(
+    programs: Sequence[Program], found: Sequence[Sequence[dict[str, Result]]]
+) -> Iterator[tuple[Program, dict[str, Result]]]:
+    for rows in found:
+        yield from zip(programs, rows, strict=True)
+
+
+def _few(program: Program, environment: dict[str, str]) -> dict[str, Result]:
+    first = _run([*program.zipped, "devices"], environment)
+    commands = {
+        "cli_screen_few": program.installed,
+        "cli_devices_few": [*program.installed, "devices"],
+        "cli_zipapp_few": program.zipped,
+    }
+    spent = {name: [each.cpu_seconds for each in _runs(command, environment)] for name, command in commands.items()}
+    return {"cli_first_call": _single(first)} | {name: result(each, "s", 0.4) for name, each in spent.items()}
+
+
+def _many(program: Program, environment: dict[str, str]) -> dict[str, Result]:
+    screens = _runs(program.installed, environment)
+    one = _runs([*program.installed, "devices", "--node", fleet.node_name(7)], environment)
+    found = {
+        "cli_screen": result([each.seconds for each in screens], "s", 3.0),
+        "cli_screen_cpu": result([each.cpu_seconds for each in screens], "s", 1.0),
+        "cli_memory": result([each.mib for each in screens], "MiB", 150.0),
+        "cli_node": result([each.seconds for each in one], "s", 1.0),
+    }
+    if not _has(program, "nodes"):
+        return found
+    # in turn, as both depend on what else the machine does
+    bare = [sys.executable, "-I", "-c", _BARE, environment["KUBECONFIG"], _NODE_DEVICES]
+    in_turn = [
+        (_run([*program.installed, "nodes"], environment), _run(bare, environment, most=0)) for _ in range(_RUNS)
+    ]
+    return found | {
         "cli_nodes": result([nodes.seconds for nodes, _ in in_turn], "s", 3.0),
         "cli_nodes_over_list": result([nodes.seconds / bare.seconds for nodes, bare in in_turn], "ratio", 1.3),
-        "cli_memory": result([each.mib for each in many], "MiB", 150.0),
-        "cli_node": result([each.seconds for each in one], "s", 1.0),
-        **in_browser,
     }
+
+
+def _has(program: Program, command: str) -> bool:
+    """Whether that commit has the command."""
+    done = subprocess.run([*program.installed, command, "--help"], capture_output=True, check=False)
+    return done.returncode == 0
 
 
 async def _page(kubeconfig: Path, environment: dict[str, str], progress: Progress) -> dict[str, Result]:
@@ -188,17 +235,22 @@ def main() -> int:
     against.add_options(parser)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if options.against:
-        return against.against(against.CLI, options)
     try:
         count = max(_FEW, int(os.environ.get("BENCH_NODES", "5000")))
     except ValueError:
         print("BENCH_NODES is a number of nodes, such as 5000", file=sys.stderr)
         return 2
     try:
-        with bench_folder() as folder:
-            results = asyncio.run(measure(count, folder, show_progress))
-    except (ClusterError, Refused) as error:
+        with bench_folder() as folder, trees.checked_out(_ROOT, options.against) as tree:
+            ours = Program.of(_ROOT, sys.executable, folder / zipapp.NAME)
+            if tree is None:
+                [[results]] = asyncio.run(measure(count, folder, show_progress, [ours], 1))
+            else:
+                theirs = Program.of(tree.path, str(tree.python), folder / f"old-{zipapp.NAME}")
+                found = asyncio.run(measure(count, folder, show_progress, [theirs, ours], options.rounds))
+                rounds = [against.Round(*rows) for rows in found]
+                return against.publish(options.against, rounds, _OUT.with_name("bench-cli-against.json"))
+    except (ClusterError, Refused, trees.TreeError) as error:
         print(f"bench-cli: {error}", file=sys.stderr)
         return 1
     publish(results, _OUT)

@@ -79,8 +79,9 @@ class TablePage:
         self._pieces.append(text)
 
     def envelope(self) -> Json:
-        """Return the Table without its rows, after all of its text. Raises Undecodable."""
-        found = decode_json(b"".join(self._pieces))
+        """Return the Table without its rows, after all of its text. Once. Raises Undecodable."""
+        text, self._pieces = b"".join(self._pieces), []
+        found = decode_json(text)
         rows = found.pop("rows", None) if isinstance(found, dict) else None
         if not isinstance(rows, list):
             raise Undecodable("it has no array rows")

@@ -12,9 +12,6 @@ import asyncio
 import os
 import signal
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from hack.bench import trees
@@ -23,7 +20,6 @@ from hack.bench.extender.fleet import PODS
 from hack.bench.results import Result, publishing
 from hack.bench.running import bench_folder, show_progress
 from hack.bench.trees import TreeError
-from tests.cluster.processes.processes import removed_at_the_end
 
 _ROOT = Path(__file__).parents[3]
 _OUT = _ROOT / "build" / "bench-extender.json"
@@ -41,22 +37,6 @@ async def _all(results: dict[str, Result], folder: Path, settings: throughput.Se
             await run.measure(results, nodes, folder, show_progress, pods, settings.before)
 
 
-@contextmanager
-def _operator_of(commit: str) -> Iterator[str]:
-    """The operator program of a commit; empty without one. Raises TreeError."""
-    if not commit:
-        yield ""
-        return
-    folder = Path(tempfile.mkdtemp(prefix="nodedevice-against-"))
-    path = folder / "before"
-    with removed_at_the_end(folder, trees.remove_worktree(_ROOT, path)):
-        show_progress(f"preparing the tree of {commit}")
-        trees.add_worktree(_ROOT, trees.commit_of(_ROOT, commit), path)
-        has_own = not trees.has_same_dependencies(path, _ROOT)
-        tree = trees.prepare(path, folder / "venv", has_own_dependencies=has_own)
-        yield str(tree.python.with_name("nodedevice-operator"))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m hack.bench.extender.bench", description=(__doc__ or "").partition("\n")[0]
@@ -66,8 +46,13 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with bench_folder() as folder, _operator_of(options.against) as before, publishing(_OUT) as results:
+        with (
+            bench_folder() as folder,
+            trees.checked_out(_ROOT, options.against) as tree,
+            publishing(_OUT) as results,
+        ):
             burst = int(os.environ.get("BENCH_BURST") or throughput.PODS)
+            before = str(tree.python.with_name("nodedevice-operator")) if tree is not None else ""
             asyncio.run(_all(results, folder, throughput.Settings(options.rounds, burst, before)))
     except TreeError as error:
         print(f"bench-extender: {error}", file=sys.stderr)

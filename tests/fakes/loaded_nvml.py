@@ -15,14 +15,15 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.reader.driver import Driver
 from nodedevice_agent.plugins.nvml.reader.events import EventWatch, GpuEvent
 
-from hack.fake_nvml.library import NAME, FakeNvml, library
+from hack.fake_nvml.library import MACHINES, NAME, FakeNvml, library
 from tests.fakes.polling import PATIENCE_SECONDS
 
+VERSION = "580.159.04"
 BUS_IDS = ("0000:1b:00.0", "0000:2b:00.0", "0000:3b:00.0")
 MEMORY_MIB, RESERVED_MIB = 81559, 480
 
 
-def described(name: str, place: int = 0) -> Gpu:
+def h100(name: str, place: int = 0) -> Gpu:
     """How the driver describes the GPU that is so named."""
     usable = MEMORY_MIB - RESERVED_MIB << 20
     return Gpu(f"GPU-{name}", "NVIDIA H100 80GB HBM3", usable, BUS_IDS[place], 0, place, index=place)
@@ -53,6 +54,10 @@ class LoadedNvml(FakeNvml):
         """The GPUs of the next session."""
         gpus = [f"gpu h100 uuid=GPU-{name} pci={BUS_IDS[n]} numa=0 nvlinks=36" for n, name in enumerate(names)]
         self.description.write_text("\n".join([*self._model, *gpus, ""]))
+
+    def describe_shipped(self, machine: str) -> None:
+        """The next session is of this machine."""
+        self.description.write_bytes((MACHINES / f"{machine}.machine").read_bytes())
 
     def driver(self, host_root: Path | str = "/nowhere") -> Driver:
         """A session."""

@@ -9,7 +9,7 @@ from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.driver import SWITCH, Driver, GpuLost, GpuUnidentified
 from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
 
-from tests.fakes.loaded_nvml import BUS_IDS, MEMORY_MIB, RESERVED_MIB, LoadedNvml, described
+from tests.fakes.loaded_nvml import BUS_IDS, MEMORY_MIB, RESERVED_MIB, LoadedNvml, h100
 
 
 def on_the_bus(root: Path, **files: str) -> None:
@@ -33,7 +33,7 @@ class TestDescribe:
         on_the_bus(tmp_path, numa_node="1")
         found = nvml.driver(tmp_path).describe(2)
         assert found.total_bytes == MEMORY_MIB << 20
-        assert found.gpu == replace(described("a"), numa_node=1, minor=5, index=2)
+        assert found.gpu == replace(h100("a"), numa_node=1, minor=5, index=2)
 
     @pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
     @pytest.mark.parametrize("error", ["GPU_IS_LOST", "NOT_FOUND"])
@@ -60,7 +60,7 @@ class TestDescribe:
         nvml.write(b"set 0 name=\xff", b"driver \xff")
         driver = Driver("/nowhere", str(nvml.library_dir))
         assert driver.open() == ""
-        assert driver.describe(0).gpu == replace(described("a"), model="")
+        assert driver.describe(0).gpu == replace(h100("a"), model="")
 
     @pytest.mark.parametrize(
         ("statement", "total", "usable"),

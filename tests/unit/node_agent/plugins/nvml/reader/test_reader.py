@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.driver_troubles import Fabric, Reading
-from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports, scores
 from nodedevice_agent.plugins.nvml.health import Place
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.driver import MAX_LINKS
@@ -16,6 +16,7 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
     Described,
     EccError,
     Found,
+    Message,
     Orders,
     Problem,
     Readings,
@@ -24,11 +25,12 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
 from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
-from tests.fakes.loaded_nvml import LoadedNvml, described
+from hack.fake_nvml.machines import MACHINES, described
+from tests.fakes import gpu_watch
+from tests.fakes.gpu_watch import WELL
+from tests.fakes.loaded_nvml import VERSION, LoadedNvml, h100
 from tests.fakes.nvml_machine import POLL, Machine
 
-VERSION = "580.159.04"
-WELL = Reading(ecc_uncorrected=0, recovery_action=0)
 # an event that means only that the GPUs have to be read
 READ = "event 0 0x8000 0"
 REGISTER, MINOR, ECC = "nvmlDeviceRegisterEvents", "nvmlDeviceGetMinorNumber", "nvmlDeviceGetTotalEccErrors"
@@ -65,7 +67,7 @@ class TestInventory:
         inventory, _, readings, *_ = machine.run(0.2)
         assert inventory == Found(
             VERSION,
-            [described("b"), described("a", 1), replace(described("c", 2), numa_node=1)],
+            [h100("b"), h100("a", 1), replace(h100("c", 2), numa_node=1)],
             {"GPU-b": Ports({"GPU-a": 1}, 1), "GPU-a": Ports({"GPU-b": 2}), "GPU-c": Ports()},
             [
                 ("GPU-a", "GPU-b", Ancestor.SWITCH),
@@ -98,7 +100,7 @@ class TestInventory:
                 0,
                 id="one UUID twice",
             ),
-            # counts only where all that NVML lists could be described
+            # counts only where all that NVML lists could be h100
             pytest.param(
                 ("remove 0", "remove 2"),
                 ("the driver has the GPU at 0000:ff:00.0 and NVML does not list it: its device file is unknown",),
@@ -113,7 +115,7 @@ class TestInventory:
         (tmp_path / "proc/driver/nvidia/gpus/0000:FF:00.0").mkdir(parents=True)
         machine = play("x", "a", "y", before=statements)
         index = 0 if "remove 0" in statements else 1
-        assert machine.run(0)[0] == found(replace(described("a", 1), index=index), unnamed=unnamed, lost=lost)
+        assert machine.run(0)[0] == found(replace(h100("a", 1), index=index), unnamed=unnamed, lost=lost)
 
     def test_a_gpu_that_hangs_is_unnamed(self, play: Play) -> None:
         machine = play("a", "b")
@@ -121,7 +123,7 @@ class TestInventory:
         # it is no link that hung
         assert machine.run(0)[:2] == [
             Alive(),
-            found(described("a"), unnamed=("GPU 1 does not respond: nvmlDeviceGetName hangs",)),
+            found(h100("a"), unnamed=("GPU 1 does not respond: nvmlDeviceGetName hangs",)),
         ]
 
     @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ class TestInventory:
             ),
             Alive(),
             Alive(),
-            found(described("a")),
+            found(h100("a")),
         ]
         assert machine.times(Alive) == [POLL, 2 * POLL]
 
@@ -241,18 +243,18 @@ class TestPolls:
         _, place = [place for place, message in enumerate(reported) if isinstance(message, Described)]
         instances = (MigInstance("MIG-1", "1g.10gb", 7, 0, 9984),)
         assert reported[place] == Described(
-            [replace(described("a"), instances=instances), replace(described("b", 1), instances=())]
+            [replace(h100("a"), instances=instances), replace(h100("b", 1), instances=())]
         )
         assert isinstance(reported[place + 1], Readings)
 
     def test_what_is_lacking_is_reported_once(self, play: Play) -> None:
         lacks = ("set 0 ecc=unsupported", *(f"break 0 {name} NOT_SUPPORTED" for name in (MINOR, REGISTER)))
         machine = play("a", "b", before=lacks)
-        lacking = replace(described("a"), minor=None, not_supported=("ecc", "events", "minor"))
+        lacking = replace(h100("a"), minor=None, not_supported=("ecc", "events", "minor"))
         machine.run(17, (7.0, lambda: machine.nvml.set(1, ecc="disabled")))
         assert [(at, message) for at, message in machine.reported if isinstance(message, Described)] == [
-            (0, Described([lacking, described("b", 1)])),
-            (10, Described([lacking, replace(described("b", 1), not_supported=("ecc",))])),
+            (0, Described([lacking, h100("b", 1)])),
+            (10, Described([lacking, replace(h100("b", 1), not_supported=("ecc",))])),
         ]
 
     def test_a_registration_that_hung_is_tried_again(self, play: Play) -> None:
@@ -262,7 +264,7 @@ class TestPolls:
         assert machine.only(Xid) == [Xid("GPU-a", 31, 1)]
         assert (machine.nvml.count(REGISTER, 0), machine.nvml.count(REGISTER, 1)) == (1, 1)
         # a GPU that was never registered lacks nothing yet
-        assert machine.only(Described) == [Described([described("a"), described("b", 1)])]
+        assert machine.only(Described) == [Described([h100("a"), h100("b", 1)])]
 
     def test_the_first_reading_is_the_first_that_came(self, play: Play) -> None:
         machine = play("a")
@@ -303,3 +305,48 @@ class TestEvents:
             (2, EccError("GPU-b")),
             (2.1, Readings({"GPU-a": WELL, "GPU-b": WELL})),
         ]
+
+
+class TestPlayed:
+    """What tests, demos and benchmarks have in place of a reader."""
+
+    LOSES = ("break 0 nvmlDeviceGetUUID GPU_IS_LOST",)
+    DIVIDES = ("set 0 mig=enabled", "create 0 1g.10gb uuid=MIG-1", "create 0 1g.10gb uuid=MIG-2")
+
+    @pytest.mark.parametrize(
+        ("statements", "events", "message"),
+        [
+            pytest.param((), 0, gpu_watch.BOTH, id="BOTH"),
+            pytest.param((), 0, gpu_watch.FINE, id="FINE"),
+            pytest.param(LOSES, 0, gpu_watch.LOST, id="LOST"),
+            pytest.param(("set * recovery-action=-1",), 0, gpu_watch.OLD, id="OLD"),
+            pytest.param(DIVIDES, 3, gpu_watch.DIVIDED, id="DIVIDED"),
+        ],
+    )
+    def test_messages(self, play: Play, statements: tuple[str, ...], events: int, message: Message) -> None:
+        machine = play("1", "2")
+        assert message in machine.run(9, (3.0, machine.comes(*statements, count=events)))
+
+    @pytest.mark.parametrize(
+        ("names", "statements", "problem"),
+        [
+            pytest.param((), (), gpu_watch.ABSENT, id="ABSENT"),
+            pytest.param(("1", "2"), ("init MEMORY",), gpu_watch.BROKEN, id="BROKEN"),
+        ],
+    )
+    def test_problems(self, play: Play, names: tuple[str, ...], statements: tuple[str, ...], problem: Problem) -> None:
+        with pytest.raises(DriverProblem) as failed:
+            play(*names, before=statements).reader.run()
+        assert failed.value.problem == problem
+
+    @pytest.mark.parametrize("name", MACHINES)
+    def test_machines(self, play: Play, nvml: LoadedNvml, name: str) -> None:
+        machine = play()
+        nvml.describe_shipped(name)
+        inventory = machine.run(0)[0]
+        assert isinstance(inventory, Found)
+        ancestors = {(one, other): level for one, other, level in inventory.ancestors}
+        assert described(name) == (
+            scores(inventory.gpus, inventory.ports, ancestors),
+            {gpu.uuid: gpu.numa_nodes() for gpu in inventory.gpus},
+        )

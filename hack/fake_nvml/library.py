@@ -2,7 +2,7 @@
 
 The library is C (hack/fake_nvml/src) and is built once into the cache folder. A description defines the machine; a
 control file, followed while it is written, changes it. Both are lines of text, see hack/fake_nvml/src/README.md. This
-module does not load the library: its user is another process, started with `environment()`.
+module does not load the library: its user is another process, started with `environment()`, or tests/fakes/loaded_nvml.py.
 """
 
 import hashlib

@@ -7,30 +7,41 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
 from nodedevice_agent.plugins.nvml.driver_troubles import Reading
-from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.mig import MigInstance
-from nodedevice_agent.plugins.nvml.reader.messages import Found, Orders, Problem, ReaderOptions, Readings
+from nodedevice_agent.plugins.nvml.reader.messages import Described, Found, Orders, Problem, ReaderOptions, Readings
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.watch import GpuWatch
 
+from tests.fakes.loaded_nvml import VERSION, h100
 from tests.fakes.virtual_time import later
 
 # begins a watch on a node with these scripts of its readers
 Play = Callable[..., Any]
 # the reader exits
 END = None
-# what readers of two GPUs report
-ONE, TWO = Gpu("GPU-1", "T4", 1 << 30, "0000:1a:00.0"), Gpu("GPU-2", "T4", 1 << 30, "0000:2a:00.0")
-BOTH = Found("580.1", [ONE, TWO])
-FINE = Readings({"GPU-1": Reading(recovery_action=0), "GPU-2": Reading(recovery_action=0)})
-LOST = Readings({"GPU-1": Reading(is_lost=True)})
-# without a word of the driver
-OLD = Readings({"GPU-1": Reading(), "GPU-2": Reading()})
-MIG = (MigInstance("MIG-1", "1g.10gb", 1, 0, 10000), MigInstance("MIG-2", "1g.10gb", 2, 0, 10000))
+# what readers of two GPUs report; test_reader.py compares each with a reader of the fake NVML library
+ONE, TWO = h100("1"), h100("2", 1)
+BOTH = Found(VERSION, [ONE, TWO], {"GPU-1": Ports(), "GPU-2": Ports()}, [("GPU-1", "GPU-2", Ancestor.SWITCH)])
+WELL = Reading(ecc_uncorrected=0, recovery_action=0)
+FINE = Readings({"GPU-1": WELL, "GPU-2": WELL})
+LOST = Readings({"GPU-1": Reading(is_lost=True), "GPU-2": WELL})
+# the driver reports no recovery action
+OLD = Readings({"GPU-1": Reading(ecc_uncorrected=0), "GPU-2": Reading(ecc_uncorrected=0)})
+DIVIDED = Described(
+    [
+        replace(
+            ONE,
+            instances=(MigInstance("MIG-1", "1g.10gb", 7, 0, 9984), MigInstance("MIG-2", "1g.10gb", 8, 0, 9984)),
+        ),
+        TWO,
+    ]
+)
 ABSENT = Problem("NoGpu", "the NVIDIA driver lists no GPU", is_absent=True)
-BROKEN = Problem("DriverFailed", "the driver is broken")
+BROKEN = Problem("DriverFailed", "the NVIDIA driver cannot be read: Insufficient Memory")
 
 
 class Node:
@@ -60,7 +71,7 @@ class Node:
 
     def plug(self) -> None:
         """A GPU on the PCI bus."""
-        device = self.host / "sys/bus/pci/devices/0000:1a:00.0"
+        device = self.host / "sys/bus/pci/devices" / ONE.pci_bus_id
         device.mkdir(parents=True)
         (device / "vendor").write_text("0x10de\n")
         (device / "class").write_text("0x030200\n")

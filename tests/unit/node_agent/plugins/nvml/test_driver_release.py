@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
 from nodedevice_agent.plugins.nvml.driver_release import (
@@ -131,15 +130,14 @@ class TestTheWatch:
 
     @virtual_time
     async def test_follows_the_numbers_of_a_driver_that_is_loaded_again(self, play: Play) -> None:
-        numbered = replace(BOTH, gpus=[replace(gpu, minor=n) for n, gpu in enumerate(BOTH.gpus)])
-        node = await play([numbered, FINE], handOver=["deviceNodes"])
+        node = await play([BOTH, FINE], handOver=["deviceNodes"])
         for path in ("/dev/nvidia0", "/dev/nvidia1"):
             place(node.host, path).symlink_to("/dev/null")
         node.labels.are(PAUSED)
         await asyncio.sleep(0.1)
         (source_of_all,) = node.sources.values()
         assert all(device.files for device in source_of_all.devices.latest)
-        for number, gpu in enumerate(reversed(numbered.gpus)):
+        for number, gpu in enumerate(reversed(BOTH.gpus)):
             information = place(node.host, f"/proc/driver/nvidia/gpus/{gpu.pci_bus_id}/information")
             information.write_text(INFORMATION.format("GPU-????????", gpu.pci_bus_id, number))
         await asyncio.sleep(6)

@@ -13,7 +13,7 @@ from nodedevice_agent.plugins.nvml.health import ENERGY_SELDOM, Place
 from nodedevice_agent.plugins.nvml.reader.messages import Alive, Changed, Described, EccError, ReaderOptions, Xid
 
 from tests.fakes.background import background
-from tests.fakes.gpu_watch import ABSENT, BOTH, END, FINE, LOST, MIG, OLD, ONE, TWO, Node, Play
+from tests.fakes.gpu_watch import ABSENT, BOTH, DIVIDED, END, FINE, LOST, OLD, ONE, TWO, Node, Play
 from tests.fakes.log_lines import log_lines
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import later, virtual_time
@@ -54,8 +54,7 @@ class TestMessages:
 
     @virtual_time
     async def test_an_instance_may_be_meant_alone(self, play: Play) -> None:
-        divided = Described([replace(ONE, instances=MIG), TWO])
-        node = await play([BOTH, OLD, divided, Xid("GPU-1", 79, 1, Place(2, 0))], mig="mixed")
+        node = await play([BOTH, OLD, DIVIDED, Xid("GPU-1", 79, 1, Place(8, 0))], mig="mixed")
         assert node.served == {
             "nvidia.com/gpu": {"GPU-2": True},
             "nvidia.com/mig-1g.10gb": {"MIG-1": True, "MIG-2": False},
@@ -63,8 +62,7 @@ class TestMessages:
 
     @virtual_time
     async def test_a_resource_whose_devices_went_is_served_empty(self, play: Play) -> None:
-        divided = Described([replace(ONE, instances=MIG), TWO])
-        node = await play([BOTH, FINE, divided, 5, Described([ONE, TWO])], mig="mixed")
+        node = await play([BOTH, FINE, DIVIDED, 5, Described([ONE, TWO])], mig="mixed")
         instances = "nvidia.com/mig-1g.10gb"
         assert node.served == {"nvidia.com/gpu": {"GPU-2": True}, instances: {"MIG-1": True, "MIG-2": True}}
         await asyncio.sleep(6)

@@ -335,7 +335,7 @@ def _uuid_of(nvml: Any) -> str:
     except UnicodeDecodeError as error:
         raise GpuUnidentified("its UUID is not text") from error
     if not is_uuid(uuid):
-        raise GpuUnidentified(f"its UUID is {uuid[:128]!r}")
+        raise GpuUnidentified(f"its UUID is {uuid!r}")
     return uuid
 
 

@@ -1,19 +1,21 @@
-"""What a GPU answers, and its handle."""
+"""The fake NVML library in this process."""
+
+from collections.abc import Iterator
 
 import pytest
-from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.reader.driver import Handle
 
-from tests.fakes.nvml_answers import GOOD, NvmlAnswers
+from tests.fakes.loaded_nvml import LoadedNvml
 
 
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> NvmlAnswers:
-    answers = NvmlAnswers(monkeypatch)
-    answers.answers |= GOOD
-    return answers
+@pytest.fixture(scope="session")
+def loaded_nvml(tmp_path_factory: pytest.TempPathFactory) -> LoadedNvml:
+    """The library follows one folder, as long as the process runs."""
+    return LoadedNvml(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
-def handle() -> Handle:
-    return Handle("h0", Gpu("GPU-a", "NVIDIA T4"), total_bytes=1000)
+def nvml(loaded_nvml: LoadedNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedNvml]:
+    """One GPU: GPU-a."""
+    loaded_nvml.begin(monkeypatch)
+    yield loaded_nvml
+    loaded_nvml.end()

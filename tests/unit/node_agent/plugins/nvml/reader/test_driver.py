@@ -1,227 +1,221 @@
-"""What each answer of NVML becomes: a GPU's description, a reading, a problem of the driver, or a GPU without that feature."""
+"""What each response of NVML becomes: a GPU's description, a problem of the driver, or a GPU without that feature."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import pynvml
 import pytest
-from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu
+from msgspec.structs import replace
+from nodedevice_agent.plugins.nvml.gpu import Ancestor
 from nodedevice_agent.plugins.nvml.mig import MigInstance
-from nodedevice_agent.plugins.nvml.reader.driver import SWITCH, Driver, GpuLost, GpuUnidentified, Handle
+from nodedevice_agent.plugins.nvml.reader.driver import SWITCH, Driver, GpuLost, GpuUnidentified
+from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
 
-from tests.fakes.nvml_answers import BUS, LOST, MIG_MODE, NOT_TEXT, UNKNOWN, UUID, WITHOUT, NvmlAnswers
+from tests.fakes.loaded_nvml import BUS_IDS, MEMORY_MIB, RESERVED_MIB, LoadedNvml, h100
+
+
+def on_the_bus(root: Path, **files: str) -> None:
+    device = root / "sys/bus/pci/devices" / BUS_IDS[0]
+    device.mkdir(parents=True)
+    for name, text in files.items():
+        (device / name).write_text(f"{text}\n")
+
+
+def test_a_driver_that_does_not_start_is_a_problem(nvml: LoadedNvml) -> None:
+    nvml.write("init LIB_RM_VERSION_MISMATCH")
+    with pytest.raises(DriverProblem) as failed:
+        nvml.driver()
+    assert failed.value.problem.reason == "DriverMismatch"
 
 
 class TestDescribe:
-    def test_all_that_the_driver_reports(self, nvml: NvmlAnswers, tmp_path: Path) -> None:
-        device = tmp_path / "sys/bus/pci/devices" / BUS
-        device.mkdir(parents=True)
-        (device / "numa_node").write_text("1\n")
-        found = Driver(str(tmp_path)).describe(2)
-        assert found.nvml == "h0"
-        assert found.total_bytes == 1000
-        assert found.gpu == Gpu("GPU-a", "NVIDIA T4", 900, BUS, 1, 5, index=2)
+    def test_all_that_the_driver_reports(self, nvml: LoadedNvml, tmp_path: Path) -> None:
+        nvml.describe("c", "b", "a")
+        nvml.write("set 2 minor=5 pci=00000000:1B:00.0")
+        on_the_bus(tmp_path, numa_node="1")
+        found = nvml.driver(tmp_path).describe(2)
+        assert found.total_bytes == MEMORY_MIB << 20
+        assert found.gpu == replace(h100("a"), numa_node=1, minor=5, index=2)
 
-    @pytest.mark.parametrize("function", [("nvmlDeviceGetHandleByIndex", 2), UUID])
-    @pytest.mark.parametrize("number", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND])
-    def test_a_lost_gpu_is_no_unidentified_one(self, nvml: NvmlAnswers, function: Any, number: int) -> None:
-        nvml.answers[function] = pynvml.NVMLError(number)
+    @pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
+    @pytest.mark.parametrize("error", ["GPU_IS_LOST", "NOT_FOUND"])
+    def test_a_lost_gpu_is_no_unidentified_one(self, nvml: LoadedNvml, function: str, error: str) -> None:
+        nvml.break_function(0, function, error)
         with pytest.raises(GpuLost):
-            Driver("/nowhere").describe(2)
+            nvml.driver().describe(0)
 
     @pytest.mark.parametrize(
-        ("answer", "text"),
+        ("statement", "text"),
         [
-            (pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION), "the NVIDIA driver denies access"),
-            (NOT_TEXT, "its UUID is not text"),
-            ("a/b", "its UUID is 'a/b'"),
-            ("/" * 200, f"its UUID is {'/' * 128!r}"),
+            (b"break 0 nvmlDeviceGetUUID NO_PERMISSION", "the NVIDIA driver denies access"),
+            (b"set 0 uuid=\xff", "its UUID is not text"),
+            (b"set 0 uuid=a/b", "its UUID is 'a/b'"),
         ],
     )
-    def test_why_a_uuid_is_of_no_use(self, nvml: NvmlAnswers, answer: Any, text: str) -> None:
-        nvml.answers[UUID] = answer
+    def test_why_a_uuid_is_of_no_use(self, nvml: LoadedNvml, statement: bytes, text: str) -> None:
+        nvml.write(statement)
         with pytest.raises(GpuUnidentified) as found:
-            Driver("/nowhere").describe(2)
+            nvml.driver().describe(0)
         assert str(found.value).startswith(text)
-        assert len(str(found.value)) < 200
+
+    def test_a_name_that_is_not_text_is_left_out(self, nvml: LoadedNvml) -> None:
+        nvml.write(b"set 0 name=\xff", b"driver \xff")
+        driver = Driver("/nowhere", str(nvml.library_dir))
+        assert driver.open() == ""
+        assert driver.describe(0).gpu == replace(h100("a"), model="")
 
     @pytest.mark.parametrize(
-        ("second", "first", "total", "usable"),
+        ("statement", "total", "usable"),
         [
-            (SimpleNamespace(total=1000, reserved=100), None, 1000, 900),
-            (SimpleNamespace(total=1000, reserved=2000), None, 1000, 0),
-            (WITHOUT, SimpleNamespace(total=800), 800, 800),
-            (WITHOUT, WITHOUT, None, None),
+            ("", MEMORY_MIB, MEMORY_MIB - RESERVED_MIB),
+            ("set 0 reserved=100GiB", MEMORY_MIB, 0),
+            ("break 0 nvmlDeviceGetMemoryInfo_v2 NOT_SUPPORTED", MEMORY_MIB, MEMORY_MIB),
+            ("break 0 nvmlDeviceGetMemoryInfo NOT_SUPPORTED", None, None),
         ],
     )
-    def test_its_memory(
-        self, nvml: NvmlAnswers, second: Any, first: Any, total: int | None, usable: int | None
-    ) -> None:
-        nvml.answers["nvmlDeviceGetMemoryInfo", "h0", pynvml.nvmlMemory_v2] = second
-        nvml.answers["nvmlDeviceGetMemoryInfo", "h0"] = first
-        found = Driver("/nowhere").describe(2)
-        assert (found.total_bytes, found.gpu.memory_bytes) == (total, usable)
+    def test_its_memory(self, nvml: LoadedNvml, statement: str, total: int | None, usable: int | None) -> None:
+        nvml.write(statement)
+        found = nvml.driver().describe(0)
+        expected = tuple(mib if mib is None else mib << 20 for mib in (total, usable))
+        assert (found.total_bytes, found.gpu.memory_bytes) == expected
 
     @pytest.mark.parametrize(
-        ("sysfs", "words", "node"),
-        [
-            ("3\n", [1], 3),
-            ("0\n", None, 0),
-            ("-1\n", [4], None),
-            (None, [0, 0], None),
-            (None, [0, 1], 64),
-            (None, None, None),
-        ],
+        ("sysfs", "of_nvml", "node"),
+        [("3", 0, 3), ("0", -1, 0), ("-1", 2, None), (None, 64, 64), (None, -1, None)],
     )
     def test_its_numa_node(
-        self, nvml: NvmlAnswers, tmp_path: Path, sysfs: str | None, words: list[int] | None, node: int | None
+        self, nvml: LoadedNvml, tmp_path: Path, sysfs: str | None, of_nvml: int, node: int | None
     ) -> None:
         if sysfs is not None:
-            device = tmp_path / "sys/bus/pci/devices" / BUS
-            device.mkdir(parents=True)
-            (device / "numa_node").write_text(sysfs)
-        if words is not None:
-            nvml.answers["nvmlDeviceGetMemoryAffinity", "h0", 16, pynvml.NVML_AFFINITY_SCOPE_NODE] = words
-        assert Driver(str(tmp_path)).describe(2).gpu.numa_node == node
+            on_the_bus(tmp_path, numa_node=sysfs)
+        nvml.set(0, numa=of_nvml)
+        assert nvml.driver(tmp_path).describe(0).gpu.numa_node == node
 
-
-def profile(device: str, uuid: str, place: int) -> dict[tuple[Any, ...], Any]:
-    attributes = SimpleNamespace(
-        gpuInstanceSliceCount=1,
-        computeInstanceSliceCount=1,
-        memorySizeMB=0,
-        sharedDecoderCount=0,
-        sharedEncoderCount=0,
-        sharedJpegCount=0,
-        sharedOfaCount=0,
-    )
-    return {
-        ("nvmlDeviceGetMigDeviceHandleByIndex", "h0", place): device,
-        ("nvmlDeviceGetAttributes_v2", device): attributes,
-        ("nvmlDeviceGetUUID", device): uuid,
-        ("nvmlDeviceGetGpuInstanceId", device): 7,
-        ("nvmlDeviceGetComputeInstanceId", device): 0,
-    }
+    def test_a_mask_of_no_numa_node(self, nvml: LoadedNvml) -> None:
+        nvml.replace("nvmlDeviceGetMemoryAffinity", lambda handle, words, scope: [0] * words)
+        assert nvml.driver().describe(0).gpu.numa_node is None
 
 
 class TestInstances:
-    ONE = MigInstance("MIG-0", "1g.0gb", 7, 0, 0)
+    ONE = MigInstance("MIG-0", "1g.10gb", 7, 0, 9984)
     KNOWN = (MigInstance("MIG-k", "1g.5gb", 1, 0, 4864),)
+    ENABLED = b"set 0 mig=enabled"
 
     @pytest.mark.parametrize(
-        ("answers", "before", "after"),
+        ("statements", "before", "after"),
         [
-            pytest.param({}, KNOWN, KNOWN, id="no MIG mode known"),
-            pytest.param({MIG_MODE: [0, 1]}, KNOWN, None, id="not in MIG mode"),
-            pytest.param({MIG_MODE: [1, 0]}, KNOWN, (), id="no instances possible"),
+            pytest.param([b"set 0 mig=unsupported"], KNOWN, KNOWN, id="no MIG mode known"),
+            pytest.param([], KNOWN, None, id="not in MIG mode"),
+            pytest.param([ENABLED], KNOWN, (), id="no instances"),
+            pytest.param([ENABLED, b"break 0 nvmlDeviceGetMaxMigDeviceCount UNKNOWN"], KNOWN, (), id="none possible"),
+            pytest.param([ENABLED, b"create 0 1g.10gb uuid=MIG-0"], None, (ONE,), id="one"),
             pytest.param(
-                {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)},
-                None,
-                (ONE,),
-                id="one",
+                [ENABLED, b"break 0 nvmlDeviceGetMigDeviceHandleByIndex UNKNOWN"], KNOWN, KNOWN, id="cannot be read"
             ),
-            pytest.param(
-                {
-                    MIG_MODE: [1, 0],
-                    ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1,
-                    "nvmlDeviceGetMigDeviceHandleByIndex": UNKNOWN,
-                },
-                KNOWN,
-                KNOWN,
-                id="cannot be read",
-            ),
-            pytest.param(
-                {
-                    MIG_MODE: [1, 0],
-                    ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1,
-                    "nvmlDeviceGetMigDeviceHandleByIndex": NOT_TEXT,
-                },
-                None,
-                (),
-                id="never read",
-            ),
+            pytest.param([ENABLED, b"create 0 1g.10gb uuid=MIG-\xff"], None, (), id="never read"),
+            pytest.param([ENABLED, b"create 0 1g.10gb uuid=a/b"], None, (), id="not a UUID"),
         ],
     )
     def test_as_last_read(
-        self, nvml: NvmlAnswers, answers: Mapping[Any, Any], before: Any, after: tuple[MigInstance, ...] | None
+        self,
+        nvml: LoadedNvml,
+        statements: list[bytes],
+        before: tuple[MigInstance, ...] | None,
+        after: tuple[MigInstance, ...] | None,
     ) -> None:
-        nvml.answers |= answers
-        handle = Handle("h0", Gpu("GPU-a", instances=before))
-        Driver("/nowhere").reading(handle)
+        driver = nvml.driver()
+        handle = driver.describe(0)
+        handle.gpu = replace(handle.gpu, instances=before)
+        nvml.write(*statements)
+        driver.reading(handle)
         assert handle.gpu.instances == after
 
-    def test_their_number_is_bounded(self, nvml: NvmlAnswers, handle: Handle) -> None:
-        nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1 << 30}
-        nvml.answers["nvmlDeviceGetMigDeviceHandleByIndex"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        Driver("/nowhere").reading(handle)
+    def test_their_number_is_bounded(self, nvml: LoadedNvml) -> None:
+        nvml.mig(0, "enabled")
+        nvml.replace("nvmlDeviceGetMaxMigDeviceCount", lambda handle: 1 << 30)
+        nvml.driver().describe(0)
         assert nvml.count("nvmlDeviceGetMigDeviceHandleByIndex") == 64
 
-    def test_the_profiles_of_one_model_are_not_anothers(self, nvml: NvmlAnswers) -> None:
-        nvml.answers |= {MIG_MODE: [1, 0], ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 1, **profile("m", "MIG-0", 0)}
-        here, one, other = Driver("/nowhere"), Handle("h0", Gpu("GPU-a", "A")), Handle("h0", Gpu("GPU-a", "B"))
-        shape = SimpleNamespace(sliceCount=1, decoderCount=0, encoderCount=0, jpegCount=0, ofaCount=0)
-        with_engines = pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1
-        nvml.answers["nvmlDeviceGetGpuInstanceProfileInfo", "h0", with_engines, 1] = shape
-        here.reading(one)
-        del nvml.answers["nvmlDeviceGetGpuInstanceProfileInfo", "h0", with_engines, 1]
-        here.reading(other)
-        profiles = [each.profile for handle in (one, other) for each in handle.gpu.instances or ()]
-        assert profiles == ["1g.0gb+me", "1g.0gb"]
+    def test_the_profiles_of_one_model_are_not_anothers(self, nvml: LoadedNvml) -> None:
+        nvml.write(
+            "set 0 mig=enabled",
+            "create 0 1g.10gb+me",
+            # with the engines that the H100 has for this other profile alone
+            f"model b name=B memory={MEMORY_MIB}MiB mig=enabled",
+            "profile b 1g.10gb 0 19 1 7 1 7 16 1 1 0 1 1 9984",
+            "profile b 1g.10gb+me 7 20 1 7 1 1 16 1 1 0 1 1 9984",
+            f"gpu b uuid=GPU-b pci={BUS_IDS[1]}",
+            "create 1 1g.10gb",
+        )
+        driver = nvml.driver()
+        profiles = [each.profile for place in (0, 1) for each in driver.describe(place).gpu.instances or ()]
+        assert profiles == ["1g.10gb+me", "1g.10gb"]
 
 
 @pytest.mark.parametrize(
-    ("vendor", "kind", "sees"),
+    ("files", "sees"),
     [
-        ("0x10de", "0x068000", True),
-        ("0x10de", "0x030200", False),
-        ("0x8086", "0x068000", False),
-        (None, "0x068000", False),
-        ("0x10de", None, False),
+        ({"vendor": "0x10de", "class": "0x068000"}, True),
+        ({"vendor": "0x10de", "class": "0x030200"}, False),
+        ({"vendor": "0x8086", "class": "0x068000"}, False),
+        ({"class": "0x068000"}, False),
+        ({"vendor": "0x10de"}, False),
     ],
 )
-def test_switches_on_the_bus(tmp_path: Path, vendor: str | None, kind: str | None, sees: bool) -> None:
+def test_switches_on_the_bus(tmp_path: Path, files: dict[str, str], sees: bool) -> None:
     assert not Driver(str(tmp_path)).sees_switches()
-    device = tmp_path / "sys/bus/pci/devices" / BUS
-    device.mkdir(parents=True)
-    for name, text in {"vendor": vendor, "class": kind}.items():
-        if text is not None:
-            (device / name).write_text(f"{text}\n")
+    on_the_bus(tmp_path, **files)
     assert Driver(str(tmp_path)).sees_switches() is sees
 
 
-UP, DOWN = pynvml.NVML_FEATURE_ENABLED, pynvml.NVML_FEATURE_DISABLED
+LINK, OTHER_SWITCH = "link 0 1", "switch 00000000:FF:00.0 0"
+OLDER = "break 0 nvmlDeviceGetNvLinkRemoteDeviceType FUNCTION_NOT_FOUND"
 
 
 @pytest.mark.parametrize(
-    ("state", "remote", "kind", "end"),
+    ("statements", "end"),
     [
-        pytest.param(UP, "00000000:2B:00.0", 2, "GPU-b", id="a GPU"),
-        pytest.param(UP, "00000000:2B:00.0", WITHOUT, "GPU-b", id="a GPU, of an older driver"),
-        pytest.param(UP, "00000000:1B:00.0", 2, SWITCH, id="itself is a switch"),
-        pytest.param(UP, "00000000:FF:00.0", 2, SWITCH, id="a switch"),
-        pytest.param(UP, None, 2, SWITCH, id="a switch without a bus ID"),
-        pytest.param(UP, "00000000:FF:00.0", WITHOUT, SWITCH, id="a switch, of an older driver"),
-        pytest.param(UP, "00000000:FF:00.0", 1, "", id="a processor"),
-        pytest.param(DOWN, "00000000:2B:00.0", 2, "", id="a link that is down"),
-        pytest.param(UNKNOWN, "00000000:2B:00.0", 2, "", id="a link that cannot be asked"),
+        pytest.param([LINK], "GPU-b", id="a GPU"),
+        pytest.param([LINK, OLDER], "GPU-b", id="a GPU, of an older driver"),
+        pytest.param([f"switch 0000{BUS_IDS[0]} 0"], SWITCH, id="itself is a switch"),
+        pytest.param([OTHER_SWITCH], SWITCH, id="a switch"),
+        pytest.param(
+            [OTHER_SWITCH, "break 0 nvmlDeviceGetNvLinkRemotePciInfo NOT_SUPPORTED"],
+            SWITCH,
+            id="a switch without a bus ID",
+        ),
+        pytest.param([OTHER_SWITCH, OLDER], SWITCH, id="a switch, of an older driver"),
+        pytest.param(["link 0 2"], "", id="neither a known GPU nor a switch"),
+        pytest.param([LINK, "nvlink 0 0 down"], "", id="a link that is down"),
+        pytest.param([LINK, "break 0 nvmlDeviceGetNvLinkState UNKNOWN"], "", id="a link that cannot be asked"),
     ],
 )
-def test_the_other_end_of_a_link(
-    nvml: NvmlAnswers, handle: Handle, state: Any, remote: str | None, kind: Any, end: str
-) -> None:
-    nvml.answers |= {
-        ("nvmlDeviceGetNvLinkState", "h0", 3): state,
-        ("nvmlDeviceGetNvLinkRemoteDeviceType", "h0", 3): kind,
-    }
-    if remote is not None:
-        nvml.answers["nvmlDeviceGetNvLinkRemotePciInfo", "h0", 3] = SimpleNamespace(busId=remote)
-    by_bus_id = {BUS: "GPU-a", "0000:2b:00.0": "GPU-b"}
-    assert Driver("/nowhere").link_end(handle, 3, by_bus_id) == end
+def test_the_other_end_of_a_link(nvml: LoadedNvml, statements: list[str], end: str) -> None:
+    nvml.describe("a", "b", "c")
+    nvml.write(*statements)
+    driver = nvml.driver()
+    by_bus_id = {BUS_IDS[0]: "GPU-a", BUS_IDS[1]: "GPU-b"}
+    handle = driver.describe(0)
+    assert [driver.link_end(handle, link, by_bus_id) for link in (0, 1)] == [end, ""]
 
 
-@pytest.mark.parametrize(("answer", "level"), [(10, Ancestor.SWITCH), (11, None), (UNKNOWN, None), (LOST, None)])
-def test_the_ancestor_of_two(nvml: NvmlAnswers, handle: Handle, answer: Any, level: Ancestor | None) -> None:
-    nvml.answers["nvmlDeviceGetTopologyCommonAncestor", "h0", "h1"] = answer
-    assert Driver("/nowhere").ancestor(handle, Handle("h1", Gpu("GPU-b"))) is level
+class TestAncestor:
+    FUNCTION = "nvmlDeviceGetTopologyCommonAncestor"
+
+    @pytest.mark.parametrize(
+        ("statement", "level"),
+        [
+            ("", Ancestor.SWITCH),
+            ("set 0 numa=1", Ancestor.SYSTEM),
+            (f"break 0 {FUNCTION} UNKNOWN", None),
+            (f"break 0 {FUNCTION} GPU_IS_LOST", None),
+        ],
+    )
+    def test_of_two(self, nvml: LoadedNvml, statement: str, level: Ancestor | None) -> None:
+        nvml.describe("a", "b")
+        nvml.write(statement)
+        driver = nvml.driver()
+        assert driver.ancestor(driver.describe(0), driver.describe(1)) is level
+
+    def test_a_level_that_is_not_known(self, nvml: LoadedNvml) -> None:
+        nvml.replace(self.FUNCTION, lambda one, other: 11)
+        driver = nvml.driver()
+        assert driver.ancestor(driver.describe(0), driver.describe(0)) is None

@@ -1,167 +1,137 @@
 """Events of the driver: which GPUs report them, what each becomes, and drivers that have none."""
 
-import ctypes
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
-from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import Place
 from nodedevice_agent.plugins.nvml.reader import events
-from nodedevice_agent.plugins.nvml.reader.driver import Handle
-from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch, GpuEvent
-from nodedevice_agent.plugins.nvml.reader.fabric import ASK_FABRIC
+from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, GpuEvent
 
-from tests.fakes.nvml_answers import NvmlAnswers
+from tests.fakes.loaded_nvml import CountedEvents, LoadedNvml
 from tests.fakes.polling import until
 
-NOWHERE = 0xFFFFFFFF
-UNKNOWN, WITHOUT, TIMEOUT, MISSING, LOST, OTHER_VERSION = (
-    pynvml.NVMLError(number)
-    for number in (
-        pynvml.NVML_ERROR_UNKNOWN,
-        pynvml.NVML_ERROR_NOT_SUPPORTED,
-        pynvml.NVML_ERROR_TIMEOUT,
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        pynvml.NVML_ERROR_GPU_IS_LOST,
-        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    )
-)
-# what a GPU offers that the plugin has no use for
-CLOCK = pynvml.nvmlEventTypeClock
+WAIT = "nvmlEventSetWait_v2"
+# what an H100 offers and the plugin has no use for
+CLOCK = f"event 0 {pynvml.nvmlEventTypeClock} 0"
 
 
-def device(address: int) -> Any:
-    """A new object each time, as of the binding."""
-    return ctypes.cast(address, ctypes.c_void_p)
+class Watch(CountedEvents):
+    """Of three GPUs, the last of which it does not know. slept: between two errors."""
 
+    def __init__(self, nvml: LoadedNvml) -> None:
+        super().__init__()
+        self._nvml = nvml
+        self.slept: list[float] = []
+        nvml.describe("a", "b", "c")
+        driver = nvml.driver()
+        self.open()
+        for place in range(3):
+            self.register(driver.describe(place))
+        self._uuids = {key: uuid for key, uuid in self._uuids.items() if uuid != "GPU-c"}
 
-def handle(name: str, address: int) -> Handle:
-    return Handle(device(address), Gpu(name))
-
-
-def event(kind: int, data: int = 0, address: int = 1, gpu_instance: int = NOWHERE, compute: int = NOWHERE) -> Any:
-    return SimpleNamespace(
-        device=device(address), eventType=kind, eventData=data, gpuInstanceId=gpu_instance, computeInstanceId=compute
-    )
+    def received(self, *statements: str, count: int) -> dict[GpuEvent, int]:
+        """What is to be taken after so many events."""
+        self._nvml.write(*statements)
+        self.await_events(count)
+        return dict(self.take())
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> NvmlAnswers:
-    answers = NvmlAnswers(monkeypatch)
-    answers.answers |= {
-        ("nvmlEventSetCreate",): "set",
-        "nvmlDeviceGetSupportedEventTypes": XID | CLOCK | pynvml.nvmlEventMigConfigChange,
-        "nvmlDeviceRegisterEvents": None,
-    }
-    return answers
+def watch(nvml: LoadedNvml, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    made = Watch(nvml)
 
+    def sleep(seconds: float) -> None:
+        made.slept.append(seconds)
+        if len(made.slept) == 2:
+            nvml.break_function("*", WAIT, "NOT_SUPPORTED")
 
-async def received(nvml: NvmlAnswers, watch: EventWatch, *answers: Any) -> dict[GpuEvent, int]:
-    """What is to be taken after these answers of the driver. Then its thread ends, as that of a driver without events."""
-    left = [*answers]
-    taken: list[dict[GpuEvent, int]] = []
-
-    def wait(the_set: Any, milliseconds: int) -> Any:
-        assert (the_set, milliseconds) == ("set", 1000)
-        answer = left.pop(0) if left else WITHOUT
-        if answer is WITHOUT or answer is MISSING:
-            taken.append(dict(watch.take()))
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    nvml.answers["nvmlEventSetWait_v2"] = wait
-    watch.start()
-    await until(lambda: not watch.reports("GPU-a"))
-    return taken[0]
-
-
-@pytest.fixture
-def watch(nvml: NvmlAnswers, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """One with two GPUs. slept: between two errors."""
-    made: Any = EventWatch()
-    made.slept = []
-    monkeypatch.setattr(events, "time", SimpleNamespace(sleep=made.slept.append))
-    made.open()
-    made.register(handle("GPU-a", 1))
-    made.register(handle("GPU-b", 2))
+    monkeypatch.setattr(events, "time", SimpleNamespace(sleep=sleep))
     return made
 
 
 class TestRegistration:
-    def test_for_what_is_wanted_and_offered(self, nvml: NvmlAnswers, watch: Any) -> None:
-        registrations = [call for call in nvml.calls if call[0] == "nvmlDeviceRegisterEvents"]
-        assert [call[1:] for call in registrations] == [
-            (address, XID | pynvml.nvmlEventMigConfigChange, "set") for address in (1, 2)
-        ]
-        assert watch.tried == {"GPU-a", "GPU-b"}
+    def test_for_what_is_wanted_and_offered(self, nvml: LoadedNvml) -> None:
+        # as of an older GPU: to register for more is an error
+        nvml.set(0, events=XID | pynvml.nvmlEventTypeClock)
+        watch = Watch(nvml)
+        assert watch.tried == {"GPU-a", "GPU-b", "GPU-c"}
         assert watch.reports("GPU-a")
-        assert not watch.reports("GPU-c")
+        assert watch.reports("GPU-b")
+        assert not watch.reports("GPU-d")
+        watch.start()
+        assert watch.received(CLOCK, "xid 0 31", count=1) == {GpuEvent("GPU-a", XID, 31): 1}
 
     @pytest.mark.parametrize("function", ["nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents"])
-    def test_of_a_gpu_without_events(self, nvml: NvmlAnswers, function: str) -> None:
-        nvml.answers[function] = WITHOUT
-        without = EventWatch()
-        without.open()
-        without.register(handle("GPU-a", 1))
-        assert without.tried == {"GPU-a"}
-        assert not without.reports("GPU-a")
+    def test_of_a_gpu_without_events(self, nvml: LoadedNvml, function: str) -> None:
+        nvml.break_function(0, function, "NOT_SUPPORTED")
+        watch = Watch(nvml)
+        assert watch.tried == {"GPU-a", "GPU-b", "GPU-c"}
+        assert not watch.reports("GPU-a")
+        assert watch.reports("GPU-b")
+
+    def test_of_a_driver_without_events(self, nvml: LoadedNvml) -> None:
+        nvml.break_function("*", "nvmlEventSetCreate", "NOT_SUPPORTED")
+        watch = Watch(nvml)
+        watch.start()
+        assert not watch.reports("GPU-a")
+        assert nvml.count("nvmlDeviceRegisterEvents") == 0
+        assert "nvml events" not in {thread.name for thread in threading.enumerate()}
 
 
 class TestEvents:
     @pytest.mark.parametrize(
-        ("came", "taken"),
+        ("statement", "taken"),
         [
-            pytest.param(event(XID, 31), GpuEvent("GPU-a", XID, 31), id="an Xid"),
-            pytest.param(event(XID, 31, 2), GpuEvent("GPU-b", XID, 31), id="of the second GPU"),
-            pytest.param(event(XID, 31, 9), GpuEvent("", XID, 31), id="of a GPU that is not known"),
-            pytest.param(event(XID, 31, 1, 3, 0), GpuEvent("GPU-a", XID, 31, Place(3, 0)), id="of a MIG instance"),
-            pytest.param(event(XID, 31, 1, 0), GpuEvent("GPU-a", XID, 31, Place(0)), id="of a GPU instance"),
-            pytest.param(event(DOUBLE_BIT_ECC), GpuEvent("GPU-a", DOUBLE_BIT_ECC, 0), id="a double bit error"),
-            pytest.param(event(pynvml.nvmlEventTypeGpuUnavailableError), READ_GPUS, id="a GPU is not available"),
-            pytest.param(event(pynvml.nvmlEventTypeGpuRecoveryAction), READ_GPUS, id="another recovery action"),
-            pytest.param(event(pynvml.nvmlEventMigConfigChange), READ_GPUS, id="other instances"),
+            pytest.param("xid 0 31", GpuEvent("GPU-a", XID, 31), id="an Xid"),
+            pytest.param("xid 1 31", GpuEvent("GPU-b", XID, 31), id="of the second GPU"),
+            pytest.param("xid 2 31", GpuEvent("", XID, 31), id="of a GPU that is not known"),
+            pytest.param("xid 0 31 1 3/0", GpuEvent("GPU-a", XID, 31, Place(3, 0)), id="of a MIG instance"),
+            pytest.param("xid 0 31 1 0", GpuEvent("GPU-a", XID, 31, Place(0)), id="of a GPU instance"),
+            pytest.param("event 0 2 0", GpuEvent("GPU-a", DOUBLE_BIT_ECC, 0), id="a double bit error"),
+            pytest.param(
+                f"event 0 {pynvml.nvmlEventTypeGpuUnavailableError} 0", READ_GPUS, id="a GPU is not available"
+            ),
+            pytest.param(f"event 0 {pynvml.nvmlEventTypeGpuRecoveryAction} 0", READ_GPUS, id="another recovery action"),
+            pytest.param("set 0 mig=enabled", READ_GPUS, id="other instances"),
         ],
     )
-    async def test_what_each_is(self, nvml: NvmlAnswers, watch: Any, came: Any, taken: GpuEvent) -> None:
-        assert await received(nvml, watch, came) == {taken: 1}
+    def test_what_each_is(self, watch: Watch, statement: str, taken: GpuEvent) -> None:
+        watch.start()
+        assert watch.received(statement, count=1) == {taken: 1}
 
-    async def test_a_storm_is_counted(self, nvml: NvmlAnswers, watch: Any) -> None:
-        storm = [event(XID, 31)] * 3 + [event(XID, 13)] + [event(XID, 31, 2)]
-        assert await received(nvml, watch, *storm) == {
+    def test_a_storm_is_counted(self, watch: Watch) -> None:
+        # as after each registration: one thread receives them
+        for _ in range(2):
+            watch.start()
+        assert [thread.name for thread in threading.enumerate()].count("nvml events") == 1
+        assert watch.received("xid 0 31 3", "xid 0 13", "xid 1 31", count=5) == {
             GpuEvent("GPU-a", XID, 31): 3,
             GpuEvent("GPU-a", XID, 13): 1,
             GpuEvent("GPU-b", XID, 31): 1,
         }
-        assert watch.take() == {READ_GPUS: 1}
+        assert watch.take() == {}
 
-    async def test_a_lost_gpu_that_ends_each_wait_costs_a_reading_a_second(self, nvml: NvmlAnswers, watch: Any) -> None:
-        assert await received(nvml, watch, LOST, LOST, event(XID, 31)) == {READ_GPUS: 2, GpuEvent("GPU-a", XID, 31): 1}
+    def test_a_lost_gpu_that_ends_each_wait_costs_a_reading_a_second(self, watch: Watch) -> None:
+        watch.start()
+        assert watch.received("xid 0 31", "lose 1", count=4) == {GpuEvent("GPU-a", XID, 31): 1, READ_GPUS: 3}
         assert watch.slept == [1.0, 1.0]
 
-    @pytest.mark.parametrize("error", [WITHOUT, MISSING])
+    @pytest.mark.parametrize("error", ["NOT_SUPPORTED", "FUNCTION_NOT_FOUND"])
     async def test_a_driver_that_cannot_wait_reports_none(
-        self, nvml: NvmlAnswers, watch: Any, error: Exception
+        self, nvml: LoadedNvml, watch: Watch, monkeypatch: pytest.MonkeyPatch, error: str
     ) -> None:
-        assert await received(nvml, watch, TIMEOUT, error, event(XID, 31)) == {}
-        assert watch.take() == {READ_GPUS: 1}
+        monkeypatch.setattr(events, "_WAIT_MS", 1)
+        watch.start()
+        # a wait without an event is no failure
+        await until(lambda: any(_timed_out(call) for call in nvml.recorded_calls()))
+        assert watch.reports("GPU-a")
+        assert watch.received(f"break * {WAIT} {error}", count=1) == {READ_GPUS: 1}
+        assert not watch.reports("GPU-a")
         assert watch.slept == []
 
 
-class TestFabric:
-    @pytest.mark.parametrize(
-        ("error", "becomes"),
-        [
-            # a driver that lacks this version lacks the function
-            (OTHER_VERSION, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
-            (WITHOUT, pynvml.NVML_ERROR_NOT_SUPPORTED),
-            (LOST, pynvml.NVML_ERROR_GPU_IS_LOST),
-        ],
-    )
-    def test_its_errors(self, nvml: NvmlAnswers, error: Exception, becomes: int) -> None:
-        nvml.answers["nvmlDeviceGetGpuFabricInfoV"] = error
-        with pytest.raises(pynvml.NVMLError) as found:
-            ASK_FABRIC[0]("h0")
-        assert found.value.value == becomes
+def _timed_out(call: Any) -> bool:
+    return (call.function, call.result) == (WAIT, pynvml.NVML_ERROR_TIMEOUT)

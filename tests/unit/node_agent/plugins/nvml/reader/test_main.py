@@ -1,4 +1,4 @@
-"""The reader with results that no machine of the fake NVML returns, and its calls with a deadline."""
+"""The reader's calls with a deadline."""
 
 import threading
 

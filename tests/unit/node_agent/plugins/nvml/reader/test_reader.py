@@ -1,22 +1,22 @@
-"""What the reader reports and when: each answer of its driver, calls that hang, events; by a clock of the test's own."""
+"""What the reader reports and when: each response of its driver, calls that hang, events; by a clock of the test's own."""
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import pytest
-from nodedevice_agent.plugins.nvml.driver_troubles import Reading
-from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
+from msgspec.structs import replace
+from nodedevice_agent.plugins.nvml.driver_troubles import Fabric, Reading
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports, scores
 from nodedevice_agent.plugins.nvml.health import Place
 from nodedevice_agent.plugins.nvml.mig import MigInstance
-from nodedevice_agent.plugins.nvml.reader.__main__ import Reader
-from nodedevice_agent.plugins.nvml.reader.driver import MAX_LINKS, SWITCH, GpuLost, GpuUnidentified
-from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, GpuEvent
+from nodedevice_agent.plugins.nvml.reader.driver import MAX_LINKS
 from nodedevice_agent.plugins.nvml.reader.messages import (
     Alive,
     Changed,
     Described,
     EccError,
     Found,
+    Message,
     Orders,
     Problem,
     Readings,
@@ -25,135 +25,163 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
 from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
-from tests.fakes.nvml_machine import POLL, Hangs, Machine, Returned, gpu, only, reader_of, run, times
+from hack.fake_nvml.machines import MACHINES, described
+from tests.fakes import gpu_watch
+from tests.fakes.gpu_watch import WELL
+from tests.fakes.loaded_nvml import VERSION, LoadedNvml, h100
+from tests.fakes.nvml_machine import POLL, Machine
 
-MIG = (MigInstance("MIG-1", "1g.10gb", 1, 0, 9728),)
-Play = Callable[[Machine], Reader]
+# an event that means only that the GPUs have to be read
+READ = "event 0 0x8000 0"
+REGISTER, MINOR, ECC = "nvmlDeviceRegisterEvents", "nvmlDeviceGetMinorNumber", "nvmlDeviceGetTotalEccErrors"
+Play = Callable[..., Machine]
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    return lambda machine: reader_of(machine, monkeypatch)
+def play(nvml: LoadedNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
+    """The reader of these GPUs, after these statements."""
+
+    def begin(*names: str, before: tuple[str, ...] = ()) -> Machine:
+        nvml.describe(*names)
+        nvml.write(*before)
+        return Machine(nvml, monkeypatch, str(tmp_path))
+
+    return begin
+
+
+def found(*gpus: Gpu, unnamed: tuple[str, ...] = (), lost: int = 0) -> Found:
+    return Found(VERSION, [*gpus], {gpu.uuid: Ports() for gpu in gpus}, unnamed=[*unnamed], lost=lost)
 
 
 class TestInventory:
     def test_all_of_it(self, play: Play) -> None:
-        machine = Machine(gpu("b", "0000:2b:00.0"), gpu("a", "0000:1b:00.0"), gpu("c"))
-        machine.ends = {
-            ("GPU-a", 0): "0000:2b:00.0",
-            ("GPU-a", MAX_LINKS - 1): "0000:2b:00.0",
-            ("GPU-b", 2): "0000:1b:00.0",
-            ("GPU-b", 3): SWITCH,
-        }
-        machine.ancestors = {("GPU-a", "GPU-b"): Ancestor.BOARD, ("GPU-b", "GPU-c"): Ancestor.SYSTEM}
-        found = run(play(machine), machine, 0)[0]
-        assert found == Found(
-            "580.1",
-            [handle.gpu for handle in machine.handles],
-            {"GPU-b": Ports({"GPU-a": 1}, 1), "GPU-a": Ports({"GPU-b": 2}), "GPU-c": Ports()},
-            [("GPU-a", "GPU-b", Ancestor.BOARD), ("GPU-b", "GPU-c", Ancestor.SYSTEM)],
+        links = (
+            f"link 0 1 {MAX_LINKS - 1}",
+            "switch 00000000:FF:00.0 0",
+            *(f"nvlink 0 {link} down" for link in range(1, MAX_LINKS - 1)),
+            *(f"nvlink 1 {link} down" for link in range(2, MAX_LINKS - 1)),
         )
-        assert machine.events.is_open
-        assert machine.events.registrations == ["GPU-b", "GPU-a", "GPU-c"]
-        # so that no Xid is missed of a GPU that is known
-        assert machine.events.reported_before == [0, 0, 0]
-        assert machine.events.starts > 0
-        assert [handle.is_on_switches for handle in machine.handles] == [True, False, False]
+        machine = play("b", "a", "c", before=(*links, "set 2 numa=1", "set * fabric-state=1"))
+        # no Xid is missed of a GPU that is known
+        machine.when_found = machine.comes("xid 2 31")
+        inventory, _, readings, *_ = machine.run(0.2)
+        assert inventory == Found(
+            VERSION,
+            [h100("b"), h100("a", 1), replace(h100("c", 2), numa_node=1)],
+            {"GPU-b": Ports({"GPU-a": 1}, 1), "GPU-a": Ports({"GPU-b": 2}), "GPU-c": Ports()},
+            [
+                ("GPU-a", "GPU-b", Ancestor.SWITCH),
+                ("GPU-a", "GPU-c", Ancestor.SYSTEM),
+                ("GPU-b", "GPU-c", Ancestor.SYSTEM),
+            ],
+        )
+        assert machine.only(Xid) == [Xid("GPU-c", 31, 1)]
+        # those with a link to a switch have a fabric
+        assert isinstance(readings, Readings)
+        assert {uuid: reading.fabric for uuid, reading in readings.readings.items()} == {
+            "GPU-b": Fabric(1, 0, 1),
+            "GPU-a": None,
+            "GPU-c": None,
+        }
 
     @pytest.mark.parametrize(
-        ("gpus", "unnamed", "lost"),
+        ("statements", "unnamed", "lost"),
         [
-            pytest.param([GpuLost(), gpu("a"), GpuLost()], [], 2, id="lost"),
+            pytest.param(("lose 0", "lose 2"), (), 2, id="lost"),
             pytest.param(
-                [GpuUnidentified("for a reason"), gpu("a")],
-                ["GPU 0 cannot be identified: for a reason"],
+                ("remove 0", "break 2 nvmlDeviceGetUUID UNKNOWN"),
+                ("GPU 1 cannot be identified: Unknown Error",),
                 0,
                 id="unidentified",
             ),
             pytest.param(
-                [gpu("a"), gpu("a")],
-                ["GPU 1 cannot be identified: its UUID is another's too, GPU-a"],
+                ("remove 0", "set 2 uuid=GPU-a"),
+                ("GPU 1 cannot be identified: its UUID is another's too, GPU-a",),
                 0,
                 id="one UUID twice",
             ),
+            # counts only where all that NVML lists could be h100
+            pytest.param(
+                ("remove 0", "remove 2"),
+                ("the driver has the GPU at 0000:ff:00.0 and NVML does not list it: its device file is unknown",),
+                0,
+                id="not listed",
+            ),
         ],
     )
-    def test_what_cannot_be_listed(self, play: Play, gpus: list[Any], unnamed: list[str], lost: int) -> None:
-        machine = Machine(*gpus)
-        # counts only where all that NVML lists could be described
-        machine.not_listed = {(): ["not listed"]}
-        found = run(play(machine), machine, 0)[0]
-        assert found == Found("580.1", [gpu("a")], {"GPU-a": Ports()}, [], unnamed, lost)
+    def test_what_cannot_be_listed(
+        self, play: Play, tmp_path: Path, statements: tuple[str, ...], unnamed: tuple[str, ...], lost: int
+    ) -> None:
+        (tmp_path / "proc/driver/nvidia/gpus/0000:FF:00.0").mkdir(parents=True)
+        machine = play("x", "a", "y", before=statements)
+        index = 0 if "remove 0" in statements else 1
+        assert machine.run(0)[0] == found(replace(h100("a", 1), index=index), unnamed=unnamed, lost=lost)
 
     def test_a_gpu_that_hangs_is_unnamed(self, play: Play) -> None:
-        machine = Machine(gpu("a"), None)
-        machine.handles[1] = Hangs(Returned(machine, None))
-        first, found = run(play(machine), machine, 0)[:2]
-        assert first == Alive()
+        machine = play("a", "b")
+        machine.hang("nvmlDeviceGetName", 1)
         # it is no link that hung
-        assert found == Found(
-            "580.1", [gpu("a")], {"GPU-a": Ports()}, unnamed=["GPU 1 does not respond: describe hangs"]
-        )
+        assert machine.run(0)[:2] == [
+            Alive(),
+            found(h100("a"), unnamed=("GPU 1 does not respond: nvmlDeviceGetName hangs",)),
+        ]
 
     @pytest.mark.parametrize(
-        ("gpus", "reason"),
-        [
-            ([GpuUnidentified("x"), GpuUnidentified("y")], GpuReason.DRIVER_FAILED),
-            ([None, GpuUnidentified("y")], GpuReason.DRIVER_FAILED),
-            ([None, None], GpuReason.DRIVER_HANGS),
-        ],
+        ("hanging", "reason"),
+        [((), GpuReason.DRIVER_FAILED), ((0,), GpuReason.DRIVER_FAILED), ((0, 1), GpuReason.DRIVER_HANGS)],
     )
-    def test_without_a_single_gpu_it_is_the_driver(self, play: Play, gpus: list[Any], reason: str) -> None:
-        machine = Machine(*gpus)
-        machine.handles = [Hangs(Returned(machine, None)) if each is None else each for each in gpus]
+    def test_without_a_single_gpu_it_is_the_driver(self, play: Play, hanging: tuple[int, ...], reason: str) -> None:
+        machine = play("a", "b", before=("break * nvmlDeviceGetUUID UNKNOWN",))
+        for slot in hanging:
+            machine.hang("nvmlDeviceGetHandleByIndex", slot)
         with pytest.raises(DriverProblem) as problem:
-            play(machine).run()
+            machine.reader.run()
         assert problem.value.problem.reason == reason
         assert problem.value.problem.message.count("; ") == 1
 
     def test_no_gpu_at_all(self, play: Play) -> None:
-        machine = Machine()
         with pytest.raises(DriverProblem, match="lists no GPU"):
-            play(machine).run()
+            play().reader.run()
 
-    @pytest.mark.parametrize("function", ["version", "counted"])
+    @pytest.mark.parametrize("function", ["nvmlInit", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount"])
     def test_a_driver_that_hangs_is_waited_for(self, play: Play, function: str) -> None:
-        machine = Machine(gpu("a"))
-        answer = getattr(machine, function)
-        setattr(machine, function, Hangs(Returned(machine, 3), answer))
-        machine.calling = "count"
-        found = run(play(machine), machine, 3 * POLL)[:4]
-        assert found[:3] == [
-            Problem(GpuReason.DRIVER_HANGS, "the NVIDIA driver does not respond (count hangs): see the kernel log"),
+        machine = play("a")
+        machine.hang(function, waits=3)
+        assert machine.run(3 * POLL)[:4] == [
+            Problem(
+                GpuReason.DRIVER_HANGS, f"the NVIDIA driver does not respond ({function} hangs): see the kernel log"
+            ),
             Alive(),
             Alive(),
+            found(h100("a")),
         ]
-        if function == "version":
-            assert found[3] == Found("580.1", [gpu("a")], {"GPU-a": Ports()})
-        assert times(machine, Alive) == [POLL, 2 * POLL]
+        assert machine.times(Alive) == [POLL, 2 * POLL]
 
     def test_a_link_that_hangs_makes_it_partial(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b"))
-        machine.ends = {("GPU-a", 0): "GPU-b", ("GPU-b", 0): "GPU-a"}
-        machine.hanging["link", "GPU-a"] = Hangs(Returned(machine, None))
-        alive, found, _, readings = run(play(machine), machine, 0)[:4]
+        machine = play("a", "b", before=("link 0 1",))
+        machine.hang("nvmlDeviceGetNvLinkState", 0)
+        alive, inventory, _, readings = machine.run(0)[:4]
         assert alive == Alive()
-        assert isinstance(found, Found)
-        assert found.is_partial
-        assert found.ports == {"GPU-a": Ports(), "GPU-b": Ports({"GPU-a": 1})}
+        assert isinstance(inventory, Found)
+        assert inventory.is_partial
+        assert inventory.ports == {"GPU-a": Ports(), "GPU-b": Ports({"GPU-a": 1})}
         # and nothing else of it is asked
-        assert isinstance(readings, Readings)
-        assert readings.readings == {
-            "GPU-a": Reading(hung_call="link", unsettled=None),
-            "GPU-b": Reading(unsettled=None),
-        }
-        assert [uuid for _, uuid, *_ in machine.asked] == ["GPU-b"]
+        assert readings == Readings(
+            {
+                "GPU-a": Reading(hung_call="nvmlDeviceGetNvLinkState", unsettled=None),
+                "GPU-b": replace(WELL, unsettled=None),
+            }
+        )
+        assert [uuid for _, uuid, *_ in machine.driver.asked] == ["GPU-b"]
 
-    def test_where_the_bus_has_switches_all_gpus_are_on_them(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b"))
-        machine.has_switches = True
-        run(play(machine), machine, 0)
-        assert [handle.is_on_switches for handle in machine.handles] == [True, True]
+    def test_where_the_bus_has_switches_all_gpus_are_on_them(self, play: Play, tmp_path: Path) -> None:
+        switch = tmp_path / "sys/bus/pci/devices/0000:05:00.0"
+        switch.mkdir(parents=True)
+        (switch / "vendor").write_text("0x10de\n")
+        (switch / "class").write_text("0x068000\n")
+        machine = play("a", "b", before=("set * fabric-state=1",))
+        machine.run(0)
+        assert [reading.fabric for reading in machine.only(Readings)[0].readings.values()] == [Fabric(1, 0, 1)] * 2
 
 
 class TestPolls:
@@ -167,9 +195,9 @@ class TestPolls:
         ],
     )
     def test_sooner_where_an_event_means_so(self, play: Play, at: list[float], polls: list[float]) -> None:
-        machine = Machine(gpu("a"))
-        run(play(machine), machine, 9.5, *((when, lambda: machine.events.came(READ_GPUS)) for when in at))
-        assert times(machine, Readings) == polls
+        machine = play("a")
+        machine.run(9.5, *((when, machine.comes(READ)) for when in at))
+        assert machine.times(Readings) == polls
 
     @pytest.mark.parametrize(
         ("orders", "energy"),
@@ -182,120 +210,143 @@ class TestPolls:
         ],
     )
     def test_energy_as_ordered(self, play: Play, orders: dict[str, float], energy: list[bool]) -> None:
-        machine = Machine(gpu("a"))
+        machine = play("a")
         machine.inbox.orders = Orders(orders)
-        run(play(machine), machine, 12)
-        assert machine.asked == [(at, "GPU-a", is_due, at == 0) for at, is_due in zip((0, 5, 10), energy, strict=True)]
+        machine.run(12)
+        assert machine.driver.asked == [
+            (at, "GPU-a", is_due, at == 0) for at, is_due in zip((0, 5, 10), energy, strict=True)
+        ]
 
     @pytest.mark.parametrize("how", ["another number", "stale", "hangs"])
     def test_other_gpus_are_reported_alone(self, play: Play, how: str) -> None:
-        machine = Machine(gpu("a"))
+        machine = play("a", "b", before=("remove 1",))
 
         def changes() -> None:
             if how == "another number":
-                machine.counted = 2
+                machine.nvml.write("lists at-once", "add 1")
             elif how == "stale":
-                machine.handles[0].is_stale = True
+                machine.nvml.set(0, uuid="GPU-c")
             else:
-                machine.counted = Hangs(Returned(machine, 2), 1)
+                machine.hang("nvmlDeviceGetCount", waits=2)
 
-        run(play(machine), machine, 9, (3.0, changes))
+        machine.run(9, (3.0, changes))
         ends = 5 + (2 * POLL if how == "hangs" else 0)
-        assert times(machine, Changed) == [ends]
-        assert times(machine, Problem) == ([5] if how == "hangs" else [])
-        assert times(machine, Alive) == ([5 + POLL] if how == "hangs" else [])
+        assert machine.times(Changed) == [ends]
+        assert machine.times(Problem) == ([5] if how == "hangs" else [])
+        assert machine.times(Alive) == ([5 + POLL] if how == "hangs" else [])
 
     def test_instances_come_before_the_readings_that_know_them(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b", instances=()))
-
-        def divides() -> None:
-            machine.handles[0].gpu = gpu("a", instances=MIG)
-
-        reported = run(play(machine), machine, 12, (3.0, divides))
-        assert times(machine, Described) == [0, 5]
+        machine = play("a", "b", before=("set 1 mig=enabled",))
+        divides = machine.comes("set 0 mig=enabled", "create 0 1g.10gb uuid=MIG-1", count=2)
+        reported = machine.run(12, (3.0, divides))
+        assert machine.times(Described) == [0, 3.1]
         _, place = [place for place, message in enumerate(reported) if isinstance(message, Described)]
-        assert reported[place] == Described([gpu("a", instances=MIG), gpu("b", instances=())])
+        instances = (MigInstance("MIG-1", "1g.10gb", 7, 0, 9984),)
+        assert reported[place] == Described(
+            [replace(h100("a"), instances=instances), replace(h100("b", 1), instances=())]
+        )
         assert isinstance(reported[place + 1], Readings)
 
     def test_what_is_lacking_is_reported_once(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b"))
-        machine.lacks["GPU-a"] = ["minor", "ecc"]
-        machine.events.quiet = {"GPU-a"}
-        lacking = gpu("a", not_supported=("ecc", "events", "minor"))
-        run(play(machine), machine, 17, (7.0, lambda: machine.lacks.update({"GPU-b": ["ecc"]})))
+        lacks = ("set 0 ecc=unsupported", *(f"break 0 {name} NOT_SUPPORTED" for name in (MINOR, REGISTER)))
+        machine = play("a", "b", before=lacks)
+        lacking = replace(h100("a"), minor=None, not_supported=("ecc", "events", "minor"))
+        machine.run(17, (7.0, lambda: machine.nvml.set(1, ecc="disabled")))
         assert [(at, message) for at, message in machine.reported if isinstance(message, Described)] == [
-            (0, Described([lacking, gpu("b")])),
-            (10, Described([lacking, gpu("b", not_supported=("ecc",))])),
+            (0, Described([lacking, h100("b", 1)])),
+            (10, Described([lacking, replace(h100("b", 1), not_supported=("ecc",))])),
         ]
 
     def test_a_registration_that_hung_is_tried_again(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b"))
-        hang = Hangs(Returned(machine, None))
-        machine.hanging["register", "GPU-a"] = hang
-
-        def returns() -> None:
-            hang.call.waits = 0
-            machine.hanging.clear()
-
-        run(play(machine), machine, 12, (3.0, returns))
-        assert machine.events.registrations == ["GPU-a", "GPU-b", "GPU-a"]
+        machine = play("a", "b")
+        hang = machine.hang(REGISTER, 0)
+        machine.run(12, (3.0, hang.returns), (7.0, machine.comes("xid 0 31")))
+        assert machine.only(Xid) == [Xid("GPU-a", 31, 1)]
+        assert (machine.nvml.count(REGISTER, 0), machine.nvml.count(REGISTER, 1)) == (1, 1)
         # a GPU that was never registered lacks nothing yet
-        assert only(machine, Described) == [Described([gpu("a"), gpu("b")])]
+        assert machine.only(Described) == [Described([h100("a"), h100("b", 1)])]
 
     def test_the_first_reading_is_the_first_that_came(self, play: Play) -> None:
-        machine = Machine(gpu("a"))
-        hang = Hangs(Returned(machine, None))
-        machine.hanging["read", "GPU-a"] = hang
-        machine.handles[0].calling = "nvmlDeviceGetName"
-
-        def returns() -> None:
-            hang.call.waits = 0
-            machine.hanging.clear()
-
-        run(play(machine), machine, 17, (7.0, returns))
-        assert [each.readings["GPU-a"].hung_call for each in only(machine, Readings)] == [
-            *("nvmlDeviceGetName", "nvmlDeviceGetName"),
-            *("", ""),
-        ]
+        machine = play("a")
+        hang = machine.hang(ECC, 0)
+        machine.run(17, (7.0, hang.returns))
+        assert [each.readings["GPU-a"].hung_call for each in machine.only(Readings)] == [ECC, ECC, "", ""]
         # not asked while a call hangs
-        assert machine.asked == [
+        assert machine.driver.asked == [
             (0, "GPU-a", False, True),
             (10, "GPU-a", False, True),
             (15, "GPU-a", False, False),
         ]
-        assert times(machine, Alive) == [0]
+        assert machine.times(Alive) == [0]
 
 
 class TestEvents:
-    PLACE = Place(3, 0)
-
     def test_a_gpu_with_an_xid_is_read_at_once_and_a_second_later(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b"))
-        event = GpuEvent("GPU-a", XID, 31, self.PLACE)
-        came = [(2.0, lambda: machine.events.came(event, 3))]
-        run(play(machine), machine, 4, *came)
+        machine = play("a", "b")
+        machine.run(4, (2.0, machine.comes("xid 0 31 3 3/0", count=3)))
         assert [each for each in machine.reported if each[0] > 0] == [
-            (2, Xid("GPU-a", 31, 3, self.PLACE)),
-            (2, Readings({"GPU-a": Reading(unsettled=(31,))})),
-            (3, Readings({"GPU-a": Reading()})),
+            (2, Xid("GPU-a", 31, 3, Place(3, 0))),
+            (2, Readings({"GPU-a": replace(WELL, unsettled=(31,))})),
+            (3, Readings({"GPU-a": WELL})),
         ]
         # what comes together is taken together
         assert machine.slept == [0.1]
 
     def test_a_storm_is_read_once_a_second(self, play: Play) -> None:
-        machine = Machine(gpu("a"))
-        event = GpuEvent("GPU-a", XID, 31)
-        storm = [(2.0 + n / 5, lambda: machine.events.came(event)) for n in range(4)]
-        run(play(machine), machine, 4, *storm)
-        assert times(machine, Xid) == [2, 2.2, 2.4, 2.6]
-        assert times(machine, Readings) == [0, 2, 3]
+        machine = play("a")
+        machine.run(4, *[(2.0 + n / 5, machine.comes("xid 0 31")) for n in range(4)])
+        assert machine.times(Xid) == [2, 2.2, 2.4, 2.6]
+        assert machine.times(Readings) == [0, 2, 3]
 
     def test_a_double_bit_error_has_all_read(self, play: Play) -> None:
-        machine = Machine(gpu("a"), gpu("b"))
-        run(play(machine), machine, 4, (2.0, lambda: machine.events.came(GpuEvent("GPU-b", DOUBLE_BIT_ECC, 0))))
-        assert [(round(at, 3), type(message)) for at, message in machine.reported if at > 0] == [
-            (2, EccError),
-            (2.1, Readings),
+        machine = play("a", "b")
+        machine.run(4, (2.0, machine.comes("event 1 2 0")))
+        assert [(round(at, 3), message) for at, message in machine.reported if at > 0] == [
+            (2, EccError("GPU-b")),
+            (2.1, Readings({"GPU-a": WELL, "GPU-b": WELL})),
         ]
-        assert machine.reported[-2][1] == EccError("GPU-b")
-        assert list(only(machine, Readings)[-1].readings) == ["GPU-a", "GPU-b"]
+
+
+class TestPlayed:
+    """What tests, demos and benchmarks have in place of a reader."""
+
+    LOSES = ("break 0 nvmlDeviceGetUUID GPU_IS_LOST",)
+    DIVIDES = ("set 0 mig=enabled", "create 0 1g.10gb uuid=MIG-1", "create 0 1g.10gb uuid=MIG-2")
+
+    @pytest.mark.parametrize(
+        ("statements", "events", "message"),
+        [
+            pytest.param((), 0, gpu_watch.BOTH, id="BOTH"),
+            pytest.param((), 0, gpu_watch.FINE, id="FINE"),
+            pytest.param(LOSES, 0, gpu_watch.LOST, id="LOST"),
+            pytest.param(("set * recovery-action=-1",), 0, gpu_watch.OLD, id="OLD"),
+            pytest.param(DIVIDES, 3, gpu_watch.DIVIDED, id="DIVIDED"),
+        ],
+    )
+    def test_messages(self, play: Play, statements: tuple[str, ...], events: int, message: Message) -> None:
+        machine = play("1", "2")
+        assert message in machine.run(9, (3.0, machine.comes(*statements, count=events)))
+
+    @pytest.mark.parametrize(
+        ("names", "statements", "problem"),
+        [
+            pytest.param((), (), gpu_watch.ABSENT, id="ABSENT"),
+            pytest.param(("1", "2"), ("init MEMORY",), gpu_watch.BROKEN, id="BROKEN"),
+        ],
+    )
+    def test_problems(self, play: Play, names: tuple[str, ...], statements: tuple[str, ...], problem: Problem) -> None:
+        with pytest.raises(DriverProblem) as failed:
+            play(*names, before=statements).reader.run()
+        assert failed.value.problem == problem
+
+    @pytest.mark.parametrize("name", MACHINES)
+    def test_machines(self, play: Play, nvml: LoadedNvml, name: str) -> None:
+        machine = play()
+        nvml.describe_shipped(name)
+        inventory = machine.run(0)[0]
+        assert isinstance(inventory, Found)
+        ancestors = {(one, other): level for one, other, level in inventory.ancestors}
+        assert described(name) == (
+            scores(inventory.gpus, inventory.ports, ancestors),
+            {gpu.uuid: gpu.numa_nodes() for gpu in inventory.gpus},
+        )

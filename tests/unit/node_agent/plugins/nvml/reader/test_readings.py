@@ -1,156 +1,184 @@
-"""What each answer of NVML about a GPU becomes in a reading, and what a GPU turns out not to support."""
+"""What each response of NVML about a GPU becomes in a reading, and what a GPU turns out not to support."""
 
-from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
 from nodedevice_agent.plugins.nvml.driver_troubles import FABRIC_COMPLETED, RESET, Fabric, Reading
-from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.reader import driver
 from nodedevice_agent.plugins.nvml.reader.driver import Driver, Handle
 from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
 
-from tests.fakes.nvml_answers import (
-    ACTION,
-    ECC,
-    ENERGY,
-    LOST,
-    MIG_MODE,
-    NOT_TEXT,
-    PAGES,
-    RESET_REQUIRED,
-    ROWS,
-    UNKNOWN,
-    UUID,
-    WITHOUT,
-    NvmlAnswers,
+from tests.fakes.loaded_nvml import LoadedNvml
+
+WELL = Reading(ecc_uncorrected=0, recovery_action=0)
+UUID, ECC, ACTION, ENERGY, ROWS, PAGES, MIG_MODE = (
+    f"nvmlDeviceGet{name}"
+    for name in (
+        *("UUID", "TotalEccErrors", "FieldValues", "TotalEnergyConsumption"),
+        *("RemappedRows", "RetiredPagesPendingStatus", "MigMode"),
+    )
 )
+# all that a reading asks for
+ASKED = (UUID, ECC, ACTION, ROWS, PAGES, MIG_MODE)
+WITH_PAGES = f"unsupported={ROWS}"
+BARE = f"set * ecc=unsupported recovery-action=-1 mig=unsupported unsupported={ROWS},{PAGES}"
 
 
-def field(value: int, error: int = pynvml.NVML_SUCCESS) -> list[Any]:
-    return [SimpleNamespace(nvmlReturn=error, value=SimpleNamespace(uiVal=value))]
+@pytest.fixture
+def driver(nvml: LoadedNvml) -> Driver:
+    return nvml.driver()
+
+
+@pytest.fixture
+def handle(driver: Driver) -> Handle:
+    return driver.describe(0)
 
 
 class TestReading:
     @pytest.mark.parametrize(
-        ("answers", "reading"),
+        ("statement", "reading"),
         [
-            pytest.param({}, Reading(), id="nothing supported"),
-            pytest.param({ECC: 4}, Reading(ecc_uncorrected=4), id="ECC errors"),
-            pytest.param({ACTION: field(2)}, Reading(recovery_action=2), id="a recovery action"),
-            pytest.param({ACTION: field(2, pynvml.NVML_ERROR_UNKNOWN)}, Reading(), id="a field that fails"),
-            pytest.param({ACTION: UNKNOWN, ECC: 1}, Reading(ecc_uncorrected=1), id="a call that fails"),
-            pytest.param({ROWS: [1, 1, 0, 0]}, Reading(), id="rows remapped"),
-            pytest.param({ROWS: [0, 0, 1, 0]}, Reading(row_remap_pending=True), id="a row that waits"),
-            pytest.param({ROWS: [0, 0, 0, 1]}, Reading(row_remap_failed=True), id="a row that failed"),
-            pytest.param({PAGES: 1}, Reading(page_retirement_pending=True), id="a page that waits"),
-            pytest.param({PAGES: 0}, Reading(), id="no page"),
-            pytest.param({ENERGY: 9}, Reading(), id="energy that is not asked for"),
-            pytest.param({UUID: "GPU-b"}, Reading(is_lost=True), id="another GPU"),
-            pytest.param({UUID: LOST}, Reading(is_lost=True), id="lost"),
-            pytest.param({ECC: LOST}, Reading(is_lost=True), id="lost meanwhile"),
-            pytest.param({UUID: RESET_REQUIRED}, Reading(recovery_action=RESET), id="wants a reset"),
-            pytest.param({ECC: RESET_REQUIRED}, Reading(recovery_action=RESET), id="wants a reset meanwhile"),
-            pytest.param({MIG_MODE: LOST}, Reading(), id="lost before its instances"),
-            pytest.param({UUID: NOT_TEXT}, Reading(failure="its UUID is not text"), id="not text"),
+            pytest.param("", WELL, id="all well"),
+            pytest.param(BARE, Reading(), id="nothing supported"),
             pytest.param(
-                {UUID: pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)},
+                "set 0 uncorrected-volatile=4", Reading(ecc_uncorrected=4, recovery_action=0), id="ECC errors"
+            ),
+            pytest.param("set 0 recovery-action=2", Reading(ecc_uncorrected=0, recovery_action=2), id="an action"),
+            pytest.param(f"break 0 {ACTION} UNKNOWN", Reading(ecc_uncorrected=0), id="a call that fails"),
+            pytest.param("set 0 remapped-corrected=1 remapped-uncorrected=1", WELL, id="rows remapped"),
+            pytest.param(
+                "set 0 remap-pending=1",
+                Reading(ecc_uncorrected=0, recovery_action=0, row_remap_pending=True),
+                id="a row that waits",
+            ),
+            pytest.param(
+                "set 0 remap-failed=1",
+                Reading(ecc_uncorrected=0, recovery_action=0, row_remap_failed=True),
+                id="a row that failed",
+            ),
+            pytest.param(
+                f"set 0 {WITH_PAGES} retired-pending=1",
+                Reading(ecc_uncorrected=0, recovery_action=0, page_retirement_pending=True),
+                id="a page that waits",
+            ),
+            pytest.param(f"set 0 {WITH_PAGES}", WELL, id="no page"),
+            pytest.param("set 0 uuid=GPU-b", Reading(is_lost=True), id="another GPU"),
+            pytest.param("lose 0", Reading(is_lost=True), id="lost"),
+            pytest.param(f"break 0 {ECC} GPU_IS_LOST", Reading(is_lost=True), id="lost meanwhile"),
+            pytest.param(f"break 0 {UUID} RESET_REQUIRED", Reading(recovery_action=RESET), id="wants a reset"),
+            pytest.param(f"break 0 {ECC} RESET_REQUIRED", Reading(recovery_action=RESET), id="wants a reset meanwhile"),
+            pytest.param(f"break 0 {MIG_MODE} GPU_IS_LOST", WELL, id="lost before its instances"),
+            pytest.param(b"set 0 uuid=\xff", Reading(failure="its UUID is not text"), id="not text"),
+            pytest.param(
+                f"break 0 {UUID} NO_PERMISSION",
                 Reading(failure="the NVIDIA driver denies access: this process needs /dev/nvidiactl and /dev/nvidia*"),
                 id="a UUID that is refused",
             ),
-            pytest.param({ECC: NOT_TEXT}, Reading(), id="garbage"),
         ],
     )
-    def test_of_each_answer(
-        self, nvml: NvmlAnswers, handle: Handle, answers: Mapping[Any, Any], reading: Reading
+    def test_of_each_response(
+        self, nvml: LoadedNvml, driver: Driver, handle: Handle, statement: str | bytes, reading: Reading
     ) -> None:
-        nvml.answers |= answers
-        assert Driver("/nowhere").reading(handle) == reading
-        assert handle.is_stale is isinstance(answers.get(UUID), str)
+        nvml.write(statement)
+        assert driver.reading(handle) == reading
+        assert handle.is_stale is (statement == "set 0 uuid=GPU-b")
 
-    @pytest.mark.parametrize("function", [UUID, ECC, ACTION, ROWS, PAGES, MIG_MODE])
-    @pytest.mark.parametrize(
-        "number",
-        [
-            pynvml.NVML_ERROR_UNINITIALIZED,
-            pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-            pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-        ],
-    )
-    def test_a_broken_driver_is_no_reading(self, nvml: NvmlAnswers, handle: Handle, function: Any, number: int) -> None:
-        nvml.answers[function] = pynvml.NVMLError(number)
+    def test_of_a_field_that_fails(self, nvml: LoadedNvml, driver: Driver, handle: Handle) -> None:
+        real = pynvml.nvmlDeviceGetFieldValues
+
+        def fails(*arguments: Any) -> Any:
+            (value,) = real(*arguments)
+            value.nvmlReturn = pynvml.NVML_ERROR_UNKNOWN
+            return [value]
+
+        nvml.replace(ACTION, fails)
+        assert driver.reading(handle) == Reading(ecc_uncorrected=0)
+        # it is not one that is not supported
+        assert driver.not_supported("GPU-a") == []
+
+    @pytest.mark.parametrize("function", ASKED)
+    @pytest.mark.parametrize("error", ["UNINITIALIZED", "DRIVER_NOT_LOADED", "LIB_RM_VERSION_MISMATCH"])
+    def test_a_broken_driver_is_no_reading(
+        self, nvml: LoadedNvml, driver: Driver, handle: Handle, function: str, error: str
+    ) -> None:
+        nvml.break_function(0, function, error)
         with pytest.raises(DriverProblem):
-            Driver("/nowhere").reading(handle)
+            driver.reading(handle)
 
     @pytest.mark.parametrize(
         ("asks", "action", "energy"),
         [
-            pytest.param({}, WITHOUT, None, id="later"),
-            pytest.param({"with_energy": True}, WITHOUT, 9, id="when it is due"),
-            pytest.param({"with_energy": True}, field(0), 9, id="when it is due, with a recovery action"),
-            pytest.param({"is_first": True}, WITHOUT, 9, id="first, without a recovery action"),
-            pytest.param({"is_first": True}, field(0), None, id="first, with a recovery action"),
+            pytest.param({}, -1, None, id="later"),
+            pytest.param({"with_energy": True}, -1, 9, id="when it is due"),
+            pytest.param({"with_energy": True}, 0, 9, id="when it is due, with a recovery action"),
+            pytest.param({"is_first": True}, -1, 9, id="first, without a recovery action"),
+            pytest.param({"is_first": True}, 0, None, id="first, with a recovery action"),
         ],
     )
     def test_the_energy_counter_is_read_where_it_shows_a_reset(
-        self, nvml: NvmlAnswers, handle: Handle, asks: dict[str, bool], action: Any, energy: int | None
+        self,
+        nvml: LoadedNvml,
+        driver: Driver,
+        handle: Handle,
+        asks: dict[str, bool],
+        action: int,
+        energy: int | None,
     ) -> None:
-        nvml.answers |= {ENERGY: 9, ACTION: action}
-        assert Driver("/nowhere").reading(handle, **asks).energy_mj == energy
+        nvml.set(0, energy_mj=9, recovery_action=action)
+        assert driver.reading(handle, **asks).energy_mj == energy
+        assert nvml.count(ENERGY) == (energy is not None)
 
-    @pytest.mark.parametrize("function", [UUID, ECC, ACTION, ROWS, PAGES, MIG_MODE])
-    def test_the_function_that_may_hang_is_known(self, nvml: NvmlAnswers, handle: Handle, function: Any) -> None:
-        here, seen = Driver("/nowhere"), []
+    @pytest.mark.parametrize("function", ASKED)
+    def test_the_function_that_may_hang_is_known(
+        self, nvml: LoadedNvml, driver: Driver, handle: Handle, function: str
+    ) -> None:
+        seen = []
 
         def noted(*_: Any) -> Any:
-            seen.append((here.calling, handle.calling))
-            raise LOST
+            seen.append((driver.calling, handle.calling))
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
 
-        nvml.answers[function] = noted
-        here.reading(handle)
-        assert seen == [(function[0], function[0])]
+        nvml.replace(function, noted)
+        driver.reading(handle)
+        assert seen == [(function, function)]
 
 
 class TestFabric:
-    STARTED, READY = Fabric(1), Fabric(FABRIC_COMPLETED)
-
-    @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch, nvml: NvmlAnswers) -> dict[str, Any]:
-        """What the two versions of the call answer."""
-        answers: dict[str, Any] = {"new": WITHOUT, "old": WITHOUT}
-
-        def asking(name: str) -> Any:
-            def ask(_: Any) -> Any:
-                if isinstance(answers[name], Exception):
-                    raise answers[name]
-                return answers[name]
-
-            ask.__name__ = name
-            return ask
-
-        monkeypatch.setattr(driver, "ASK_FABRIC", (asking("new"), asking("old")))
-        return answers
+    NEW, OLD = "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo"
+    STARTED, READY = Fabric(1, 0, 1), Fabric(FABRIC_COMPLETED, 0, 1)
 
     @pytest.mark.parametrize(
-        ("new", "old", "found"),
+        ("statements", "fabric", "asked"),
         [
-            (READY, STARTED, READY),
-            (WITHOUT, STARTED, STARTED),
-            (WITHOUT, WITHOUT, None),
-            (Fabric(pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED), STARTED, None),
+            pytest.param([], READY, (3, 0), id="the newest version"),
+            # a driver that lacks these versions lacks the function, and an older one has no health
+            pytest.param([f"break 0 {NEW} ARGUMENT_VERSION_MISMATCH"], Fabric(3), (2, 3), id="an older driver"),
+            pytest.param([f"break 0 {NEW} NOT_SUPPORTED"], Fabric(3), (2, 3), id="the oldest version"),
+            pytest.param([f"break 0 {NEW} GPU_IS_LOST"], None, (3, 0), id="lost"),
+            pytest.param(
+                [f"break 0 {name} NOT_SUPPORTED" for name in (NEW, OLD)], None, (2, 1), id="not supported at all"
+            ),
+            pytest.param(["set 0 fabric-state=0"], None, (3, 0), id="no fabric"),
         ],
     )
     @pytest.mark.parametrize("is_on_switches", [True, False])
     def test_of_a_gpu_on_switches(
-        self, asked: dict[str, Any], handle: Handle, new: Any, old: Any, found: Fabric | None, is_on_switches: bool
+        self,
+        nvml: LoadedNvml,
+        driver: Driver,
+        handle: Handle,
+        statements: list[str],
+        fabric: Fabric | None,
+        asked: tuple[int, int],
+        is_on_switches: bool,
     ) -> None:
-        asked |= {"new": new, "old": old}
+        nvml.write("set 0 fabric-state=3", *statements)
         handle.is_on_switches = is_on_switches
-        expected = found if is_on_switches else None
-        assert Driver("/nowhere").reading(handle) == Reading(fabric=expected)
-        assert handle.fabric == expected
+        readings = [driver.reading(handle) for _ in range(3)]
+        assert [each.fabric for each in readings] == [fabric if is_on_switches else None] * 3
+        assert handle.fabric == readings[0].fabric
+        assert all(each.is_lost is (is_on_switches and "LOST" in str(statements)) for each in readings)
+        assert (nvml.count(self.NEW), nvml.count(self.OLD)) == (asked if is_on_switches else (0, 0))
 
     @pytest.mark.parametrize(
         ("before", "now", "is_stale"),
@@ -160,81 +188,64 @@ class TestFabric:
             (READY, READY, False),
             (READY, STARTED, False),
             (STARTED, STARTED, False),
-            (Fabric(FABRIC_COMPLETED, 5), READY, True),
+            (Fabric(FABRIC_COMPLETED, 5, 1), READY, True),
         ],
     )
     def test_a_gpu_that_has_joined_has_links_for_a_new_session(
-        self, asked: dict[str, Any], handle: Handle, before: Fabric | None, now: Fabric, is_stale: bool
+        self, nvml: LoadedNvml, driver: Driver, handle: Handle, before: Fabric | None, now: Fabric, is_stale: bool
     ) -> None:
         handle.is_on_switches, handle.fabric = True, before
-        asked["new"] = now
-        Driver("/nowhere").reading(handle)
-        assert handle.is_stale is is_stale
-        asked["new"] = self.STARTED
-        Driver("/nowhere").reading(handle)
         # until the new session
-        assert handle.is_stale is is_stale
+        for fabric in (now, self.STARTED):
+            nvml.set(0, fabric_state=fabric.state, fabric_status=fabric.status)
+            assert driver.reading(handle).fabric == fabric
+            assert handle.is_stale is is_stale
 
 
 class TestFeatures:
-    @pytest.mark.parametrize(
-        "number",
-        [
-            pynvml.NVML_ERROR_NOT_SUPPORTED,
-            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-            pynvml.NVML_ERROR_INVALID_ARGUMENT,
-        ],
-    )
-    def test_what_a_gpu_does_not_support(self, nvml: NvmlAnswers, handle: Handle, number: int) -> None:
-        nvml.answers |= dict.fromkeys(
-            (
-                "nvmlDeviceGetMemoryInfo",
-                ("nvmlDeviceGetMemoryInfo", "h0", pynvml.nvmlMemory_v2),
-                ("nvmlDeviceGetMinorNumber", "h0"),
-                ECC,
-                ACTION,
-                ENERGY,
-                ROWS,
-            ),
-            pynvml.NVMLError(number),
-        )
-        here = Driver("/nowhere")
-        here.describe(2)
-        assert here.not_supported("GPU-a") == ["memory", "minor"]
-        here.reading(handle, with_energy=True)
-        assert here.not_supported("GPU-a") == ["ecc", "energy", "memory", "minor", "recoveryAction"]
-        assert here.not_supported("GPU-b") == []
+    @pytest.mark.parametrize("error", ["NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "INVALID_ARGUMENT"])
+    def test_what_a_gpu_does_not_support(self, nvml: LoadedNvml, driver: Driver, error: str) -> None:
+        for function in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMinorNumber", ECC, ACTION, ENERGY, ROWS):
+            nvml.break_function(0, function, error)
+        handle = driver.describe(0)
+        assert driver.not_supported("GPU-a") == ["memory", "minor"]
+        driver.reading(handle, with_energy=True)
+        assert driver.not_supported("GPU-a") == ["ecc", "energy", "memory", "minor", "recoveryAction"]
+        assert driver.not_supported("GPU-b") == []
 
-    def test_what_may_come_is_asked_again_and_the_rest_is_not(self, nvml: NvmlAnswers, handle: Handle) -> None:
-        here, other = Driver("/nowhere"), Handle("h1", Gpu("GPU-b"))
-        nvml.answers["nvmlDeviceGetUUID", "h1"] = "GPU-b"
+    @pytest.fixture
+    def two(self, nvml: LoadedNvml) -> tuple[Driver, Handle, Handle]:
+        nvml.describe("a", "b")
+        driver = nvml.driver()
+        return driver, driver.describe(0), driver.describe(1)
+
+    def test_what_may_come_is_asked_again_and_the_rest_is_not(
+        self, nvml: LoadedNvml, two: tuple[Driver, Handle, Handle]
+    ) -> None:
+        driver, handle, other = two
+        nvml.write(BARE)
         for _ in range(3):
-            here.reading(handle)
-        assert nvml.calls.count(ROWS) == 1
-        assert nvml.calls.count(ECC) == 3
-        here.reading(other)
-        assert nvml.count(ROWS[0]) == 2
+            driver.reading(handle)
+        assert (nvml.count(ROWS), nvml.count(ECC)) == (1, 3)
+        driver.reading(other)
+        assert nvml.count(ROWS, 1) == 1
         # as after a change of the ECC mode
-        assert "ecc" in here.not_supported("GPU-a")
-        nvml.answers[ECC] = 0
-        assert here.reading(handle) == Reading(ecc_uncorrected=0)
-        assert here.not_supported("GPU-a") == ["recoveryAction"]
-        assert here.not_supported("GPU-b") == ["ecc", "recoveryAction"]
+        assert "ecc" in driver.not_supported("GPU-a")
+        nvml.set(0, ecc="enabled")
+        assert driver.reading(handle) == Reading(ecc_uncorrected=0)
+        assert driver.not_supported("GPU-a") == ["recoveryAction"]
+        assert driver.not_supported("GPU-b") == ["ecc", "recoveryAction"]
 
     def test_what_a_gpu_lacks_in_mig_mode_is_asked_again_when_its_instances_change(
-        self, nvml: NvmlAnswers, handle: Handle
+        self, nvml: LoadedNvml, two: tuple[Driver, Handle, Handle]
     ) -> None:
         """NVML does not report row remapping of a GPU that has instances."""
-        here, other = Driver("/nowhere"), Handle("h1", Gpu("GPU-b"))
-        nvml.answers |= {
-            MIG_MODE: (1, 1),
-            ("nvmlDeviceGetMaxMigDeviceCount", "h0"): 0,
-            ("nvmlDeviceGetUUID", "h1"): "GPU-b",
-        }
-        for each in (handle, other) * 2:
-            here.reading(each)
-        assert nvml.count(ROWS[0]) == 2
-        nvml.answers |= {MIG_MODE: (0, 0), ROWS: [0, 0, 0, 1]}
-        assert here.reading(handle).row_remap_failed
-        here.reading(other)
-        assert nvml.count(ROWS[0]) == 3
+        driver, *handles = two
+        nvml.write(f"set * mig=enabled unsupported={ROWS}")
+        for handle in handles * 2:
+            driver.reading(handle)
+        assert (nvml.count(ROWS), nvml.count(ROWS, 1)) == (1, 1)
+        nvml.write("set 0 mig=disabled unsupported= remap-failed=1")
+        assert driver.reading(handles[0]).row_remap_failed
+        driver.reading(handles[1])
+        assert (nvml.count(ROWS), nvml.count(ROWS, 1)) == (2, 1)

@@ -67,6 +67,20 @@ def _count(text: str) -> int:
     return int(text)
 
 
+@contextmanager
+def checked_out(name: str) -> Iterator[Tree | None]:
+    """The prepared tree of a commit, until the block ends; None without a name. Raises TreeError."""
+    if not name:
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="nodedevice-against-"))
+    path = folder / "before"
+    with removed_at_the_end(folder, trees.remove_worktree(_ROOT, path)):
+        show_progress(f"preparing the tree of {name}")
+        trees.add_worktree(_ROOT, trees.commit_of(_ROOT, name), path)
+        yield _prepared(path, folder / "venv")
+
+
 def against(options: argparse.Namespace) -> int:
     """Compare with a commit, and print a table. Returns the exit status: 1 if a row is worse, 2 on errors.
 

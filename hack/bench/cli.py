@@ -22,11 +22,12 @@ from typing import Any, Final
 
 from nodedevice_api import names
 
-from hack.bench import against, page, trees
+from hack.bench import against, page
 from hack.bench.operator import fleet
 from hack.bench.operator.api import Api, Refused
 from hack.bench.results import Result, judged, publish, result
 from hack.bench.running import bench_folder, show_progress
+from hack.bench.trees import TreeError
 from hack.release import zipapp
 from tests.cluster.agent_objects import SINCE, node_device
 from tests.cluster.chart import install_chart
@@ -241,7 +242,7 @@ def main() -> int:
         print("BENCH_NODES is a number of nodes, such as 5000", file=sys.stderr)
         return 2
     try:
-        with bench_folder() as folder, trees.checked_out(_ROOT, options.against) as tree:
+        with bench_folder() as folder, against.checked_out(options.against) as tree:
             ours = Program.of(_ROOT, sys.executable, folder / zipapp.NAME)
             if tree is None:
                 [[results]] = asyncio.run(measure(count, folder, show_progress, [ours], 1))
@@ -250,7 +251,7 @@ def main() -> int:
                 found = asyncio.run(measure(count, folder, show_progress, [theirs, ours], options.rounds))
                 rounds = [against.Round(*rows) for rows in found]
                 return against.publish(options.against, rounds, _OUT.with_name("bench-cli-against.json"))
-    except (ClusterError, Refused, trees.TreeError) as error:
+    except (ClusterError, Refused, TreeError) as error:
         print(f"bench-cli: {error}", file=sys.stderr)
         return 1
     publish(results, _OUT)

@@ -10,15 +10,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
-
-from hack.bench.running import show_progress
-from tests.cluster.processes.processes import removed_at_the_end
 
 # code that a benchmark runs, and files that it reads
 PRODUCT = ("charts", "cli", "common", "crds", "kube", "node-agent", "operator", "proto", "requirements")
@@ -53,20 +47,6 @@ def add_worktree(root: Path, commit: str, path: Path) -> None:
 
 def remove_worktree(root: Path, path: Path) -> list[str]:
     return ["git", "-C", str(root), "worktree", "remove", "--force", str(path)]
-
-
-@contextmanager
-def checked_out(root: Path, name: str) -> Iterator[Tree | None]:
-    """The prepared tree of a commit, until the block ends; None without a name. Raises TreeError."""
-    if not name:
-        yield None
-        return
-    folder = Path(tempfile.mkdtemp(prefix="nodedevice-against-"))
-    path = folder / "before"
-    with removed_at_the_end(folder, remove_worktree(root, path)):
-        show_progress(f"preparing the tree of {name}")
-        add_worktree(root, commit_of(root, name), path)
-        yield prepare(path, folder / "venv", has_own_dependencies=not has_same_dependencies(path, root))
 
 
 def copy_working_tree(root: Path, path: Path) -> None:

@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from hack.bench import trees
+from hack.bench import against
 from hack.bench.extender import run, throughput
 from hack.bench.extender.fleet import PODS
 from hack.bench.results import Result, publishing
@@ -48,7 +48,7 @@ def main() -> int:
     try:
         with (
             bench_folder() as folder,
-            trees.checked_out(_ROOT, options.against) as tree,
+            against.checked_out(options.against) as tree,
             publishing(_OUT) as results,
         ):
             burst = int(os.environ.get("BENCH_BURST") or throughput.PODS)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 PCI = "/devices/pci0000:00"
 CONTROLLER = f"{PCI}/0000:00:14.0"
-_USB_DEVICE, _HUB = "00", "09"
+HUB = "09"
 _DIRECTORIES = ("dev", "sys/dev/char", "sys/dev/block", "sys/bus/usb/devices", "sys/devices", "run/udev/data")
 _REMOVED = "removed"
 
@@ -41,12 +41,19 @@ class FakeSysfs:
             _make_directory(f"{root}/{directory}")
 
     def usb(
-        self, port: str, vendor: str = "", product: str = "", serial: str | None = None, *, is_hub: bool = False
+        self,
+        port: str,
+        vendor: str = "",
+        product: str = "",
+        serial: str | None = None,
+        *,
+        device_class: str = "00",
+        place: str = "",
     ) -> str:
-        """Plug a device in. Returns its place."""
-        place = usb_place(port)
-        fields = {"idVendor": vendor, "idProduct": product, "serial": serial}
-        self._write_fields(place, {**fields, "bDeviceClass": _HUB if is_hub else _USB_DEVICE})
+        """Plug a device in. place: behind another controller. Returns its place."""
+        place = place or usb_place(port)
+        fields = {"idVendor": vendor, "idProduct": product, "serial": serial, "bDeviceClass": device_class}
+        self._write_fields(place, fields)
         self.sys_link(f"{place}/subsystem", "/bus/usb")
         self._show(f"/bus/usb/devices/{port}", place)
         return place
@@ -78,7 +85,7 @@ class FakeSysfs:
         name = name or place.rpartition("/")[2]
         major, minor = number.split(":")
         kind = "block" if subsystem == "block" else "char"
-        self._write_fields(place, {"uevent": f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}"})
+        self._write_fields(place, {"uevent": f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}", "dev": number})
         if subsystem != "usb":
             # a USB device has the link of its bus
             self.sys_link(f"{place}/subsystem", f"/class/{subsystem}")
@@ -160,8 +167,11 @@ def _relative(link: str, target: str) -> str:
 
 
 def _link(path: str, target: str) -> None:
-    _make_directory(path.rpartition("/")[0])
-    os.symlink(target, path)
+    try:
+        os.symlink(target, path)
+    except FileNotFoundError:
+        _make_directory(path.rpartition("/")[0])
+        os.symlink(target, path)
 
 
 def _write(path: str, text: str) -> None:

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.fakes.sysfs import PCI, FakeSysfs, usb_place
+from tests.fakes.sysfs import HUB, PCI, FakeSysfs, usb_place
 from tests.robustness.host.hardware import (
     FUSE,
     Card,
@@ -170,7 +170,7 @@ class Host:
         self._last_address = {"1": 1, "2": 1}
         self._add(_FUSE)
         for hub in HUBS:
-            self._tree.usb(hub, "05e3", "0610", is_hub=True)
+            self._tree.usb(hub, "05e3", "0610", device_class=HUB)
             self._add(raw_node(hub, (f"hub {hub}",), self._address(hub)))
         for card in draw.sample(self.cards, len(self.cards)):
             self._bind(card)

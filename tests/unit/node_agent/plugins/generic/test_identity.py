@@ -8,7 +8,7 @@ from nodedevice_agent.plugins.generic.inventory import Inventory
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.shared_files import NVIDIA_CONTROL_FILES
 
-from tests.fakes.sysfs import FakeSysfs
+from tests.fakes.sysfs import HUB, FakeSysfs
 
 PCI = "/devices/pci0000:00/0000:01:00.0"
 USB = "/devices/pci0000:00/0000:00:14.0/usb1/1-1"
@@ -232,7 +232,7 @@ def test_a_gpu_of_nvidias_driver_is_its_drm_files(host: FakeSysfs) -> None:
 def test_what_is_plugged_into_a_hub_is_another_device(host: FakeSysfs) -> None:
     for port, number in (("1-2", "189:1"), ("1-3", "189:2")):
         # one has nothing plugged in
-        hub = host.usb(port, "05e3", "0610", "HUB", is_hub=port == "1-3")
+        hub = host.usb(port, "05e3", "0610", "HUB", device_class=HUB if port == "1-3" else "00")
         host.node(hub, "usb", number, name=f"bus/usb/001/00{number[-1]}")
     host.dongle("1-2.3", 0, serial="A")
     assert tokens(host, "/dev/bus/usb/001/001") == {"c189:1", "hub /port/1-2", "hub /usb/05e3:0610:HUB"}

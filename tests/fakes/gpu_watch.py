@@ -17,6 +17,7 @@ from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.watch import GpuWatch
 
 from tests.fakes.loaded_nvml import VERSION, h100
+from tests.fakes.sysfs import PCI, FakeSysfs
 from tests.fakes.virtual_time import later
 
 # begins a watch on a node with these scripts of its readers
@@ -71,10 +72,7 @@ class Node:
 
     def plug(self) -> None:
         """A GPU on the PCI bus."""
-        device = self.host / "sys/bus/pci/devices" / ONE.pci_bus_id
-        device.mkdir(parents=True)
-        (device / "vendor").write_text("0x10de\n")
-        (device / "class").write_text("0x030200\n")
+        FakeSysfs(self.host).pci(f"{PCI}/{ONE.pci_bus_id}", "10de", its_class="030200")
 
     def clear(self, uuid: str) -> None:
         folder = self.state / "gpus/clear"

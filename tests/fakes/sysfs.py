@@ -5,15 +5,21 @@
     host.node(f"{dongle}/1-2.3:1.0/ttyUSB0", "tty", "188:0")
     host.unplug("1-2.3")
 
-A device file is a link to /dev/null: a real device, which needs no root.
+A device file is a link to /dev/null: a real device, which needs no root. A place is a path below /sys.
+The host changes also while reads of files fail: only calls that make, move and unlink files are used here.
+tests/conformance/test_sysfs.py compares what is written here with the kernel's own sysfs.
 """
 
 import os
-import shutil
+import time
+from contextlib import suppress
 from pathlib import Path
 
 PCI = "/devices/pci0000:00"
 CONTROLLER = f"{PCI}/0000:00:14.0"
+HUB = "09"
+_DIRECTORIES = ("dev", "sys/dev/char", "sys/dev/block", "sys/bus/usb/devices", "sys/devices", "run/udev/data")
+_REMOVED = "removed"
 
 
 def usb_place(port: str) -> str:
@@ -28,85 +34,157 @@ class FakeSysfs:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for directory in (
-            "dev",
-            "sys/dev/char",
-            "sys/dev/block",
-            "sys/bus/usb/devices",
-            "sys/devices",
-            "run/udev/data",
-        ):
-            (root / directory).mkdir(parents=True, exist_ok=True)
+        self._removals = 0
+        # by place: files elsewhere that go with the device
+        self._elsewhere: dict[str, list[str]] = {}
+        for directory in (*_DIRECTORIES, _REMOVED):
+            _make_directory(f"{root}/{directory}")
 
-    def usb(self, port: str, vendor: str = "", product: str = "", serial: str | None = None) -> str:
-        """Plug a device in. Returns its path in sysfs."""
-        sysfs = usb_place(port)
-        self.sys(sysfs).mkdir(parents=True, exist_ok=True)
-        for name, value in (("idVendor", vendor), ("idProduct", product), ("serial", serial)):
-            if value:
-                (self.sys(sysfs) / name).write_text(f"{value}\n")
-        self.sys_link(f"/bus/usb/devices/{port}", sysfs)
-        return sysfs
+    def usb(
+        self,
+        port: str,
+        vendor: str = "",
+        product: str = "",
+        serial: str | None = None,
+        *,
+        device_class: str = "00",
+        place: str = "",
+    ) -> str:
+        """Plug a device in. place: behind another controller. Returns its place."""
+        place = place or usb_place(port)
+        fields = {"idVendor": vendor, "idProduct": product, "serial": serial, "bDeviceClass": device_class}
+        self._write_fields(place, fields)
+        self.sys_link(f"{place}/subsystem", "/bus/usb")
+        self._show(f"/bus/usb/devices/{port}", place)
+        return place
 
     def unplug(self, port: str) -> None:
-        """With all that is plugged into it, its device files, and what udevd knows of them."""
-        link = self.sys(f"/bus/usb/devices/{port}")
-        sysfs = os.path.realpath(link)
-        for kind, letter in (("char", "c"), ("block", "b")):
-            for each in list(self.sys(f"/dev/{kind}").iterdir()):
-                if os.path.realpath(each).startswith(f"{sysfs}/") or os.path.realpath(each) == sysfs:
-                    name = (each / "uevent").read_text().split("DEVNAME=")[1].strip()
-                    (self.root / "dev" / name).unlink()
-                    (self.root / f"run/udev/data/{letter}{each.name}").unlink(missing_ok=True)
-                    each.unlink()
-        link.unlink()
-        shutil.rmtree(sysfs)
+        """With all that is plugged into it."""
+        self.remove(usb_place(port))
+
+    def pci(
+        self, place: str, vendor: str = "", device: str = "", its_class: str = "", *, group: int | None = None
+    ) -> None:
+        """A card. vendor, device: four digits. group: of the IOMMU."""
+        numbers = {"vendor": vendor, "device": device, "class": its_class}
+        self._write_fields(place, {name: f"0x{number}" for name, number in numbers.items() if number})
+        self.sys_link(f"{place}/subsystem", "/bus/pci")
+        address = place.rpartition("/")[2]
+        self._show(f"/bus/pci/devices/{address}", place)
+        if group is not None:
+            self.sys_link(f"{place}/iommu_group", f"/kernel/iommu_groups/{group}")
+            self._show(f"/kernel/iommu_groups/{group}/devices/{address}", place)
 
     def node(
-        self, sysfs: str, subsystem: str, number: str, *, name: str = "", parent: str = "", kind: str = "char"
+        self, place: str, subsystem: str, number: str, *, name: str = "", parent: str = "", partition: int = 0
     ) -> str:
-        """A device of a class with a device file. parent: where its link `device` leads, if it has one. Returns the file's path."""
-        name = name or sysfs.rpartition("/")[2]
+        """A device with a device file. Returns the file's path.
+
+        parent: where its link `device` leads, if it has one. partition: its number on its disk; 0 for any other device.
+        """
+        name = name or place.rpartition("/")[2]
         major, minor = number.split(":")
-        self.sys(sysfs).mkdir(parents=True, exist_ok=True)
-        (self.sys(sysfs) / "uevent").write_text(f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}\n")
-        self.sys(f"/class/{subsystem}").mkdir(parents=True, exist_ok=True)
-        self.sys_link(f"{sysfs}/subsystem", f"/class/{subsystem}")
+        kind = "block" if subsystem == "block" else "char"
+        self._write_fields(place, {"uevent": f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}", "dev": number})
+        if subsystem != "usb":
+            # a USB device has the link of its bus
+            self.sys_link(f"{place}/subsystem", f"/class/{subsystem}")
+        if partition:
+            self._write_fields(place, {"partition": str(partition)})
         if parent:
-            self.sys(parent).mkdir(parents=True, exist_ok=True)
-            self.sys_link(f"{sysfs}/device", parent)
-        file = self.root / "dev" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.symlink_to("/dev/null")
+            _make_directory(f"{self.root}/sys{parent}")
+            self.sys_link(f"{place}/device", parent)
+            if subsystem == "input" and not parent.startswith("/devices/virtual/"):
+                # an input device has no file of its own, and several files
+                with suppress(FileExistsError):
+                    self.sys_link(f"{parent}/device", parent.rpartition("/")[0].removesuffix("/input"))
+        file = f"{self.root}/dev/{name}"
+        _link(file, "/dev/null")
+        self._elsewhere.setdefault(place, []).extend((file, f"{self.root}/run/udev/data/{kind[0]}{number}"))
         # the kernel makes this last
-        self.sys_link(f"/dev/{kind}/{number}", sysfs)
+        self._show(f"/dev/{kind}/{number}", place)
         return f"/dev/{name}"
 
+    def remove(self, place: str) -> None:
+        """A device and all below it, with their device files, their links, and what udevd knows of them."""
+        for each in [each for each in self._elsewhere if f"{each}/".startswith(f"{place}/")]:
+            for path in self._elsewhere.pop(each):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+        self._removals += 1
+        os.rename(f"{self.root}/sys{place}", f"{self.root}/{_REMOVED}/{self._removals}")
+
     def dongle(self, port: str, number: int, serial: str | None = None) -> str:
-        """A serial dongle with a tty and a hidraw, 0403:6001. Returns its path in sysfs."""
-        sysfs = self.usb(port, "0403", "6001", serial)
-        tty = f"{sysfs}/{port}:1.0/ttyUSB{number}"
+        """A serial dongle with a tty and a hidraw, 0403:6001. Returns its place."""
+        place = self.usb(port, "0403", "6001", serial)
+        tty = f"{place}/{port}:1.0/ttyUSB{number}"
         self.node(f"{tty}/tty/ttyUSB{number}", "tty", f"188:{number}", parent=tty)
-        hid = f"{sysfs}/{port}:1.1/0003:0403:6001.000{number}"
+        hid = f"{place}/{port}:1.1/0003:0403:6001.000{number}"
         self.node(f"{hid}/hidraw/hidraw{number}", "hidraw", f"240:{number}", parent=hid)
-        return sysfs
+        return place
 
     def link(self, link: str, file: str) -> None:
-        """As udevd makes it: /dev/serial/by-id/usb-FTDI_A-if00-port0 to /dev/ttyUSB0."""
-        made = self.root / link[1:]
-        made.parent.mkdir(parents=True, exist_ok=True)
-        made.symlink_to(os.path.relpath(file, os.path.dirname(link)))
+        """udevd leads a name, /dev/serial/by-id/usb-FTDI_A-if00-port0, to /dev/ttyUSB0; with no file it removes the name."""
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self.root}{link}")
+        if file:
+            _link(f"{self.root}{link}", _relative(link, file))
 
     def udev(self, number: str, **properties: str) -> None:
         """What udevd writes of a device, such as c188:0."""
         lines = ["I:1234567", *(f"E:{key}={value}" for key, value in properties.items()), "G:uaccess", "V:1"]
-        fresh = self.root / f"run/udev/data/.{number}"
-        fresh.write_text("\n".join(lines) + "\n")
-        fresh.rename(self.root / f"run/udev/data/{number}")
+        fresh = f"{self.root}/run/udev/data/.{number}"
+        _write(fresh, "\n".join(lines))
+        # udevd takes longer than a tick of the kernel, by which a new file's time may be behind the clock
+        os.utime(fresh, ns=(now := time.time_ns(), now))
+        os.rename(fresh, f"{self.root}/run/udev/data/{number}")
 
-    def sys(self, path: str) -> Path:
-        return self.root / f"sys{path}"
+    def sys(self, place: str) -> Path:
+        return self.root / f"sys{place}"
 
     def sys_link(self, path: str, target: str) -> None:
-        relative = os.path.relpath(target, os.path.dirname(path))
-        self.sys(path).symlink_to(relative)
+        _link(f"{self.root}/sys{path}", _relative(path, target))
+
+    def _show(self, path: str, place: str) -> None:
+        """A link to a device, which goes with it."""
+        self.sys_link(path, place)
+        self._elsewhere.setdefault(place, []).append(f"{self.root}/sys{path}")
+
+    def _write_fields(self, place: str, fields: dict[str, str | None]) -> None:
+        """Those that have a value."""
+        _make_directory(f"{self.root}/sys{place}")
+        for name, value in fields.items():
+            if value:
+                _write(f"{self.root}/sys{place}/{name}", value)
+
+
+def _relative(link: str, target: str) -> str:
+    """From the nearest directory above both, as the kernel writes it: never `..` alone."""
+    base, steps = link.rpartition("/")[0], 0
+    while base and not target.startswith(f"{base}/"):
+        base, steps = base.rpartition("/")[0], steps + 1
+    return "../" * steps + target[len(base) + 1 :]
+
+
+def _link(path: str, target: str) -> None:
+    try:
+        os.symlink(target, path)
+    except FileNotFoundError:
+        _make_directory(path.rpartition("/")[0])
+        os.symlink(target, path)
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.write(descriptor, f"{text}\n".encode())
+    os.close(descriptor)
+
+
+def _make_directory(path: str) -> None:
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        _make_directory(path.rpartition("/")[0])
+        os.mkdir(path)

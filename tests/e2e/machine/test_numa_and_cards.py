@@ -2,8 +2,12 @@
 
 A USB device is of the node of its controller, and pods get devices as the topology policy says. A GPU's nodes are devices by their
 stable names, and other cards are for programs in containers, by VFIO: a pod has the IOMMU group of one card, and opens no other.
+Its sysfs has devices of nearly each kind, with which the simulated host of other tests is compared.
 """
 
+import io
+import tarfile
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,11 +18,13 @@ from nodedevice_api.names import Reason
 
 from hack.machine.node import MachineOptions
 from tests.cluster.processes.processes import removed_at_the_end
+from tests.conformance.kernel_sysfs import COPY, KINDS, RealHost, differences
 from tests.e2e.chart.cluster import Json
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import BY_ID, FUSE, SERIAL, MachineCluster, device, files, serial_ports
 from tests.e2e.machine.observed import opened, wait_event
 from tests.e2e.recording import RanOn
+from tests.fakes.sysfs import FakeSysfs
 
 # of Debian, with Linux 6.12
 _KERNEL_SUITE = "trixie"
@@ -41,6 +47,15 @@ for card in /sys/bus/pci/devices/*; do
   basename $(readlink $card/iommu_group)
 done
 udevadm settle
+"""
+# prints an archive of what is compared, with a partition
+_PACK = f"""
+truncate --size=8M /tmp/disk
+addpart $(losetup --find --show --partscan /tmp/disk) 1 8 800
+udevadm settle
+set -- $(mktemp --directory)
+{COPY}
+tar --create --gzip --directory=$1 . | base64
 """
 # each group together with the file that all of them need
 _GROUPS: Json = {"resourceName": GROUP, "groups": [{"paths": [{"path": "/dev/vfio/[0-9]*"}, {"path": CONTAINER}]}]}
@@ -146,6 +161,20 @@ def test_a_gpus_render_node_without_its_card(cluster: MachineCluster, ran_on: Ra
     path = cluster.machine.run(f"ls {_RENDER_NODES}").strip()
     cluster.run(user("renders", {RENDER: 1}))
     assert opened(cluster, "renders", "-open", path, "-number", _CARD) == {path: _BOTH, _CARD: _NONE}
+
+
+def test_devices_are_shown_as_simulated_hosts_show_them(cluster: MachineCluster, tmp_path: Path, ran_on: RanOn) -> None:
+    ran_on(cluster.described)
+    with tarfile.open(fileobj=io.BytesIO(b64decode(cluster.machine.run(_PACK)))) as packed:
+        packed.extractall(tmp_path / "real", filter="data")
+    real, counts, found = RealHost(f"{tmp_path}/real"), dict[str, int](), list[str]()
+    for kind in KINDS:
+        fake = FakeSysfs(tmp_path / kind.__name__)
+        counts[kind.__name__] = kind(real, fake)
+        found += differences(real, fake)
+    assert found == []
+    # whose modules a machine's kernel lacks
+    assert [name for name, count in counts.items() if not count] == ["input_devices"]
 
 
 def _nodes_by_id(cluster: MachineCluster) -> dict[str, list[int]]:

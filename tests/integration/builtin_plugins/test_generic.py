@@ -1,9 +1,9 @@
 """The generic plugin over real sockets: devices follow the files of the host."""
 
-import os
 from pathlib import Path
 
 from tests.fakes.device_manager import Manager
+from tests.fakes.sysfs import FakeSysfs
 from tests.integration.builtin_plugins.plugins import SERIAL, asking_for, running, serial
 
 
@@ -44,13 +44,10 @@ async def test_allocate_returns_all_its_edits(manager: Manager, plugin_dir: Path
 
 
 async def test_a_real_device_has_its_numa_node(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
-    (host / "dev/ttyUSB0").symlink_to("/dev/null")
-    numbers = os.stat("/dev/null").st_rdev
-    controller, below = "devices/pci0000:40/0000:40:00.0", "usb3/3-1/3-1:1.0/ttyUSB0/tty/ttyUSB0"
-    (host / "sys" / controller / below).mkdir(parents=True)
-    (host / "sys" / controller / "numa_node").write_text("1\n")
-    (host / "sys/dev/char").mkdir(parents=True)
-    (host / f"sys/dev/char/{os.major(numbers)}:{os.minor(numbers)}").symlink_to(f"../../{controller}/{below}")
+    controller, sysfs = "/devices/pci0000:40/0000:40:00.0", FakeSysfs(host)
+    # the number of /dev/null, which the file is
+    sysfs.node(f"{controller}/usb3/3-1/3-1:1.0/ttyUSB0/tty/ttyUSB0", "tty", "1:3")
+    (sysfs.sys(controller) / "numa_node").write_text("1\n")
     (host / "dev/ttyUSB1").touch()
     async with running(serial(host, allowFiles=False), plugin_dir, tmp_path):
         await manager.until_listed(SERIAL, ["ttyUSB0"])

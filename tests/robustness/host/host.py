@@ -1,14 +1,9 @@
-"""A made-up host: what is plugged in where, and the file tree that shows it as the kernel and udevd do.
+"""A made-up host: what is plugged in where, which tests/fakes/sysfs.py shows as the kernel and udevd do."""
 
-Device files are links to /dev/null, a real device that needs no root; their numbers are in the tree's sysfs.
-"""
-
-import os
 import random
-from contextlib import suppress
 from pathlib import Path
 
-from tests.fakes.sysfs import CONTROLLER, PCI, usb_place
+from tests.fakes.sysfs import HUB, PCI, FakeSysfs, usb_place
 from tests.robustness.host.hardware import (
     FUSE,
     Card,
@@ -24,23 +19,7 @@ from tests.robustness.host.hardware import (
 
 HUBS = ("1-1", "1-2")
 PORTS = ("1-3", "1-4", "2-1", *(f"{hub}.{port}" for hub in HUBS for port in (1, 2, 3)))
-_STATIC = (
-    "dev/serial/by-id",
-    "dev/serial/by-path",
-    "sys/dev/char",
-    "sys/dev/block",
-    "sys/bus/usb/devices",
-    "sys/bus/pci",
-    "sys/class",
-    "sys/devices/virtual/misc",
-    "sys/devices/virtual/vfio",
-    "sys/kernel/iommu_groups",
-    "run/udev/data",
-    "state",
-)
 _LAST_ADDRESS = 127
-# never removed, as they are above what belongs to several
-_SHARED = frozenset(f"/sys{path}" for path in (PCI, CONTROLLER, f"{CONTROLLER}/usb1", f"{CONTROLLER}/usb2"))
 _FUSE = Node("c10:229", FUSE, "/devices/virtual/misc/fuse", "misc", ("fuse",))
 
 
@@ -74,9 +53,8 @@ class Host:
         """unreadable: paths that cannot be read, which are injected."""
         self.root = root
         self._unreadable = unreadable
-        for directory in _STATIC:
-            (root / directory).mkdir(parents=True, exist_ok=True)
-        self._tree = _Tree(str(root))
+        (root / "state").mkdir()
+        self._tree = FakeSysfs(root)
         self.sticks = sticks()
         self.cards = [
             Card("gpu 1", "0000:00:02.0", 7),
@@ -111,12 +89,10 @@ class Host:
 
     def plug(self, stick: Stick, port: str) -> None:
         stick.port = port
-        place = usb_place(port)
-        vendor, product, serial = stick.identity
-        self._tree.usb(stick.name, port, place, vendor, product, serial)
+        self._tree.usb(port, *stick.identity)
         stick.nodes = list(stick_nodes(stick, self._numbers, self._address(port)))
         for node in stick.nodes:
-            self._add(stick.name, node)
+            self._add(node)
         shown = [other.identity for other in self.plugged() if other.identity[2]]
         self.repeated |= {identity for identity in shown if shown.count(identity) > 1}
         self.version += 1
@@ -146,7 +122,7 @@ class Host:
         self.repair(stick)
         for node in stick.nodes:
             self._remove(node)
-        self._tree.remove(stick.name)
+        self._tree.unplug(stick.port)
         stick.port, stick.nodes = "", []
         self.version += 1
 
@@ -177,8 +153,9 @@ class Host:
             self.unplug(stick)
         for card in self.cards:
             self._unbind(card)
-        for owner in (*HUBS, "fuse"):
-            self._tree.remove(owner)
+        for hub in HUBS:
+            self._tree.unplug(hub)
+        self._tree.remove(_FUSE.sysfs)
         for node in list(self.nodes.values()):
             self._remove(node)
         draw.shuffle(present)
@@ -191,10 +168,10 @@ class Host:
         self.boot_id = f"boot-{self.boots}"
         self._numbers = Numbers()
         self._last_address = {"1": 1, "2": 1}
-        self._add("fuse", _FUSE)
+        self._add(_FUSE)
         for hub in HUBS:
-            self._tree.usb(hub, hub, usb_place(hub), "05e3", "0610", "", is_hub=True)
-            self._add(hub, raw_node(hub, (f"hub {hub}",), self._address(hub)))
+            self._tree.usb(hub, "05e3", "0610", device_class=HUB)
+            self._add(raw_node(hub, (f"hub {hub}",), self._address(hub)))
         for card in draw.sample(self.cards, len(self.cards)):
             self._bind(card)
         for stick, port in present:
@@ -212,34 +189,41 @@ class Host:
                 return address
 
     def _bind(self, card: Card) -> None:
-        self._tree.card(card.name, f"{PCI}/{card.slot}", card.group)
+        self._tree.pci(f"{PCI}/{card.slot}", group=card.group)
         card.nodes = list(card_nodes(card, self._numbers))
         for node in card.nodes:
-            self._add(card.name, node)
+            self._add(node)
         self._follow_group(card.group)
 
     def _unbind(self, card: Card) -> None:
         for node in card.nodes:
             self._remove(node)
         card.nodes = []
-        self._tree.remove(card.name)
+        self._tree.remove(f"{PCI}/{card.slot}")
         self._follow_group(card.group)
 
     def _follow_group(self, group: int) -> None:
-        node, owner = group_node(group), f"group {group}"
+        node = group_node(group)
         is_wanted = any(card.is_vfio and card.nodes and card.group == group for card in self.cards)
         if is_wanted and node.path not in self.nodes:
-            self._add(owner, node)
+            self._add(node)
         elif not is_wanted and node.path in self.nodes:
             self._remove(node)
-            self._tree.remove(owner)
+            self._tree.remove(node.sysfs)
 
-    def _add(self, owner: str, node: Node) -> None:
+    def _add(self, node: Node) -> None:
         self.nodes[node.path] = self.by_number[node.number] = node
-        self._tree.node(owner, node)
+        self._tree.node(
+            node.sysfs,
+            node.subsystem,
+            node.number[1:],
+            name=node.path.removeprefix("/dev/"),
+            parent=node.device,
+            partition=int(node.is_partition),
+        )
         for name in node.names:
             self._names.setdefault(name, []).append(node.path)
-            self._tree.name(name, node.path)
+            self._tree.link(name, node.path)
 
     def _remove(self, node: Node) -> None:
         del self.nodes[node.path], self.by_number[node.number]
@@ -247,94 +231,6 @@ class Host:
         for name in node.names:
             claims = self._names[name]
             claims.remove(node.path)
-            self._tree.name(name, claims[-1] if claims else "")
+            self._tree.link(name, claims[-1] if claims else "")
             if not claims:
                 del self._names[name]
-
-
-class _Tree:
-    """Writes the files. owner: whose they are, so that they can be removed together."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._made: dict[str, list[str]] = {}
-        self._directories = {""}
-
-    def usb(
-        self, owner: str, port: str, place: str, vendor: str, product: str, serial: str, *, is_hub: bool = False
-    ) -> None:
-        self._directory(owner, f"/sys{place}")
-        self._text(owner, f"/sys{place}/idVendor", vendor)
-        self._text(owner, f"/sys{place}/idProduct", product)
-        self._text(owner, f"/sys{place}/bDeviceClass", "09" if is_hub else "00")
-        if serial:
-            self._text(owner, f"/sys{place}/serial", serial)
-        self._sys_link(owner, "/bus/usb/devices", port, place)
-
-    def card(self, owner: str, place: str, group: int) -> None:
-        self._directory(owner, f"/sys{place}")
-        self._sys_link(owner, place, "subsystem", "/bus/pci")
-        self._sys_link(owner, place, "iommu_group", f"/kernel/iommu_groups/{group}")
-        self._directory("", f"/sys/kernel/iommu_groups/{group}/devices")
-        self._sys_link(owner, f"/kernel/iommu_groups/{group}/devices", place.rpartition("/")[2], place)
-
-    def node(self, owner: str, node: Node) -> None:
-        kind, number = "char" if node.number[0] == "c" else "block", node.number[1:]
-        major, _, minor = number.partition(":")
-        name = node.path.removeprefix("/dev/")
-        self._directory(owner, f"/sys{node.sysfs}")
-        kind_line = "DEVTYPE=partition\n" if node.is_partition else ""
-        self._text(owner, f"/sys{node.sysfs}/uevent", f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}\n{kind_line}")
-        bus = "bus" if node.subsystem == "usb" else "class"
-        self._sys_link(owner, node.sysfs, "subsystem", f"/{bus}/{node.subsystem}")
-        if node.is_partition:
-            self._text(owner, f"/sys{node.sysfs}/partition", "1")
-        if node.device:
-            self._sys_link(owner, node.sysfs, "device", node.device)
-            above = node.device.rpartition("/input/")[0]
-            if node.subsystem == "input" and f"/sys{node.device}/device" not in self._made[owner]:
-                self._sys_link(owner, node.device, "device", above)
-        self._directory("", node.path.rpartition("/")[0])
-        self._link(owner, node.path, "/dev/null")
-        self._sys_link(owner, f"/dev/{kind}", number, node.sysfs)
-
-    def name(self, name: str, path: str) -> None:
-        """udev's name leads to this file from now on; to none without one."""
-        full = f"{self._root}{name}"
-        with suppress(FileNotFoundError):
-            os.unlink(full)
-        if path:
-            os.symlink("../" * (name.count("/") - 2) + path.removeprefix("/dev/"), full)
-
-    def remove(self, owner: str) -> None:
-        for path in reversed(self._made.pop(owner, [])):
-            if path in self._directories:
-                self._directories.discard(path)
-                os.rmdir(f"{self._root}{path}")
-            else:
-                os.unlink(f"{self._root}{path}")
-
-    def _directory(self, owner: str, path: str) -> None:
-        if path in self._directories:
-            return
-        self._directory(owner, path.rpartition("/")[0])
-        self._directories.add(path)
-        try:
-            os.mkdir(f"{self._root}{path}")
-        except FileExistsError:
-            return
-        if path not in _SHARED:
-            self._made.setdefault(owner, []).append(path)
-
-    def _text(self, owner: str, path: str, text: str) -> None:
-        descriptor = os.open(f"{self._root}{path}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.write(descriptor, f"{text}\n".encode())
-        os.close(descriptor)
-        self._made.setdefault(owner, []).append(path)
-
-    def _link(self, owner: str, path: str, target: str) -> None:
-        os.symlink(target, f"{self._root}{path}")
-        self._made.setdefault(owner, []).append(path)
-
-    def _sys_link(self, owner: str, directory: str, name: str, target: str) -> None:
-        self._link(owner, f"/sys{directory}/{name}", "../" * directory.count("/") + target[1:])

@@ -15,6 +15,7 @@ from nodedevice_agent.offered_twice.files import Node
 from nodedevice_agent.offered_twice.host import HostReader, read_host
 
 from tests.fakes.polling import until
+from tests.fakes.sysfs import FakeSysfs
 
 NAME = "vendor.example/claim=a"
 
@@ -81,8 +82,7 @@ def test_what_is_behind_a_file(tmp_path: Path, place: str, uevent: str | None, i
     if place:
         device = tmp_path / "sys/devices" / place
         device.mkdir(parents=True)
-        (tmp_path / "sys/dev/char").mkdir(parents=True)
-        (tmp_path / "sys/dev/char/1:3").symlink_to(device)
+        FakeSysfs(tmp_path).sys_link("/dev/char/1:3", f"/devices/{place}")
         if uevent is not None:
             (device / "uevent").write_bytes(os.fsencode(uevent.replace("=x", "=null")))
     found, _, _ = read_host(["/dev/x"], (), {}, str(tmp_path))
@@ -108,8 +108,7 @@ def test_a_disk_is_a_block_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     device = tmp_path / "sys/devices/virtual/block/dm"
     device.mkdir(parents=True)
     (device / "uevent").write_text("DEVNAME=dm\n")
-    (tmp_path / "sys/dev/block").mkdir(parents=True)
-    (tmp_path / "sys/dev/block/8:1").symlink_to(device)
+    FakeSysfs(tmp_path).sys_link("/dev/block/8:1", "/devices/virtual/block/dm")
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", lambda path: disk)
         found, _, _ = read_host(["/dev/dm"], (), {}, str(tmp_path))

@@ -8,18 +8,13 @@ CSI = "/devices/platform/soc/fe801000.csi"
 GPU = "/devices/pci0000:00/0000:00:02.0"
 
 
-def pci(host: FakeSysfs, place: str, vendor: str, device: str, driver: str = "", its_class: str = "0x030000") -> None:
-    host.sys(place).mkdir(parents=True, exist_ok=True)
-    for name, value in (("vendor", f"0x{vendor}"), ("device", f"0x{device}"), ("class", its_class)):
-        (host.sys(place) / name).write_text(f"{value}\n")
-    host.sys("/bus/pci/devices").mkdir(parents=True, exist_ok=True)
-    host.sys_link(f"/bus/pci/devices/{place.rpartition('/')[2]}", place)
+def pci(host: FakeSysfs, place: str, vendor: str, device: str, driver: str = "", its_class: str = "030000") -> None:
+    host.pci(place, vendor, device, its_class)
     if driver:
         drive(host, place, driver)
 
 
 def drive(host: FakeSysfs, place: str, driver: str) -> None:
-    host.sys(f"/bus/any/drivers/{driver}").mkdir(parents=True, exist_ok=True)
     host.sys_link(f"{place}/driver", f"/bus/any/drivers/{driver}")
 
 
@@ -83,7 +78,7 @@ def amd_gpu(host: FakeSysfs) -> None:
 def usb_disk(host: FakeSysfs) -> None:
     sysfs = host.usb("1-1", "0781", "5581", "4C530")
     scsi = f"{sysfs}/1-1:1.0/host0/target0:0:0/0:0:0:0"
-    host.node(f"{scsi}/block/sda", "block", "8:0", parent=scsi, kind="block")
+    host.node(f"{scsi}/block/sda", "block", "8:0", parent=scsi)
     host.node(f"{scsi}/scsi_generic/sg0", "scsi_generic", "21:0", parent=scsi)
 
 
@@ -102,7 +97,7 @@ def bus_device(host: FakeSysfs) -> None:
 
 
 def accelerator(host: FakeSysfs) -> None:
-    pci(host, GPU, "1da3", "1020", "habanalabs", "0x120000")
+    pci(host, GPU, "1da3", "1020", "habanalabs", "120000")
     host.node(f"{GPU}/accel/accel0", "accel", "261:0", name="accel/accel0", parent=GPU)
 
 

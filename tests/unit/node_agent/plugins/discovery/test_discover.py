@@ -89,7 +89,7 @@ def test_hubs_and_disks_of_the_machine_are_none(host: FakeSysfs) -> None:
     stick(host)
     place = "/devices/pci0000:00/0000:01:00.0"
     host.node(f"{place}/nvme/nvme0", "nvme", "240:1", parent=place)
-    host.node(f"{place}/nvme/nvme0/nvme0n1", "block", "259:0", parent=f"{place}/nvme/nvme0", kind="block")
+    host.node(f"{place}/nvme/nvme0/nvme0n1", "block", "259:0", parent=f"{place}/nvme/nvme0")
     assert [each["identity"]["port"] for each in found(host)] == ["1-1.2"]
 
 
@@ -106,7 +106,7 @@ def test_what_the_node_itself_uses_says_so(host: FakeSysfs) -> None:
 
 
 def test_gpus_of_nvidia_without_its_library(host: FakeSysfs) -> None:
-    pci(host, GPU, "10de", "2331", "nvidia", "0x030200")
+    pci(host, GPU, "10de", "2331", "nvidia", "030200")
     [one] = found(host)
     assert one["plugins"] == {"nvml": {}}
     assert (one["kind"], one["name"]) == ("gpu", "10de:2331")
@@ -118,7 +118,7 @@ def test_gpus_of_nvidia_without_its_library(host: FakeSysfs) -> None:
 
 def test_gpus_that_the_driver_reports(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that are on no bus that is seen here; with the plugin on they are offered."""
-    pci(host, GPU, "10de", "2331", "nvidia", "0x030200")
+    pci(host, GPU, "10de", "2331", "nvidia", "030200")
     gpus = (Gpu("GPU-a", "NVIDIA H100", pci_bus_id="0000:00:02.0"), Gpu("GPU-b", "NVIDIA A2"))
 
     async def two(*_: object) -> tuple[tuple[Gpu, ...], str]:

@@ -44,8 +44,8 @@ def test_the_drivers_of_a_usb_device_are_those_of_its_interfaces(host: FakeSysfs
 
 
 def test_only_displays_and_accelerators_are_looked_for_on_the_bus(host: FakeSysfs) -> None:
-    pci(host, "/devices/pci0000:00/0000:00:03.0", "8086", "1533", "igb", "0x020000")
-    pci(host, "/devices/pci0000:00/0000:00:04.0", "1da3", "1020", its_class="0x120000")
+    pci(host, "/devices/pci0000:00/0000:00:03.0", "8086", "1533", "igb", "020000")
+    pci(host, "/devices/pci0000:00/0000:00:04.0", "1da3", "1020", its_class="120000")
     pci(host, GPU, "1002", "740f", "amdgpu")
     (host.sys("/bus/pci/devices") / "no-link").mkdir()
     found = [(each.address, each.sysfs, each.vendor, each.device, each.driver) for each in read(host).pci_devices]

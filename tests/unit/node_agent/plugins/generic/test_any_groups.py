@@ -67,10 +67,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> FakeSysfs:
         host.udev(f"c188:{number}", ID_SERIAL=f"FTDI_{serial}")
     for name, file in (("by-id/usb-A", "ttyUSB0"), ("by-path/usb-0", "ttyUSB0"), ("by-path/usbv2-0", "ttyUSB0")):
         host.link(f"/dev/serial/{name}", f"/dev/{file}")
-    host.node(f"{DISK}/block/sda", "block", "8:0", parent=DISK, kind="block")
+    host.node(f"{DISK}/block/sda", "block", "8:0", parent=DISK)
     for number in (1, 2):
-        host.node(f"{DISK}/block/sda/sda{number}", "block", f"8:{number}", kind="block")
-        (host.sys(DISK) / f"block/sda/sda{number}/partition").write_text(str(number))
+        host.node(f"{DISK}/block/sda/sda{number}", "block", f"8:{number}", partition=number)
     host.node(f"{DISK}/scsi_generic/sg0", "scsi_generic", "21:0", parent=DISK)
     for name, file in (("ata-X", "sda"), ("wwn-X", "sda"), ("ata-X-part1", "sda1")):
         host.link(f"/dev/disk/by-id/{name}", f"/dev/{file}")

@@ -10,7 +10,9 @@ import pytest
 from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.generic.files import found_file, kernel_path
 
-_CONTROLLER = "devices/pci0000:40/0000:40:00.0/0000:41:01.0"
+from tests.fakes.sysfs import FakeSysfs
+
+_CONTROLLER = "/devices/pci0000:40/0000:40:00.0/0000:41:01.0"
 # each as sysfs of Linux 6.1 has it
 _DEPTHS = {
     "nvme": "nvme/nvme0/nvme0n1",
@@ -22,8 +24,7 @@ _DEPTHS = {
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A host with one device file, which is that of this machine's /dev/null: 1:3."""
-    for name in ("dev", "sys/dev/char", f"sys/{_CONTROLLER}"):
-        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "dev").mkdir()
     (tmp_path / "dev/thing").symlink_to(os.devnull)
     return tmp_path
 
@@ -34,29 +35,24 @@ def numa_nodes(root: Path) -> tuple[int, ...]:
     return found.numa_nodes
 
 
-def place(root: Path, below: str) -> None:
-    (root / "sys" / _CONTROLLER / below).mkdir(parents=True, exist_ok=True)
-    (root / "sys/dev/char/1:3").symlink_to(f"../../{_CONTROLLER}/{below}")
-
-
 @pytest.mark.parametrize("below", _DEPTHS.values(), ids=_DEPTHS.keys())
 @pytest.mark.parametrize(
     ("text", "nodes"), [("1\n", (1,)), ("0\n", (0,)), ("-1\n", ()), ("far away\n", ()), (None, ())]
 )
 def test_that_of_the_controller(root: Path, below: str, text: str | None, nodes: tuple[int, ...]) -> None:
-    place(root, below)
+    host = FakeSysfs(root)
+    host.node(f"{_CONTROLLER}/{below}", "tty", "1:3", name="another")
     if text is not None:
-        (root / "sys" / _CONTROLLER / "numa_node").write_text(text)
+        (host.sys(_CONTROLLER) / "numa_node").write_text(text)
     assert numa_nodes(root) == nodes
 
 
 def test_a_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number is one of block devices, which char devices have as well."""
-    for kind, node in (("block", 1), ("char", 0)):
-        (root / f"sys/dev/{kind}").mkdir(exist_ok=True)
-        (root / f"sys/devices/{kind}").mkdir()
-        (root / f"sys/devices/{kind}/numa_node").write_text(f"{node}\n")
-        (root / f"sys/dev/{kind}/8:1").symlink_to(f"../../devices/{kind}")
+    host = FakeSysfs(root)
+    for subsystem, node in (("block", 1), ("tty", 0)):
+        host.node(f"/devices/{subsystem}", subsystem, "8:1")
+        (host.sys(f"/devices/{subsystem}") / "numa_node").write_text(f"{node}\n")
     disk = SimpleNamespace(st_mode=stat.S_IFBLK | 0o660, st_rdev=os.makedev(8, 1))
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", lambda _: disk)

@@ -1,7 +1,5 @@
 """Which device a device file is of: by its subsystem, its place in sysfs and its USB device, from fake sysfs trees on disk."""
 
-import os
-
 import pytest
 from nodedevice_agent.identity_index import Index
 from nodedevice_agent.plugins.generic.files import found_file
@@ -10,7 +8,7 @@ from nodedevice_agent.plugins.generic.inventory import Inventory
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.shared_files import NVIDIA_CONTROL_FILES
 
-from tests.fakes.sysfs import FakeSysfs
+from tests.fakes.sysfs import HUB, FakeSysfs
 
 PCI = "/devices/pci0000:00/0000:01:00.0"
 USB = "/devices/pci0000:00/0000:00:14.0/usb1/1-1"
@@ -159,9 +157,8 @@ TWO: dict[str, tuple[Where, Where]] = {
 def made(host: FakeSysfs, where: Where, minor: int) -> str:
     """Its path in /dev."""
     subsystem, sysfs, parent = where
-    kind = "block" if subsystem == "block" else "char"
     name = {"bsg": "bsg/0:0:0:0", "usb": "bus/usb/001/002"}.get(subsystem, "")
-    return host.node(sysfs, subsystem, f"240:{minor}", parent=parent, name=name, kind=kind)
+    return host.node(sysfs, subsystem, f"240:{minor}", parent=parent, name=name)
 
 
 def inventory(host: FakeSysfs, *, is_unique: bool = True) -> Inventory:
@@ -181,10 +178,7 @@ def tokens(host: FakeSysfs, path: str) -> set[str]:
 
 def are_one(host: FakeSysfs, pair: tuple[Where, Where]) -> bool:
     host.usb("1-1", "046d", "c52b", "S")
-    link = host.sys(f"{PCI}/iommu_group")
-    host.sys("/kernel/iommu_groups/7").mkdir(parents=True)
-    link.parent.mkdir(parents=True)
-    link.symlink_to(os.path.relpath(host.sys("/kernel/iommu_groups/7"), link.parent))
+    host.pci(PCI, group=7)
     paths = [made(host, where, minor) for minor, where in enumerate(pair)]
     first, second = (tokens(host, path) for path in paths)
     found = []
@@ -211,11 +205,9 @@ def test_namespaces_of_an_nvme_subsystem_with_several_controllers(host: FakeSysf
     host.node(NVME, "nvme", "240:0", parent=PCI)
     sysfs = Sysfs(str(host.root))
     assert [node.also for node in sysfs.nodes()] == [()]
-    host.node(f"{subsystem}/nvme0n1", "block", "259:0", kind="block")
-    (host.sys(subsystem) / "nvme0").symlink_to(os.path.relpath(NVME, subsystem))
-    link = host.sys("/class/nvme-subsystem/nvme-subsys0")
-    link.parent.mkdir(parents=True)
-    link.symlink_to(os.path.relpath(subsystem, "/class/nvme-subsystem"))
+    host.node(f"{subsystem}/nvme0n1", "block", "259:0")
+    host.sys_link(f"{subsystem}/nvme0", NVME)
+    host.sys_link("/class/nvme-subsystem/nvme-subsys0", subsystem)
     # the controller was there before its subsystem
     assert {node.number: node.also for node in sysfs.nodes()} == {"c240:0": (subsystem,), "b259:0": ()}
 
@@ -239,10 +231,9 @@ def test_a_gpu_of_nvidias_driver_is_its_drm_files(host: FakeSysfs) -> None:
 
 def test_what_is_plugged_into_a_hub_is_another_device(host: FakeSysfs) -> None:
     for port, number in (("1-2", "189:1"), ("1-3", "189:2")):
-        hub = host.usb(port, "05e3", "0610", "HUB")
+        # one has nothing plugged in
+        hub = host.usb(port, "05e3", "0610", "HUB", device_class=HUB if port == "1-3" else "00")
         host.node(hub, "usb", number, name=f"bus/usb/001/00{number[-1]}")
-    # one has nothing plugged in
-    (host.sys(hub) / "bDeviceClass").write_text("09\n")
     host.dongle("1-2.3", 0, serial="A")
     assert tokens(host, "/dev/bus/usb/001/001") == {"c189:1", "hub /port/1-2", "hub /usb/05e3:0610:HUB"}
     assert tokens(host, "/dev/bus/usb/001/002") == {"c189:2", "hub /port/1-3", "hub /usb/05e3:0610:HUB"}

@@ -179,9 +179,9 @@ def test_a_file_that_is_mounted_is_a_device_as_well(host: FakeSysfs) -> None:
 
 def test_a_disk_is_not_given_for_its_partition(host: FakeSysfs) -> None:
     disk = "/devices/pci0000:00/ata1/host0/target0:0:0/0:0:0:0/block/sda"
-    host.node(disk, "block", "8:0", kind="block")
+    host.node(disk, "block", "8:0")
     for number in (1, 2):
-        host.node(f"{disk}/sda{number}", "block", f"8:{number}", kind="block")
+        host.node(f"{disk}/sda{number}", "block", f"8:{number}")
     source = source_of(host.root, paths("/dev/sd*"))
     [device] = source.devices.latest
     assert (device.id, device.aliases) == ("sda", ())

@@ -84,9 +84,8 @@ def test_a_disk_and_its_partitions_are_one_device(host: FakeSysfs) -> None:
     pci = "/devices/pci0000:00/0000:01:00.0"
     disk = f"{pci}/nvme/nvme0/nvme0n1"
     host.node(f"{pci}/nvme/nvme0", "nvme", "240:0", parent=pci)
-    host.node(disk, "block", "259:0", parent=f"{pci}/nvme/nvme0", kind="block")
-    host.node(f"{disk}/nvme0n1p1", "block", "259:1", kind="block")
-    (host.sys(disk) / "nvme0n1p1/partition").write_text("1\n")
+    host.node(disk, "block", "259:0", parent=f"{pci}/nvme/nvme0")
+    host.node(f"{disk}/nvme0n1p1", "block", "259:1", partition=1)
     [files] = Selecting(host, {"subsystems": ["block", "nvme"]}).files().values()
     assert files == ["/dev/nvme0", "/dev/nvme0n1", "/dev/nvme0n1p1"]
 

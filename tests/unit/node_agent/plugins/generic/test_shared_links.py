@@ -17,21 +17,19 @@ def message(source: GenericSource) -> str:
     return text if reason == "SharedLink" else ""
 
 
-def usb(
-    host: FakeSysfs, port: str, below: str, subsystem: str, number: str, serial: str | None = None, **more: str
-) -> str:
+def usb(host: FakeSysfs, port: str, below: str, subsystem: str, number: str, serial: str | None = None) -> str:
     """One file of a device 046d:0825, below its first interface. Returns the file."""
     at = host.usb(port, "046d", "0825", serial)
-    return host.node(f"{at}/{port}:1.0/{below}", subsystem, number, parent=f"{at}/{port}:1.0", **more)
+    return host.node(f"{at}/{port}:1.0/{below}", subsystem, number, parent=f"{at}/{port}:1.0")
 
 
-# kind of device: directory of links, what is below the interface by number, subsystem, major, kind
+# kind of device: directory of links, what is below the interface by number, subsystem, major
 KINDS = {
-    "cameras": ("v4l", "video4linux/video{}", "video4linux", 81, "char"),
-    "serial adapters": ("serial", "ttyUSB{0}/tty/ttyUSB{0}", "tty", 188, "char"),
-    "printers": ("usb", "usbmisc/lp{}", "usbmisc", 180, "char"),
-    "disks": ("disk", "host{0}/target{0}:0:0/{0}:0:0:0/block/sd{1}", "block", 8, "block"),
-    "inputs": ("input", "0003:046D:0825.000{0}/input/input{0}/event{0}", "input", 13, "char"),
+    "cameras": ("v4l", "video4linux/video{}", "video4linux", 81),
+    "serial adapters": ("serial", "ttyUSB{0}/tty/ttyUSB{0}", "tty", 188),
+    "printers": ("usb", "usbmisc/lp{}", "usbmisc", 180),
+    "disks": ("disk", "host{0}/target{0}:0:0/{0}:0:0:0/block/sd{1}", "block", 8),
+    "inputs": ("input", "0003:046D:0825.000{0}/input/input{0}/event{0}", "input", 13),
 }
 
 
@@ -40,9 +38,9 @@ KINDS = {
 def test_two_devices_of_one_link(
     host: FakeSysfs, kind: str, serial: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    group, below, subsystem, major, sort = KINDS[kind]
+    group, below, subsystem, major = KINDS[kind]
     files = [
-        usb(host, port, below.format(n, "ab"[n]), subsystem, f"{major}:{n}", serial, kind=sort)
+        usb(host, port, below.format(n, "ab"[n]), subsystem, f"{major}:{n}", serial)
         for n, port in enumerate(("1-1", "2-1"))
     ]
     link = f"/dev/{group}/by-id/usb-046d_0825-if00"
@@ -104,7 +102,7 @@ def test_other_files_and_other_devices_have_other_links(host: FakeSysfs) -> None
 def disk(host: FakeSysfs, number: int) -> str:
     """On a bus where this program knows no serials."""
     place = f"/devices/pci0000:00/0000:00:1f.2/ata{number}/host{number}/target{number}:0:0/{number}:0:0:0"
-    return host.node(f"{place}/block/sd{'abc'[number]}", "block", f"8:{number}", kind="block", parent=place)
+    return host.node(f"{place}/block/sd{'abc'[number]}", "block", f"8:{number}", parent=place)
 
 
 def claims(host: FakeSysfs, link: str, *numbers: str) -> None:

@@ -69,7 +69,6 @@ def populate(host: FakeSysfs, members: dict[str, list[tuple[str, str]]]) -> dict
             host.node(place, subsystem, f"{len(list(host.sys('/dev/char').iterdir())) + 1}:0", parent=parent)
             for path, bus in BUSES.items():
                 if place.startswith(f"{path}/") and not (host.sys(path) / "subsystem").is_symlink():
-                    host.sys(path).mkdir(parents=True, exist_ok=True)
                     host.sys_link(f"{path}/subsystem", f"/bus/{bus}")
     for path in ("/devices/platform/fe201000.serial/of_node", "/devices/platform/soc/of_node"):
         host.sys(path).mkdir(parents=True, exist_ok=True)
@@ -144,8 +143,6 @@ def test_a_selection_of_nothing_names_what_is_present(host: FakeSysfs, select: d
     host.node(hub, "usb", "189:1", name="bus/usb/001/002")
     # its path in sysfs is below the hub's
     host.dongle("1-1.2", 0, serial="A5XK3RJT")
-    (host.sys(hub) / "subsystem").unlink()
-    host.sys_link(f"{hub}/subsystem", "/bus/usb")
     host.node("/devices/virtual/sound/timer", "sound", "116:33")
     host.udev("c188:0", ID_SERIAL="FTDI_A")
     for number in ("c240:0", "c116:33"):

@@ -15,6 +15,7 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.source import NvmlSource
 
+from tests.fakes.sysfs import PCI, FakeSysfs
 from tests.unit.node_agent.plugins.nvml.sources import Served
 
 KIND: Final = "nvidia.com/gpu"
@@ -42,8 +43,11 @@ def host(tmp_path: Path) -> Path:
     for path in (LIBRARY, HOOK):
         place(tmp_path, path).touch()
     place(tmp_path, "/proc/driver/nvidia-caps/mig-minors").write_text(CAPABILITIES)
+    sysfs = FakeSysfs(tmp_path)
     for bus, gpu in enumerate((A, B)):
-        place(tmp_path, f"/sys/bus/pci/devices/{gpu.pci_bus_id}/drm/card{bus}/dev").write_text(f"226:{bus}\n")
+        card = f"{PCI}/{gpu.pci_bus_id}"
+        sysfs.pci(card)
+        sysfs.node(f"{card}/drm/card{bus}", "drm", f"226:{bus}", name=f"dri/card{bus}", parent=card)
     return tmp_path
 
 

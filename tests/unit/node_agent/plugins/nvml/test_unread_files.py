@@ -10,6 +10,7 @@ from nodedevice_agent.plugins.nvml import host_files
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS
 
+from tests.fakes.sysfs import PCI, FakeSysfs
 from tests.unit.node_agent.plugins.generic.test_unread import CALLS, ERRORS, failing
 
 BUS_ID = "0000:3b:00.0"
@@ -17,14 +18,12 @@ BUS_ID = "0000:3b:00.0"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    for file, text in (
-        (f"sys/bus/pci/devices/{BUS_ID}/drm/card0/dev", "226:0\n"),
-        (f"sys/bus/pci/devices/{BUS_ID}/drm/renderD128/dev", "226:128\n"),
-        (CAPABILITY_MINORS[1:], "gpu0/gi1/access 3\n"),
-    ):
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(text)
-    (tmp_path / "dev").mkdir()
+    host, place = FakeSysfs(tmp_path), f"{PCI}/{BUS_ID}"
+    host.pci(place)
+    for name, number in (("card0", "226:0"), ("renderD128", "226:128")):
+        host.node(f"{place}/drm/{name}", "drm", number, name=f"dri/{name}", parent=place)
+    (tmp_path / CAPABILITY_MINORS[1:]).parent.mkdir(parents=True)
+    (tmp_path / CAPABILITY_MINORS[1:]).write_text("gpu0/gi1/access 3\n")
     (tmp_path / "dev/nvidia0").symlink_to("/dev/null")
     return tmp_path
 

@@ -16,14 +16,14 @@ from tests.cluster.processes.processes import tail
 _RUNS = 30
 _GOAL_SECONDS = 0.45
 _READY_SECONDS = 60
-# no server listens there
+# No server listens there. JSON: in a pod the agent reads no YAML.
 _KUBECONFIG = """
-apiVersion: v1
-kind: Config
-clusters: [{name: none, cluster: {server: "https://127.0.0.1:9", insecure-skip-tls-verify: true}}]
-users: [{name: agent, user: {token: none}}]
-contexts: [{name: none, context: {cluster: none, user: agent}}]
-current-context: none
+{
+  "clusters": [{"name": "none", "cluster": {"server": "https://127.0.0.1:9", "insecure-skip-tls-verify": true}}],
+  "users": [{"name": "agent", "user": {"token": "none"}}],
+  "contexts": [{"name": "none", "context": {"cluster": "none", "user": "agent"}}],
+  "current-context": "none"
+}
 """
 
 

@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
-from nodedevice_kube.decoding import with_unique_keys
 
 from nodedevice_common.conversion import converted, explained
 from nodedevice_common.decoding import DuplicateKey, Undecodable, convert, decode_unique
-from nodedevice_common.yaml_decoding import decode_yaml
 
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -87,4 +84,10 @@ def _parsed(text: str) -> Any:
     except Undecodable as exc:
         if isinstance(exc.__cause__, DuplicateKey):
             raise
+        # The chart writes JSON. The import takes 10 ms and 2 MiB.
+        import yaml
+        from nodedevice_kube.decoding import with_unique_keys
+
+        from nodedevice_common.yaml_decoding import decode_yaml
+
         return decode_yaml(text, with_unique_keys(yaml.SafeLoader))

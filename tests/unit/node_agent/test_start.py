@@ -46,6 +46,7 @@ UNUSED = {
     "nodedevice_agent.deviceplugin.plugin_watcher",
     "pynvml",
     "tomllib",
+    "yaml",
 }
 
 

@@ -1,7 +1,6 @@
 """Schemas that all kinds share. Decoding skips all other fields; absent ones have the API's own defaults."""
 
 from collections.abc import Callable, Hashable, Iterable
-from threading import Lock
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Raw, Struct, field
@@ -27,18 +26,16 @@ T = TypeVar("T")
 def shared(make: Callable[..., T]) -> Callable[..., T]:
     """Wraps a constructor so that equal, small arguments return the same object. Arguments must be hashable."""
     kept: dict[tuple[Hashable, ...], T] = {}
-    # large objects are decoded in threads
-    change = Lock()
 
     def made(*args: Hashable) -> T:
         found = kept.get(args)
         if found is None:
             found = make(*args)
             if _size(args) <= _LONGEST_SHARED:
-                with change:
-                    if len(kept) == _MOST_SHARED:
-                        del kept[next(iter(kept))]
-                    kept[args] = found
+                if len(kept) >= _MOST_SHARED:
+                    # in one step, as large objects are decoded in threads
+                    kept.clear()
+                kept[args] = found
         return found
 
     return made

@@ -11,7 +11,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -36,15 +35,17 @@ _LEGAL_KEY: Final = re.compile(r"[^!#$&'*+.^_`|~0-9a-zA-Z-]")
 _Version = tuple[int, int, int, int] | None
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Access:
     """What a request needs. headers: authorization and impersonation, which are secret. tls: None for http://.
 
-    A change makes another object.
+    A change makes another object. It has no repr, so that no log shows a secret.
     """
 
-    headers: Headers
-    tls: ssl.SSLContext | None
+    __slots__ = ("headers", "tls")
+
+    def __init__(self, headers: Headers, tls: ssl.SSLContext | None) -> None:
+        self.headers: Final = headers
+        self.tls: Final = tls
 
 
 class Credentials:

@@ -7,7 +7,6 @@ Source: client-go @ v0.37 tools/clientcmd (loader.go, validation.go).
 import base64
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -27,15 +26,15 @@ _MODES: Final = ("Never", "IfAvailable", "Always")
 EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
-@dataclass
 class _Entries:
     """Entries of several files by name, each with the folder of its relative paths. The first file's entry wins."""
 
-    clusters: dict[str, tuple[Mapping[str, Any], Path]] = field(default_factory=dict)
-    contexts: dict[str, tuple[Mapping[str, Any], Path]] = field(default_factory=dict)
-    users: dict[str, tuple[Mapping[str, Any], Path]] = field(default_factory=dict)
-    current_context: str = ""
-    files: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.clusters: dict[str, tuple[Mapping[str, Any], Path]] = {}
+        self.contexts: dict[str, tuple[Mapping[str, Any], Path]] = {}
+        self.users: dict[str, tuple[Mapping[str, Any], Path]] = {}
+        self.current_context = ""
+        self.files: list[str] = []
 
     def add(self, file: Path, content: Mapping[str, Any]) -> None:
         self.files.append(str(file))

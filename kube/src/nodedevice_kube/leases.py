@@ -5,14 +5,12 @@ Source: coordination.k8s.io/v1 Lease, and k8s.io/client-go tools/leaderelection 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from nodedevice_kube.fields import number_of, text_of
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A stored Lease. holder "": it has none. version "": it does not exist. renewed and acquired are the API's own text."""
 
     holder: str = ""
@@ -46,13 +44,15 @@ def spec_of(lease: Lease) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True)
 class Sighting:
     """The last seen Lease. unchanged_since: monotonic seconds of one reader."""
 
-    lease: Lease = field(default_factory=Lease)
-    unchanged_since: float = 0.0
-    _is_first: bool = True
+    __slots__ = ("_is_first", "lease", "unchanged_since")
+
+    def __init__(self) -> None:
+        self.lease = Lease()
+        self.unchanged_since = 0.0
+        self._is_first = True
 
     def saw(self, lease: Lease, now: float) -> None:
         """Note a read Lease. Another holder, or another time of renewal, is a change."""

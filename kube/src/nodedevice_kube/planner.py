@@ -9,9 +9,8 @@ first if they can be reused, as in the kubelet.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 # Words of the rules that a device plugin gives for its parts. Source: nodedevice_api.parts.
 SAME_PARENT: Final = "SameParent"
@@ -46,15 +45,14 @@ class Rules(Protocol):
     def containers(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """How many devices or parts one container requests. is_init: it ends before the others start, which reuse its devices.
 
     near: preferred NUMA nodes, or None; is_strict: no others. percent: of the multiprocessors of each physical device; 0 for no
     limit.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
     is_init: bool = False
     container: str = ""
     near: frozenset[int] | None = None
@@ -62,13 +60,12 @@ class Need:
     percent: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
+class Misfit(NamedTuple):
     """index: of the need that does not fit. most: free on one physical device; with DISTINCT_PARENTS, the number of these; of a
     pool, free in all. excess: a sentence, if the plan is too large.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     most: int
     excess: str = ""
 

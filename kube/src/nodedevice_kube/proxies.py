@@ -7,7 +7,7 @@ Source: client-go @ v0.37 tools/clientcmd; Go's golang.org/x/net/http/httpproxy.
 import base64
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from nodedevice_kube.errors import BadKubeconfig
@@ -16,8 +16,7 @@ from nodedevice_kube.masking import remember_address
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Proxy:
+class Proxy(NamedTuple):
     """authorization: value of the header Proxy-Authorization; "" for none. It is secret."""
 
     host: str

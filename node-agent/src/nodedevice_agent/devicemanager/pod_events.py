@@ -4,9 +4,8 @@ A static pod has one UID in the API and another one in the runtime; here the run
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
@@ -80,7 +79,7 @@ class PodEvents(Struct, eq=False):
         before = self.pods.get(pod.uid)
         if before is not None:
             is_same = self.containers is not None or before.config_hash == pod.config_hash
-            return pod if is_same else replace(pod, config_hash=before.config_hash)
+            return pod if is_same else structs.replace(pod, config_hash=before.config_hash)
         return pod if self.containers is None else self.static_pods.seen(pod)
 
     def _seen(self, pod: Pod, now: float) -> None:

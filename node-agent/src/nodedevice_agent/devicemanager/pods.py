@@ -1,10 +1,13 @@
 """Pods as the device manager sees them: each container's device requests, and whether the pod has ended."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import ClassVar
 
 import msgspec
+from msgspec import structs
+
+from nodedevice_agent.devicemanager.derived import Record
 
 # Limits for all containers of a pod that request devices: kept names of variables and paths of mounts.
 MAX_SETTINGS = 512
@@ -82,8 +85,7 @@ class PodClaims(msgspec.Struct, frozen=True, gc=False):
         return self.uses, self.are_prepared
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(Record, frozen=True, eq=False):
     """containers: init containers and sidecars in their order, then app containers. has_ended: Succeeded or Failed. uid: of the API
     object; of a proven static pod as the runtime knows it. api_uid: the UID in the API if that differs. annotations: as far as a
     device plugin may read them, of a pod that requests devices, bounded. assigned_parts: a scheduler's assignment of parts, not
@@ -91,6 +93,8 @@ class Pod:
     resource name and ID of devices that the kubelet allocated and reports unhealthy. claims: None if no container uses one. Device
     managers use neither of these two. unread: why its requests are unknown; such a pod keeps its devices, and gets no more.
     """
+
+    UNCOMPARED: ClassVar = frozenset(("unhealthy", "device_requests"))
 
     uid: str
     namespace: str
@@ -100,19 +104,19 @@ class Pod:
     is_terminating: bool = False
     api_uid: str = ""
     config_hash: str = ""
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     assigned_parts: str = ""
-    unhealthy: frozenset[tuple[str, str]] = field(default=frozenset(), compare=False)
+    unhealthy: frozenset[tuple[str, str]] = frozenset()
     claims: PodClaims | None = None
     unread: str = ""
-    # what to allocate, in the kubelet's order; within a container by resource name
-    device_requests: "tuple[DeviceRequest, ...]" = field(init=False, repr=False, compare=False)
+    # Derived: what to allocate, in the kubelet's order; within a container by resource name.
+    device_requests: "tuple[DeviceRequest, ...]" = ()
 
     def __post_init__(self) -> None:
         requests = [
             DeviceRequest(c.name, c.kind, name, c.limits[name]) for c in self.containers for name in sorted(c.limits)
         ]
-        object.__setattr__(self, "device_requests", tuple(requests))
+        structs.force_setattr(self, "device_requests", tuple(requests))
 
     @property
     def uid_in_api(self) -> str:
@@ -124,12 +128,10 @@ class Pod:
     def without(self, requests: Collection[tuple[str, str]]) -> "Pod":
         """A copy without these requests, each a container and a resource name."""
         containers = (
-            msgspec.structs.replace(
-                c, limits={name: n for name, n in c.limits.items() if (c.name, name) not in requests}
-            )
+            structs.replace(c, limits={name: n for name, n in c.limits.items() if (c.name, name) not in requests})
             for c in self.containers
         )
-        return replace(self, containers=tuple(containers))
+        return structs.replace(self, containers=tuple(containers))
 
     def requested_count(self, resource_name: str) -> int:
         """The number of devices that the scheduler counts for this pod."""

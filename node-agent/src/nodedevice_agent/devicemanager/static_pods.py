@@ -10,9 +10,9 @@ Source: kubelet pkg/kubelet/types/constants.go and pkg/kubelet/config/common.go,
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
 import msgspec
+from msgspec import structs
 
 from nodedevice_agent.devicemanager.pods import Pod
 
@@ -54,7 +54,7 @@ class StaticPods:
         if before is None and not pod.config_hash:
             return pod
         if before is not None:
-            pod = replace(pod, config_hash=before.config_hash)
+            pod = structs.replace(pod, config_hash=before.config_hash)
         self._mirror_pods[pod.uid] = pod
         return self._proven(pod)
 
@@ -98,4 +98,4 @@ class StaticPods:
         uid = self.mirrored_by(pod)
         if not uid or self._uids.setdefault(uid, pod.uid) != pod.uid:
             return None
-        return replace(pod, uid=uid, api_uid=pod.uid, config_hash="")
+        return structs.replace(pod, uid=uid, api_uid=pod.uid, config_hash="")

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from itertools import chain, islice, repeat
 from typing import TypeVar
@@ -296,7 +295,7 @@ def with_edits(checkpoint: Checkpoint) -> Checkpoint:
     for stored in checkpoint.allocations:
         allocation = with_edits_of(stored)
         if answer_problem(allocation.resource_name, allocation.octets, kept):
-            allocation = replace(allocation, response=None, edits=None)
+            allocation = structs.replace(allocation, response=None, edits=None)
         kept[domain_of(allocation.resource_name)] += allocation.octets
         allocations.append(allocation)
     return structs.replace(checkpoint, allocations=tuple(allocations))
@@ -316,7 +315,7 @@ def with_edits_of(allocation: Allocation) -> Allocation:
         message = api_pb2.ContainerAllocateResponse.FromString(allocation.response)
     except DecodeError:
         return allocation
-    return replace(allocation, edits=_edits(message)) if entries_of(message) <= MAX_ENTRIES else allocation
+    return structs.replace(allocation, edits=_edits(message)) if entries_of(message) <= MAX_ENTRIES else allocation
 
 
 def _edits(message: api_pb2.ContainerAllocateResponse) -> container_edits.ContainerEdits:

@@ -6,11 +6,11 @@ devices. Lists of a container are decoded one by one, so that no step takes long
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import chain, islice
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec import structs
 from nodedevice_api import extended_resources
 from nodedevice_api.assigned_parts import MAX_CHARACTERS
 from nodedevice_api.device_ids import shown_id
@@ -167,12 +167,12 @@ def from_api(pod: PodObject) -> Pod:
     if known.has_ended:
         return known
     if pod.is_unread:
-        return replace(known, unread="it cannot be decoded")
+        return structs.replace(known, unread="it cannot be decoded")
     try:
         containers = _containers(pod)
     except (TooManyRequests, Undecodable) as exc:
         log_skipped(log, "pods", known.namespace, known.name, exc)
-        return replace(known, unread=str(exc))
+        return structs.replace(known, unread=str(exc))
     specs = (*(pod.spec.initContainers or ()), *pod.spec.containers)
     using = [(spec.name, spec.resources.claims) for spec in specs if spec.resources.claims]
     annotations, has_requests = meta.annotations or {}, any(c.limits for c in containers)
@@ -181,7 +181,7 @@ def from_api(pod: PodObject) -> Pod:
         for _, name, device in unhealthy(pod.status)
         if not name.startswith(OF_CLAIM)
     )
-    return replace(
+    return structs.replace(
         known,
         containers=containers,
         annotations=_for_plugins(annotations) if has_requests else {},

@@ -1,7 +1,6 @@
 """Parts of physical devices that containers of a pod need: units, and percent of the multiprocessors."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from nodedevice_api.parts import PartRules, Placement
@@ -23,7 +22,7 @@ def planned(
         return containers
     is_single = rules.placement is Placement.SAME_PARENT
     return tuple(
-        replace(each, percent=container_percent(each.count if is_single else 1, annotated, sm_percent))
+        each._replace(percent=container_percent(each.count if is_single else 1, annotated, sm_percent))
         for each in containers
     )
 

@@ -120,8 +120,8 @@ class Candidate:
     def _of_a_deleted_one(self, before: Lease, now: float) -> Lease:
         """The holder of a deleted Lease: this operator while it may write; else unknown, for the longest possible duration."""
         if self.may_write(now) or before.holder == _ANYBODY:
-            return replace(before, version="")
-        return replace(before, holder=_ANYBODY, version="", duration_seconds=LONGEST_LEASE_SECONDS)
+            return before._replace(version="")
+        return before._replace(holder=_ANYBODY, version="", duration_seconds=LONGEST_LEASE_SECONDS)
 
     def wait_seconds(self, now: float) -> float:
         """Seconds until this operator may write the Lease: 0 if it holds it, or the Lease is free or expired."""
@@ -139,8 +139,7 @@ class Candidate:
     def claim(self, now_text: str) -> Lease:
         """The Lease to write in order to acquire or renew it. now_text: wall clock, for people and to differ from the last."""
         before = self.seen or Lease()
-        return replace(
-            before,
+        return before._replace(
             holder=self.identity,
             renewed=now_text,
             acquired=before.acquired if self.holds else now_text,
@@ -163,4 +162,4 @@ class Candidate:
 
     def release(self, now_text: str) -> Lease:
         """The Lease to write so that another candidate may take it at once."""
-        return replace(self.seen or Lease(), holder="", renewed=now_text, acquired=now_text)
+        return (self.seen or Lease())._replace(holder="", renewed=now_text, acquired=now_text)

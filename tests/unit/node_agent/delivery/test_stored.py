@@ -4,13 +4,13 @@ import logging
 import socket
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.cli.run import main
 from nodedevice_agent.delivery.stored import with_selected_delivery

@@ -4,7 +4,6 @@ Answers of plugins are events too: the test gives them, in the order it wants, o
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from operator import attrgetter
 from typing import Any, Self
@@ -68,7 +67,9 @@ def with_edits(checkpoint: Checkpoint) -> Checkpoint:
     allocations = checkpoint.allocations
     return structs.replace(
         checkpoint,
-        allocations=tuple(replace(a, edits=response(a.response).edits) if a.response else a for a in allocations),
+        allocations=tuple(
+            structs.replace(a, edits=response(a.response).edits) if a.response else a for a in allocations
+        ),
     )
 
 

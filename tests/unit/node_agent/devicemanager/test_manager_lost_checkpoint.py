@@ -1,10 +1,10 @@
 """The checkpoint was lost: allocations are recovered from the API, and Allocate is called for them again."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint

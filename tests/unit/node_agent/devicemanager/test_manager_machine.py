@@ -5,13 +5,13 @@ Two managers get the same events and must return the same effects. A third is ma
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager

@@ -1,9 +1,9 @@
 """A restart: state restored from the checkpoint, and plugins that register again."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.presence import EndpointState

@@ -1,7 +1,6 @@
 """A stored response of a built-in plugin is used only while its devices are listed with the files that it names."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -194,7 +193,7 @@ def test_an_answer_that_an_older_agent_stored_goes_by_names(is_cdi: bool, same: 
 
 def test_an_answer_that_cannot_be_read_is_called_so() -> None:
     kept = with_files(holding(), without_numbers=True)
-    kept = structs.replace(kept, allocations=tuple(replace(a, edits=None) for a in kept.allocations))
+    kept = structs.replace(kept, allocations=tuple(structs.replace(a, edits=None) for a in kept.allocations))
     after = RuntimeScenario(kept)
     after.sync()
     after.see(pod("p", gpu=1))
@@ -251,7 +250,7 @@ def with_files(scenario: RuntimeScenario, *, without_numbers: bool = False) -> C
     """Its checkpoint, as an agent reads it."""
     found = scenario.manager.checkpoint()
     return structs.replace(
-        found, allocations=tuple(replace(a, files=()) if without_numbers else a for a in found.allocations)
+        found, allocations=tuple(structs.replace(a, files=()) if without_numbers else a for a in found.allocations)
     )
 
 

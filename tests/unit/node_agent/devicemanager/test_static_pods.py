@@ -1,7 +1,6 @@
 """Static pods: a mirror pod counts as theirs by what the runtime shows, and by nothing that a tenant can write."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ HASHES = [f"{number:032x}" for number in range(8)]
 
 def mirror_pod(uid: str, config_hash: str = HASH, name: str = "static", gpu: int = 1, **state: Any) -> Pod:
     """An object with these annotations, whoever has made it."""
-    return replace(pod(uid, gpu=gpu, **state), name=name, config_hash=config_hash)
+    return structs.replace(pod(uid, gpu=gpu, **state), name=name, config_hash=config_hash)
 
 
 def sandbox(config_hash: str = HASH, name: str = "static") -> Sandbox:
@@ -81,7 +80,7 @@ class TestAttacks:
             case "gone":
                 scenario.gone("evil")
             case "over":
-                scenario.run(replace(evil, has_ended=True))
+                scenario.run(structs.replace(evil, has_ended=True))
             case _:
                 scenario.happens("pod_events.synced", [mirror_pod("mirror")])
         scenario.run(later)
@@ -193,7 +192,7 @@ class TestWhatIsRemembered:
 
     def test_another_namespace_is_another_pod(self) -> None:
         found = StaticPods([self.KNOWN])
-        assert proven(found, [replace(mirror_pod("a"), namespace="other")]) == []
+        assert proven(found, [structs.replace(mirror_pod("a"), namespace="other")]) == []
 
 
 class Tenants(RuleBasedStateMachine):
@@ -221,7 +220,7 @@ class Tenants(RuleBasedStateMachine):
     def tenant_patches(self, config_hash: str, data: st.DataObject) -> None:
         if self.objects:
             uid = data.draw(st.sampled_from(sorted(self.objects)))
-            self.objects[uid] = replace(self.objects[uid], config_hash=config_hash)
+            self.objects[uid] = structs.replace(self.objects[uid], config_hash=config_hash)
             self.scenario.run(self.objects[uid])
 
     @rule(config_hash=st.sampled_from(HASHES[:2]))

@@ -3,7 +3,6 @@
 import asyncio
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -12,6 +11,7 @@ from typing import Final
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod
 from nodedevice_agent.dra import claims
 from nodedevice_agent.dra.claims import ClaimReader

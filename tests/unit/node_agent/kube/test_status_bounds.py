@@ -1,10 +1,10 @@
 """The lists and messages of a status are bounded, and what is left out is counted."""
 
 import json
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
 from nodedevice_agent.kube.status import MAX_IDS, MAX_LIST_BYTES

@@ -1,11 +1,11 @@
 """What a mirror gets of the kubelet, when, and what is logged of it."""
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.deviceplugin.host import PluginHost

@@ -1,9 +1,9 @@
 """For which pods with claims the kubelet is asked again, and when: no checkpoint says that their devices have changed."""
 
-from dataclasses import replace
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims, UnhealthyDevice
 from nodedevice_agent.kubelet.pod_rows import DOUBTED_SECONDS

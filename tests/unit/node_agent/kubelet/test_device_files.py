@@ -1,8 +1,8 @@
 """The device files of answers, of which the kubelet keeps the paths and not the numbers that they had."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint

@@ -1,9 +1,9 @@
 """After a move to the kubelet: devices in containers that got them by NRI stay held while these run."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint

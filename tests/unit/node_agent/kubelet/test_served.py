@@ -1,13 +1,13 @@
 """What the kubelet serves, as its pod resources, its checkpoint and the Node's capacity show it."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.records.allocations import Allocation

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings
 from nodedevice_agent.devicemanager.runtime import RunningContainer, RuntimeDevice

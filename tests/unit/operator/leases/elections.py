@@ -4,7 +4,6 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from nodedevice_kube.api_errors import ApiError, Conflict, NoAnswer, Unreachable
 from nodedevice_kube.leases import Lease
@@ -42,7 +41,7 @@ class LeaseModel(LeaderLeases):
 
     def store(self, lease: Lease) -> None:
         self.version += 1
-        self.lease = replace(lease, version=str(self.version))
+        self.lease = lease._replace(version=str(self.version))
 
 
 class SlowLeases(LeaseModel):

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,7 +69,7 @@ async def test_a_released_lease_is_taken_at_the_next_poll(run: Run) -> None:
     async with run.working():
         await asyncio.sleep(1)
         released_at = run.clock()
-        run.leases.store(replace(run.leases.lease, holder="", renewed="left"))
+        run.leases.store(run.leases.lease._replace(holder="", renewed="left"))
         await asyncio.sleep(0.5)
         assert run.fence.is_open
         assert released_at <= run.without_leader_since[0] <= released_at + 0.5

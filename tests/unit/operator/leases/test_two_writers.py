@@ -102,7 +102,7 @@ def _plain(candidate: Candidate) -> C:
 def older(lease: L) -> L:
     """After another was stored."""
     before = _leases[lease]
-    return lease_number(replace(before, renewed="old", version="old" if before.version else ""))
+    return lease_number(before._replace(renewed="old", version="old" if before.version else ""))
 
 
 @cache
@@ -141,7 +141,7 @@ def claims(number: C) -> list[tuple[C, L]]:
         return []
     claiming = [candidate.claiming(timing, 0) for timing in (SHORT, LONG)]
     return [
-        (_plain(each), lease_number(replace(each.claim("claimed"), acquired="", transitions=0))) for each in claiming
+        (_plain(each), lease_number(each.claim("claimed")._replace(acquired="", transitions=0))) for each in claiming
     ]
 
 
@@ -150,7 +150,7 @@ def release(number: C) -> tuple[C, L] | None:
     candidate = _candidates[number]
     if not candidate.holds:
         return None
-    released = replace(candidate.release("released"), acquired="", transitions=0)
+    released = candidate.release("released")._replace(acquired="", transitions=0)
     return _plain(candidate.stopped()), lease_number(released)
 
 
@@ -230,7 +230,7 @@ def arrivals(world: World) -> Iterator[tuple[int, World]]:
         elif message.lease is None:
             yield 1, rest.sending(message.answer(world.lease))
         elif _leases[message.lease].version == _leases[world.lease].version:
-            lease = lease_number(replace(_leases[message.lease], renewed=NOW, version=NOW))
+            lease = lease_number(_leases[message.lease]._replace(renewed=NOW, version=NOW))
             answers = [message.answer(lease)] if message.sent_at is not None else []
             yield len(answers), stored(rest, lease).sending(*answers)
             # and once more, later

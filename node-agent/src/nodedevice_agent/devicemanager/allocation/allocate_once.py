@@ -10,10 +10,9 @@ them again for the devices that a pod holds.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
@@ -131,7 +130,7 @@ class AllocateOnce(Struct, eq=False):
         """All pods, as the API lists them. Pods bound when the checkpoint was lost have been seen, except unproven static pods."""
         for pod in pods if self.is_lost else ():
             if pod.config_hash:
-                self.pod_seen(replace(pod, uid=pod.config_hash))
+                self.pod_seen(structs.replace(pod, uid=pod.config_hash))
         if self.is_lost:
             self.is_lost = False
             self._marks.save()

@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from nodedevice_api.extended_resources import domain_of
 
 from nodedevice_agent.devicemanager.allocation import answer_limit
@@ -51,7 +50,7 @@ class AllocationBook(Struct, eq=False):
 
     def restore(self, allocation: Allocation) -> None:
         """Restore an allocation after a restart. One from the API only has the shown form of a device ID."""
-        self.add(allocation if allocation.delivery else replace(allocation, delivery=self.delivery))
+        self.add(allocation if allocation.delivery else structs.replace(allocation, delivery=self.delivery))
         if not allocation.has_originals:
             self.without_originals.add(allocation.resource_name)
 
@@ -81,7 +80,7 @@ class AllocationBook(Struct, eq=False):
         self.releasing.pop(pod_uid, None)
         for allocation in self.by_pod.pop(pod_uid, {}).values():
             self._free(allocation)
-            self.add(replace(allocation, pod_uid=known_as))
+            self.add(structs.replace(allocation, pod_uid=known_as))
 
     def drop(self, allocation: Allocation) -> None:
         """Remove this allocation, and allocations of the same pod that share a device with it."""
@@ -156,4 +155,4 @@ def _with_originals(allocation: Allocation, devices: Mapping[str, Device]) -> Al
     def listed(ids: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(devices[i].id if i in devices else i for i in ids)
 
-    return replace(allocation, ids_by_numa={node: listed(ids) for node, ids in allocation.ids_by_numa.items()})
+    return structs.replace(allocation, ids_by_numa={node: listed(ids) for node, ids in allocation.ids_by_numa.items()})

@@ -13,7 +13,6 @@ Source: kubelet device manager, PreStartContainer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from msgspec import Struct, structs
 
@@ -93,7 +92,7 @@ class Reallocations(_RetriedCalls):
         """Drop responses whose device files differ from the plugin's current list; see stored_responses."""
         for allocation in self._book.of_resource(resource.name):
             if is_outdated(allocation, resource):
-                self._book.add(replace(allocation, response=None, edits=None, files=()))
+                self._book.add(structs.replace(allocation, response=None, edits=None, files=()))
 
     def call_due(self, now: float, once: AllocateOnce, pods: Mapping[str, Pod]) -> None:
         """Request a call for every allocation without a response whose plugin lists its devices again. pods: by UID."""
@@ -119,7 +118,7 @@ class Reallocations(_RetriedCalls):
             del self.in_flight[ticket]
             return
         files = recorded_files(self._book.resources[key[2]], allocation.device_ids, response)
-        made = replace(allocation, response=response.octets, edits=response.edits, files=files)
+        made = structs.replace(allocation, response=response.octets, edits=response.edits, files=files)
         if problem := self._book.no_room(made, uncommitted):
             self.failed(ticket, problem, now)
             return

@@ -10,7 +10,6 @@ when a step fails (kubernetes#130145) and no other transaction's reservation is 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import msgspec
@@ -63,16 +62,14 @@ class PendingAllocation(msgspec.Struct, frozen=True):
         return structs.replace(self, attempts=attempts, retry_at=now + pause)
 
 
-@dataclass(frozen=True, slots=True)
-class Free:
+class Free(msgspec.Struct, frozen=True):
     """at_nodes: the devices by their sets of NUMA nodes; empty without NUMA nodes."""
 
     ids: tuple[str, ...]
     at_nodes: Crowds
 
 
-@dataclass(slots=True)
-class PodAllocation:
+class PodAllocation(msgspec.Struct):
     """The devices chosen and allocated for a pod so far."""
 
     pod: Pod
@@ -81,25 +78,26 @@ class PodAllocation:
     # the ticket of the call in flight, if any, and the devices it concerns
     ticket: int | None = None
     chosen: tuple[str, ...] = ()
-    allocated: list[Allocation] = field(default_factory=list)
+    allocated: list[Allocation] = []
     # by container, once decided: the preferred NUMA nodes; None for any
-    affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
+    affinities: dict[str, frozenset[int] | None] = {}
     # False if a plugin's preferred devices for one container have left no aligned devices for another
     use_preferred: bool = True
     # by container and resource: the devices that a rehearsal chose
-    rehearsed: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    rehearsed: dict[tuple[str, str], tuple[str, ...]] = {}
     # the request to be met next; None when all are met
-    request: DeviceRequest | None = field(init=False)
+    request: DeviceRequest | None = None
     # the number of requests that are met
     _met: int = 0
     # by resource, until the current event ends or devices are reserved
-    _free: dict[str, Free] = field(default_factory=dict)
-    _reserved: dict[str, set[str]] = field(default_factory=dict)
-    _reusable: dict[str, set[str]] = field(default_factory=dict)
-    assignments: Assignments = field(init=False)
+    _free: dict[str, Free] = {}
+    _reserved: dict[str, set[str]] = {}
+    _reusable: dict[str, set[str]] = {}
+    assignments: Assignments = NOT_ASSIGNED
 
     def __post_init__(self) -> None:
-        self.assignments = Assignments(self.pod) if self.pod.assigned_parts else NOT_ASSIGNED
+        if self.pod.assigned_parts:
+            self.assignments = Assignments(self.pod)
         self.request = self.requests[0] if self.requests else None
 
     def pending(self, request: DeviceRequest, reason: str, message: str) -> PendingAllocation:
@@ -171,7 +169,7 @@ class PodAllocation:
         has_nodes = bool(resource.listed.at_nodes)
         unmet = self._unmet(resource.name, self._met)
         needs = _needs(unmet)
-        needs[0] = replace(needs[0], near=affinity if has_nodes else None, is_strict=is_strict)
+        needs[0] = needs[0]._replace(near=affinity if has_nodes else None, is_strict=is_strict)
         plan = self.assignments.plan(parents.planner, needs, unmet)
         return None if isinstance(plan, Misfit) else Selection(request.count, parents.device_ids(plan[0]), ())
 

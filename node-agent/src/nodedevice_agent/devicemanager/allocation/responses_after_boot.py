@@ -5,7 +5,6 @@ name other devices now. The responses of other plugins are kept, as in the kubel
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from msgspec import structs
 
@@ -21,7 +20,9 @@ def after_boot(checkpoint: Checkpoint, may_be_built_in: Callable[[str], bool]) -
         scope = checkpoint.scopes.get(allocation.resource_name)
         return may_be_built_in(allocation.resource_name) if scope is None else scope.startswith(BUILT_IN)
 
-    kept = (replace(a, response=None, edits=None, files=()) if is_built_in(a) else a for a in checkpoint.allocations)
+    kept = (
+        structs.replace(a, response=None, edits=None, files=()) if is_built_in(a) else a for a in checkpoint.allocations
+    )
     identities = {
         name: {device_id: identity.after_boot() for device_id, identity in of_resource.items()}
         for name, of_resource in checkpoint.identities.items()

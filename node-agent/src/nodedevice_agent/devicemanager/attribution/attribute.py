@@ -8,9 +8,8 @@ Source: kubelet pkg/kubelet/cm/devicemanager (checkpoint) and pkg/kubelet/apis/p
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 from nodedevice_api.names import DELIVERY_KUBELET
 
 from nodedevice_agent.devicemanager.pods import Pod
@@ -150,7 +149,9 @@ def _static_pods(named: Mapping[str, tuple[str, str]], pods: Mapping[str, Pod]) 
 
 def _under_uids_of_the_api(entries: Iterable[Allocation], static_pods: Mapping[str, str]) -> list[Allocation]:
     uids = {kubelets: uid for uid, kubelets in static_pods.items()}
-    return [replace(entry, pod_uid=uids[entry.pod_uid]) if entry.pod_uid in uids else entry for entry in entries]
+    return [
+        structs.replace(entry, pod_uid=uids[entry.pod_uid]) if entry.pod_uid in uids else entry for entry in entries
+    ]
 
 
 def _by_name(

@@ -5,7 +5,6 @@ until the next pod requests a device.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 
 from msgspec import Struct, structs
 from nodedevice_api.names import DELIVERY_NRI
@@ -71,7 +70,7 @@ class Attribution(Struct, eq=False):
         kubelets = {entry.key for entry in entries}
         ours = [a for a in known.allocations if not self._is_kubelets(a.resource_name)]
         others = (a for a in known.allocations if self._is_kubelets(a.resource_name) and a.key not in kubelets)
-        ours += [replace(a, delivery=DELIVERY_NRI) for a in others if not self._is_held_here(a)]
+        ours += [structs.replace(a, delivery=DELIVERY_NRI) for a in others if not self._is_held_here(a)]
         names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
         self._marks.is_attribution_due = True
         return structs.replace(self.restored(known), allocations=tuple(ours), registered=dict.fromkeys(names, ()))
@@ -110,7 +109,7 @@ class Attribution(Struct, eq=False):
             return ""
         kept = next((a for a in self._book.of_resource(resource_name) if a.device_ids == ids), None)
         found = kept or Allocation("", "", resource_name, by_numa(ids, {}), None)
-        return problem(replace(decoded(found), files=self._files.get((resource_name, ids), ())), resource)
+        return problem(structs.replace(decoded(found), files=self._files.get((resource_name, ids), ())), resource)
 
     def runtime_known(self) -> None:
         """The runtime has listed its containers or cannot be reached, or one of them has ended."""
@@ -206,7 +205,7 @@ class Attribution(Struct, eq=False):
     def _with_files(self, allocation: Allocation) -> Allocation:
         files = self._files.get((allocation.resource_name, allocation.device_ids), ())
         # copying an allocation with thousands of devices takes milliseconds
-        return allocation if allocation.files == files else replace(allocation, files=files)
+        return allocation if allocation.files == files else structs.replace(allocation, files=files)
 
     def _static_uids_of(self, pod_uids: Iterable[str]) -> set[str]:
         return {self._static_uids[uid] for uid in pod_uids if uid in self._static_uids}

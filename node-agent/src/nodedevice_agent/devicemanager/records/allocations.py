@@ -5,12 +5,13 @@ and an app container's); entries of two pods never do.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
+from msgspec import structs
 from nodedevice_api.device_ids import has_original, long_octets
 
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.derived import Record
 
 # of a variable, mount, device file or annotation, in addition to its text
 _ENTRY_OCTETS: Final = 200
@@ -21,8 +22,7 @@ MAX_SINCE = 253_402_300_799
 AllocationKey = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(Record, frozen=True, eq=False):
     """One container's devices of one resource. ids_by_numa: NUMA node to device IDs, -1 without a node; a device on two nodes is
     listed under both (the kubelet's format). response: the plugin's ContainerAllocateResponse, protobuf bytes; None if it was lost
     and Allocate must be called again. edits: the response, decoded; None if it is missing or cannot be decoded. since: when the
@@ -30,28 +30,29 @@ class Allocation:
     recorded. files: path and number (c188:0) of the response's device files at the time of the response; sorted, empty if unknown.
     """
 
+    UNCOMPARED: ClassVar = frozenset(("edits", "device_ids", "octets"))
+
     pod_uid: str
     container: str
     resource_name: str
     ids_by_numa: Mapping[int, tuple[str, ...]]
     response: bytes | None
-    edits: ContainerEdits | None = field(default=None, repr=False, compare=False)
+    edits: ContainerEdits | None = None
     since: int = 0
     files: tuple[tuple[str, str], ...] = ()
     delivery: str = ""
-    # sorted, without duplicates; derived once, because they are read often
-    device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # Derived once, because they are read often: sorted, without duplicates.
+    device_ids: tuple[str, ...] = ()
     # size of the response and of long device IDs, in memory
-    octets: int = field(init=False, repr=False, compare=False)
+    octets: int = 0
 
     def __post_init__(self) -> None:
         found = tuple(self.ids_by_numa.values())
         device_ids = found[0] if len(found) == 1 and len(found[0]) == 1 else tuple(sorted(set().union(*found)))
         # one tuple if all devices are at one node, or at none
         device_ids = next((ids for ids in found if ids == device_ids), device_ids)
-        object.__setattr__(self, "device_ids", device_ids)
-        octets = kept_octets(self.response, self.edits, device_ids)
-        object.__setattr__(self, "octets", octets)
+        structs.force_setattr(self, "device_ids", device_ids)
+        structs.force_setattr(self, "octets", kept_octets(self.response, self.edits, device_ids))
 
     @property
     def key(self) -> AllocationKey:

@@ -8,15 +8,16 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from nodedevice_api.device_ids import ShortenedID, long_octets
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules, parent_and_number
+
+from nodedevice_agent.devicemanager.derived import Record
 
 # A longer ID would not fit into the kubelet's 4 MiB for a whole list.
 MAX_ID_OCTETS = 4 * 1024 * 1024
@@ -95,8 +96,7 @@ class Device(msgspec.Struct, frozen=True, gc=False):
         return self.healthy and self.reason == Reason.DEVICE_UNCONFIRMED
 
 
-@dataclass(frozen=True, slots=True)
-class ListedDevices:
+class ListedDevices(Record, frozen=True, eq=False):
     """A complete list: accepted devices by ID. id_error: a sentence about the rejected IDs, empty without any.
 
     plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts.
@@ -112,24 +112,32 @@ class ListedDevices:
     cannot read their current identity. at_nodes: the number of devices at each set of NUMA nodes; empty without NUMA nodes.
     """
 
+    UNCOMPARED: ClassVar = frozenset(
+        (
+            *("size", "ids", "healthy_ids", "unhealthy_ids", "by_parent"),
+            *("has_identities", "has_aliases", "kinds", "unconfirmed", "at_nodes"),
+        )
+    )
+
     devices: Mapping[str, Device]
     id_error: str = ""
     plugin_message: str = ""
     part_rules: PartRules | None = None
-    parents: Mapping[str, Device] = field(default_factory=lambda: NOTHING)
+    parents: Mapping[str, Device] = msgspec.field(default_factory=lambda: NOTHING)
     omitted: int = 0
     counted: int = 0
     is_refused: bool = False
-    size: Size = field(init=False, repr=False, compare=False)
-    ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    healthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    unhealthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    by_parent: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
-    has_identities: bool = field(init=False, repr=False, compare=False)
-    has_aliases: bool = field(init=False, repr=False, compare=False)
-    kinds: Mapping[object, tuple[Device, Sequence[str]]] = field(init=False, repr=False, compare=False)
-    unconfirmed: frozenset[str] = field(init=False, repr=False, compare=False)
-    at_nodes: Mapping[tuple[int, ...], int] = field(init=False, repr=False, compare=False)
+    # derived
+    size: Size = Size()
+    ids: tuple[str, ...] = ()
+    healthy_ids: tuple[str, ...] = ()
+    unhealthy_ids: tuple[str, ...] = ()
+    by_parent: Mapping[str, Sequence[str]] = msgspec.field(default_factory=lambda: NOTHING)
+    has_identities: bool = False
+    has_aliases: bool = False
+    kinds: Mapping[object, tuple[Device, Sequence[str]]] = msgspec.field(default_factory=lambda: NOTHING)
+    unconfirmed: frozenset[str] = frozenset()
+    at_nodes: Mapping[tuple[int, ...], int] = msgspec.field(default_factory=lambda: NOTHING)
 
     def __post_init__(self) -> None:
         ids = tuple(sorted_in_pieces(self.devices))
@@ -208,7 +216,7 @@ class ListedDevices:
 
 def _set(listed: ListedDevices, **values: object) -> ListedDevices:
     for name, value in values.items():
-        object.__setattr__(listed, name, value)
+        msgspec.structs.force_setattr(listed, name, value)
     return listed
 
 

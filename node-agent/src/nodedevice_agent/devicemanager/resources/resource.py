@@ -5,7 +5,6 @@ identity, so the end of an old plugin's connection never affects a newer one. Th
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Final
 
 from nodedevice_api.extended_resources import domain_of
@@ -23,39 +22,42 @@ from nodedevice_agent.devicemanager.resources.use import DeviceUse
 _OF_DOMAIN: Final = "domain "
 
 
-@dataclass(slots=True, eq=False)
 class Resource:
     """It has slots, and shares objects for empty fields. Hundreds of names whose plugins are gone stay for an hour, and each object
     would keep a page of memory in use.
     """
 
-    name: str
-    _: KW_ONLY
-    # whether the kubelet allocates its devices, and not this device manager
-    is_attributed: bool = False
-    flapping: InitVar[FlapDampingLimits | None] = None
-    deadlines: InitVar[Deadlines | None] = None
-    presence: Presence = field(init=False)
-    use: DeviceUse = field(default_factory=DeviceUse)
-    identities: DeviceIdentities = field(init=False)
-    flap_damping: FlapDamping = field(init=False)
-    connections: Connections = field(default_factory=Connections)
-    # Derived from the connections whenever they change; read many times by every allocation.
-    # the newest connection, which receives calls; NO_CONNECTION while no plugin is connected
-    newest: Connection = field(default_factory=lambda: NO_CONNECTION)
-    # the current list: the newest connection's with an accepted list, else the last one known
-    _reported: ListedDevices = NO_DEVICES
-    # ... and the damped devices that it omitted
-    listed: ListedDevices = NO_DEVICES
-    devices: Mapping[str, Device] = field(default_factory=lambda: NO_DEVICES.devices)
-    # a connected plugin has sent its list; without one no device counts as healthy
-    is_live: bool = False
+    __slots__ = (
+        *("_reported", "connections", "devices", "flap_damping", "identities", "is_attributed", "is_live", "listed"),
+        *("name", "newest", "presence", "use"),
+    )
 
-    def __post_init__(self, flapping: FlapDampingLimits | None, deadlines: Deadlines | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        is_attributed: bool = False,
+        flapping: FlapDampingLimits | None = None,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        """is_attributed: whether the kubelet allocates its devices, and not this device manager."""
         deadlines = deadlines or Deadlines()
-        self.presence = Presence(self.name, deadlines)
+        self.name, self.is_attributed = name, is_attributed
+        self.presence = Presence(name, deadlines)
+        self.use = DeviceUse()
         self.identities = DeviceIdentities(self.use)
-        self.flap_damping = FlapDamping(flapping or FlapDampingLimits(), self.name, deadlines)
+        self.flap_damping = FlapDamping(flapping or FlapDampingLimits(), name, deadlines)
+        self.connections = Connections()
+        # Derived from the connections whenever they change; read many times by every allocation.
+        # the newest connection, which receives calls; NO_CONNECTION while no plugin is connected
+        self.newest: Connection = NO_CONNECTION
+        # the current list: the newest connection's with an accepted list, else the last one known
+        self._reported: ListedDevices = NO_DEVICES
+        # ... and the damped devices that it omitted
+        self.listed: ListedDevices = NO_DEVICES
+        self.devices: Mapping[str, Device] = NO_DEVICES.devices
+        # a connected plugin has sent its list; without one no device counts as healthy
+        self.is_live = False
 
     def cordon(self, ids: frozenset[str]) -> None:
         """Set all cordons: of single devices, or of physical devices with all their listed or held parts."""

@@ -6,7 +6,6 @@ ID until the stored one is released.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from msgspec import structs
 from nodedevice_api.parts import parent_and_number
@@ -52,7 +51,7 @@ def replaced(listed: ListedDevices, renamed: Iterable[tuple[Device, Device]]) ->
         if old in listed.parents
     }
     devices = {device.id: device for _, device in renamed}
-    return replace(listed, devices=devices, parents=parents or NOTHING)
+    return structs.replace(listed, devices=devices, parents=parents or NOTHING)
 
 
 def renamed_device(device: Device, new: str, aliases: tuple[str, ...], listed_as: str) -> Device:

@@ -1,10 +1,10 @@
 """PreStartContainer: once for each container and resource, after the pod's allocation, and never again once it succeeded."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
 from nodedevice_agent.devicemanager.pods import Pod

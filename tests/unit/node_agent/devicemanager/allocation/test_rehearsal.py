@@ -1,8 +1,7 @@
 """Pods of several containers under a strict topology policy: what one container takes leaves enough near devices for the next."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.devices import Device

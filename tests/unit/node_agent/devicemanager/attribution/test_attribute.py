@@ -1,8 +1,7 @@
 """Allocations from the kubelet's checkpoint, its pod resources and the API's pods."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.attribution.attribute import (
     Attributed,
     KubeletState,

@@ -1,12 +1,12 @@
 """The device manager of a node whose kubelet allocates: events in, effects and allocations out."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager

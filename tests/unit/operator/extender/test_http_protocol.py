@@ -9,6 +9,7 @@ from nodedevice_operator.extender.http_protocol import HttpConnection, Response
 
 from tests.fakes.virtual_time import virtual_time
 
+pytestmark = virtual_time
 _SECONDS_OF_A_VERB = 60.0
 
 
@@ -81,7 +82,6 @@ async def test_connections_that_share_a_buffer_keep_their_own_bytes() -> None:
     assert other.got.partition(b"\r\n\r\n")[2] == b"ghijkl" * 20
 
 
-@virtual_time
 async def test_a_slow_verb_is_not_cut_off_and_an_idle_connection_ends() -> None:
     handler, loop = Echo(_SECONDS_OF_A_VERB), asyncio.get_running_loop()
     peer = Peer(handler, memoryview(bytearray(1024)))
@@ -99,7 +99,6 @@ async def test_a_slow_verb_is_not_cut_off_and_an_idle_connection_ends() -> None:
     assert [round(ended - responded) for ended in handler.ended] == [120]
 
 
-@virtual_time
 async def test_a_request_that_stops_halfway_is_refused_in_time() -> None:
     handler = Echo()
     peer = Peer(handler, memoryview(bytearray(1024)))
@@ -115,7 +114,6 @@ async def test_a_request_that_stops_halfway_is_refused_in_time() -> None:
     assert len(handler.ended) == 1
 
 
-@virtual_time
 @pytest.mark.parametrize("requests", [1, 2])
 async def test_a_connection_without_requests_ends_two_minutes_after_the_last_one(requests: int) -> None:
     handler, loop = Echo(), asyncio.get_running_loop()

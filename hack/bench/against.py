@@ -73,11 +73,12 @@ def checked_out(name: str) -> Iterator[Tree | None]:
     if not name:
         yield None
         return
+    commit = trees.commit_of(_ROOT, name)
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-against-"))
     path = folder / "before"
     with removed_at_the_end(folder, trees.remove_worktree(_ROOT, path)):
         show_progress(f"preparing the tree of {name}")
-        trees.add_worktree(_ROOT, trees.commit_of(_ROOT, name), path)
+        trees.add_worktree(_ROOT, commit, path)
         yield _prepared(path, folder / "venv")
 
 

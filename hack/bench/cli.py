@@ -18,16 +18,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from nodedevice_api import names
 
-from hack.bench import against, page
+from hack.bench import against, page, trees
 from hack.bench.operator import fleet
 from hack.bench.operator.api import Api, Refused
 from hack.bench.results import Result, judged, publish, result
 from hack.bench.running import bench_folder, show_progress
-from hack.bench.trees import TreeError
+from hack.bench.trees import Tree, TreeError
 from hack.release import zipapp
 from tests.cluster.agent_objects import SINCE, node_device
 from tests.cluster.chart import install_chart
@@ -98,9 +99,10 @@ class Program:
     zipped: Sequence[str]
 
     @classmethod
-    def of(cls, tree: Path, python: str, archive: Path) -> "Program":
-        """archive: the file to write."""
-        zipapp.write(tree, archive)
+    def of(cls, tree: Tree, archive: Path) -> "Program":
+        """archive: the file to write, with the tree's own libraries. Raises TreeError."""
+        python = str(tree.python)
+        trees.run(tree.path, python, "-m", "hack.release.zipapp", "--target", str(archive))
         return cls([python, "-m", "kubectl_nodedevice"], [python, "-I", str(archive)])
 
 
@@ -136,7 +138,9 @@ def _in_turn(
 
 
 def _few(program: Program, environment: dict[str, str]) -> dict[str, Result]:
-    first = _run([*program.zipped, "devices"], environment)
+    # where the one file unpacks itself; of the first call, another one each time
+    with TemporaryDirectory() as cache:
+        first = _run([*program.zipped, "devices"], {**environment, "XDG_CACHE_HOME": cache})
     commands = {
         "cli_screen_few": program.installed,
         "cli_devices_few": [*program.installed, "devices"],
@@ -243,17 +247,18 @@ def main() -> int:
         return 2
     try:
         with bench_folder() as folder, against.checked_out(options.against) as tree:
-            ours = Program.of(_ROOT, sys.executable, folder / zipapp.NAME)
+            ours = Program.of(Tree(_ROOT, Path(sys.executable)), folder / zipapp.NAME)
             if tree is None:
                 [[results]] = asyncio.run(measure(count, folder, show_progress, [ours], 1))
             else:
-                theirs = Program.of(tree.path, str(tree.python), folder / f"old-{zipapp.NAME}")
+                theirs = Program.of(tree, folder / f"old-{zipapp.NAME}")
                 found = asyncio.run(measure(count, folder, show_progress, [theirs, ours], options.rounds))
                 rounds = [against.Round(*rows) for rows in found]
-                return against.publish(options.against, rounds, _OUT.with_name("bench-cli-against.json"))
+                commit = trees.commit_of(_ROOT, options.against)
+                return against.publish(commit, rounds, _OUT.with_name("bench-cli-against.json"))
     except (ClusterError, Refused, TreeError) as error:
         print(f"bench-cli: {error}", file=sys.stderr)
-        return 1
+        return 2 if options.against else 1
     publish(results, _OUT)
     return 0
 

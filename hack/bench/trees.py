@@ -94,17 +94,17 @@ def prepare(path: Path, venv: Path, *, has_own_dependencies: bool) -> Tree:
     """
     python = venv / "bin" / "python"
     if has_own_dependencies:
-        _run(path, sys.executable, "-m", "venv", str(venv))
-        _run(path, str(python), *_PIP, "--require-hashes", "-r", "requirements/pip.txt")
-        _run(path, str(python), *_PIP, "--no-compile", "--require-hashes", "-r", str(_DEPENDENCIES))
+        run(path, sys.executable, "-m", "venv", str(venv))
+        run(path, str(python), *_PIP, "--require-hashes", "-r", "requirements/pip.txt")
+        run(path, str(python), *_PIP, "--no-compile", "--require-hashes", "-r", str(_DEPENDENCIES))
     else:
-        _run(path, sys.executable, "-m", "venv", "--without-pip", str(venv))
+        run(path, sys.executable, "-m", "venv", "--without-pip", str(venv))
         ours = Path(sysconfig.get_path("purelib"))
         # Python reads .pth files of site folders only: the ones there, which name our own packages, are skipped
         (venv / ours.relative_to(sys.prefix) / "dependencies.pth").write_text(f"{ours}\n")
     # packages installed elsewhere under these names stay unchanged
     editable = [argument for package in _PACKAGES if (path / package).is_dir() for argument in ("-e", package)]
-    _run(path, str(python), *_PIP, "--ignore-installed", "--no-deps", "--no-build-isolation", *editable)
+    run(path, str(python), *_PIP, "--ignore-installed", "--no-deps", "--no-build-isolation", *editable)
     compile_modules(python, path)
     return Tree(path, python)
 
@@ -150,10 +150,11 @@ def _git(root: Path, problem: str, *arguments: str) -> str:
 
 def verify_imports(tree: Tree, module: str) -> None:
     """Raises TreeError when a module of the tree, or one that it imports, cannot be imported."""
-    _run(tree.path, str(tree.python), "-c", f"import {module}")
+    run(tree.path, str(tree.python), "-c", f"import {module}")
 
 
-def _run(folder: Path, *command: str) -> None:
+def run(folder: Path, *command: str) -> None:
+    """Run a command in a folder. Raises TreeError."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise TreeError(f"{' '.join(command)} ended with {done.returncode}: {_last_line(done.stderr)}")

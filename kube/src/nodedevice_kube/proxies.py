@@ -7,7 +7,7 @@ Source: client-go @ v0.37 tools/clientcmd; Go's golang.org/x/net/http/httpproxy.
 import base64
 import ipaddress
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from nodedevice_kube.errors import BadKubeconfig
@@ -16,12 +16,15 @@ from nodedevice_kube.masking import remember_address
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Proxy(NamedTuple):
+class Proxy:
     """authorization: value of the header Proxy-Authorization; "" for none. It is secret."""
 
-    host: str
-    port: int
-    authorization: str = ""
+    __slots__ = ("authorization", "host", "port")
+
+    def __init__(self, host: str, port: int, authorization: str = "") -> None:
+        self.host: Final = host
+        self.port: Final = port
+        self.authorization: Final = authorization
 
     @property
     def url(self) -> str:

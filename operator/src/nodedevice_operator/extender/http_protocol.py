@@ -85,6 +85,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._url, self._body = b"", list[bytes]()
         self._head_bytes = self._body_bytes = 0
         self._is_receiving = self._has_head = self._is_responding = self._is_draining = False
+        # whether the limit of the request that is received has begun
+        self._is_timed = False
         self._refusal: Response | None = None
         self.is_busy = True
         self.transport: asyncio.Transport | None = None
@@ -108,7 +110,6 @@ class HttpConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._is_draining:
             return
-        was_receiving = self._is_receiving
         try:
             self._parser.feed_data(self._buffer[:nbytes])
         except httptools.HttpParserUpgrade:
@@ -117,7 +118,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._end(Response(400, f"the request is not valid HTTP/1.1: {exc}\n".encode()))
         if self._is_draining or not self._is_receiving:
             return
-        if not was_receiving:
+        if not self._is_timed:
+            self._is_timed = True
             self._wait(_REQUEST_SECONDS, self._late)
         if not self._has_head:
             self._head_bytes += nbytes
@@ -133,7 +135,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             return
         self._url, self._body, self._refusal = b"", [], None
         self._head_bytes = self._body_bytes = 0
-        self._has_head = False
+        self._has_head = self._is_timed = False
         self.is_busy = self._is_receiving = True
 
     def on_url(self, url: bytes) -> None:

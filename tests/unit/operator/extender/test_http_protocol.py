@@ -28,7 +28,7 @@ class Echo:
     def changed(self) -> None: ...
 
     def refusal(self, connection: HttpConnection, method: str, path: str) -> Response | None:
-        return None
+        return None if path == "/bind" else Response(404, b"")
 
     async def respond(self, path: str, body: bytes) -> Response:
         await asyncio.sleep(self.seconds)
@@ -66,8 +66,8 @@ class Peer(asyncio.Transport):
     abort = close
 
 
-def request(body: bytes) -> bytes:
-    return b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+def request(body: bytes, path: bytes = b"/bind") -> bytes:
+    return b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (path, len(body), body)
 
 
 async def test_connections_that_share_a_buffer_keep_their_own_bytes() -> None:
@@ -124,3 +124,15 @@ async def test_a_connection_without_requests_ends_two_minutes_after_the_last_one
     last = loop.time()
     await asyncio.sleep(200)
     assert [round(ended - last) for ended in handler.ended] == [120]
+
+
+async def test_a_half_request_behind_a_refused_one_has_the_same_limit() -> None:
+    handler = Echo()
+    peer = Peer(handler, memoryview(bytearray(1024)))
+    refused, half = request(b"{}", b"/score"), request(b"{}")[:-1]
+    peer.send(refused[:-1])
+    peer.send(refused[-1:] + half)
+    assert peer.got.startswith(b"HTTP/1.1 404")
+    peer.got = b""
+    await asyncio.sleep(10.1)
+    assert peer.got.startswith(b"HTTP/1.1 408")

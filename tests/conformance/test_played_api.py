@@ -156,6 +156,25 @@ def changed(api: Api) -> Iterator[Response]:
     assert unchanged.content["metadata"]["resourceVersion"] == api("GET", path).content["metadata"]["resourceVersion"]
 
 
+def replaced_before_it_exists(api: Api) -> Iterator[Response]:
+    """A Lease is created by it, also if it names the version of a deleted one; other kinds are not."""
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "put", "namespace": NAMESPACE},
+        "spec": {"holderIdentity": "a"},
+    }
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/put"
+    yield api("PUT", f"{MAPS}/put-a", a_map("a", "put"))
+    made = api("PUT", path, lease)
+    yield made
+    yield api("PUT", path, {**made.content, "spec": {"holderIdentity": "b"}})
+    yield api("PUT", path, {**made.content, "spec": {"holderIdentity": "c"}})
+    api("DELETE", path)
+    version = {"resourceVersion": made.content["metadata"]["resourceVersion"]}
+    yield api("PUT", path, {**lease, "metadata": {**lease["metadata"], **version}})
+
+
 def applied(api: Api) -> Iterator[Response]:
     body = a_map("a", "applied", one="1", two="2")
     path = f"{MAPS}/applied-a"
@@ -246,6 +265,7 @@ ROWS: Final[tuple[Callable[[Api], Iterator[Response]], ...]] = (
     selected,
     selected_by_own_fields,
     changed,
+    replaced_before_it_exists,
     applied,
     statuses,
     tables,

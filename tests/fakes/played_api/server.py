@@ -65,7 +65,7 @@ class PlayedApi(Store):
         if not place.name:
             return self._create(request, place) if request.method == "POST" else self._collection(request, place)
         stored = self.stored(place.kind, place.namespace, place.name)
-        if stored is None and (place.part or "apply-patch" not in request.headers.get("content-type", "")):
+        if stored is None and not _creates(request, place):
             return _failed(404, place, "{} not found")
         if request.method == "GET" and stored is not None:
             return Answer(200, octets_of(stored))
@@ -238,6 +238,14 @@ class PlayedApi(Store):
         self.remove(place.kind, place.name, key_of(stored)[0])
         details = {**_details(place), "uid": uid}
         return found({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+
+
+def _creates(request: Request, place: Place) -> bool:
+    """Whether this write of an object that does not exist creates it: an apply, and of Leases a PUT, whatever its version."""
+    if place.part:
+        return False
+    is_apply = "apply-patch" in request.headers.get("content-type", "")
+    return is_apply if request.method == "PATCH" else request.method == "PUT" and place.kind == kinds.LEASES
 
 
 # of an object, whatever is written

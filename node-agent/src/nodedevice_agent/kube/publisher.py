@@ -232,11 +232,12 @@ class Publisher:
     def _maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
         if not self.are_pods_known:
             return None
-        is_watch_stale = not self._stale_watches.isdisjoint((PODS, node_device_name(self.node_name, resource_name)))
+        stale = self._stale_watches
+        is_watch_stale = bool(stale) and not stale.isdisjoint((PODS, node_device_name(self.node_name, resource_name)))
         sources = (source for source in self._sources if resource_name in source.resources)
         source = next((source for source in sources if source.has(resource_name)), None)
         if source is not None:
-            is_watch_stale = is_watch_stale or source.watch in self._stale_watches
+            is_watch_stale = is_watch_stale or source.watch in stale
             return source.status_maker(
                 resource_name, observed, wall_time, self._host.now(), is_watch_stale=is_watch_stale
             )

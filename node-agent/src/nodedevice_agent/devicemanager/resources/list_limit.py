@@ -63,10 +63,10 @@ class ListLimit(Struct, eq=False):
 
     def noted(self, resource: Resource) -> None:
         """Update the sizes of a resource after a change of its lists or connections."""
-        self._count(resource.name, sum(resource.kept_sizes(), Size()))
+        self._count(resource.name, resource.domain, sum(resource.kept_sizes(), Size()))
 
     def forgotten(self, resource_name: str) -> None:
-        self._count(resource_name, Size())
+        self._count(resource_name, domain_of(resource_name), Size())
         del self._sizes[resource_name]
 
     def settle(self, marks: Marks) -> None:
@@ -79,11 +79,11 @@ class ListLimit(Struct, eq=False):
                     self.noted(resource)
                     marks.call(TakeList(name, endpoint))
 
-    def _count(self, resource_name: str, size: Size) -> None:
+    def _count(self, resource_name: str, domain: str, size: Size) -> None:
         before = self._sizes.get(resource_name, Size())
         self._sizes[resource_name] = size
         self.has_shrunk = self.has_shrunk or size.devices < before.devices or size.octets < before.octets
-        for whose in (domain_of(resource_name), ""):
+        for whose in (domain, ""):
             total = self._sums.pop(whose, Size()) + size - before
             if total != Size():
                 self._sums[whose] = total
@@ -98,7 +98,7 @@ class ListLimit(Struct, eq=False):
             return TOO_MANY
         of_domain, of_all = (kept + size for kept in self._kept(resource, endpoint))
         if of_domain.devices > MAX_DEVICES_OF_DOMAIN or of_domain.octets > MAX_OCTETS_OF_DOMAIN:
-            whose, devices, octets = domain_of(resource.name), MAX_DEVICES_OF_DOMAIN, MAX_OCTETS_OF_DOMAIN
+            whose, devices, octets = resource.domain, MAX_DEVICES_OF_DOMAIN, MAX_OCTETS_OF_DOMAIN
             return (
                 f"the device plugins of {whose} may list {devices} devices on a node, in {_mib(octets)} MiB; {_REFUSED}"
             )
@@ -111,7 +111,7 @@ class ListLimit(Struct, eq=False):
         """The sizes without the list of this connection: of the domain of its name, and in total."""
         others = sum(resource.kept_sizes(besides=endpoint, besides_older=besides_older), Size())
         less = self._sizes.get(resource.name, Size())
-        of_domain, of_all = (self._sums.get(whose, Size()) + others - less for whose in (domain_of(resource.name), ""))
+        of_domain, of_all = (self._sums.get(whose, Size()) + others - less for whose in (resource.domain, ""))
         return of_domain, of_all
 
 

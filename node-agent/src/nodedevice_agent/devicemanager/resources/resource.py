@@ -28,8 +28,8 @@ class Resource:
     """
 
     __slots__ = (
-        *("_reported", "connections", "devices", "flap_damping", "identities", "is_attributed", "is_live", "listed"),
-        *("name", "newest", "presence", "use"),
+        *("_reported", "connections", "devices", "domain", "flap_damping", "identities", "is_attributed", "is_live"),
+        *("listed", "name", "newest", "presence", "use"),
     )
 
     def __init__(
@@ -42,7 +42,7 @@ class Resource:
     ) -> None:
         """is_attributed: whether the kubelet allocates its devices, and not this device manager."""
         deadlines = deadlines or Deadlines()
-        self.name, self.is_attributed = name, is_attributed
+        self.name, self.domain, self.is_attributed = name, intern(domain_of(name)), is_attributed
         self.presence = Presence(name, deadlines)
         self.use = DeviceUse()
         self.identities = DeviceIdentities(self.use)
@@ -221,7 +221,7 @@ class Resource:
         before, self.listed = self.listed, self.flap_damping.with_absent(self._reported)
         self.devices = self.listed.devices
         if self.newest is not newest and self.newest.endpoint is not None:
-            self.presence.scope = intern(self.newest.options.scope or _OF_DOMAIN + domain_of(self.name))
+            self.presence.scope = intern(self.newest.options.scope or _OF_DOMAIN + self.domain)
         self.use.listed = self.listed
         if self.use.holders or self.use.cordons:
             self.use.follow(before)

@@ -18,6 +18,7 @@ import pytest
 from tests.cluster.build.binaries import find
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.control_plane.layout import CONTROL_PLANE
+from tests.cluster.processes.processes import is_alive
 
 _ROOT = Path(__file__).parents[2]
 _BUILT = "kube-apiserver"
@@ -111,7 +112,7 @@ def test_an_agent_shows_what_it_has_until_all_is_built(start: Callable[..., Firs
     agent = next(child for child in _children(demo) if "nodedevice-agent" in " ".join(child.cmdline()))
     demo.finish()
     demo.until("now all of it, with an API server")
-    assert not agent.is_running()
+    assert not is_alive(agent)
     assert demo.end() == 0, demo.printed
     assert demo.printed.splitlines()[-1].startswith("OK: ")
 
@@ -129,7 +130,7 @@ def test_it_can_be_ended_at_any_moment(start: Callable[..., FirstDemo], moment: 
     assert demo.end() == 130, demo.printed
     assert "everything that was started has ended" in demo.printed
     assert "failed" not in demo.printed
-    assert not [child for child in children if child.is_running()]
+    assert not [child for child in children if is_alive(child)]
     if moment != _BEFORE[0]:
         # of a compiler that is just being started the next build removes it
         assert list(demo.cache.rglob("*unfinished*")) == []
@@ -142,7 +143,7 @@ def test_a_build_that_fails_ends_the_agent_too(start: Callable[..., FirstDemo]) 
     demo.finish()
     assert demo.end() == 1
     assert "remedy: free about 6 GB" in demo.printed
-    assert not [child for child in children if child.is_running()]
+    assert not [child for child in children if is_alive(child)]
 
 
 def _children(demo: FirstDemo) -> list[psutil.Process]:

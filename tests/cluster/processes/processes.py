@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.cluster.errors import ComponentError
 
 _HERE = Path(__file__).parent
@@ -186,6 +188,14 @@ def running(command: Sequence[str], **options: Any) -> "Iterator[subprocess.Pope
             # it received the Ctrl-C before it led a group of its own, and has ended
             with process, contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Not a process that has ended, and that the system has not removed from its list yet."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:

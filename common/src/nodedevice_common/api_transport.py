@@ -4,6 +4,7 @@ This is the only asynchronous transport. It retries only a request refused with 
 """
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import AsyncIterator
@@ -15,7 +16,10 @@ from nodedevice_kube.credentials import Access, Credentials
 from nodedevice_kube.errors import CredentialProblem
 
 from nodedevice_common.api_connections import Broken, Late, Request, Response, Sender
+from nodedevice_common.log_once import LogOnce
 from nodedevice_common.threads import Shared
+
+log = logging.getLogger(__name__)
 
 # the limit of a kubeconfig's log-in program
 EXEC_SECONDS: Final = 30.0
@@ -31,6 +35,7 @@ class Transport:
     def __init__(self, credentials: Credentials, sender: Sender, *, seconds: float) -> None:
         self._credentials, self._sender, self._seconds = credentials, sender, seconds
         self._refreshed = Shared(credentials.refresh)
+        self._problems = LogOnce(log)
 
     async def call(
         self, verb: str, what: str, request: Request, *, most_bytes: float = math.inf, seconds: float | None = None
@@ -78,10 +83,13 @@ class Transport:
         await self._sender.close()
 
     async def _access(self, verb: str, what: str) -> Access:
+        credentials = self._credentials
         try:
-            return await self._refreshed.result() if self._credentials.is_due else self._credentials.current
+            access = await self._refreshed.result() if credentials.is_due else credentials.current
         except CredentialProblem as exc:
             raise Unreachable(verb, what, str(exc)) from exc
+        self._problems.report("credentials cannot be read again; earlier ones are used", credentials.problem)
+        return access
 
     async def _send(self, verb: str, what: str, request: Request, access: Access) -> Response:
         try:

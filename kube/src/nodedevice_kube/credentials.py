@@ -128,6 +128,11 @@ class Credentials:
             self._checked_at = float("-inf")
 
     @property
+    def problem(self) -> str:
+        """Why the last attempt failed, while earlier ones are used; empty if it succeeded."""
+        return "" if self._failure is None else str(self._failure)
+
+    @property
     def current(self) -> "Access":
         assert self._current is not None
         return self._current

@@ -1,6 +1,8 @@
 """Requests with credentials: what each response becomes, and what a 401 leads to."""
 
 import asyncio
+import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,3 +206,24 @@ async def test_without_usable_credentials_there_is_no_request() -> None:
         with pytest.raises(Unreachable, match="the token file cannot be read; correct it"):
             await body(made)
     assert tokens(sender) == ["old"]
+
+
+async def test_a_token_that_cannot_be_read_again_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, hours = tmp_path / "token", itertools.count(0, 3600)
+    file.write_text("one")
+    settings = Settings(server="http://api.example", origin="a test", token_file=str(file))
+    login = Credentials(settings, environment={}, monotonic=hours.__next__)
+    login.refresh()
+    made, sender = transport(Answer(b"ok"), login=login)
+    file.unlink()
+    for _ in range(2):
+        await body(made)
+    [logged] = caplog.records
+    assert str(file) in vars(logged)["error"]
+    file.write_text("two")
+    await body(made)
+    file.unlink()
+    await body(made)
+    assert (tokens(sender), len(caplog.records)) == (["one", "one", "two", "two"], 2)

@@ -65,11 +65,13 @@ def _namespace(facts: Facts) -> Iterator[Obstacle]:
 
 
 def _ended(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
-    if pod.phase == "Succeeded":
-        return Explanation(subject, "has ended as it should.", is_stopped=False)
-    code, fields = "PodFailed", {"words": ": ".join(filter(None, [pod.reason, pod.message])) or "without a reason"}
     if pod.meta.deleted:
+        # also where its containers have ended well since: what holds the pod is a finalizer
         code, fields = "PodDeleted", {"since": f" for {age(pod.meta.deleted, facts.now)}"}
+    elif pod.phase == "Succeeded":
+        return Explanation(subject, "has ended as it should.", is_stopped=False)
+    else:
+        code, fields = "PodFailed", {"words": ": ".join(filter(None, [pod.reason, pod.message])) or "without a reason"}
     found = findings_of([*_namespace(facts), Obstacle(code, pod.node, fields=fields)], context=context)
     return Explanation(subject, f"{asked(pod)}.", findings=found, unread=facts.unread)
 

@@ -345,10 +345,16 @@ def _split(facts: Facts) -> Facts:
     )
 
 
+def _deleted(facts: Facts) -> Facts:
+    """Its containers have ended well since; a finalizer holds it."""
+    assert facts.pod is not None
+    return pod_with(facts, phase="Succeeded", meta=replace(facts.pod.meta, deleted=OLD))
+
+
 # of these the others would hide one another: each stands by itself
 ALONE = (
     Change("PodFailed", lambda f: pod_with(f, phase="Failed", reason="UnexpectedAdmissionError", message="no devices")),
-    Change("PodDeleted", lambda f: pod_with(f, meta=replace(f.pod.meta, deleted=OLD) if f.pod else Meta())),
+    Change("PodDeleted", _deleted),
     Change("CapacityBehind", _behind),
     Change("NodeLacks", _apart),
     Change("TooFewOnOneDevice", _split),

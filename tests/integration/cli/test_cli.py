@@ -51,7 +51,9 @@ def enter(installed: ControlPlane, tmp_path: Path) -> Type:
     def enter(*arguments: str, **more: str) -> Typed:
         command = [sys.executable, "-m", "kubectl_nodedevice", *arguments]
         given = {**environment, **more}
-        return subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(
+            command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False, timeout=120
+        )
 
     return enter
 
@@ -90,10 +92,12 @@ def _typed_on_the_page() -> list[str]:
 
 
 def test_the_page_as_it_is_typed(client: Client, enter: Type) -> None:
-    """In its order; each line is of this program."""
+    """In its order; each line is of this program. `open` goes on until Ctrl-C; tests/browser types it."""
     for line in _typed_on_the_page():
         assert line.startswith("kubectl nodedevice"), line
         words = shlex.split(line)[2:]
+        if words[0] == "open" and "--snapshot" not in words:
+            continue
         ran = enter(*words, *(["--wait", "0"] if words[:1] in (["cordon"], ["uncordon"]) else []))
         assert ran.returncode in (0, 1), (line, ran)
         assert ran.stderr == "", (line, ran)

@@ -18,8 +18,11 @@ from tests.robustness.faults.agent_scene import AgentScene, agent_scene
 from tests.robustness.faults.strace import Strace
 from tests.robustness.faults.trial import CONSTANTS, survives
 
-# the runtime goes away in each round
-QUICK: Final = {"nodedevice_agent.nri.connector.LONGEST_PAUSE_SECONDS": 0.2}
+# The runtime goes away in each round, and streams of a plugin end in many cases.
+QUICK: Final = {
+    "nodedevice_agent.nri.connector.LONGEST_PAUSE_SECONDS": 0.2,
+    "nodedevice_agent.deviceplugin.redial.MOST_REDIAL_SECONDS": 1.0,
+}
 
 
 async def test_the_agent_survives_what_the_system_refuses(

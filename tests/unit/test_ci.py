@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from hack.ci import __main__ as ci
 from hack.ci import parts, runner, turns
-from hack.ci.finished import Finished
+from hack.ci.finished import Finished, tree_hash
 from hack.ci.parts import Lane, Parts, files_below, files_of, read
 from tests.cluster.build.binaries import ALL_PROGRAMS
 from tests.cluster.build.pins import family_of
@@ -86,6 +87,16 @@ def test_what_passed_on_a_tree_is_not_run_on_it_again(tmp_path: Path) -> None:
     assert "gate" not in Finished(file, "tree-1")
     Finished(file, "tree-1").add("agent")
     assert json.loads(file.read_text()) == {"tree": "tree-1", "names": ["agent"]}
+
+
+def test_what_a_run_records_is_no_other_tree(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "docs").mkdir()
+    hashes = []
+    for name in ("a.py", "docs/tried-nodes.json", "docs/b.md"):
+        (tmp_path / name).write_text(name)
+        hashes.append(tree_hash(tmp_path))
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 @pytest.mark.parametrize(

@@ -173,10 +173,7 @@ def test_what_a_configuration_offers_is_marked(host: FakeSysfs) -> None:
     """The agent keeps those of its node; the API server is not asked."""
     stick(host)
     [one] = found(host)
-    kept = {
-        "labels": {},
-        "configs": [{"name": "a", "generation": 1, "plugins": one["plugins"], "keys": ["plugins"]}],
-    }
+    kept = {"labels": {}, "configs": [{"name": "a", "generation": 1, "plugins": one["plugins"], "keys": ["plugins"]}]}
     (host.root.parent / FILE_NAME).write_text(json.dumps(kept))
     assert found(host)[0]["offeredAs"] == ["example.com/ftdi-ft232r-usb-uart"]
 

@@ -7,12 +7,7 @@ from nodedevice_agent.plugins.discovery.candidates import Candidate, CandidateFi
 from nodedevice_agent.plugins.discovery.report import as_text
 
 GENERIC: dict[str, Any] = {"generic": [{"resourceName": "example.com/a", "groups": [{"paths": [{"path": "/dev/a"}]}]}]}
-SETTINGS = [
-    "  # {}",
-    "  - resourceName: example.com/a",
-    "    groups:",
-    '      - {{paths: [{{path: "/dev/a"}}]}}',
-]
+SETTINGS = ["  # {}", "  - resourceName: example.com/a", "    groups:", '      - {{paths: [{{path: "/dev/a"}}]}}']
 PASTE = (
     "Paste what you want of this below `plugins:` of a NodeDeviceConfig (docs/settings.md) or of the agent's file; "
     "the names of resources are yours to choose."

@@ -56,10 +56,7 @@ def test_plain_files_count_only_where_allowed_and_are_mounted() -> None:
 
 
 def test_numa_nodes_of_all_files() -> None:
-    found = {
-        "/dev/a*": matches("/dev/a*", "0", numa_nodes=(1,)),
-        "/dev/b*": matches("/dev/b*", "0", numa_nodes=(0,)),
-    }
+    found = {"/dev/a*": matches("/dev/a*", "0", numa_nodes=(1,)), "/dev/b*": matches("/dev/b*", "0", numa_nodes=(0,))}
     assert generic_devices([group("/dev/a*", "/dev/b*")], found)["a0"].listed.numa_nodes == (0, 1)
 
 

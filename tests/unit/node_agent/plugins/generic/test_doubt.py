@@ -8,12 +8,7 @@ from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, PluginDevice
 from nodedevice_agent.plugins.generic.devices import GenericDevice
 from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS, confirmed
-from nodedevice_agent.plugins.generic.settings import (
-    GroupSettings,
-    PathSettings,
-    SelectSettings,
-    UsbSettings,
-)
+from nodedevice_agent.plugins.generic.settings import GroupSettings, PathSettings, SelectSettings, UsbSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_api.names import Reason
 

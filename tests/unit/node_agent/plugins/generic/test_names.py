@@ -35,9 +35,7 @@ def test_what_is_selected_by_port_is_named_after_it(host: FakeSysfs, port: str) 
     host.unplug("2-1")
     # with its firmware
     raw(host, "2-1", "18d1", "9302", "GOOGLE")
-    assert named(selecting) == {
-        "usb-port-2-1": ("18d1-9302-port-2-1", "18d1-9302-GOOGLE", "1a6e-089a-port-2-1"),
-    }
+    assert named(selecting) == {"usb-port-2-1": ("18d1-9302-port-2-1", "18d1-9302-GOOGLE", "1a6e-089a-port-2-1")}
     host.unplug("2-1")
     raw(host, "2-1", "1a6e", "089a")
     assert named(selecting) == {"usb-port-2-1": ("1a6e-089a-port-2-1", "18d1-9302-port-2-1")}

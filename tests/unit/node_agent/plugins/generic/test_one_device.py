@@ -160,12 +160,7 @@ def test_a_file_that_comes_with_devices_is_none(host: FakeSysfs) -> None:
     assert fuse.aliases == ("mine-too",)
     one, other = listed(host, paths("/dev/vfio/7", "/dev/vfio/vfio"), paths("/dev/vfio/8", "/dev/vfio/vfio"))
     assert one.files == (("/dev/vfio/7", "c243:7"),)
-    assert one.identity == (
-        "/devices/virtual/vfio/7",
-        "/lasting/devices/virtual/vfio/7",
-        "c243:7",
-        "pair:iommu:7:vfio",
-    )
+    assert one.identity == ("/devices/virtual/vfio/7", "/lasting/devices/virtual/vfio/7", "c243:7", "pair:iommu:7:vfio")
     assert not are_same(one, other)
 
 

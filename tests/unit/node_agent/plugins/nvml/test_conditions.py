@@ -50,11 +50,7 @@ def test_nothing_is_wrong(now: Reading) -> None:
 
 def test_what_takes_it_out_of_service_comes_first() -> None:
     everything = Reading(
-        recovery_action=1,
-        row_remap_failed=True,
-        row_remap_pending=True,
-        page_retirement_pending=True,
-        fabric=Fabric(1),
+        recovery_action=1, row_remap_failed=True, row_remap_pending=True, page_retirement_pending=True, fabric=Fabric(1)
     )
     reasons = [trouble.reason for trouble, _ in found(everything, EFFECTS)]
     assert reasons == ["ResetRequired", "RowRemapFailed", "FabricNotReady", "RowRemapPending", "PageRetirementPending"]

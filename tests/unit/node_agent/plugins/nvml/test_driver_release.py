@@ -20,8 +20,8 @@ from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
 
 from tests.fakes.gpu_watch import BOTH, BROKEN, END, FINE, Play
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.node_agent.plugins.nvml.sources import Served
-from tests.unit.node_agent.plugins.nvml.test_cdi_choice import SOMEBODY, A, B, place
+from tests.unit.node_agent.plugins.nvml.sources import SOMEBODY, Served, place
+from tests.unit.node_agent.plugins.nvml.test_cdi_choice import A, B
 from tests.unit.node_agent.plugins.nvml.test_cdi_choice import host as host
 
 INFORMATION = "Model: \t\t T4\nGPU UUID: \t {}\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Excluded:\t No\n"

@@ -17,7 +17,8 @@ from tests.fakes.gpu_watch import ABSENT, BOTH, DIVIDED, END, FINE, LOST, OLD, O
 from tests.fakes.log_lines import log_lines
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.node_agent.plugins.nvml.test_cdi_choice import KIND, SPEC, of, place
+from tests.unit.node_agent.plugins.nvml.sources import place
+from tests.unit.node_agent.plugins.nvml.test_cdi_choice import KIND, SPEC, of
 
 GPU_1, GPU_2 = {"GPU-1"}, {"GPU-2"}
 
@@ -99,12 +100,7 @@ class TestMessages:
 class TestFiles:
     @pytest.mark.parametrize(
         ("directory", "name", "is_wanted"),
-        [
-            ("dev", "nvidia0", True),
-            ("dev", "nvidiactl", True),
-            ("dev", "null", False),
-            ("dev/shm", "nvidia0", False),
-        ],
+        [("dev", "nvidia0", True), ("dev", "nvidiactl", True), ("dev", "null", False), ("dev/shm", "nvidia0", False)],
     )
     @virtual_time
     async def test_a_device_file_has_the_gpus_read_again(

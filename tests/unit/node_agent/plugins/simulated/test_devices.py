@@ -2,12 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
-from nodedevice_agent.plugins.simulated.devices import (
-    SimulatedState,
-    preferred,
-    simulated_devices,
-    simulated_ids,
-)
+from nodedevice_agent.plugins.simulated.devices import SimulatedState, preferred, simulated_devices, simulated_ids
 
 NAME = "example.com/gpu"
 

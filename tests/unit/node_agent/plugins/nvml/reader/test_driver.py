@@ -79,8 +79,7 @@ class TestDescribe:
         assert (found.total_bytes, found.gpu.memory_bytes) == expected
 
     @pytest.mark.parametrize(
-        ("sysfs", "of_nvml", "node"),
-        [("3", 0, 3), ("0", -1, 0), ("-1", 2, None), (None, 64, 64), (None, -1, None)],
+        ("sysfs", "of_nvml", "node"), [("3", 0, 3), ("0", -1, 0), ("-1", 2, None), (None, 64, 64), (None, -1, None)]
     )
     def test_its_numa_node(
         self, nvml: LoadedNvml, tmp_path: Path, sysfs: str | None, of_nvml: int, node: int | None

@@ -157,13 +157,7 @@ class TestSuccession:
         assert successor.kills == 1
 
     @pytest.mark.parametrize(
-        ("messages", "status"),
-        [
-            ([Problem("DriverFailed", "broken")], None),
-            ([b"nonsense\n"], None),
-            ([], 0),
-            ([], 1),
-        ],
+        ("messages", "status"), [([Problem("DriverFailed", "broken")], None), ([b"nonsense\n"], None), ([], 0), ([], 1)]
     )
     @virtual_time
     async def test_one_that_cannot_read_the_driver_does_not(

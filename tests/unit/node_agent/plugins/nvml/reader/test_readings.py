@@ -116,13 +116,7 @@ class TestReading:
         ],
     )
     def test_the_energy_counter_is_read_where_it_shows_a_reset(
-        self,
-        nvml: LoadedNvml,
-        driver: Driver,
-        handle: Handle,
-        asks: dict[str, bool],
-        action: int,
-        energy: int | None,
+        self, nvml: LoadedNvml, driver: Driver, handle: Handle, asks: dict[str, bool], action: int, energy: int | None
     ) -> None:
         nvml.set(0, energy_mj=9, recovery_action=action)
         assert driver.reading(handle, **asks).energy_mj == energy

@@ -29,6 +29,10 @@ def config(name: str = "a", plugins: Any = None, priority: int = 0, **selector: 
     return Config(name, 1, priority, selector, text(serial() if plugins is None else plugins))
 
 
+def simulated(name: str, **more: Any) -> dict[str, Any]:
+    return {"simulated": [{"resourceName": name, **more}]}
+
+
 def text(plugins: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(plugins))
 
@@ -49,9 +53,7 @@ def test_only_what_selects_the_node_counts() -> None:
 
 
 @pytest.mark.parametrize(("priorities", "owner"), [((0, 1), "b"), ((1, 0), "a"), ((0, 0), "a")])
-def test_a_resource_belongs_to_the_higher_priority_then_to_the_first_name(
-    priorities: tuple[int, int], owner: str
-) -> None:
+def test_a_resource_is_of_the_higher_priority_then_of_the_first_name(priorities: tuple[int, int], owner: str) -> None:
     pairs = zip("ab", priorities, strict=True)
     found = decided(*(config(name, serial(f"/dev/{name}"), priority) for name, priority in pairs))
     other = "b" if owner == "a" else "a"
@@ -79,19 +81,11 @@ BAD_PATH = serial("/etc/shadow")
         pytest.param(lambda: decided(config(pool="x"), pool="y"), False, id="one of other nodes"),
         pytest.param(lambda: decided(config("a", serial(name="example.com/x"))), False, id="one of another resource"),
         pytest.param(lambda: decided(config("a", BAD_PATH)), True, id="one that is refused"),
-        pytest.param(
-            lambda: decided(config("a", BAD_PATH, pool="x"), pool="y"), False, id="a refused one of other nodes"
-        ),
-        pytest.param(
-            lambda: decided(config("a", {"simulated": [{"resourceName": SERIAL, "counts": 1}]})), True, id="a typo"
-        ),
-        pytest.param(
-            lambda: decided(config("a", {"simulated": [{"resourceName": "x"}]})), False, id="a refused one of another"
-        ),
+        pytest.param(lambda: decided(config("a", BAD_PATH, pool="x"), pool="y"), False, id="a refused one elsewhere"),
+        pytest.param(lambda: decided(config("a", simulated(SERIAL, counts=1))), True, id="a typo"),
+        pytest.param(lambda: decided(config("a", simulated("x"))), False, id="a refused one of another"),
         pytest.param(lambda: decided(config("a", {"nvml": {"typo": 1}})), False, id="one of GPUs that is refused"),
-        pytest.param(
-            lambda: structs.replace(decided(), is_known=False), True, id="the configurations are not known yet"
-        ),
+        pytest.param(lambda: structs.replace(decided(), is_known=False), True, id="they are not known yet"),
     ],
 )
 def test_what_the_configuration_names(find: Callable[[], Effective], is_named: bool) -> None:
@@ -130,19 +124,15 @@ def test_the_file_is_the_lowest_layer() -> None:
         host_root="/host",
     )
     found = decided(config("a"), base=base).plugins
-    assert ([g.resource_name for g in found.generic], [s.resource_name for s in found.simulated]) == (
-        [SERIAL],
-        ["example.com/x"],
-    )
+    assert [each.resource_name for each in (*found.generic, *found.simulated)] == [SERIAL, "example.com/x"]
+    assert len(found.generic) == 1
     assert (found.nvml, found.host_root) == (NvmlSettings(), "/host")
     assert decided(base=base).plugins == base
 
 
 def test_a_resource_has_the_rank_of_the_layer_that_it_belongs_to() -> None:
     """The higher priority first, the agent's file last; a configuration that is refused, or has lost the name, changes nothing."""
-    base = PluginSettings(
-        simulated=[SimulatedSettings(SERIAL), SimulatedSettings("example.com/file")], nvml=NvmlSettings()
-    )
+    base = PluginSettings(simulated=[SimulatedSettings(SERIAL), SimulatedSettings("a.b/file")], nvml=NvmlSettings())
     both = {"simulated": [{"resourceName": SERIAL}, {"resourceName": "example.com/low"}]}
     found = decided(
         config("a", priority=5),
@@ -152,19 +142,18 @@ def test_a_resource_has_the_rank_of_the_layer_that_it_belongs_to() -> None:
         base=base,
     ).ranks
     assert sorted(found, key=lambda name: (found[name], name)) == [
-        SERIAL, "example.com/too", "example.com/low", "example.com/file", "nvidia.com/gpu", "nvml",
+        SERIAL, "example.com/too", "example.com/low", "a.b/file", "nvidia.com/gpu", "nvml",
     ]  # fmt: skip
     assert found[SERIAL] == found["example.com/too"]
-    assert found["example.com/file"] > 2**31 - 1, "behind any priority"
+    assert found["a.b/file"] > 2**31 - 1, "behind any priority"
 
 
 B = {"resourceName": "nvidia.com/b"}
 
 
 def test_gpus_are_one_plugin_which_one_configuration_has() -> None:
-    found = decided(
-        config("a", {"nvml": {"pollSeconds": 9}}, 1), config("b", {"nvml": {}}), config("c", serial(name=GPU))
-    )
+    nine = config("a", {"nvml": {"pollSeconds": 9}}, 1)
+    found = decided(nine, config("b", {"nvml": {}}), config("c", serial(name=GPU)))
     assert found.plugins.nvml == NvmlSettings(poll_seconds=9)
     assert (found.outcomes["b"].lost, found.outcomes["c"].lost) == ((("nvml", "a"),), ((GPU, "a"),))
     lost = decided(config("a", {"nvml": {}}, 2), config("b", serial(name="nvidia.com/b"), 1), config("c", {"nvml": B}))

@@ -81,10 +81,7 @@ T4 = Gpu("GPU-a", "Tesla T4", 15 * GIB, "0000:01:00.0", minor=0, index=0)
 H100 = Gpu("GPU-b", "NVIDIA H100", 79 * GIB, "0000:02:00.0", minor=1, index=1)
 INSTANCES = (MigInstance("MIG-1", "1g.10gb", 1, 0, 9984),)
 CUT = Gpu("GPU-c", "NVIDIA H100", 79 * GIB, "0000:03:00.0", minor=2, index=2, instances=INSTANCES)
-FILES = (
-    *("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2"),
-    *("nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap2"),
-)
+FILES = (*("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2"), *(f"nvidia-caps/nvidia-cap{n}" for n in (1, 2)))
 LIBRARIES = (
     *("vgpu/libvgpu.so", "usr/local/vgpu/ld.so.preload", "my/preload"),
     *("tmp/nvidia-mps/control", "my/mps/control"),
@@ -290,10 +287,7 @@ OF_GENERIC: dict[str, tuple[Json, Json]] = {
     "groups.mounts.containerPath": (mount(), mount(containerPath="/opt/other")),
     "groups.mounts.readOnly": (mount(), mount(readOnly=True)),
     "groups.env": (group(), group(env={"A": "b"})),
-    "groups.allowFiles": (
-        path(path="/dev/a-file"),
-        {"groups": [{"paths": [{"path": "/dev/a-file"}], "allowFiles": True}]},
-    ),
+    "groups.allowFiles": (path(path="/dev/file"), {"groups": [{"paths": [{"path": "/dev/file"}], "allowFiles": True}]}),
     "groups.select": (group(), select(usb={"port": "1-2"}, subsystems=["tty"])),
     "groups.select.usb": (select(subsystems=["tty"]), select(subsystems=["tty"], usb={"vendor": "0403"})),
     **{
@@ -321,7 +315,7 @@ def of_generic(folder: Path, raw: Json, lacking: str) -> list[str]:
             parent = f"{host.usb(*usb)}/{usb[0]}:1.0/ttyUSB{number}"
             host.node(f"{parent}/tty/ttyUSB{number}", "tty", f"188:{number}", parent=parent)
         host.udev("c188:0", ID_SERIAL="S")
-        (folder / "dev/a-file").touch()
+        (folder / "dev/file").touch()
     settings = msgspec.convert({"resourceName": "a.b/tty", **raw}, GenericSettings)
     source = GenericSource(settings, str(host.root), FileWatcher())
     source.refresh()

@@ -68,9 +68,8 @@ def test_shares_count(tmp_path: Path, room: Room) -> None:
 
 
 async def test_simulated_devices_count(tmp_path: Path, room: Room) -> None:
-    state = tmp_path / "state"
     first, second = (
-        SimulatedSource(SimulatedSettings(f"example.com/{name}", 40), state, FileWatcher(), room) for name in "ab"
+        SimulatedSource(SimulatedSettings(f"example.com/{name}", 40), tmp_path, FileWatcher(), room) for name in "ab"
     )
     await first.read()
     await second.read()

@@ -34,9 +34,7 @@ def test_device_id(path: str, expected: str) -> None:
     assert re.fullmatch(expected, device_id(path))
 
 
-paths = st.builds(
-    lambda base, tail: base + tail, st.sampled_from(["/dev/", "/run/", "/"]), st.text(min_size=1, max_size=90)
-)
+paths = st.builds(str.__add__, st.sampled_from(["/dev/", "/run/", "/"]), st.text(min_size=1, max_size=90))
 
 
 @given(st.lists(paths, min_size=2, max_size=8, unique=True), st.sampled_from([1, 2, 1000]))
@@ -59,12 +57,8 @@ def test_natural_order() -> None:
 
 def test_socket_names_are_short_and_unique() -> None:
     names = [
-        "example.com/gpu",
-        "example.org/gpu",
-        "example.com/GPU",
-        "e.com/" + "n" * 63,
-        "e.com/" + "n" * 62,
-        "e.com/_.1",
+        *("example.com/gpu", "example.org/gpu", "example.com/GPU", "e.com/_.1"),
+        *(f"e.com/{'n' * length}" for length in (62, 63)),
     ]
     sockets = [socket_name(name) for name in names]
     assert len(set(sockets)) == len(names)

@@ -38,9 +38,7 @@ SELECTS: tuple[dict[str, Any], ...] = (
     {"udev": {"ID_SERIAL": "*"}},
 )
 paths = st.lists(
-    st.builds(
-        lambda name, optional: {"path": f"/dev/{name}", "optional": optional}, st.sampled_from(PATHS), st.booleans()
-    ),
+    st.builds(lambda name, opt: {"path": f"/dev/{name}", "optional": opt}, st.sampled_from(PATHS), st.booleans()),
     min_size=1,
     max_size=3,
 )

@@ -65,10 +65,7 @@ ONE: dict[str, tuple[Where, Where]] = {
     "mtd and its read-only file": (MTD, alone("/devices/platform/spi/mtd/mtd0ro")),
     "card and render node": (CARD0, RENDER),
     "card and framebuffer": (CARD0, at(PCI, "graphics/fb0")),
-    "render node and DisplayPort channel": (
-        RENDER,
-        ("drm_dp_aux_dev", f"{PCI}/drm/card0/card0-DP-1/drm_dp_aux0", ""),
-    ),
+    "render node and DisplayPort channel": (RENDER, ("drm_dp_aux_dev", f"{PCI}/drm/card0/card0-DP-1/drm_dp_aux0", "")),
     "hidraw and event": (HIDRAW, EVENT),
     "event and joystick": (EVENT, JOYSTICK),
     "hiddev and hidraw": (at(f"{USB}/1-1:1.1", "usbmisc/hiddev0"), HIDRAW),
@@ -91,10 +88,7 @@ ONE: dict[str, tuple[Where, Where]] = {
         alone("/devices/LNXSYSTM:00/MSFT0101:00/tpm/tpm0"),
         alone("/devices/LNXSYSTM:00/MSFT0101:00/tpmrm/tpmrm0"),
     ),
-    "parallel port and printer": (
-        alone("/devices/pnp0/00:05/ppdev/parport0"),
-        alone("/devices/pnp0/00:05/printer/lp0"),
-    ),
+    "port and printer": (alone("/devices/pnp0/00:05/ppdev/parport0"), alone("/devices/pnp0/00:05/printer/lp0")),
     "verbs and mad": (at(PCI, "infiniband_verbs/uverbs0"), MAD1),
     "vfio group and device": (GROUP7, VFIO),
     "vfio group without iommu": (alone("/devices/virtual/vfio/noiommu-7"), VFIO),
@@ -108,19 +102,10 @@ TWO: dict[str, tuple[Where, Where]] = {
     "nvme namespace and the other's generic file": (NS2, GENERIC1),
     "mmc partition and rpmb": (("block", f"{MMC}/block/mmcblk0/mmcblk0p1", ""), RPMB),
     "video nodes": (VIDEO, at(f"{USB}/1-1:1.0", "video4linux/video1")),
-    "ports of an adapter": (
-        at(f"{USB}/1-1:1.0/ttyUSB0", "tty/ttyUSB0"),
-        at(f"{USB}/1-1:1.0/ttyUSB1", "tty/ttyUSB1"),
-    ),
+    "ports of an adapter": (at(f"{USB}/1-1:1.0/ttyUSB0", "tty/ttyUSB0"), at(f"{USB}/1-1:1.0/ttyUSB1", "tty/ttyUSB1")),
     "inputs of one hid device": (EVENT, ("input", f"{HID}/input/input6/event6", f"{HID}/input/input6")),
-    "all mice, and one": (
-        alone("/devices/virtual/input/mice"),
-        ("input", "/devices/virtual/input/input3/event3", ""),
-    ),
-    "camera and its microphone": (
-        VIDEO,
-        ("sound", f"{USB}/1-1:1.2/sound/card1/controlC1", f"{USB}/1-1:1.2/sound/card1"),
-    ),
+    "all mice, and one": (alone("/devices/virtual/input/mice"), ("input", "/devices/virtual/input/input3/event3", "")),
+    "camera and microphone": (VIDEO, ("sound", f"{USB}/1-1:1.2/sound/card1/controlC1", f"{USB}/1-1:1.2/sound/card1")),
     "GPUs": (CARD0, alone("/devices/pci0000:00/0000:02:00.0/drm/card1")),
     "GPU and what else its card has": (CARD0, ("i2c-dev", f"{PCI}/i2c-3/i2c-dev/i2c-3", PCI)),
     "bus and chip": (alone("/devices/platform/i2c-1/i2c-dev/i2c-1"), alone("/devices/platform/i2c-1/1-0068/rtc/rtc0")),
@@ -264,9 +249,7 @@ def test_a_file_has_its_own_number_whatever_sysfs_names(host: FakeSysfs) -> None
     assert number_of(host, "/dev/made-by-hand", "c188:0") == "c188:0"
 
 
-@pytest.mark.parametrize(
-    "path", ["/dev/fuse", "/dev/vfio/vfio", "/dev/dma_heap/system", "/dev/null", *NVIDIA_CONTROL_FILES]
-)
+@pytest.mark.parametrize("path", ["/dev/fuse", "/dev/vfio/vfio", "/dev/dma_heap/x", "/dev/null", *NVIDIA_CONTROL_FILES])
 def test_files_that_come_with_devices_are_none(host: FakeSysfs, path: str) -> None:
     host.node(f"/devices/virtual/misc{path}", "misc", "10:5", name=path.removeprefix("/dev/"))
     host.link("/dev/mine", path)

@@ -33,9 +33,7 @@ def _found(pattern: str, *paths: str, is_device: bool = True) -> dict[str, list[
 @pytest.mark.parametrize(
     ("found", "instead"),
     [
-        pytest.param(
-            _found("/dev/ttyUSB*", "/dev/ttyUSB0", "/dev/ttyUSB1"), [f"{_SERIAL}/usb-FTDI_UART_*"], id="a pattern"
-        ),
+        pytest.param(_found("/dev/tty*", "/dev/ttyUSB0", "/dev/ttyUSB1"), [f"{_SERIAL}/usb-FTDI_UART_*"], id="pattern"),
         pytest.param(_found("/dev/ttyUSB0", "/dev/ttyUSB0"), [_FTDI_A], id="a path, by-id before by-path"),
         pytest.param(_found("/dev/ttyUSB*", "/dev/ttyUSB0"), [_FTDI_A], id="a pattern with one match"),
         pytest.param(

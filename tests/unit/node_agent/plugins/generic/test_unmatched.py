@@ -1,5 +1,6 @@
 """Members of a subsystem that have no hardware, and what a selection that matches nothing names instead."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting
 PCI = "/devices/pci0000:00/0000:00:1f.3"
 UART = "/devices/pnp0/00:04"
 OLD_UART = "/devices/platform/serial8250/serial8250:0/serial8250:0.1"
+DUMMY = "/devices/platform/snd_dummy.0"
 # by subsystem, what has hardware, and what has none: where its link `device` leads, and the place below
 REAL = {
     "sound": [f"{PCI} sound/card0/controlC0", f"{PCI}/skl_hda sound/card1/controlC1"],
@@ -22,10 +24,7 @@ REAL = {
     "media": [f"{PCI} media0"],
 }
 VIRTUAL = {
-    "sound": [
-        *("/devices/virtual/sound/timer", "/devices/virtual/sound/seq"),
-        "/devices/platform/snd_dummy.0 sound/card7/controlC7",
-    ],
+    "sound": ["/devices/virtual/sound/timer", "/devices/virtual/sound/seq", f"{DUMMY} sound/card7/controlC7"],
     "tty": ["/devices/virtual/tty/tty1", f"{OLD_UART} tty/ttyS1"],
     "input": ["/devices/virtual/input/mice", "/devices/virtual/input/input9 event9"],
     "drm": ["/devices/faux/vkms drm/card9", "/devices/platform/vgem drm/card8"],
@@ -38,7 +37,7 @@ BUSES = {
     UART: "pnp",
     "/devices/platform/i8042": "platform",
     "/devices/platform/i8042/serio0": "serio",
-    "/devices/platform/snd_dummy.0": "platform",
+    DUMMY: "platform",
     "/devices/platform/serial8250": "platform",
     OLD_UART: "serial-base",
     "/devices/faux/vkms": "faux",
@@ -61,10 +60,7 @@ def populate(host: FakeSysfs, members: dict[str, list[str]]) -> dict[str, set[st
     for port, kind in ((f"{OLD_UART}/tty/ttyS1", "0"), (f"{UART}/tty/ttyS0", "4")):
         if host.sys(port).exists():
             (host.sys(port) / "type").write_text(f"{kind}\n")
-    return {
-        subsystem: {f"/dev/{text.rpartition('/')[2].rpartition(' ')[2]}" for text in each}
-        for subsystem, each in members.items()
-    }
+    return {name: {f"/dev/{Path(text.replace(' ', '/')).name}" for text in texts} for name, texts in members.items()}
 
 
 def given(selecting: Selecting) -> set[str]:

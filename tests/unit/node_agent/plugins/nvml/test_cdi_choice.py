@@ -117,11 +117,7 @@ OUTDATED: Final[dict[str, tuple[Sequence[str | dict[str, Any]], dict[str, Any], 
     "another's number": ([{**NUMBERED, "minor": 1}], {}, "gets /dev/x, which is of GPU-b now"),
     "another's number at its path": ([{**NUMBERED, "path": "/dev/nvidia0", "minor": 1}], {}, "which is of GPU-b now"),
     "nobody's number": ([{**NUMBERED, "minor": 7}], {}, "which is no GPU's that the driver reports"),
-    "all GPUs for each": (
-        [],
-        {"deviceNodes": nodes("/dev/nvidia0", "/dev/nvidia1")},
-        "/dev/nvidia1, which is of GPU-b",
-    ),
+    "all for each": ([], {"deviceNodes": nodes("/dev/nvidia0", "/dev/nvidia1")}, "/dev/nvidia1, which is of GPU-b"),
     "an instance's file": (["/dev/nvidia-caps/nvidia-cap9"], {}, "nvidia-cap9, which is no GPU's"),
     "another's card": ([{**CARD, "path": "/dev/dri/card1", "minor": 1}], {}, "/dev/dri/card1, which is of GPU-b now"),
     "nobody's card": ([{**CARD, "path": "/dev/dri/card7", "minor": 7}], {}, "card7, which is no GPU's that the driver"),
@@ -251,15 +247,9 @@ OWN: Final = ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap9", "/dev/nvidia-caps/
         pytest.param([*OWN, "/dev/nvidia-caps/nvidia-cap1"], "", id="with the node's"),
         pytest.param(["/dev/nvidia0"], "", id="of its GPU"),
         pytest.param(["/dev/nvidia1", *OWN[1:]], "/dev/nvidia1, which is of GPU-b now", id="another GPU's"),
-        pytest.param(
-            [*OWN[:2], "/dev/nvidia-caps/nvidia-cap19"], "nvidia-cap19, which is of MIG-2", id="its sibling's"
-        ),
+        pytest.param([*OWN[:2], "/dev/nvidia-caps/nvidia-cap19"], "nvidia-cap19, which is of MIG-2", id="a sibling's"),
         pytest.param([*OWN[:2], {**CAPABILITY, "minor": 10}], "", id="its own by number"),
-        pytest.param(
-            [*OWN[:2], {**CAPABILITY, "minor": 19}],
-            "nvidia-cap10, which is of MIG-2",
-            id="its sibling's number at its path",
-        ),
+        pytest.param([*OWN[:2], {**CAPABILITY, "minor": 19}], "nvidia-cap10, which is of MIG-2", id="another number"),
         pytest.param([*OWN[:2], "/dev/nvidia-caps/nvidia-cap30"], "nvidia-cap30 is not on the node", id="nobody's"),
     ],
 )
@@ -301,9 +291,7 @@ async def test_an_agent_in_a_pod_knows_the_driver_by_its_version(
 
 
 @pytest.mark.parametrize("kept", [[], ["/dev/nvidia0"]], ids=["no files", "a file of the GPU alone"])
-async def test_a_response_is_not_made_while_the_driver_is_closed_and_its_files_are_gone(
-    host: Path, kept: list[str]
-) -> None:
+async def test_no_response_is_made_while_the_driver_is_closed_and_its_files_gone(host: Path, kept: list[str]) -> None:
     """The variable alone would stay with the container, which a runtime other than NVIDIA's starts without its GPU."""
     specify(host, of("GPU-a", "/dev/nvidia0"))
     node = await served(host, A)

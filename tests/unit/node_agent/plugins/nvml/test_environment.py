@@ -163,10 +163,8 @@ class TestSeveralResources:
     @pytest.mark.parametrize(
         ("answers", "expected"),
         [
-            pytest.param(
-                [(visible("GPU-c,GPU-a"), (0, 2)), (visible("GPU-b"), (1,))], visible("GPU-a,GPU-b,GPU-c"), id="lists"
-            ),
-            pytest.param([(visible("void"), (0,)), (visible("GPU-a"), (1,))], visible("GPU-a"), id="one by CDI"),
+            pytest.param([(visible("c,a"), (0, 2)), (visible("b"), (1,))], visible("a,b,c"), id="lists"),
+            pytest.param([(visible("void"), (0,)), (visible("a"), (1,))], visible("a"), id="one of them by CDI"),
             pytest.param(
                 [(limits("1m", "3m"), (0, 2)), (limits("2m"), (1,))],
                 limits("1m", "2m", "3m"),
@@ -188,9 +186,7 @@ class TestSeveralResources:
                 mps("0=1M,1=2M,2=3M", "25"),
                 id="shares of one daemon",
             ),
-            pytest.param(
-                [({PIPE: "/mps"}, (0,)), ({PIPE: "/mps"}, (1,))], mps("", "100"), id="a daemon without limits"
-            ),
+            pytest.param([({PIPE: "/mps"}, (0,)), ({PIPE: "/mps"}, (1,))], mps("", "100"), id="a daemon alone"),
         ],
     )
     def test_are_joined(self, answers: list[tuple[dict[str, str], tuple[int, ...]]], expected: dict[str, str]) -> None:
@@ -202,9 +198,7 @@ class TestSeveralResources:
             pytest.param(mps("0=1M", "25"), mps("0=1M", "25", "/other"), "mps.pipeDirectory", id="two daemons"),
             pytest.param(mps("0=1M", "25"), {}, "different containers", id="MPS and a whole GPU"),
             pytest.param(limits(), mps("0=1M", "25"), "different containers", id="a library's limits and MPS"),
-            pytest.param(
-                limits(), limits(CUDA_OVERSUBSCRIBE="false"), "limits.oversubscribe", id="oversubscribed or not"
-            ),
+            pytest.param(limits(), limits(CUDA_OVERSUBSCRIBE="false"), "limits.oversubscribe", id="oversubscription"),
         ],
     )
     def test_or_refused_with_a_remedy(self, one: dict[str, str], other: dict[str, str], named: str) -> None:

@@ -32,14 +32,12 @@ def test_links_straight_and_over_switches() -> None:
     assert pair("b", "a") == pair("a", "b") == ("a", "b")
 
 
+B1 = "0000:1b:00.0"
+
+
 @pytest.mark.parametrize(
     ("bus_id", "expected"),
-    [
-        ("00000000:1B:00.0", "0000:1b:00.0"),
-        ("0000:1B:00.0", "0000:1b:00.0"),
-        ("00010000:01:00.0", "00010000:01:00.0"),
-        ("", ""),
-    ],
+    [("00000000:1B:00.0", B1), ("0000:1B:00.0", B1), ("00010000:01:00.0", "00010000:01:00.0"), ("", "")],
 )
 def test_bus_id_as_in_sysfs(bus_id: str, expected: str) -> None:
     assert sysfs_bus_id(bus_id) == expected

@@ -96,10 +96,7 @@ def test_what_shows_a_reset() -> None:
         "its volatile ECC counter restarted": (Reading(ecc_uncorrected=2), Reading(ecc_uncorrected=1)),
         "the driver no longer requests draining the GPU, then a reset": (read(4), read(0)),
         "it was unreachable and is back": (Reading(is_lost=True), Reading()),
-        "": (
-            Reading(energy_mj=1, ecc_uncorrected=0, recovery_action=3),
-            Reading(energy_mj=1, ecc_uncorrected=0, recovery_action=0),
-        ),
+        "": (read(3, energy=1), read(0, energy=1)),
     }
     for how, (before, after_it) in words.items():
         assert h.with_reading(lived(before), after_it, RULES)[1] == how

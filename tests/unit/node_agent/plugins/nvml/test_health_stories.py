@@ -46,12 +46,7 @@ OF_OUR_LIST = [
         *(WELL, MARKED, (MUTE, "Xid79"), (read(1), "Xid79"), (read(3), "Xid79"), (WELL, "Xid79")),
     ),
     story("an administrator's word", MARKED, (MUTE, "Xid79"), "cleared", MUTE),
-    story(
-        "made critical, made harmless",
-        *(Xid(79), (Xid(31), "Xid31"), (MUTE, "Xid31")),
-        critical_xids=[31],
-        harmless_xids=[79],
-    ),
+    story("by settings", *(Xid(79), (Xid(31), "Xid31"), (MUTE, "Xid31")), critical_xids=[31], harmless_xids=[79]),
 ]
 OF_THE_DRIVER = [
     story("it needs nothing", WELL, MARKED, WELL),
@@ -75,11 +70,7 @@ OF_THE_DRIVER = [
         harmless_xids=[79],
     ),
     story("another action is not excused", Xid(79), read(1), (read(2), RESET), (read(1), RESET), harmless_xids=[79]),
-    story(
-        "nor the same one after another Xid",
-        *(Xid(79), read(1), (Xid(48), "Xid48"), (read(1), RESET)),
-        harmless_xids=[79],
-    ),
+    story("nor it after another Xid", *(Xid(79), read(1), (Xid(48), "Xid48"), (read(1), RESET)), harmless_xids=[79]),
     story("nor one that two Xids may have caused", Xid(79), (Xid(48), "Xid48"), (read(1), RESET), harmless_xids=[79]),
     story("nor one from before the Xid", (read(1), RESET), (Xid(79), RESET), (read(1), RESET), harmless_xids=[79]),
     story("what the driver asks for", (read(1), RESET), WELL),
@@ -102,24 +93,12 @@ OF_MEMORY = [
     story("ECC errors ignored", counted(3), "ecc", counted(4), ecc_errors="ignore"),
     story("contained ones, after which the driver requests nothing", WELL, Xid(94), *CONTAINED),
     story("while no agent ran, too", (counted(2, 0), BEFORE), "cleared", counted(3, 0)),
-    story(
-        "not contained ones, after which it requests a reset", WELL, "ecc", counted(1, 0), (counted(1, 1), RESET), WELL
-    ),
+    story("not contained ones: it requests a reset", WELL, "ecc", counted(1, 0), (counted(1, 1), RESET), WELL),
     story("an end of peer-to-peer traffic is its word as well", WELL, "ecc", counted(1, 3)),
     story("a driver that does not answer has no word", WELL, (counted(1), ECC), (counted(1, 0), ECC), WELL),
-    story(
-        "one that its Xid calls contained, without a word of the driver",
-        *(MUTE, Xid(94), "ecc", counted(1), counted(1), LATER),
-    ),
-    story(
-        "the Xid that reported it is the cause",
-        *(MUTE, (Xid(48), "Xid48"), (counted(1), "Xid48"), (counted(1), "Xid48")),
-    ),
-    story(
-        "and is harmless by a setting, whatever it counts",
-        *(MUTE, Xid(48), counted(1), counted(1), LATER),
-        harmless_xids=[48],
-    ),
+    story("contained by its Xid, with no word of the driver", *(MUTE, Xid(94), "ecc", counted(1), counted(1), LATER)),
+    story("the Xid that reported it", *(MUTE, (Xid(48), "Xid48"), (counted(1), "Xid48"), (counted(1), "Xid48"))),
+    story("and is harmless by a setting", *(MUTE, Xid(48), counted(1), counted(1), LATER), harmless_xids=[48]),
     story("an Xid of something else explains none", MUTE, Xid(31), (counted(1), ECC)),
     story(
         "ECC errors count by a setting, whatever the driver requests",

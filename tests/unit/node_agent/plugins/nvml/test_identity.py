@@ -21,6 +21,7 @@ from nodedevice_agent.plugins.nvml.source import NvmlSource
 from tests.unit.node_agent.plugins.nvml.sources import Served, device_file, place
 
 GIB = 1 << 30
+CAP = "/dev/nvidia-caps/nvidia-cap"
 A, B = (Gpu(f"GPU-{name}", "H100", 80 * GIB, f"0000:{name}1:00.0", minor=minor) for minor, name in enumerate("ab"))
 A_MOVED, B_MOVED, UNNUMBERED = replace(A, minor=1), replace(B, minor=0), replace(A, minor=None)
 
@@ -67,11 +68,7 @@ def divided(minor: int | None) -> Gpu:
 
 def test_an_instance_is_of_its_gpu_and_has_its_own_files() -> None:
     minors = {"gpu3/gi1/access": 20, "gpu3/gi1/ci0/access": 21}
-    numbers = {
-        "/dev/nvidia3": "c500:3",
-        "/dev/nvidia-caps/nvidia-cap20": "c241:20",
-        "/dev/nvidia-caps/nvidia-cap21": "c241:21",
-    }
+    numbers = {"/dev/nvidia3": "c500:3", f"{CAP}20": "c241:20", f"{CAP}21": "c241:21"}
     one, other = listed([divided(3)], OnHost(numbers, minors, hands_over_files=True), mig="single").devices
     assert one.identity == ("GPU-m", "c500:3", "MIG-0")
     assert (one.files, one.is_shared, one.parent) == (tuple(sorted(numbers.items())), True, "GPU-m")
@@ -99,7 +96,7 @@ def test_the_number_of_a_file(tmp_path: Path) -> None:
 def test_instances_are_published_with_the_files_that_a_container_gets(tmp_path: Path, way: str) -> None:
     minors = "gpu3/gi1/access 20\ngpu3/gi1/ci0/access 21\ngpu3/gi1/ci1/access 22\n"
     place(tmp_path, CAPABILITY_MINORS).write_text(minors)
-    caps = (f"/dev/nvidia-caps/nvidia-cap{number}" for number in (20, 21, 22))
+    caps = (f"{CAP}{number}" for number in (20, 21, 22))
     for path in (*NEEDED_NODES, "/dev/nvidia3", *caps):
         device_file(tmp_path, path)
     source = Served(tmp_path, divided(3), handOver=[way], mig="single").source
@@ -107,9 +104,7 @@ def test_instances_are_published_with_the_files_that_a_container_gets(tmp_path: 
     for device, own in ((one, "21"), (other, "22")):
         given = {node.host_path for node in source.allocate([device.id], None).device_nodes} - {*NEEDED_NODES}
         assert {path for path, _ in device.files} == given
-        assert given == (
-            {"/dev/nvidia3", *(f"/dev/nvidia-caps/nvidia-cap{n}" for n in ("20", own))} if way != "env" else set()
-        )
+        assert given == ({"/dev/nvidia3", *(f"{CAP}{n}" for n in ("20", own))} if way != "env" else set())
 
 
 def test_a_gpu_is_its_graphics_card_and_render_node(tmp_path: Path) -> None:
@@ -151,19 +146,15 @@ def test_a_missing_gpu_has_no_number_that_is_another_gpus(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("inventories", "of_a", "of_b"),
+    ("lists", "of_a", "of_b"),
     [
-        pytest.param([[A, B_MOVED]], (), (), id="one that two have is neither one's"),
-        pytest.param(
-            [[A, B], [B_MOVED], [A_MOVED, B_MOVED]], ("c195:1",), ("c195:0",), id="one that is back has a new one"
-        ),
+        pytest.param([[A, B_MOVED]], (), (), id="one that two have is of neither"),
+        pytest.param([[A, B], [B_MOVED], [A_MOVED, B_MOVED]], ("c195:1",), ("c195:0",), id="of one that is back"),
         pytest.param([[A, B], [B]], ("c195:0",), ("c195:1",), id="a missing one keeps what no other has"),
         pytest.param([[A, B], [UNNUMBERED, B]], ("c195:0",), ("c195:1",), id="one that was not reported this time"),
         pytest.param([[A, B], [UNNUMBERED, B_MOVED]], (), ("c195:0",), id="one that was not, and is another's by now"),
     ],
 )
-def test_whose_a_number_is(
-    tmp_path: Path, inventories: list[list[Gpu]], of_a: tuple[str, ...], of_b: tuple[str, ...]
-) -> None:
-    _, devices = published(tmp_path, *inventories)
+def test_whose_it_is(tmp_path: Path, lists: list[list[Gpu]], of_a: tuple[str, ...], of_b: tuple[str, ...]) -> None:
+    _, devices = published(tmp_path, *lists)
     assert [devices[uuid].identity for uuid in ("GPU-a", "GPU-b")] == [("GPU-a", *of_a), ("GPU-b", *of_b)]

@@ -62,20 +62,14 @@ HELD = HeldDevices(UUID, "main", tuple(parts(V100, 1)))
 def published() -> list[tuple[str, str, api_pb2.ContainerAllocateResponse]]:
     """Pod UID, container and response of each entry; the file's checksum is wrong."""
     entries = msgspec.json.decode(PUBLISHED.read_bytes())["Data"]["PodDeviceEntries"]
-    return [
-        (
-            entry["PodUID"],
-            entry["ContainerName"],
-            api_pb2.ContainerAllocateResponse.FromString(base64.b64decode(entry["AllocResp"])),
-        )
-        for entry in entries
-    ]
+    decoded = api_pb2.ContainerAllocateResponse.FromString
+    return [(each["PodUID"], each["ContainerName"], decoded(base64.b64decode(each["AllocResp"]))) for each in entries]
 
 
-def form(value: str) -> str:
-    """The value with what differs from container to container left out."""
-    value = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", value)
-    return re.sub(r"^\d+m$", "Nm", value)
+def forms(env: Mapping[str, str]) -> dict[str, str]:
+    """Without what differs in values from container to container."""
+    without = {key: re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", value) for key, value in env.items()}
+    return {key: re.sub(r"^\d+m$", "Nm", value) for key, value in without.items()}
 
 
 def of_hami(env: Mapping[str, str]) -> dict[str, str]:
@@ -95,9 +89,7 @@ async def test_keys_mounts_and_forms_are_those_of_a_published_checkpoint(
     uid, container, theirs = published()[entry]
     source = await limited(tmp_path, rule)
     ours = source.allocate(parts(V100, 1), who(uid, container))
-    assert {key: form(value) for key, value in of_hami(ours.env).items()} == {
-        key: form(value) for key, value in theirs.envs.items()
-    }
+    assert forms(of_hami(ours.env)) == forms(theirs.envs)
     assert mounts(ours) == mounts(theirs)
 
 
@@ -120,9 +112,8 @@ async def test_the_memory_limit(tmp_path: Path, rule: dict[str, Any], gpu: Gpu, 
 async def test_shares_of_several_gpus_have_a_limit_each_in_the_drivers_order(tmp_path: Path) -> None:
     source = await limited(tmp_path, {"shares": {"replicas": 2, "limits": {}}})
     env = source.allocate([*parts(V100, 1), *parts(T4, 1)], who()).env
-    limits = (env["CUDA_DEVICE_MEMORY_LIMIT_0"], env["CUDA_DEVICE_MEMORY_LIMIT_1"])
     # the T4 has the lower bus ID
-    assert limits == ("7680m", "16384m")
+    assert [env[f"CUDA_DEVICE_MEMORY_LIMIT_{number}"] for number in (0, 1)] == ["7680m", "16384m"]
 
 
 FOUR = {"CONTAINER": "4", "POD": "4"}
@@ -229,11 +220,8 @@ async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCa
         "CUDA_DEVICE_SM_LIMIT": "10",
         "CUDA_OVERSUBSCRIBE": "true",
     }
-    assert {mount.container_path for mount in given.mounts} == {
-        "/usr/local/vgpu/libvgpu.so",
-        "/etc/ld.so.preload",
-        "/tmp/vgpulock",
-    }
+    paths = {"/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload", "/tmp/vgpulock"}
+    assert {mount.container_path for mount in given.mounts} == paths
     assert caplog.messages.count("limits of containers are incomplete") == 1
     served.publish()
     assert source.devices.trouble == ("KubeletAllocates", caplog.records[-1].__dict__["error"])

@@ -11,13 +11,11 @@ from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
 
 from tests.fakes.loaded_nvml import BUS_IDS, MEMORY_MIB, RESERVED_MIB, LoadedNvml, h100
 from tests.fakes.sysfs import PCI, FakeSysfs
+from tests.unit.node_agent.plugins.nvml.sources import place
 
 
-def on_the_bus(root: Path, **files: str) -> None:
-    device = root / "sys/bus/pci/devices" / BUS_IDS[0]
-    device.mkdir(parents=True)
-    for name, text in files.items():
-        (device / name).write_text(f"{text}\n")
+def on_the_bus(root: Path, numa_node: str) -> None:
+    place(root, f"sys/bus/pci/devices/{BUS_IDS[0]}/numa_node").write_text(f"{numa_node}\n")
 
 
 def test_a_driver_that_does_not_start_is_a_problem(nvml: LoadedNvml) -> None:
@@ -31,7 +29,7 @@ class TestDescribe:
     def test_all_that_the_driver_reports(self, nvml: LoadedNvml, tmp_path: Path) -> None:
         nvml.describe("c", "b", "a")
         nvml.write("set 2 minor=5 pci=00000000:1B:00.0")
-        on_the_bus(tmp_path, numa_node="1")
+        on_the_bus(tmp_path, "1")
         found = nvml.driver(tmp_path).describe(2)
         assert found.total_bytes == MEMORY_MIB << 20
         assert found.gpu == replace(h100("a"), numa_node=1, minor=5, index=2)
@@ -81,11 +79,9 @@ class TestDescribe:
     @pytest.mark.parametrize(
         ("sysfs", "of_nvml", "node"), [("3", 0, 3), ("0", -1, 0), ("-1", 2, None), (None, 64, 64), (None, -1, None)]
     )
-    def test_its_numa_node(
-        self, nvml: LoadedNvml, tmp_path: Path, sysfs: str | None, of_nvml: int, node: int | None
-    ) -> None:
+    def test_numa(self, nvml: LoadedNvml, tmp_path: Path, sysfs: str | None, of_nvml: int, node: int | None) -> None:
         if sysfs is not None:
-            on_the_bus(tmp_path, numa_node=sysfs)
+            on_the_bus(tmp_path, sysfs)
         nvml.set(0, numa=of_nvml)
         assert nvml.driver(tmp_path).describe(0).gpu.numa_node == node
 
@@ -107,9 +103,7 @@ class TestInstances:
             pytest.param([ENABLED], KNOWN, (), id="no instances"),
             pytest.param([ENABLED, b"break 0 nvmlDeviceGetMaxMigDeviceCount UNKNOWN"], KNOWN, (), id="none possible"),
             pytest.param([ENABLED, b"create 0 1g.10gb uuid=MIG-0"], None, (ONE,), id="one"),
-            pytest.param(
-                [ENABLED, b"break 0 nvmlDeviceGetMigDeviceHandleByIndex UNKNOWN"], KNOWN, KNOWN, id="cannot be read"
-            ),
+            pytest.param([ENABLED, b"break 0 nvmlDeviceGetMigDeviceHandleByIndex UNKNOWN"], KNOWN, KNOWN, id="unread"),
             pytest.param([ENABLED, b"create 0 1g.10gb uuid=MIG-\xff"], None, (), id="never read"),
             pytest.param([ENABLED, b"create 0 1g.10gb uuid=a/b"], None, (), id="not a UUID"),
         ],
@@ -168,6 +162,7 @@ def test_switches_on_the_bus(tmp_path: Path, vendor: str, kind: str, sees: bool)
 
 LINK, OTHER_SWITCH = "link 0 1", "switch 00000000:FF:00.0 0"
 OLDER = "break 0 nvmlDeviceGetNvLinkRemoteDeviceType FUNCTION_NOT_FOUND"
+UNPLACED = "break 0 nvmlDeviceGetNvLinkRemotePciInfo NOT_SUPPORTED"
 
 
 @pytest.mark.parametrize(
@@ -177,11 +172,7 @@ OLDER = "break 0 nvmlDeviceGetNvLinkRemoteDeviceType FUNCTION_NOT_FOUND"
         pytest.param([LINK, OLDER], "GPU-b", id="a GPU, of an older driver"),
         pytest.param([f"switch 0000{BUS_IDS[0]} 0"], SWITCH, id="itself is a switch"),
         pytest.param([OTHER_SWITCH], SWITCH, id="a switch"),
-        pytest.param(
-            [OTHER_SWITCH, "break 0 nvmlDeviceGetNvLinkRemotePciInfo NOT_SUPPORTED"],
-            SWITCH,
-            id="a switch without a bus ID",
-        ),
+        pytest.param([OTHER_SWITCH, UNPLACED], SWITCH, id="a switch without a bus ID"),
         pytest.param([OTHER_SWITCH, OLDER], SWITCH, id="a switch, of an older driver"),
         pytest.param(["link 0 2"], "", id="neither a known GPU nor a switch"),
         pytest.param([LINK, "nvlink 0 0 down"], "", id="a link that is down"),

@@ -91,9 +91,7 @@ class TestEvents:
             pytest.param("xid 0 31 1 3/0", GpuEvent("GPU-a", XID, 31, Place(3, 0)), id="of a MIG instance"),
             pytest.param("xid 0 31 1 0", GpuEvent("GPU-a", XID, 31, Place(0)), id="of a GPU instance"),
             pytest.param("event 0 2 0", GpuEvent("GPU-a", DOUBLE_BIT_ECC, 0), id="a double bit error"),
-            pytest.param(
-                f"event 0 {pynvml.nvmlEventTypeGpuUnavailableError} 0", READ_GPUS, id="a GPU is not available"
-            ),
+            pytest.param(f"event 0 {pynvml.nvmlEventTypeGpuUnavailableError} 0", READ_GPUS, id="an unavailable GPU"),
             pytest.param(f"event 0 {pynvml.nvmlEventTypeGpuRecoveryAction} 0", READ_GPUS, id="another recovery action"),
             pytest.param("set 0 mig=enabled", READ_GPUS, id="other instances"),
         ],

@@ -79,9 +79,7 @@ def test_a_driver_that_is_not_loaded(files: DriverFiles) -> None:
         (errno.EIO, "/dev/nvidiactl cannot be opened (Input/output error): see the kernel log"),
     ],
 )
-def test_a_file_that_cannot_be_opened(
-    files: DriverFiles, monkeypatch: pytest.MonkeyPatch, number: int, words: str
-) -> None:
+def test_what_cannot_be_opened(files: DriverFiles, monkeypatch: pytest.MonkeyPatch, number: int, words: str) -> None:
     give(files, "nvidiactl")
     deny(monkeypatch, number)
     assert start(files, UNKNOWN) == Problem("DriverFailed", OPENED + words)

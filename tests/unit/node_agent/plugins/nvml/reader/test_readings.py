@@ -40,9 +40,7 @@ class TestReading:
         [
             pytest.param("", WELL, id="all well"),
             pytest.param(BARE, Reading(), id="nothing supported"),
-            pytest.param(
-                "set 0 uncorrected-volatile=4", Reading(ecc_uncorrected=4, recovery_action=0), id="ECC errors"
-            ),
+            pytest.param("set 0 uncorrected-volatile=4", Reading(ecc_uncorrected=4, recovery_action=0), id="ECC"),
             pytest.param("set 0 recovery-action=2", Reading(ecc_uncorrected=0, recovery_action=2), id="an action"),
             pytest.param(f"break 0 {ACTION} UNKNOWN", Reading(ecc_uncorrected=0), id="a call that fails"),
             pytest.param("set 0 remapped-corrected=1 remapped-uncorrected=1", WELL, id="rows remapped"),
@@ -123,9 +121,7 @@ class TestReading:
         assert nvml.count(ENERGY) == (energy is not None)
 
     @pytest.mark.parametrize("function", ASKED)
-    def test_the_function_that_may_hang_is_known(
-        self, nvml: LoadedNvml, driver: Driver, handle: Handle, function: str
-    ) -> None:
+    def test_what_may_hang_is_known(self, nvml: LoadedNvml, driver: Driver, handle: Handle, function: str) -> None:
         seen = []
 
         def noted(*_: Any) -> Any:
@@ -149,9 +145,7 @@ class TestFabric:
             pytest.param([f"break 0 {NEW} ARGUMENT_VERSION_MISMATCH"], Fabric(3), (2, 3), id="an older driver"),
             pytest.param([f"break 0 {NEW} NOT_SUPPORTED"], Fabric(3), (2, 3), id="the oldest version"),
             pytest.param([f"break 0 {NEW} GPU_IS_LOST"], None, (3, 0), id="lost"),
-            pytest.param(
-                [f"break 0 {name} NOT_SUPPORTED" for name in (NEW, OLD)], None, (2, 1), id="not supported at all"
-            ),
+            pytest.param([f"break 0 {name} NOT_SUPPORTED" for name in (NEW, OLD)], None, (2, 1), id="not supported"),
             pytest.param(["set 0 fabric-state=0"], None, (3, 0), id="no fabric"),
         ],
     )
@@ -213,9 +207,7 @@ class TestFeatures:
         driver = nvml.driver()
         return driver, driver.describe(0), driver.describe(1)
 
-    def test_what_may_come_is_asked_again_and_the_rest_is_not(
-        self, nvml: LoadedNvml, two: tuple[Driver, Handle, Handle]
-    ) -> None:
+    def test_only_what_may_come_is_asked_again(self, nvml: LoadedNvml, two: tuple[Driver, Handle, Handle]) -> None:
         driver, handle, other = two
         nvml.write(BARE)
         for _ in range(3):

@@ -169,8 +169,7 @@ def test_names_of_what_is_refused_are_named_all_the_same() -> None:
         "generic": [*serial(name="example.com/a")["generic"], 7, {"resourceName": "example.com/b", "typo": 1}],
         "simulated": [{"resourceName": "example.com/c"}],
     }
-    found = decided(config("a", plugins))
-    assert found.refused == {"nvml", "example.com/a", "example.com/b", "example.com/c"}
+    assert decided(config("a", plugins)).refused == {"nvml", "example.com/a", "example.com/b", "example.com/c"}
 
 
 LIBRARY = {"nvml": {"sharing": [{"memory": {"limits": {"library": "/usr/local/vgpu/libvgpu.so"}}}]}}
@@ -257,8 +256,7 @@ def test_an_object_of_any_shape_is_a_configuration(spec: Any, wanted: tuple[int,
 
 
 def test_a_path_is_allowed_below_what_the_pod_has() -> None:
-    found = effective(NOBODY, [config("a", serial("/opt/x/y"))], {}, ("/dev", "/opt/x/"))
-    assert not found.outcomes["a"].refusal
+    assert not effective(NOBODY, [config("a", serial("/opt/x/y"))], {}, ("/dev", "/opt/x/")).outcomes["a"].refusal
 
 
 def test_the_report_says_generation_refusal_and_loss() -> None:
@@ -278,8 +276,7 @@ def test_the_report_gives_up_details_when_they_have_no_room() -> None:
         return report({f"c{number:02}": Outcome(1, refusal, ((SERIAL, "a"),)) for number in range(count)})
 
     assert reported("no", 1) == '{"c00":{"generation":1,"refusal":"no","lost":{"example.com/serial":"a"}}}'
-    one = len(reported("", 1))
-    assert len(reported("x" * 600, 1)) == one + len(',"refusal":""') + 500
+    assert len(reported("x" * 600, 1)) == len(reported("", 1)) + len(',"refusal":""') + 500
     assert json.loads(reported("x" * 200, 10))["c09"]["refusal"] == "x" * 60
     found = json.loads(reported("x" * 200, 30))
     assert found["c29"] == {"generation": 1, "refusal": "refused", "lost": {}}

@@ -105,8 +105,7 @@ def test_the_agent_has_objects_from_the_c_library_in_the_same_process_with_the_s
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=_environment()) as process:
         assert process.stdout is not None
         shown = process.stdout.read().decode().split()
-    settings = ["malloc", "131072", _NO_THREADS_CACHE]
-    assert shown == [*settings, str(process.pid), "-X", "run", "--node-name", "a", "b"]
+    assert shown == ["malloc", "131072", _NO_THREADS_CACHE, str(process.pid), "-X", "run", "--node-name", "a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,7 @@ async def test_new_settings_of_the_same_kind_are_taken_without_an_end(plugins: P
     [
         pytest.param(simulated(A), settings(generic(A)), id="another kind"),
         pytest.param(simulated(A), settings(simulated(A, numa_nodes=2)), id="whether it has a preference"),
-        pytest.param(
-            generic(A, count=2), settings(generic(A, count=2, parts=PartsSettings())), id="rules of what is shared"
-        ),
+        pytest.param(generic(A, count=2), settings(generic(A, count=2, parts=PartsSettings())), id="rules of sharing"),
         pytest.param(generic(A), settings(generic(A), host_root="/host"), id="another place of the host's files"),
     ],
 )

@@ -64,8 +64,7 @@ async def test_a_change_that_is_undone_is_not_reported() -> None:
 
 def test_rules_for_parts_and_a_reason_are_sent_whole() -> None:
     rules = PartRules(Placement.DISTINCT_PARENTS, Choice.SPREAD, PodPlacement.APART, Advertise.LARGEST, 7)
-    octets = list_to_wire([PluginDevice("a-0", parent="a")], "Odd", part_rules=rules).SerializeToString()
-    found = device_list(octets)
+    found = device_list(list_to_wire([PluginDevice("a-0", parent="a")], "Odd", part_rules=rules).SerializeToString())
     assert (found.part_rules, found.plugin_message) == (rules, "Odd")
 
 

@@ -46,11 +46,6 @@ def test_ids_are_safe_and_never_shared(some_paths: list[str], count: int) -> Non
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+(::[0-9]+)?", name) and len(name) <= MAX_DEVICE_ID + 1 for name in ids)
 
 
-def test_shares_of_one_device() -> None:
-    assert shared_ids("fuse", 1) == ("fuse",)
-    assert shared_ids("fuse", 3) == ("fuse::0", "fuse::1", "fuse::2")
-
-
 def test_natural_order() -> None:
     assert sorted(["gpu-10", "gpu-2", "gpu"], key=natural_key) == ["gpu", "gpu-2", "gpu-10"]
 

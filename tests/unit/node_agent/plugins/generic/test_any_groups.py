@@ -55,11 +55,9 @@ groups = st.lists(
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> FakeSysfs:
     host = FakeSysfs(tmp_path_factory.mktemp("host"))
-    hub = host.usb("1-2", "05e3", "0610", "HUB")
-    host.node(hub, "usb", "189:0", name="bus/usb/001/001")
-    for number, (port, serial) in enumerate(
-        [("1-2.1", "A"), ("1-2.2", "B"), ("1-3", "0001"), ("1-4", "0001"), ("1-5", None)]
-    ):
+    host.node(host.usb("1-2", "05e3", "0610", "HUB"), "usb", "189:0", name="bus/usb/001/001")
+    serials = {"1-2.1": "A", "1-2.2": "B", "1-3": "0001", "1-4": "0001", "1-5": None}
+    for number, (port, serial) in enumerate(serials.items()):
         usb = host.dongle(port, number, serial=serial)
         host.node(usb, "usb", f"189:{number + 1}", name=f"bus/usb/001/00{number + 2}")
         host.udev(f"c188:{number}", ID_SERIAL=f"FTDI_{serial}")

@@ -55,8 +55,7 @@ def test_numa_nodes_of_all_files() -> None:
 
 def test_shares_of_one_device_give_its_files_once() -> None:
     devices = generic_devices([group("/dev/fuse", count=3)], {"/dev/fuse": plain("/dev/fuse")})
-    allocation = allocate(NAME, devices, ["fuse::2", "fuse::0"])
-    assert allocation.device_nodes == (DeviceNode("/dev/fuse", "/dev/fuse", "rw"),)
+    assert allocate(NAME, devices, ["fuse::2", "fuse::0"]).device_nodes == (DeviceNode("/dev/fuse", "/dev/fuse", "rw"),)
 
 
 @pytest.mark.parametrize(

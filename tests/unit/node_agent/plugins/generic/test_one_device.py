@@ -167,8 +167,7 @@ def test_a_file_that_comes_with_devices_is_none(host: FakeSysfs) -> None:
 def test_a_file_that_is_mounted_is_a_device_as_well(host: FakeSysfs) -> None:
     (host.root / "dev/plain").touch()
     host.link("/dev/other", "/dev/plain")
-    group = {**paths("/dev/plain"), "allowFiles": True}
-    [device] = listed(host, group, {**paths("/dev/other"), "allowFiles": True})
+    [device] = listed(host, {**paths("/dev/plain"), "allowFiles": True}, {**paths("/dev/other"), "allowFiles": True})
     assert (device.identity, device.files, device.aliases) == (("path:/dev/plain",), (), ("other",))
 
 

@@ -122,8 +122,7 @@ def test_a_path_of_another_kind_is_explained(
     for directory in ("snd", "bus/001"):
         (tmp_path / "dev" / directory).mkdir(parents=True)
     (tmp_path / "dev/stray").touch()
-    source = source_of(tmp_path, group)
-    found = source.devices.trouble
+    found = source_of(tmp_path, group).devices.trouble
     assert (found[0] == "WrongPath", found[1].startswith(message)) == (bool(message), True)
     assert "no file of the host matches" not in found[1]
     assert len(caplog.records) == bool(message)

@@ -59,8 +59,7 @@ def test_all_that_is_set_must_match(host: FakeSysfs, usb: dict[str, str], is_fou
 
 
 def test_upper_case_digits_mean_the_same(host: FakeSysfs) -> None:
-    camera = host.usb("1-1", "046d", "08e5", "X1")
-    host.node(f"{camera}/1-1:1.0/video4linux/video0", "video4linux", "81:0")
+    host.node(f"{host.usb('1-1', '046d', '08e5', 'X1')}/1-1:1.0/video4linux/video0", "video4linux", "81:0")
     assert list(Selecting(host, {"usb": {"vendor": "046D", "product": "08E5"}}).files()) == ["046d-08e5-X1"]
 
 
@@ -86,8 +85,7 @@ def test_an_odd_serial_becomes_a_good_id(host: FakeSysfs, serial: str) -> None:
 def test_hubs_in_hubs_are_not_their_devices(host: FakeSysfs) -> None:
     depth = "1-1.2.3.4.5.6"
     for port in ("1-1", "1-1.2", "1-1.2.3", "1-1.2.3.4", "1-1.2.3.4.5"):
-        hub = host.usb(port, "05e3", "0610", "HUB")
-        host.node(hub, "usb", f"189:{len(port)}", name=f"bus/usb/001/{len(port):03}")
+        host.node(host.usb(port, "05e3", "0610", "HUB"), "usb", f"189:{len(port)}", name=f"bus/usb/001/{len(port):03}")
     host.dongle(depth, 0)
     assert list(Selecting(host, DONGLES).files()) == [f"0403-6001-port-{depth}"]
     # what a hub's own files are, without those of what is plugged in

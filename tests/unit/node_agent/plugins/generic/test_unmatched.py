@@ -122,8 +122,7 @@ def selecting(host: FakeSysfs, *selects: dict[str, Any]) -> GenericSource:
     ],
 )
 def test_a_selection_of_nothing_names_what_is_present(host: FakeSysfs, select: dict[str, Any], said: str) -> None:
-    hub = host.usb("1-1", "05e3", "0610")
-    host.node(hub, "usb", "189:1", name="bus/usb/001/002")
+    host.node(host.usb("1-1", "05e3", "0610"), "usb", "189:1", name="bus/usb/001/002")
     # its path in sysfs is below the hub's
     host.dongle("1-1.2", 0, serial="A5XK3RJT")
     host.node("/devices/virtual/sound/timer", "sound", "116:33")

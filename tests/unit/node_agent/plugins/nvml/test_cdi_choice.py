@@ -70,8 +70,7 @@ def everybodys(**edits: Any) -> dict[str, Any]:
 
 
 def spec(*devices: dict[str, Any], **more: Any) -> str:
-    whole = {"cdiVersion": "0.5.0", "kind": KIND, "devices": devices, "containerEdits": everybodys(), **more}
-    return json.dumps(whole)
+    return json.dumps({"cdiVersion": "0.5.0", "kind": KIND, "devices": devices, "containerEdits": everybodys(), **more})
 
 
 def specify(root: Path, *devices: dict[str, Any], file: str = SPEC, **more: Any) -> None:
@@ -192,8 +191,7 @@ async def test_a_name_that_a_runtime_refuses_is_not_chosen(host: Path, files: di
 
 async def test_a_runtime_that_takes_no_cdi_names_needs_no_reason(host: Path) -> None:
     specify(host, of("GPU-a", "/dev/nvidia1"))
-    made = await source(host, A, B, delivery=Delivery(takes_cdi=False))
-    assert made.devices.trouble == ("", "")
+    assert (await source(host, A, B, delivery=Delivery(takes_cdi=False))).devices.trouble == ("", "")
 
 
 async def test_a_mistake_of_another_vendor_is_nothing(host: Path) -> None:

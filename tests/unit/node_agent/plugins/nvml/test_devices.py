@@ -70,8 +70,7 @@ def test_the_remaining_gpus_break_a_tie() -> None:
 
 def test_then_fewer_numa_nodes_then_the_lowest_ids() -> None:
     scores = {pair(x, y): 10 for x, y in combinations(IDS[:4], 2)}
-    nodes = {"g-0": (0,), "g-1": (1,), "g-2": (1,), "g-3": (0,)}
-    assert preferred(scores, nodes, IDS[:4], (), 2) == ("g-0", "g-3")
+    assert preferred(scores, {"g-0": (0,), "g-1": (1,), "g-2": (1,), "g-3": (0,)}, IDS[:4], (), 2) == ("g-0", "g-3")
     assert preferred({}, {}, ["g-10", "g-2"], (), 1) == ("g-2",)
 
 

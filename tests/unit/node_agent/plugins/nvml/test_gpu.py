@@ -27,8 +27,7 @@ def test_links_straight_and_over_switches() -> None:
     ports = {"a": Ports({"b": 2}, 4), "b": Ports({}, 6), "c": Ports()}
     a, b, c = (Gpu(uuid) for uuid in "abc")
     assert [nvlinks(a, b, ports), nvlinks(b, a, ports), nvlinks(a, c, ports)] == [2 + 4, 2 + 4, 0]
-    found = scores([c, b, a], ports, {("a", "b"): Ancestor.SWITCH})
-    assert found == {("a", "b"): 650, ("a", "c"): 10, ("b", "c"): 10}
+    assert scores([c, b, a], ports, {("a", "b"): Ancestor.SWITCH}) == {("a", "b"): 650, ("a", "c"): 10, ("b", "c"): 10}
     assert pair("b", "a") == pair("a", "b") == ("a", "b")
 
 

@@ -112,8 +112,7 @@ def test_a_gpu_is_its_graphics_card_and_render_node(tmp_path: Path) -> None:
     for name, number in {"card1": "226:1\n", "renderD128": "226:128\n", "odd": "x", "other": "٢٢٦:٣"}.items():
         place(drm, f"{name}/dev").write_text(number, encoding="utf-8")
     (drm / "gone").mkdir()
-    nowhere = Gpu("GPU-n", pci_bus_id=f"../devices/{A.pci_bus_id}")
-    gpus = [A, B, nowhere]
+    gpus = [A, B, Gpu("GPU-n", pci_bus_id=f"../devices/{A.pci_bus_id}")]
     host = on_host(str(tmp_path), [GpuDevice(gpu) for gpu in gpus], {}, hands_over_files=True)
     (one, other, third) = listed(gpus, host).devices
     assert (one.identity, one.files) == (("GPU-a", "c195:0", "c226:1", "c226:128"), ())

@@ -44,8 +44,7 @@ def test_shares_have_the_gpus_uuid_and_a_number() -> None:
 
 def test_units_are_what_fits_beside_the_reserve_and_the_rest_is_shown() -> None:
     found = listed(nvml({"memory": {"unit": "2Gi", "reserve": "512Mi"}}))["aliyun.com/gpu-mem"]
-    counts = parents(device.id for device in found.devices)
-    assert counts == {"GPU-a": 7, "GPU-b": 39}
+    assert parents(device.id for device in found.devices) == {"GPU-a": 7, "GPU-b": 39}
     unused = {parent.id: int(dict(parent.attributes)["unusedBytes"]) for parent in found.parents}
     assert unused == {"GPU-a": GIB, "GPU-b": 2 * GIB - 1}
     assert {dict(parent.attributes)["unitBytes"] for parent in found.parents} == {str(2 * GIB)}

@@ -10,12 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.lib.deviceplugin_server.values import (
-    AllocationRefused,
-    ContainerAllocation,
-    ContainerIdentity,
-    HeldDevices,
-)
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity, HeldDevices
 from nodedevice_agent.plugins.nvml.environment import GPUSHARE_PREFIX
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_api.names import SM_PERCENT_ANNOTATION
@@ -77,7 +72,7 @@ def of_hami(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if not name.startswith(GPUSHARE_PREFIX)}
 
 
-def mounts(given: ContainerAllocation | api_pb2.ContainerAllocateResponse) -> set[tuple[str, str, bool]]:
+def mounts(given: Any) -> set[tuple[str, str, bool]]:
     return {(mount.host_path, mount.container_path, mount.read_only) for mount in given.mounts}
 
 
@@ -87,8 +82,7 @@ async def test_keys_mounts_and_forms_are_those_of_a_published_checkpoint(
     tmp_path: Path, rule: dict[str, Any], entry: int
 ) -> None:
     uid, container, theirs = published()[entry]
-    source = await limited(tmp_path, rule)
-    ours = source.allocate(parts(V100, 1), who(uid, container))
+    ours = (await limited(tmp_path, rule)).allocate(parts(V100, 1), who(uid, container))
     assert forms(of_hami(ours.env)) == forms(theirs.envs)
     assert mounts(ours) == mounts(theirs)
 
@@ -105,8 +99,7 @@ async def test_keys_mounts_and_forms_are_those_of_a_published_checkpoint(
     ],
 )
 async def test_the_memory_limit(tmp_path: Path, rule: dict[str, Any], gpu: Gpu, count: int, limit: str) -> None:
-    source = await limited(tmp_path, rule)
-    assert source.allocate(parts(gpu, count), who()).env["CUDA_DEVICE_MEMORY_LIMIT_0"] == limit
+    assert (await limited(tmp_path, rule)).allocate(parts(gpu, count), who()).env["CUDA_DEVICE_MEMORY_LIMIT_0"] == limit
 
 
 async def test_shares_of_several_gpus_have_a_limit_each_in_the_drivers_order(tmp_path: Path) -> None:
@@ -193,8 +186,7 @@ class TestMultiprocessors:
             source.allocate(parts(V100, 1, 1), asks)
 
     async def test_it_is_known_again_after_a_restart_and_not_before(self, tmp_path: Path) -> None:
-        first = await limited(tmp_path, FULL)
-        env = first.allocate(parts(V100, 1), who(sm_percent="70")).env
+        env = (await limited(tmp_path, FULL)).allocate(parts(V100, 1), who(sm_percent="70")).env
         source: Any = node(tmp_path, FULL).source
         with pytest.raises(AllocationRefused, match="not known yet"):
             source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="30"))

@@ -52,8 +52,7 @@ class TestMessages:
     )
     @virtual_time
     async def test_what_each_says_of_a_gpu(self, play: Play, messages: list[Any], unhealthy: set[str]) -> None:
-        node = await play([BOTH, *messages])
-        assert node.unhealthy == unhealthy
+        assert (await play([BOTH, *messages])).unhealthy == unhealthy
 
     @virtual_time
     async def test_an_instance_may_be_meant_alone(self, play: Play) -> None:

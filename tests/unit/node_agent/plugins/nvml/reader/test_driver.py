@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.gpu import Ancestor
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.driver import SWITCH, Driver, GpuLost, GpuUnidentified
-from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
 
 from tests.fakes.loaded_nvml import BUS_IDS, MEMORY_MIB, RESERVED_MIB, LoadedNvml, h100
 from tests.fakes.sysfs import PCI, FakeSysfs
@@ -16,13 +15,6 @@ from tests.unit.node_agent.plugins.nvml.sources import place
 
 def on_the_bus(root: Path, numa_node: str) -> None:
     place(root, f"sys/bus/pci/devices/{BUS_IDS[0]}/numa_node").write_text(f"{numa_node}\n")
-
-
-def test_a_driver_that_does_not_start_is_a_problem(nvml: LoadedNvml) -> None:
-    nvml.write("init LIB_RM_VERSION_MISMATCH")
-    with pytest.raises(DriverProblem) as failed:
-        nvml.driver()
-    assert failed.value.problem.reason == "DriverMismatch"
 
 
 class TestDescribe:

@@ -60,8 +60,7 @@ def test_a_missing_file_that_the_node_lacks(files: DriverFiles) -> None:
     Path(files.host, "dev/nvidiactl").unlink()
     assert start(files, NOT_LOADED) == Problem("DriverFailed", f"{OPENED}/dev/nvidiactl is missing: {MAKE}")
     # one file tree
-    same = DriverFiles(files.host, files.host)
-    assert same.problem_with("/dev/nvidia7") == f"/dev/nvidia7 is missing: {MAKE}"
+    assert DriverFiles(files.host, files.host).problem_with("/dev/nvidia7") == f"/dev/nvidia7 is missing: {MAKE}"
 
 
 def test_a_driver_that_is_not_loaded(files: DriverFiles) -> None:

@@ -103,11 +103,8 @@ def test_each_device_once(host: FakeSysfs, raw: list[dict[str, Any]]) -> None:
         assert {path for path, _ in device.files} <= given
         numbers = {number for _, number in device.files}
         assert numbers <= set(device.identity)
-    alone = {
-        device.id: {number for _, number in device.files}
-        for index in range(len(raw))
-        for device in source_of(host.root, wanted.groups[index]).devices.latest
-    }
+    each_alone = [device for group in wanted.groups for device in source_of(host.root, group).devices.latest]
+    alone = {device.id: {number for _, number in device.files} for device in each_alone}
     by_alias = {alias: device for device in devices for alias in device.aliases}
     for name, numbers in alone.items():
         # whoever has a device by an ID that it had in its group has at least one of the files by it

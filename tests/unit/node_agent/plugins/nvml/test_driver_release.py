@@ -29,14 +29,7 @@ INFORMATION = "Model: \t\t T4\nGPU UUID: \t {}\nBus Location: \t {}\nDevice Mino
 
 @pytest.mark.parametrize(
     ("value", "is_released"),
-    [
-        ("", False),
-        ("true", False),
-        ("false", True),
-        ("paused-for-driver-upgrade", True),
-        ("custom_paused-for-driver-upgrade", True),
-        ("True", True),
-    ],
+    [("", False), ("true", False), ("false", True), ("paused-for-driver-upgrade", True), ("True", True)],
 )
 def test_values_of_the_label(value: str, is_released: bool) -> None:
     """As a node selector of the value true, but for no value: k8s-driver-manager writes that in place of no label."""

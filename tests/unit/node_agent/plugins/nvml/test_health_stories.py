@@ -59,16 +59,8 @@ OF_THE_DRIVER = [
     story("each Xid has its own second", (Xid(48), "Xid48"), (Xid(79), "Xid48"), (read(0, 79), "Xid79"), WELL),
     story("peer-to-peer traffic has to end", MARKED, read(3), WELL),
     story("an administrator does not wait for it", MARKED, "cleared", read(0, 79)),
-    story(
-        "nor does a setting that it is critical",
-        *((Xid(31), "Xid31"), (WELL, "Xid31"), (WELL, "Xid31"), "cleared"),
-        critical_xids=[31],
-    ),
-    story(
-        "nor one that it is harmless, whenever the driver asks for a reset",
-        *(WELL, Xid(79), read(1, 79), read(1), read(1), WELL),
-        harmless_xids=[79],
-    ),
+    story("nor a setting", (Xid(31), "Xid31"), (WELL, "Xid31"), (WELL, "Xid31"), "cleared", critical_xids=[31]),
+    story("nor one that it is harmless", WELL, Xid(79), read(1, 79), read(1), read(1), WELL, harmless_xids=[79]),
     story("another action is not excused", Xid(79), read(1), (read(2), RESET), (read(1), RESET), harmless_xids=[79]),
     story("nor it after another Xid", *(Xid(79), read(1), (Xid(48), "Xid48"), (read(1), RESET)), harmless_xids=[79]),
     story("nor one that two Xids may have caused", Xid(79), (Xid(48), "Xid48"), (read(1), RESET), harmless_xids=[79]),
@@ -101,9 +93,7 @@ OF_MEMORY = [
     story("and is harmless by a setting", *(MUTE, Xid(48), counted(1), counted(1), LATER), harmless_xids=[48]),
     story("an Xid of something else explains none", MUTE, Xid(31), (counted(1), ECC)),
     story(
-        "ECC errors count by a setting, whatever the driver requests",
-        *(WELL, (counted(1, 0), ECC), (counted(1, 0), ECC), WELL),
-        ecc_errors="unhealthy",
+        "ECC errors count by a setting", WELL, (counted(1, 0), ECC), (counted(1, 0), ECC), WELL, ecc_errors="unhealthy"
     ),
     story("a call that hangs", (Reading(hung_call="nvmlX"), "DriverHangs"), WELL),
     story("one that reports nothing, not even its UUID", WELL, (Reading(failure="no"), "GpuUnreadable"), WELL),

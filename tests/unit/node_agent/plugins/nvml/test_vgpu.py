@@ -206,12 +206,8 @@ async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCa
     source = await served.connected()
     for _ in range(2):
         given = source.allocate(parts(V100, 2), None)
-    assert of_hami(given.env) == {
-        "NVIDIA_VISIBLE_DEVICES": V100.uuid,
-        "CUDA_DEVICE_MEMORY_LIMIT_0": "2048m",
-        "CUDA_DEVICE_SM_LIMIT": "10",
-        "CUDA_OVERSUBSCRIBE": "true",
-    }
+    limits = {"CUDA_DEVICE_MEMORY_LIMIT_0": "2048m", "CUDA_DEVICE_SM_LIMIT": "10", "CUDA_OVERSUBSCRIBE": "true"}
+    assert of_hami(given.env) == {"NVIDIA_VISIBLE_DEVICES": V100.uuid, **limits}
     paths = {"/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload", "/tmp/vgpulock"}
     assert {mount.container_path for mount in given.mounts} == paths
     assert caplog.messages.count("limits of containers are incomplete") == 1

@@ -12,6 +12,8 @@ from tests.fakes.loaded_nvml import BUS_IDS, MEMORY_MIB, RESERVED_MIB, LoadedNvm
 from tests.fakes.sysfs import PCI, FakeSysfs
 from tests.unit.node_agent.plugins.nvml.sources import place
 
+Instances = tuple[MigInstance, ...] | None
+
 
 def on_the_bus(root: Path, numa_node: str) -> None:
     place(root, f"sys/bus/pci/devices/{BUS_IDS[0]}/numa_node").write_text(f"{numa_node}\n")
@@ -100,13 +102,7 @@ class TestInstances:
             pytest.param([ENABLED, b"create 0 1g.10gb uuid=a/b"], None, (), id="not a UUID"),
         ],
     )
-    def test_as_last_read(
-        self,
-        nvml: LoadedNvml,
-        statements: list[bytes],
-        before: tuple[MigInstance, ...] | None,
-        after: tuple[MigInstance, ...] | None,
-    ) -> None:
+    def test_as_last_read(self, nvml: LoadedNvml, statements: list[bytes], before: Instances, after: Instances) -> None:
         driver = nvml.driver()
         handle = driver.describe(0)
         handle.gpu = replace(handle.gpu, instances=before)
@@ -138,13 +134,7 @@ class TestInstances:
 
 @pytest.mark.parametrize(
     ("vendor", "kind", "sees"),
-    [
-        ("10de", "068000", True),
-        ("10de", "030200", False),
-        ("8086", "068000", False),
-        ("", "068000", False),
-        ("10de", "", False),
-    ],
+    [("10de", "068000", True), ("10de", "030200", False), ("8086", "068000", False), ("10de", "", False)],
 )
 def test_switches_on_the_bus(tmp_path: Path, vendor: str, kind: str, sees: bool) -> None:
     assert not Driver(str(tmp_path)).sees_switches()

@@ -37,6 +37,8 @@ READ = "event 0 0x8000 0"
 REGISTER, MINOR, ECC, LINK_STATE = (
     f"nvmlDevice{name}" for name in ("RegisterEvents", "GetMinorNumber", "GetTotalEccErrors", "GetNvLinkState")
 )
+NO_ID = "GPU 1 cannot be identified: "
+UNLISTED = "the driver has the GPU at 0000:ff:00.0 and NVML does not list it: its device file is unknown"
 Play = Callable[..., Machine]
 
 
@@ -86,35 +88,23 @@ class TestInventory:
     @pytest.mark.parametrize(
         ("statements", "unnamed", "lost"),
         [
-            pytest.param(("lose 0", "lose 2"), (), 2, id="lost"),
+            pytest.param(("lose 0", "lose 2"), "", 2, id="lost"),
             pytest.param(
-                ("remove 0", "break 2 nvmlDeviceGetUUID UNKNOWN"),
-                ("GPU 1 cannot be identified: Unknown Error",),
-                0,
-                id="unidentified",
+                ("remove 0", "break 2 nvmlDeviceGetUUID UNKNOWN"), f"{NO_ID}Unknown Error", 0, id="unidentified"
             ),
-            pytest.param(
-                ("remove 0", "set 2 uuid=GPU-a"),
-                ("GPU 1 cannot be identified: its UUID is another's too, GPU-a",),
-                0,
-                id="one UUID twice",
-            ),
+            pytest.param(("remove 0", "set 2 uuid=GPU-a"), f"{NO_ID}its UUID is another's too, GPU-a", 0, id="twice"),
             # counts only where all that NVML lists could be h100
-            pytest.param(
-                ("remove 0", "remove 2"),
-                ("the driver has the GPU at 0000:ff:00.0 and NVML does not list it: its device file is unknown",),
-                0,
-                id="not listed",
-            ),
+            pytest.param(("remove 0", "remove 2"), UNLISTED, 0, id="not listed"),
         ],
     )
     def test_what_cannot_be_listed(
-        self, play: Play, tmp_path: Path, statements: tuple[str, ...], unnamed: tuple[str, ...], lost: int
+        self, play: Play, tmp_path: Path, statements: tuple[str, ...], unnamed: str, lost: int
     ) -> None:
         (tmp_path / "proc/driver/nvidia/gpus/0000:FF:00.0").mkdir(parents=True)
         machine = play("x", "a", "y", before=statements)
         index = 0 if "remove 0" in statements else 1
-        assert machine.run(0)[0] == found(replace(h100("a", 1), index=index), unnamed=unnamed, lost=lost)
+        names = (unnamed,) if unnamed else ()
+        assert machine.run(0)[0] == found(replace(h100("a", 1), index=index), unnamed=names, lost=lost)
 
     def test_a_gpu_that_hangs_is_unnamed(self, play: Play) -> None:
         machine = play("a", "b")

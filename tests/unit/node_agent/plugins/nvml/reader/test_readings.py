@@ -4,6 +4,7 @@ from typing import Any
 
 import pynvml
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.driver_troubles import FABRIC_COMPLETED, RESET, Fabric, Reading
 from nodedevice_agent.plugins.nvml.reader.driver import Driver, Handle
 from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
@@ -40,23 +41,15 @@ class TestReading:
         [
             pytest.param("", WELL, id="all well"),
             pytest.param(BARE, Reading(), id="nothing supported"),
-            pytest.param("set 0 uncorrected-volatile=4", Reading(ecc_uncorrected=4, recovery_action=0), id="ECC"),
-            pytest.param("set 0 recovery-action=2", Reading(ecc_uncorrected=0, recovery_action=2), id="an action"),
+            pytest.param("set 0 uncorrected-volatile=4", replace(WELL, ecc_uncorrected=4), id="ECC"),
+            pytest.param("set 0 recovery-action=2", replace(WELL, recovery_action=2), id="an action"),
             pytest.param(f"break 0 {ACTION} UNKNOWN", Reading(ecc_uncorrected=0), id="a call that fails"),
             pytest.param("set 0 remapped-corrected=1 remapped-uncorrected=1", WELL, id="rows remapped"),
-            pytest.param(
-                "set 0 remap-pending=1",
-                Reading(ecc_uncorrected=0, recovery_action=0, row_remap_pending=True),
-                id="a row that waits",
-            ),
-            pytest.param(
-                "set 0 remap-failed=1",
-                Reading(ecc_uncorrected=0, recovery_action=0, row_remap_failed=True),
-                id="a row that failed",
-            ),
+            pytest.param("set 0 remap-pending=1", replace(WELL, row_remap_pending=True), id="a row that waits"),
+            pytest.param("set 0 remap-failed=1", replace(WELL, row_remap_failed=True), id="a row that failed"),
             pytest.param(
                 f"set 0 {WITH_PAGES} retired-pending=1",
-                Reading(ecc_uncorrected=0, recovery_action=0, page_retirement_pending=True),
+                replace(WELL, page_retirement_pending=True),
                 id="a page that waits",
             ),
             pytest.param(f"set 0 {WITH_PAGES}", WELL, id="no page"),

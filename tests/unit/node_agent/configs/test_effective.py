@@ -118,11 +118,8 @@ def test_what_cannot_be_read_names_nothing(plugins: Any) -> None:
 
 
 def test_the_file_is_the_lowest_layer() -> None:
-    base = PluginSettings(
-        simulated=[SimulatedSettings(SERIAL), SimulatedSettings("example.com/x")],
-        nvml=NvmlSettings(),
-        host_root="/host",
-    )
+    both = [SimulatedSettings(SERIAL), SimulatedSettings("example.com/x")]
+    base = PluginSettings(simulated=both, nvml=NvmlSettings(), host_root="/host")
     found = decided(config("a"), base=base).plugins
     assert [each.resource_name for each in (*found.generic, *found.simulated)] == [SERIAL, "example.com/x"]
     assert len(found.generic) == 1
@@ -134,13 +131,8 @@ def test_a_resource_has_the_rank_of_the_layer_that_it_belongs_to() -> None:
     """The higher priority first, the agent's file last; a configuration that is refused, or has lost the name, changes nothing."""
     base = PluginSettings(simulated=[SimulatedSettings(SERIAL), SimulatedSettings("a.b/file")], nvml=NvmlSettings())
     both = {"simulated": [{"resourceName": SERIAL}, {"resourceName": "example.com/low"}]}
-    found = decided(
-        config("a", priority=5),
-        config("b", both, -3),
-        config("c", serial(name="example.com/too"), 5),
-        config("bad", BAD_PATH, 9),
-        base=base,
-    ).ranks
+    good = config("a", priority=5), config("b", both, -3), config("c", serial(name="example.com/too"), 5)
+    found = decided(*good, config("bad", BAD_PATH, 9), base=base).ranks
     assert sorted(found, key=lambda name: (found[name], name)) == [
         SERIAL, "example.com/too", "example.com/low", "a.b/file", "nvidia.com/gpu", "nvml",
     ]  # fmt: skip
@@ -164,11 +156,8 @@ def test_gpus_are_one_plugin_which_one_configuration_has() -> None:
 
 def test_names_of_what_is_refused_are_named_all_the_same() -> None:
     """A mistake in a configuration is no reason to end what it names."""
-    plugins = {
-        "nvml": {"typo": 1},
-        "generic": [*serial(name="example.com/a")["generic"], 7, {"resourceName": "example.com/b", "typo": 1}],
-        "simulated": [{"resourceName": "example.com/c"}],
-    }
+    of_files = [*serial(name="example.com/a")["generic"], 7, {"resourceName": "example.com/b", "typo": 1}]
+    plugins = {"nvml": {"typo": 1}, "generic": of_files, **simulated("example.com/c")}
     assert decided(config("a", plugins)).refused == {"nvml", "example.com/a", "example.com/b", "example.com/c"}
 
 
@@ -293,13 +282,10 @@ def test_groups_without_a_device_are_reported_by_their_place_once_they_are_known
     assert json.loads(report(found.outcomes, {"b": None}))["b"]["unmatched"] is None
 
 
-@given(
-    st.dictionaries(
-        st.text("abc-.", min_size=1, max_size=253),
-        st.builds(Outcome, st.integers(1), st.text(max_size=900), st.just(((SERIAL * 10, "x" * 253),) * 3)),
-        max_size=60,
-    )
-)
+any_outcome = st.builds(Outcome, st.integers(1), st.text(max_size=900), st.just(((SERIAL * 10, "x" * 253),) * 3))
+
+
+@given(st.dictionaries(st.text("abc-.", min_size=1, max_size=253), any_outcome, max_size=60))
 def test_no_report_is_longer_than_its_bound(outcomes: dict[str, Outcome]) -> None:
     text = report(outcomes)
     assert len(text.encode()) <= MAX_REPORT

@@ -37,19 +37,13 @@ SELECTS: tuple[dict[str, Any], ...] = (
     {"subsystems": ["misc"]},
     {"udev": {"ID_SERIAL": "*"}},
 )
-paths = st.lists(
-    st.builds(lambda name, opt: {"path": f"/dev/{name}", "optional": opt}, st.sampled_from(PATHS), st.booleans()),
-    min_size=1,
-    max_size=3,
-)
+path = st.builds(lambda name, opt: {"path": f"/dev/{name}", "optional": opt}, st.sampled_from(PATHS), st.booleans())
+paths = st.lists(path, min_size=1, max_size=3)
 ways = st.one_of(
     st.builds(lambda each: {"paths": each}, paths), st.builds(lambda each: {"select": each}, st.sampled_from(SELECTS))
 )
-groups = st.lists(
-    st.builds(lambda way, more: {**way, **more}, ways, st.sampled_from([{}, {}, {"shared": True}, {"count": 2}])),
-    min_size=1,
-    max_size=5,
-)
+group = st.builds(lambda way, more: {**way, **more}, ways, st.sampled_from([{}, {}, {"shared": True}, {"count": 2}]))
+groups = st.lists(group, min_size=1, max_size=5)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +97,7 @@ def test_each_device_once(host: FakeSysfs, raw: list[dict[str, Any]]) -> None:
         assert {path for path, _ in device.files} <= given
         numbers = {number for _, number in device.files}
         assert numbers <= set(device.identity)
-    each_alone = [device for group in wanted.groups for device in source_of(host.root, group).devices.latest]
+    each_alone = [device for each in wanted.groups for device in source_of(host.root, each).devices.latest]
     alone = {device.id: {number for _, number in device.files} for device in each_alone}
     by_alias = {alias: device for device in devices for alias in device.aliases}
     for name, numbers in alone.items():

@@ -165,11 +165,7 @@ class TestSeveralResources:
         [
             pytest.param([(visible("c,a"), (0, 2)), (visible("b"), (1,))], visible("a,b,c"), id="lists"),
             pytest.param([(visible("void"), (0,)), (visible("a"), (1,))], visible("a"), id="one of them by CDI"),
-            pytest.param(
-                [(limits("1m", "3m"), (0, 2)), (limits("2m"), (1,))],
-                limits("1m", "2m", "3m"),
-                id="numbers are those of the container",
-            ),
+            pytest.param([(limits("1m", "3m"), (0, 2)), (limits("2m"), (1,))], limits("1m", "2m", "3m"), id="numbers"),
             pytest.param(
                 [(limits("1m", sm="30"), (1,)), (limits("2m"), (0,))],
                 LIMITED_1 | {"CUDA_DEVICE_MEMORY_LIMIT_0": "2m", "CUDA_DEVICE_MEMORY_LIMIT_1": "1m"},

@@ -59,14 +59,16 @@ def test_a_gpu_in_mig_mode_is_never_offered_without_a_setting(sharing: list[dict
 def test_each_profile_has_a_name_of_its_own() -> None:
     gpus = [divided("a", "1g.10gb", "1g.10gb", "1g.10gb+me", "1c.2g.20gb"), divided("b", "1g.10gb"), WHOLE]
     found = listed(gpus, mig="mixed")
-    names = {name: [device.id for device in its.devices] for name, its in found.items()}
-    assert names == {
-        "nvidia.com/mig-1g.10gb": ["MIG-a0", "MIG-a1", "MIG-b0"],
-        "nvidia.com/mig-1g.10gb.me": ["MIG-a2"],
-        "nvidia.com/mig-1c.2g.20gb": ["MIG-a3"],
-        "nvidia.com/gpu": ["GPU-w"],
+    expected = {
+        "mig-1g.10gb": "MIG-a0 MIG-a1 MIG-b0",
+        "mig-1g.10gb.me": "MIG-a2",
+        "mig-1c.2g.20gb": "MIG-a3",
+        "gpu": "GPU-w",
     }
-    assert not any(resource_name_problem(name) for name in names)
+    assert {name: [device.id for device in its.devices] for name, its in found.items()} == {
+        f"nvidia.com/{name}": ids.split() for name, ids in expected.items()
+    }
+    assert not any(resource_name_problem(name) for name in found)
     (device,) = found["nvidia.com/mig-1c.2g.20gb"].devices
     assert device.parent == "GPU-a"
     attributes = {"profile": "1c.2g.20gb", "gpuInstance": "1", "computeInstance": "0", "memoryBytes": str(9728 << 20)}

@@ -79,11 +79,8 @@ def test_the_parts_of_a_broken_gpu_are_unhealthy_and_their_gpu_has_the_reason() 
 
 
 def test_rules_select_by_model_and_index_and_one_is_for_all_others() -> None:
-    settings = nvml(
-        {"models": ["*T4*"], "shares": {"replicas": 2, "resourceName": "a.b/t4"}},
-        {"models": ["*A100*"], "indexes": [1, 2], "whole": {}},
-        {"memory": {}},
-    )
+    of_t4 = {"models": ["*T4*"], "shares": {"replicas": 2, "resourceName": "a.b/t4"}}
+    settings = nvml(of_t4, {"models": ["*A100*"], "indexes": [1, 2], "whole": {}}, {"memory": {}})
     gpus = [T4, A100, Gpu("GPU-c", "NVIDIA A100-SXM4-80GB", GIB, index=5)]
     names = ("a.b/t4", "nvidia.com/gpu", "aliyun.com/gpu-mem")
     assert tuple(use.resource_name for gpu in gpus for use in uses_of(gpu, settings)) == names

@@ -52,6 +52,7 @@ def parts(gpu: Gpu, count: int, first: int = 0) -> list[str]:
 LIBRARY = {"library": "/usr/local/vgpu/libvgpu.so"}
 FULL: dict[str, Any] = {"memory": {"limits": LIBRARY}}
 HELD = HeldDevices(UUID, "main", tuple(parts(V100, 1)))
+WITH_40 = replace(HELD, env={"CUDA_DEVICE_SM_LIMIT": "40"})
 
 
 def published() -> list[tuple[str, str, api_pb2.ContainerAllocateResponse]]:
@@ -166,12 +167,7 @@ class TestMultiprocessors:
         [
             pytest.param([], who(OTHER_UUID, sm_percent="100"), None, id="an ended holding leaves it"),
             pytest.param([HELD], who(OTHER_UUID, sm_percent="50"), 30, id="a call in flight counts during a sync"),
-            pytest.param(
-                [replace(HELD, env={"CUDA_DEVICE_SM_LIMIT": "40"})],
-                who(OTHER_UUID, sm_percent="61"),
-                60,
-                id="what a container was given counts",
-            ),
+            pytest.param([WITH_40], who(OTHER_UUID, sm_percent="61"), 60, id="what a container was given counts"),
             pytest.param(None, who(container="other", sm_percent="31"), 30, id="containers of one pod run together"),
         ],
     )

@@ -105,11 +105,8 @@ class TestEvents:
         for _ in range(2):
             watch.start()
         assert [thread.name for thread in threading.enumerate()].count("nvml events") == 1
-        assert watch.received("xid 0 31 3", "xid 0 13", "xid 1 31", count=5) == {
-            GpuEvent("GPU-a", XID, 31): 3,
-            GpuEvent("GPU-a", XID, 13): 1,
-            GpuEvent("GPU-b", XID, 31): 1,
-        }
+        found = watch.received("xid 0 31 3", "xid 0 13", "xid 1 31", count=5)
+        assert found == {GpuEvent("GPU-a", XID, 31): 3, GpuEvent("GPU-a", XID, 13): 1, GpuEvent("GPU-b", XID, 31): 1}
         assert watch.take() == {}
 
     def test_a_lost_gpu_that_ends_each_wait_costs_a_reading_a_second(self, watch: Watch) -> None:

@@ -79,11 +79,8 @@ class TestInventory:
         assert machine.only(Xid) == [Xid("GPU-c", 31, 1)]
         # those with a link to a switch have a fabric
         assert isinstance(readings, Readings)
-        assert {uuid: reading.fabric for uuid, reading in readings.readings.items()} == {
-            "GPU-b": Fabric(1, 0, 1),
-            "GPU-a": None,
-            "GPU-c": None,
-        }
+        fabrics = {"GPU-b": Fabric(1, 0, 1), "GPU-a": None, "GPU-c": None}
+        assert {uuid: reading.fabric for uuid, reading in readings.readings.items()} == fabrics
 
     @pytest.mark.parametrize(
         ("statements", "unnamed", "lost"),

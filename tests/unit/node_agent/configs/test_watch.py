@@ -80,9 +80,8 @@ class Bench:
     def again(self, on_labels: Callable[[Mapping[str, str]], None] = lambda labels: None) -> ConfigWatch:
         """One that begins with what another has kept."""
         self.followed.clear()
-        return ConfigWatch(
-            cast(Any, None), "n1", FILE, ["/dev"], self.folder, self.applied.append, self._published, on_labels
-        )
+        client, calls = cast(Any, None), (self.applied.append, self._published, on_labels)
+        return ConfigWatch(client, "n1", FILE, ["/dev"], self.folder, *calls)
 
     def _published(self, text: str, is_refused: bool) -> None:
         self.published.append((json.loads(text) if text else {}, is_refused))

@@ -32,9 +32,8 @@ def generic(name: str, path: str = "/dev/x", count: int = 1, **more: Any) -> Gen
 
 def settings(*plugins: GenericSettings | SimulatedSettings, **more: Any) -> PluginSettings:
     of_files = [each for each in plugins if isinstance(each, GenericSettings)]
-    return PluginSettings(
-        generic=of_files, simulated=[each for each in plugins if isinstance(each, SimulatedSettings)], **more
-    )
+    others = [each for each in plugins if isinstance(each, SimulatedSettings)]
+    return PluginSettings(generic=of_files, simulated=others, **more)
 
 
 class Plugins:

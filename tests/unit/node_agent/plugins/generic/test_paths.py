@@ -55,15 +55,13 @@ def test_groups_without_a_device_are_noted_and_unknown_once_settings_change(tmp_
 
 
 SOUND = "snd/controlC0 snd/pcmC0D0p snd/pcmC0D7p snd/timer"
-WITHOUT_CONTROL, CONTROL_AND_PCM = SOUND.partition(" ")[2], "snd/controlC0 snd/pcmC0D0p"
+WITHOUT_CONTROL, CONTROL_PCM = SOUND.partition(" ")[2], "snd/controlC0 snd/pcmC0D0p"
 
 
 @pytest.mark.parametrize(
     ("paths", "present", "listed", "lacking"),
     [
-        pytest.param(
-            SOUND, CONTROL_AND_PCM, "", "/dev/snd/controlC0 lacks /dev/snd/pcmC0D7p, /dev/snd/timer:", id="paths"
-        ),
+        pytest.param(SOUND, CONTROL_PCM, "", "/dev/snd/controlC0 lacks /dev/snd/pcmC0D7p, /dev/snd/timer:", id="paths"),
         pytest.param(SOUND, WITHOUT_CONTROL, "", "/dev/snd/pcmC0D0p lacks /dev/snd/controlC0:", id="naming it"),
         pytest.param("v* m*", "v0 v1 m0 m7", "v0", "/dev/v1 lacks /dev/m1; /dev/m7 lacks /dev/v7:", id="wildcards"),
         pytest.param("v* m[0-3]", "v0 v7 m0", "v0", "", id="a wildcard that leaves one out"),

@@ -41,9 +41,7 @@ def _found(pattern: str, *paths: str, is_device: bool = True) -> dict[str, list[
         pytest.param(
             _found("/dev/nvme?n1", "/dev/nvme0n1", "/dev/nvme1n1"), [_DISK_1, _DISK_2], id="it would match a partition"
         ),
-        pytest.param(
-            _found("/dev/video*", "/dev/video0", "/dev/video1"), [_VIDEO_0, _VIDEO_1], id="wildcards in names"
-        ),
+        pytest.param(_found("/dev/video*", "/dev/video0", "/dev/video1"), [_VIDEO_0, _VIDEO_1], id="wildcards"),
         pytest.param(_found(f"{_SERIAL}/*", _FTDI_A, _FTDI_B), [], id="lasting already"),
         pytest.param(_found("/dev/gps", "/dev/gps"), [], id="a link of the administrator's"),
         pytest.param(_found("/dev/fuse", "/dev/fuse"), [], id="no hardware"),

@@ -30,13 +30,11 @@ def device_file(root: Path, path: str) -> None:
     place(root, path).symlink_to("/dev/tty")
 
 
-def listed(
-    settings: NvmlSettings, gpus: Sequence[Gpu], troubles: Callable[[str], Trouble | None]
-) -> dict[str, Listing]:
+def listed(settings: NvmlSettings, gpus: Sequence[Gpu], trouble: Callable[[str], Trouble | None]) -> dict[str, Listing]:
     """By resource name."""
     uses = [(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)]
     names = dict.fromkeys(use.resource_name for _, use in uses)
-    return {name: listing([each for each in uses if each[1].resource_name == name], troubles) for name in names}
+    return {name: listing([each for each in uses if each[1].resource_name == name], trouble) for name in names}
 
 
 class Served:

@@ -92,9 +92,7 @@ OF_MEMORY = [
     story("the Xid that reported it", *(MUTE, (Xid(48), "Xid48"), (counted(1), "Xid48"), (counted(1), "Xid48"))),
     story("and is harmless by a setting", *(MUTE, Xid(48), counted(1), counted(1), LATER), harmless_xids=[48]),
     story("an Xid of something else explains none", MUTE, Xid(31), (counted(1), ECC)),
-    story(
-        "ECC errors count by a setting", WELL, (counted(1, 0), ECC), (counted(1, 0), ECC), WELL, ecc_errors="unhealthy"
-    ),
+    story("ECC counts by a setting", WELL, (counted(1, 0), ECC), (counted(1, 0), ECC), WELL, ecc_errors="unhealthy"),
     story("a call that hangs", (Reading(hung_call="nvmlX"), "DriverHangs"), WELL),
     story("one that reports nothing, not even its UUID", WELL, (Reading(failure="no"), "GpuUnreadable"), WELL),
     story("an administrator's word is not the driver's", (Reading(is_lost=True), "GpuLost"), ("cleared", "GpuLost")),

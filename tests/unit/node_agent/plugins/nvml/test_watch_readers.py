@@ -22,9 +22,7 @@ class TestReaders:
         [
             pytest.param([EXITS] * 3, True, [0, 0.2, 0.6, 1.4], id="exits: a growing pause"),
             pytest.param([[BOTH, FINE, ReaderFailed("x")]] * 2, True, [0, 0.2, 0.6], id="fails"),
-            pytest.param(
-                [EXITS, [BOTH, FINE, 61, END], EXITS], True, [0, 0.2, 61.4, 61.8], id="at once after a minute"
-            ),
+            pytest.param([EXITS, [BOTH, FINE, 61, END], EXITS], True, [0, 0.2, 61.4, 61.8], id="soon after a minute"),
             pytest.param([EXITS, [BOTH, 59, END]], True, [0, 0.2, 59.6], id="not quite a minute"),
             pytest.param([[BROKEN, END]] * 2, True, [0, 30, 60], id="no driver"),
             pytest.param([[ABSENT, END]] * 2, True, [0, 30, 60], id="no driver for a GPU on the bus"),

@@ -86,9 +86,7 @@ class TestInventory:
         ("statements", "unnamed", "lost"),
         [
             pytest.param(("lose 0", "lose 2"), "", 2, id="lost"),
-            pytest.param(
-                ("remove 0", "break 2 nvmlDeviceGetUUID UNKNOWN"), f"{NO_ID}Unknown Error", 0, id="unidentified"
-            ),
+            pytest.param(("remove 0", "break 2 nvmlDeviceGetUUID UNKNOWN"), f"{NO_ID}Unknown Error", 0, id="unnamed"),
             pytest.param(("remove 0", "set 2 uuid=GPU-a"), f"{NO_ID}its UUID is another's too, GPU-a", 0, id="twice"),
             # counts only where all that NVML lists could be h100
             pytest.param(("remove 0", "remove 2"), UNLISTED, 0, id="not listed"),

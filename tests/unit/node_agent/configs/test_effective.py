@@ -29,6 +29,10 @@ def config(name: str = "a", plugins: Any = None, priority: int = 0, **selector: 
     return Config(name, 1, priority, selector, text(serial() if plugins is None else plugins))
 
 
+def simulated(name: str, **more: Any) -> dict[str, Any]:
+    return {"simulated": [{"resourceName": name, **more}]}
+
+
 def text(plugins: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(plugins))
 
@@ -49,9 +53,7 @@ def test_only_what_selects_the_node_counts() -> None:
 
 
 @pytest.mark.parametrize(("priorities", "owner"), [((0, 1), "b"), ((1, 0), "a"), ((0, 0), "a")])
-def test_a_resource_belongs_to_the_higher_priority_then_to_the_first_name(
-    priorities: tuple[int, int], owner: str
-) -> None:
+def test_a_resource_is_of_the_higher_priority_then_of_the_first_name(priorities: tuple[int, int], owner: str) -> None:
     pairs = zip("ab", priorities, strict=True)
     found = decided(*(config(name, serial(f"/dev/{name}"), priority) for name, priority in pairs))
     other = "b" if owner == "a" else "a"
@@ -79,19 +81,11 @@ BAD_PATH = serial("/etc/shadow")
         pytest.param(lambda: decided(config(pool="x"), pool="y"), False, id="one of other nodes"),
         pytest.param(lambda: decided(config("a", serial(name="example.com/x"))), False, id="one of another resource"),
         pytest.param(lambda: decided(config("a", BAD_PATH)), True, id="one that is refused"),
-        pytest.param(
-            lambda: decided(config("a", BAD_PATH, pool="x"), pool="y"), False, id="a refused one of other nodes"
-        ),
-        pytest.param(
-            lambda: decided(config("a", {"simulated": [{"resourceName": SERIAL, "counts": 1}]})), True, id="a typo"
-        ),
-        pytest.param(
-            lambda: decided(config("a", {"simulated": [{"resourceName": "x"}]})), False, id="a refused one of another"
-        ),
+        pytest.param(lambda: decided(config("a", BAD_PATH, pool="x"), pool="y"), False, id="a refused one elsewhere"),
+        pytest.param(lambda: decided(config("a", simulated(SERIAL, counts=1))), True, id="a typo"),
+        pytest.param(lambda: decided(config("a", simulated("x"))), False, id="a refused one of another"),
         pytest.param(lambda: decided(config("a", {"nvml": {"typo": 1}})), False, id="one of GPUs that is refused"),
-        pytest.param(
-            lambda: structs.replace(decided(), is_known=False), True, id="the configurations are not known yet"
-        ),
+        pytest.param(lambda: structs.replace(decided(), is_known=False), True, id="they are not known yet"),
     ],
 )
 def test_what_the_configuration_names(find: Callable[[], Effective], is_named: bool) -> None:
@@ -124,47 +118,34 @@ def test_what_cannot_be_read_names_nothing(plugins: Any) -> None:
 
 
 def test_the_file_is_the_lowest_layer() -> None:
-    base = PluginSettings(
-        simulated=[SimulatedSettings(SERIAL), SimulatedSettings("example.com/x")],
-        nvml=NvmlSettings(),
-        host_root="/host",
-    )
+    both = [SimulatedSettings(SERIAL), SimulatedSettings("example.com/x")]
+    base = PluginSettings(simulated=both, nvml=NvmlSettings(), host_root="/host")
     found = decided(config("a"), base=base).plugins
-    assert ([g.resource_name for g in found.generic], [s.resource_name for s in found.simulated]) == (
-        [SERIAL],
-        ["example.com/x"],
-    )
+    assert [each.resource_name for each in (*found.generic, *found.simulated)] == [SERIAL, "example.com/x"]
+    assert len(found.generic) == 1
     assert (found.nvml, found.host_root) == (NvmlSettings(), "/host")
     assert decided(base=base).plugins == base
 
 
 def test_a_resource_has_the_rank_of_the_layer_that_it_belongs_to() -> None:
     """The higher priority first, the agent's file last; a configuration that is refused, or has lost the name, changes nothing."""
-    base = PluginSettings(
-        simulated=[SimulatedSettings(SERIAL), SimulatedSettings("example.com/file")], nvml=NvmlSettings()
-    )
+    base = PluginSettings(simulated=[SimulatedSettings(SERIAL), SimulatedSettings("a.b/file")], nvml=NvmlSettings())
     both = {"simulated": [{"resourceName": SERIAL}, {"resourceName": "example.com/low"}]}
-    found = decided(
-        config("a", priority=5),
-        config("b", both, -3),
-        config("c", serial(name="example.com/too"), 5),
-        config("bad", BAD_PATH, 9),
-        base=base,
-    ).ranks
+    good = config("a", priority=5), config("b", both, -3), config("c", serial(name="example.com/too"), 5)
+    found = decided(*good, config("bad", BAD_PATH, 9), base=base).ranks
     assert sorted(found, key=lambda name: (found[name], name)) == [
-        SERIAL, "example.com/too", "example.com/low", "example.com/file", "nvidia.com/gpu", "nvml",
+        SERIAL, "example.com/too", "example.com/low", "a.b/file", "nvidia.com/gpu", "nvml",
     ]  # fmt: skip
     assert found[SERIAL] == found["example.com/too"]
-    assert found["example.com/file"] > 2**31 - 1, "behind any priority"
+    assert found["a.b/file"] > 2**31 - 1, "behind any priority"
 
 
 B = {"resourceName": "nvidia.com/b"}
 
 
 def test_gpus_are_one_plugin_which_one_configuration_has() -> None:
-    found = decided(
-        config("a", {"nvml": {"pollSeconds": 9}}, 1), config("b", {"nvml": {}}), config("c", serial(name=GPU))
-    )
+    nine = config("a", {"nvml": {"pollSeconds": 9}}, 1)
+    found = decided(nine, config("b", {"nvml": {}}), config("c", serial(name=GPU)))
     assert found.plugins.nvml == NvmlSettings(poll_seconds=9)
     assert (found.outcomes["b"].lost, found.outcomes["c"].lost) == ((("nvml", "a"),), ((GPU, "a"),))
     lost = decided(config("a", {"nvml": {}}, 2), config("b", serial(name="nvidia.com/b"), 1), config("c", {"nvml": B}))
@@ -175,13 +156,9 @@ def test_gpus_are_one_plugin_which_one_configuration_has() -> None:
 
 def test_names_of_what_is_refused_are_named_all_the_same() -> None:
     """A mistake in a configuration is no reason to end what it names."""
-    plugins = {
-        "nvml": {"typo": 1},
-        "generic": [*serial(name="example.com/a")["generic"], 7, {"resourceName": "example.com/b", "typo": 1}],
-        "simulated": [{"resourceName": "example.com/c"}],
-    }
-    found = decided(config("a", plugins))
-    assert found.refused == {"nvml", "example.com/a", "example.com/b", "example.com/c"}
+    of_files = [*serial(name="example.com/a")["generic"], 7, {"resourceName": "example.com/b", "typo": 1}]
+    plugins = {"nvml": {"typo": 1}, "generic": of_files, **simulated("example.com/c")}
+    assert decided(config("a", plugins)).refused == {"nvml", "example.com/a", "example.com/b", "example.com/c"}
 
 
 LIBRARY = {"nvml": {"sharing": [{"memory": {"limits": {"library": "/usr/local/vgpu/libvgpu.so"}}}]}}
@@ -268,8 +245,7 @@ def test_an_object_of_any_shape_is_a_configuration(spec: Any, wanted: tuple[int,
 
 
 def test_a_path_is_allowed_below_what_the_pod_has() -> None:
-    found = effective(NOBODY, [config("a", serial("/opt/x/y"))], {}, ("/dev", "/opt/x/"))
-    assert not found.outcomes["a"].refusal
+    assert not effective(NOBODY, [config("a", serial("/opt/x/y"))], {}, ("/dev", "/opt/x/")).outcomes["a"].refusal
 
 
 def test_the_report_says_generation_refusal_and_loss() -> None:
@@ -289,8 +265,7 @@ def test_the_report_gives_up_details_when_they_have_no_room() -> None:
         return report({f"c{number:02}": Outcome(1, refusal, ((SERIAL, "a"),)) for number in range(count)})
 
     assert reported("no", 1) == '{"c00":{"generation":1,"refusal":"no","lost":{"example.com/serial":"a"}}}'
-    one = len(reported("", 1))
-    assert len(reported("x" * 600, 1)) == one + len(',"refusal":""') + 500
+    assert len(reported("x" * 600, 1)) == len(reported("", 1)) + len(',"refusal":""') + 500
     assert json.loads(reported("x" * 200, 10))["c09"]["refusal"] == "x" * 60
     found = json.loads(reported("x" * 200, 30))
     assert found["c29"] == {"generation": 1, "refusal": "refused", "lost": {}}
@@ -307,13 +282,10 @@ def test_groups_without_a_device_are_reported_by_their_place_once_they_are_known
     assert json.loads(report(found.outcomes, {"b": None}))["b"]["unmatched"] is None
 
 
-@given(
-    st.dictionaries(
-        st.text("abc-.", min_size=1, max_size=253),
-        st.builds(Outcome, st.integers(1), st.text(max_size=900), st.just(((SERIAL * 10, "x" * 253),) * 3)),
-        max_size=60,
-    )
-)
+any_outcome = st.builds(Outcome, st.integers(1), st.text(max_size=900), st.just(((SERIAL * 10, "x" * 253),) * 3))
+
+
+@given(st.dictionaries(st.text("abc-.", min_size=1, max_size=253), any_outcome, max_size=60))
 def test_no_report_is_longer_than_its_bound(outcomes: dict[str, Outcome]) -> None:
     text = report(outcomes)
     assert len(text.encode()) <= MAX_REPORT

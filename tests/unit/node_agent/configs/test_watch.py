@@ -80,9 +80,8 @@ class Bench:
     def again(self, on_labels: Callable[[Mapping[str, str]], None] = lambda labels: None) -> ConfigWatch:
         """One that begins with what another has kept."""
         self.followed.clear()
-        return ConfigWatch(
-            cast(Any, None), "n1", FILE, ["/dev"], self.folder, self.applied.append, self._published, on_labels
-        )
+        client, calls = cast(Any, None), (self.applied.append, self._published, on_labels)
+        return ConfigWatch(client, "n1", FILE, ["/dev"], self.folder, *calls)
 
     def _published(self, text: str, is_refused: bool) -> None:
         self.published.append((json.loads(text) if text else {}, is_refused))
@@ -92,6 +91,14 @@ class Bench:
         async with background(self.made.run()):
             while "node" not in self.followed:
                 await asyncio.sleep(0)
+            yield
+
+    @asynccontextmanager
+    async def knowing(self, *configs: NodeDeviceConfigObject, **labels: str) -> AsyncIterator[None]:
+        """It runs, and knows its Node and these."""
+        async with self.running():
+            await self.node_is(node(**labels))
+            await self.configs_are(*configs)
             yield
 
     async def node_is(self, *objects: NodeMetadataObject) -> None:
@@ -137,9 +144,8 @@ async def test_the_first_lists_are_waited_for_and_then_decide(bench: Bench) -> N
 
 @virtual_time
 async def test_what_was_known_last_is_there_at_the_next_start(bench: Bench) -> None:
-    async with bench.running():
-        await bench.node_is(node(zone="x", other="y"))
-        await bench.configs_are(config("a", OWN, selector={"zone": "x"}), config("b", OTHER, selector={"zone": "z"}))
+    both = config("a", OWN, selector={"zone": "x"}), config("b", OTHER, selector={"zone": "z"})
+    async with bench.knowing(*both, zone="x", other="y"):
         assert bench.names == [BASE, OWN]
     assert names(last_known(FILE, ["/dev"], bench.folder)) == names(bench.applied[-1].plugins)
     # of the labels only what a selector names
@@ -151,18 +157,16 @@ async def test_what_was_known_last_is_there_at_the_next_start(bench: Bench) -> N
         assert bench.applied[-1].is_known
         # the same once the API server answers
         await bench.node_is(node(zone="x", other="another"))
-        await bench.configs_are(config("a", OWN, selector={"zone": "x"}), config("b", OTHER, selector={"zone": "z"}))
+        await bench.configs_are(*both)
         assert len(bench.applied) == 1
         await bench.node_is(node(zone="z"))
         assert (bench.names, bench.lists) == ([BASE, OWN], 3), "what was not kept is listed first"
-        await bench.configs_are(config("a", OWN, selector={"zone": "x"}), config("b", OTHER, selector={"zone": "z"}))
+        await bench.configs_are(*both)
         assert bench.names == [BASE, OTHER]
 
 
 @virtual_time
-async def test_a_run_after_a_failure_follows_the_configurations_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_after_a_failure_follows_the_configs_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a file of the agent that could not be opened for a moment."""
     is_full = True
 
@@ -182,18 +186,14 @@ async def test_a_run_after_a_failure_follows_the_configurations_again(
     assert bench.names == [BASE, OWN]
     is_full = False
     bench.followed.clear()
-    async with bench.running():
-        await bench.node_is(node())
-        await bench.configs_are(config("a", OWN), config("b", OTHER))
+    async with bench.knowing(config("a", OWN), config("b", OTHER)):
         assert bench.names == [BASE, OTHER, OWN]
 
 
 @virtual_time
 async def test_each_change_is_applied_logged_and_reported_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with bench.running():
-        await bench.node_is(node())
-        await bench.configs_are(config("a", OWN))
+    async with bench.knowing(config("a", OWN)):
         handler = bench.followed["configs"][2]
         for _ in range(2):
             await bench.config_is(config("b", OTHER))
@@ -212,20 +212,14 @@ async def test_each_change_is_applied_logged_and_reported_once(bench: Bench, cap
         bench.followed["node"][2].deleted(node())
         assert bench.names == [BASE, OWN]
     lines = [(record.message, vars(record)["config"], vars(record)["generation"]) for record in caplog.records]
-    assert lines == [
-        ("configuration taken", "a", 1),
-        ("configuration taken", "b", 1),
-        ("configuration taken", "b", 2),
-        ("configuration refused", "b", 3),
-    ]
+    taken = [("configuration taken", name, generation) for name, generation in (("a", 1), ("b", 1), ("b", 2))]
+    assert lines == [*taken, ("configuration refused", "b", 3)]
     assert "reserved by Kubernetes" in vars(caplog.records[-1])["error"]
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b'{"configs": 7}'])
 @virtual_time
-async def test_what_is_damaged_is_as_good_as_nothing(
-    content: bytes, bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_is_damaged_counts_as_none(content: bytes, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     file = bench.folder / watch.FILE_NAME
     file.write_bytes(content)
     async with bench.running():
@@ -234,8 +228,7 @@ async def test_what_is_damaged_is_as_good_as_nothing(
         assert bench.names == [BASE]
     (record,) = caplog.records
     assert record.message.startswith("cannot read the configurations that were known last")
-    assert vars(record)["path"] == str(file)
-    assert vars(record)["error"]
+    assert (vars(record)["path"], bool(vars(record)["error"])) == (str(file), True)
 
 
 @virtual_time
@@ -263,27 +256,17 @@ class TestAtTheBound:
     @virtual_time
     async def test_those_of_the_lowest_priority_are_refused(self, order: tuple[int, ...], bench: Bench) -> None:
         objects = [self.long("a", 1, 0.3), self.long("b", 9, 0.3), self.long("c", 5, 0.6), self.long("d", 0, 0.01)]
-        async with bench.running():
-            await bench.node_is(node())
-            await bench.configs_are(*(objects[number] for number in order))
+        async with bench.knowing(*(objects[number] for number in order)):
             outcomes = bench.published[-1][0]
             # all have an unknown field; those that have no room are refused for their length, and so is what comes after them
-            assert {name: "KiB" in outcome["refusal"] for name, outcome in outcomes.items()} == {
-                "a": True,
-                "b": False,
-                "c": False,
-                "d": True,
-            }
-            assert bench.applied[-1].names("example.com/whatever", ""), (
-                "no name of those that are not read ends for good"
-            )
+            assert {name for name, outcome in outcomes.items() if "KiB" in outcome["refusal"]} == {"a", "d"}
+            assert outcomes.keys() == {"a", "b", "c", "d"}
+            assert bench.applied[-1].names("example.com/any", ""), "no name of those that are not read ends for good"
 
     @virtual_time
     async def test_once_there_is_room_they_are_listed_again(self, bench: Bench) -> None:
         first, second = self.long("a", 1, 0.7), self.long("b", 0, 0.7)
-        async with bench.running():
-            await bench.node_is(node())
-            await bench.configs_are(first, second)
+        async with bench.knowing(first, second):
             assert bench.lists == 1
             bench.followed["configs"][2].deleted(bench.keep(first))
             await settled()
@@ -294,9 +277,7 @@ class TestAtTheBound:
     @virtual_time
     async def test_a_label_that_is_not_known_to_matter_is_taken_to_matter(self, bench: Bench) -> None:
         many = {f"l{n}": "x" for n in range(1000)}
-        async with bench.running():
-            await bench.node_is(node())
-            await bench.configs_are(config("a", OTHER, selector=many))
+        async with bench.knowing(config("a", OTHER, selector=many)):
             await bench.node_is(node(unrelated="y"))
             assert bench.lists == 2
             await bench.configs_are(config("a", OTHER, selector={"few": "x"}))

@@ -91,8 +91,7 @@ def test_a_file_with_more_values_than_are_read_counts_as_unread(tmp_path: Path) 
     """A runtime reads it, and another file of the directory may have a name of it."""
     write(tmp_path, "a.json", ("one", "/dev/one"))
     env = ",".join(["X=y"] * 100_001)
-    text = f"cdiVersion: 0.6.0\nkind: {KIND}\ncontainerEdits: {{env: [{env}]}}\n"
-    (tmp_path / "var/run/cdi/b.yaml").write_text(text)
+    (tmp_path / "var/run/cdi/b.yaml").write_text(f"cdiVersion: 0.6.0\nkind: {KIND}\ncontainerEdits: {{env: [{env}]}}\n")
     assert read_files(str(tmp_path), {}).unread == "/var/run/cdi/b.yaml: it has more than 100000 values"
 
 

@@ -50,7 +50,7 @@ def test_as_the_library_takes_it(tmp_path: Path, name: str) -> None:
     # and says of each file that the library drops, why
     with_problems = {path for path, file in reading.files.items() if file.problem}
     dropped = {
-        tmp_path / path.replace("etc", "etc/cdi", 1).replace("run", "var/run/cdi", 1) for path in said["dropped"]
+        tmp_path / name.replace("etc", "etc/cdi", 1).replace("run", "var/run/cdi", 1) for name in said["dropped"]
     }
     in_conflict = {path for paths in conflicts(reading.files).values() for path in paths}
     assert with_problems | in_conflict >= dropped - {tmp_path / place for place in PLACES.values()}

@@ -39,16 +39,27 @@ def main():
 """
 
 
+async def _at_once(run: Callable[[], object]) -> object:
+    return run()
+
+
+async def _released(
+    monkeypatch: pytest.MonkeyPatch, library: SimpleNamespace, seconds: float, has_ended_much: bool = False
+) -> None:
+    """For so long, from this C library."""
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(memory, "in_thread", _at_once)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await memory.release(lambda: has_ended_much)
+
+
 @virtual_time
 async def test_it_is_asked_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     began, at = loop.time(), list[tuple[int, int]]()
     library = SimpleNamespace(malloc_trim=lambda pad: at.append((round(loop.time() - began), pad)))
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    monkeypatch.setattr(memory, "in_thread", _at_once)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(200):
-            await memory.release(lambda: False)
+    await _released(monkeypatch, library, 200)
     assert at == [(seconds, 0) for seconds in (30, 60, 90, 120, 150, 180)]
 
 
@@ -61,45 +72,40 @@ class _Ring:
 
 @virtual_time
 @pytest.mark.parametrize("has_ended_much", [True, False])
-async def test_garbage_of_what_has_ended_is_collected_first(
-    monkeypatch: pytest.MonkeyPatch, *, has_ended_much: bool
-) -> None:
-    monkeypatch.setattr(memory, "in_thread", _at_once)
+async def test_garbage_of_what_ended_is_collected(monkeypatch: pytest.MonkeyPatch, *, has_ended_much: bool) -> None:
     monkeypatch.setattr(memory, "MOST_SEARCHED", 10**9)
     gc.disable()
     try:
         ring, left = weakref.ref(_Ring()), list[bool]()
         assert ring() is not None
         library = SimpleNamespace(malloc_trim=lambda pad: left.append(ring() is not None))
-        monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(40):
-                await memory.release(lambda: has_ended_much)
+        await _released(monkeypatch, library, 40, has_ended_much)
     finally:
         gc.enable()
     assert left == [not has_ended_much]
 
 
-async def _at_once(run: Callable[[], object]) -> object:
-    return run()
-
-
 @virtual_time
 async def test_another_library_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(200):
-            await memory.release(lambda: False)
+    await _released(monkeypatch, SimpleNamespace(), 200)
+
+
+def _environment(**chosen: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in (*_NAMES, "PYTHONOPTIMIZE")} | chosen
+
+
+def _printed(*arguments: str, **chosen: str) -> str:
+    """What Python prints that is started with these."""
+    command, environment = [sys.executable, *arguments], _environment(**chosen)
+    return subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8").stdout
 
 
 def test_the_agent_has_objects_from_the_c_library_in_the_same_process_with_the_same_arguments() -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in _NAMES}
     command = [sys.executable, "-X", "utf8", "-c", _PROGRAM.format(names=_NAMES), "run", "--node-name", "a b"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=_environment()) as process:
         assert process.stdout is not None
         shown = process.stdout.read().decode().split()
-    settings = ["malloc", "131072", _NO_THREADS_CACHE]
-    assert shown == [*settings, str(process.pid), "-X", "run", "--node-name", "a", "b"]
+    assert shown == ["malloc", "131072", _NO_THREADS_CACHE, str(process.pid), "-X", "run", "--node-name", "a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -111,10 +117,7 @@ def test_the_agent_has_objects_from_the_c_library_in_the_same_process_with_the_s
     ],
 )
 def test_another_choice_stays(chosen: dict[str, str], then: list[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in _NAMES} | chosen
-    command = [sys.executable, "-c", _PROGRAM.format(names=_NAMES)]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8")
-    assert done.stdout.split()[:3] == then
+    assert _printed("-c", _PROGRAM.format(names=_NAMES), **chosen).split()[:3] == then
 
 
 @pytest.fixture
@@ -127,14 +130,6 @@ def site(tmp_path: Path) -> Path:
     (package / "cli" / "__init__.py").touch()
     (package / "cli" / "run.py").write_text(_COMMANDS)
     return tmp_path
-
-
-def _started(site: Path, *arguments: str) -> list[str]:
-    names = ("PYTHONMALLOC", "PYTHONOPTIMIZE")
-    environment = {name: value for name, value in os.environ.items() if name not in names} | {"PYTHONPATH": str(site)}
-    command = [sys.executable, "-m", "nodedevice_agent", *arguments]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8")
-    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -151,4 +146,4 @@ def test_the_agent_runs_without_docstrings_if_it_is_compiled_so(
 ) -> None:
     for level in levels:
         compileall.compile_dir(site, quiet=1, optimize=level)
-    assert _started(site, *arguments) == started
+    assert _printed("-m", "nodedevice_agent", *arguments, PYTHONPATH=str(site)).splitlines() == started

@@ -33,9 +33,7 @@ TROUBLES = [health.with_xid(GpuHealth(), 79, HealthRules()).trouble, health.ECC,
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda each: str(each.reason))
-def test_a_message_ends_with_the_command_by_kubectl(
-    trouble: Trouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_message_ends_with_the_command(trouble: Trouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     in_pod(monkeypatch, tmp_path)
     gpu = Gpu(UUID)
     message = device_of(gpu, trouble, on_host(str(tmp_path), [GpuDevice(gpu)], {}, hands_over_files=False)).message

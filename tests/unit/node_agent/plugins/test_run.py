@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
 from nodedevice_agent.lib.filesystem import file_identity
 from nodedevice_agent.plugins.contract import SCOPE
@@ -27,6 +28,12 @@ def simulated(name: str, count: int = 1, **more: Any) -> SimulatedSettings:
 
 def generic(name: str, path: str = "/dev/x", count: int = 1, **more: Any) -> GenericSettings:
     return GenericSettings(name, [GroupSettings(paths=[PathSettings(path)], count=count)], **more)
+
+
+def settings(*plugins: GenericSettings | SimulatedSettings, **more: Any) -> PluginSettings:
+    of_files = [each for each in plugins if isinstance(each, GenericSettings)]
+    others = [each for each in plugins if isinstance(each, SimulatedSettings)]
+    return PluginSettings(generic=of_files, simulated=others, **more)
 
 
 class Plugins:
@@ -116,16 +123,15 @@ async def test_one_whose_settings_are_as_before_runs_on(plugins: Plugins) -> Non
 
 
 async def test_new_settings_of_the_same_kind_are_taken_without_an_end(plugins: Plugins) -> None:
+    (plugins.folder / "dev").mkdir()
     for name in "xyz":
-        (plugins.folder / "dev").mkdir(exist_ok=True)
         (plugins.folder / "dev" / name).symlink_to("/dev/null")
     host = str(plugins.folder)
-    plugins.runner.apply(PluginSettings(generic=[generic(A)], simulated=[simulated(B, 2)], host_root=host))
+    plugins.runner.apply(settings(generic(A), simulated(B, 2), host_root=host))
     await plugins.become(A, B)
     sources = dict(plugins.now)
     assert await plugins.counts(A, B) == [1, 2]
-    more = [simulated(B, 5), simulated(C)]
-    plugins.runner.apply(PluginSettings(generic=[generic(A, "/dev/?")], simulated=more, host_root=host))
+    plugins.runner.apply(settings(generic(A, "/dev/?"), simulated(B, 5), simulated(C), host_root=host))
     # it is taken before another one begins
     await plugins.become(A, B, C)
     assert await plugins.counts(A, B) == [3, 5]
@@ -136,35 +142,19 @@ async def test_new_settings_of_the_same_kind_are_taken_without_an_end(plugins: P
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(
-            PluginSettings(simulated=[simulated(A)]),
-            PluginSettings(generic=[generic(A)], simulated=[simulated(C)]),
-            id="another kind",
-        ),
-        pytest.param(
-            PluginSettings(simulated=[simulated(A)]),
-            PluginSettings(simulated=[simulated(A, numa_nodes=2), simulated(C)]),
-            id="whether it has a preference",
-        ),
-        pytest.param(
-            PluginSettings(generic=[generic(A, count=2)]),
-            PluginSettings(generic=[generic(A, count=2, parts=PartsSettings())], simulated=[simulated(C)]),
-            id="rules of what is shared",
-        ),
-        pytest.param(
-            PluginSettings(generic=[generic(A)]),
-            PluginSettings(generic=[generic(A)], simulated=[simulated(C)], host_root="/host"),
-            id="another place of the host's files",
-        ),
+        pytest.param(simulated(A), settings(generic(A)), id="another kind"),
+        pytest.param(simulated(A), settings(simulated(A, numa_nodes=2)), id="whether it has a preference"),
+        pytest.param(generic(A, count=2), settings(generic(A, count=2, parts=PartsSettings())), id="rules of sharing"),
+        pytest.param(generic(A), settings(generic(A), host_root="/host"), id="another place of the host's files"),
     ],
 )
 async def test_what_a_plugin_says_when_it_registers_needs_another_one(
-    before: PluginSettings, after: PluginSettings, plugins: Plugins
+    before: Any, after: PluginSettings, plugins: Plugins
 ) -> None:
-    plugins.runner.apply(before)
+    plugins.runner.apply(settings(before))
     await plugins.become(A)
     first = plugins.now[A]
-    plugins.runner.apply(after)
+    plugins.runner.apply(replace(after, simulated=[*after.simulated, simulated(C)]))
     await plugins.become(A, C)
     assert plugins.now[A] is not first
     assert [event for event in plugins.events if event.endswith(A)] == [f"+{A}", f"-{A}", f"+{A}"]

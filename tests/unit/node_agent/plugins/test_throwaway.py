@@ -28,13 +28,9 @@ def test_a_plugin_is_its_folder_and_one_entry(tmp_path: Path) -> None:
     assert last
     head, first, rest = before.partition("\n\nclass ")
     registry.write_text(head + _IMPORT + first + rest + last + _ENTRY + after, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    options = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, str(_HERE / "throwaway_checks.py")]
     paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [*command, str(_HERE / "throwaway_checks.py")],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -137,11 +137,7 @@ def test_the_command_line_knows_it(tmp_path: Path) -> None:
     settings.write_text(json.dumps({"stateDir": str(tmp_path), "plugins": {"hostRoot": str(tmp_path), **IN_FILE}}))
     lines = CliRunner().invoke(main, ["discover", "--config", str(settings)]).output.splitlines()
     at = lines.index("  Number 1 number 1")
-    assert lines[at : at + 4] == [
-        "  Number 1 number 1",
-        f"    offered already, as {NUMBER}",
-        "  Number 2 number 2",
-        "    settings below: throwaway",
-    ]
+    offered = f"    offered already, as {NUMBER}"
+    assert lines[at + 1 : at + 4] == [offered, "  Number 2 number 2", "    settings below: throwaway"]
     at = lines.index("throwaway:")
     assert lines[at + 1 : at + 4] == ["  # Number 2 number 2", f"  - resourceName: {NUMBER}", "    count: 2"]

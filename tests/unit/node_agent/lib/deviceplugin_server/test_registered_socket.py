@@ -40,9 +40,7 @@ async def test_a_path_that_the_kernel_does_not_take_is_an_error_with_its_length(
         source = SimulatedSource(SimulatedSettings(GPU), tmp_path, watcher)
         name = "x" * (107 - len(f"{tmp_path}/"))
         RegisteredSocket(GPU, name, tmp_path, watcher, lambda: DevicePluginService(source))
-        with pytest.raises(
-            CannotServe, match=r"example.com/gpu: .* has 108 bytes, the kernel takes 107; use a shorter"
-        ):
+        with pytest.raises(CannotServe, match=r"example.com/gpu: .* 108 bytes, the kernel takes 107; use a shorter"):
             RegisteredSocket(GPU, f"{name}x", tmp_path, watcher, lambda: DevicePluginService(source))
 
 
@@ -162,7 +160,7 @@ async def test_what_a_managers_answer_means(
         service = DevicePluginService(SimulatedSource(SimulatedSettings(GPU), tmp_path, watcher))
         service.streams = streams
         plugin = RegisteredSocket(
-            GPU, "x.sock", tmp_path, watcher, lambda: service, lambda *report: reports.put_nowait(report)
+            GPU, "x.sock", tmp_path, watcher, lambda: service, lambda *each: reports.put_nowait(each)
         )
         async with manager.serving(tmp_path), background(plugin.run()):
             detail = "" if state is RegistrationState.REGISTERED else f"{code.name if code else ''}: why"

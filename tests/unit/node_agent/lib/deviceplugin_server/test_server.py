@@ -64,8 +64,7 @@ async def test_a_change_that_is_undone_is_not_reported() -> None:
 
 def test_rules_for_parts_and_a_reason_are_sent_whole() -> None:
     rules = PartRules(Placement.DISTINCT_PARENTS, Choice.SPREAD, PodPlacement.APART, Advertise.LARGEST, 7)
-    octets = list_to_wire([PluginDevice("a-0", parent="a")], "Odd", part_rules=rules).SerializeToString()
-    found = device_list(octets)
+    found = device_list(list_to_wire([PluginDevice("a-0", parent="a")], "Odd", part_rules=rules).SerializeToString())
     assert (found.part_rules, found.plugin_message) == (rules, "Odd")
 
 
@@ -182,9 +181,7 @@ def test_equal_devices_are_equal_bytes() -> None:
     """A list of the same bytes is not decoded again."""
     names = [f"name-{number}" for number in range(40)]
     one, other = (
-        PluginDevice(
-            "a", attributes=tuple((name, "x") for name in order), files=tuple((f"/dev/{n}", "") for n in order)
-        )
+        PluginDevice("a", attributes=tuple((n, "x") for n in order), files=tuple((f"/dev/{n}", "") for n in order))
         for order in (names, names[::-1])
     )
     assert list_to_wire([one]).SerializeToString() == list_to_wire([other]).SerializeToString()
@@ -201,11 +198,8 @@ async def test_a_source_that_keeps_something_gets_the_holdings(tmp_path: Path) -
         source.problem = "disk full"
         with pytest.raises(PluginFailed, match="disk full"):
             await connection.sync_holdings([])
-    assert source.held == [
-        HeldDevices("u", "main", ("a",), {"GOT": "a"}),
-        HeldDevices("v", "main", ()),
-        HeldDevices("w", "main", ()),
-    ]
+    nothing = [HeldDevices(uid, "main", ()) for uid in "vw"]
+    assert source.held == [HeldDevices("u", "main", ("a",), {"GOT": "a"}), *nothing]
 
 
 async def test_streams_are_counted() -> None:

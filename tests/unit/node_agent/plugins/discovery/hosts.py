@@ -42,8 +42,7 @@ def odd_serial(host: FakeSysfs) -> None:
 
 
 def raw_only(host: FakeSysfs) -> None:
-    sysfs = host.usb("2-1", "1050", "0407", "key")
-    host.node(sysfs, "usb", "189:1", name="bus/usb/002/002")
+    host.node(host.usb("2-1", "1050", "0407", "key"), "usb", "189:1", name="bus/usb/002/002")
 
 
 def usb_camera(host: FakeSysfs) -> None:
@@ -76,8 +75,7 @@ def amd_gpu(host: FakeSysfs) -> None:
 
 
 def usb_disk(host: FakeSysfs) -> None:
-    sysfs = host.usb("1-1", "0781", "5581", "4C530")
-    scsi = f"{sysfs}/1-1:1.0/host0/target0:0:0/0:0:0:0"
+    scsi = f"{host.usb('1-1', '0781', '5581', '4C530')}/1-1:1.0/host0/target0:0:0/0:0:0:0"
     host.node(f"{scsi}/block/sda", "block", "8:0", parent=scsi)
     host.node(f"{scsi}/scsi_generic/sg0", "scsi_generic", "21:0", parent=scsi)
 

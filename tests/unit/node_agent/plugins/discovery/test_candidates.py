@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from nodedevice_agent.plugins.discovery.candidates import Candidate, Facts, FileFacts, PciDevice, candidates
+from nodedevice_agent.plugins.discovery.candidates import Facts, FileFacts, PciDevice, candidates
 from nodedevice_agent.plugins.generic.functions import Function, Node, UsbDevice
 
 PLACE = "/devices/pci0000:00/0000:00:02.0"
-ADDRESS = "0000:00:02.0"
 
 
 def file(name: str, subsystem: str, kind: str = "c", **known: Any) -> FileFacts:
@@ -35,17 +34,6 @@ def sticks(*labels: str) -> Facts:
     )
 
 
-def resources(found: list[Candidate]) -> list[str]:
-    return [resource["resourceName"] for each in found for resource in each.plugins["generic"]]
-
-
-def paths(one: Candidate) -> list[dict[str, Any]]:
-    [resource] = one.plugins["generic"]
-    [group] = resource["groups"]
-    found: list[dict[str, Any]] = group["paths"]
-    return found
-
-
 @pytest.mark.parametrize(
     ("labels", "names"),
     [
@@ -58,21 +46,15 @@ def paths(one: Candidate) -> list[dict[str, Any]]:
     ],
 )
 def test_a_resource_is_named_as_its_device(labels: list[str], names: list[str]) -> None:
-    assert resources(candidates(sticks(*labels))) == [f"example.com/{name}" for name in names]
+    found = [resource["resourceName"] for each in candidates(sticks(*labels)) for resource in each.plugins["generic"]]
+    assert found == [f"example.com/{name}" for name in names]
 
 
-class TestGpus:
-    @staticmethod
-    def amd(*files: FileFacts, **more: Any) -> Candidate:
-        pci = (PciDevice(ADDRESS, PLACE, "1002", "740f", "amdgpu"),)
-        [found] = candidates(facts((PLACE, None, [*files]), pci_devices=pci, **more))
-        return found
-
-    def test_only_what_computes_or_draws_is_offered(self) -> None:
-        found = self.amd(file("dri/card0", "drm"), file("fb0", "graphics"), file("accel/accel0", "accel"))
-        assert [each.path for each in found.files] == ["/dev/dri/card0", "/dev/fb0", "/dev/accel/accel0"]
-        assert paths(found) == [
-            {"path": "/dev/dri/card0"},
-            {"path": "/dev/accel/accel0"},
-            {"path": "/dev/kfd", "optional": True},
-        ]
+def test_of_a_gpu_only_what_computes_or_draws_is_offered() -> None:
+    pci = (PciDevice("0000:00:02.0", PLACE, "1002", "740f", "amdgpu"),)
+    files = [file("dri/card0", "drm"), file("fb0", "graphics"), file("accel/accel0", "accel")]
+    [found] = candidates(facts((PLACE, None, files), pci_devices=pci))
+    assert [each.path for each in found.files] == ["/dev/dri/card0", "/dev/fb0", "/dev/accel/accel0"]
+    [resource] = found.plugins["generic"]
+    offered = [{"path": "/dev/dri/card0"}, {"path": "/dev/accel/accel0"}, {"path": "/dev/kfd", "optional": True}]
+    assert resource["groups"] == [{"paths": offered}]

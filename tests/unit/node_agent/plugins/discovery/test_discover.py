@@ -120,6 +120,7 @@ def test_gpus_that_the_driver_reports(host: FakeSysfs, monkeypatch: pytest.Monke
     """Also those that are on no bus that is seen here; with the plugin on they are offered."""
     pci(host, GPU, "10de", "2331", "nvidia", "030200")
     gpus = (Gpu("GPU-a", "NVIDIA H100", pci_bus_id="0000:00:02.0"), Gpu("GPU-b", "NVIDIA A2"))
+    on_bus = {"pci": "10de:2331", "address": "0000:00:02.0", "driver": "nvidia"}
 
     async def two(*_: object) -> tuple[tuple[Gpu, ...], str]:
         return gpus, ""
@@ -127,12 +128,7 @@ def test_gpus_that_the_driver_reports(host: FakeSysfs, monkeypatch: pytest.Monke
     monkeypatch.setattr(nvml, "nvidia_gpus", two)
     assert [(each["name"], each["identity"], each.get("notes"), each["plugins"]) for each in found(host)] == [
         ("NVIDIA A2", {"uuid": "GPU-b"}, None, {"nvml": {}}),
-        (
-            "NVIDIA H100",
-            {"pci": "10de:2331", "address": "0000:00:02.0", "driver": "nvidia", "uuid": "GPU-a"},
-            None,
-            {"nvml": {}},
-        ),
+        ("NVIDIA H100", {**on_bus, "uuid": "GPU-a"}, None, {"nvml": {}}),
     ]
     assert [each["offeredAs"] for each in found(host, {"nvml": {}})] == [["nvidia.com/gpu"]] * 2
 
@@ -173,10 +169,7 @@ def test_what_a_configuration_offers_is_marked(host: FakeSysfs) -> None:
     """The agent keeps those of its node; the API server is not asked."""
     stick(host)
     [one] = found(host)
-    kept = {
-        "labels": {},
-        "configs": [{"name": "a", "generation": 1, "plugins": one["plugins"], "keys": ["plugins"]}],
-    }
+    kept = {"labels": {}, "configs": [{"name": "a", "generation": 1, "plugins": one["plugins"], "keys": ["plugins"]}]}
     (host.root.parent / FILE_NAME).write_text(json.dumps(kept))
     assert found(host)[0]["offeredAs"] == ["example.com/ftdi-ft232r-usb-uart"]
 

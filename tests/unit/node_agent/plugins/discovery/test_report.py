@@ -1,18 +1,9 @@
 """What is printed: the whole document for programs, and for people lines that are bounded and printable."""
 
-from typing import Any
-
 import pytest
 from nodedevice_agent.plugins.discovery.candidates import Candidate, CandidateFile
 from nodedevice_agent.plugins.discovery.report import as_text
 
-GENERIC: dict[str, Any] = {"generic": [{"resourceName": "example.com/a", "groups": [{"paths": [{"path": "/dev/a"}]}]}]}
-SETTINGS = [
-    "  # {}",
-    "  - resourceName: example.com/a",
-    "    groups:",
-    '      - {{paths: [{{path: "/dev/a"}}]}}',
-]
 PASTE = (
     "Paste what you want of this below `plugins:` of a NodeDeviceConfig (docs/settings.md) or of the agent's file; "
     "the names of resources are yours to choose."
@@ -31,14 +22,10 @@ def lines_of(one: Candidate) -> list[str]:
 
 
 def test_nothing_is_found() -> None:
-    assert text() == ["No device that could be offered was found."]
-    assert text(missing={"example.com/b": "why"}, notes=("one", "two")) == [
-        "No device that could be offered was found.",
-        "",
-        "example.com/b has no device: why",
-        "note: one",
-        "note: two",
-    ]
+    none = "No device that could be offered was found."
+    assert text() == [none]
+    notes = ["", "example.com/b has no device: why", "note: one", "note: two"]
+    assert text(missing={"example.com/b": "why"}, notes=("one", "two")) == [none, *notes]
 
 
 @pytest.mark.parametrize("more", [0, 1])

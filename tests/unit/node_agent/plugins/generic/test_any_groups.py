@@ -37,31 +37,21 @@ SELECTS: tuple[dict[str, Any], ...] = (
     {"subsystems": ["misc"]},
     {"udev": {"ID_SERIAL": "*"}},
 )
-paths = st.lists(
-    st.builds(
-        lambda name, optional: {"path": f"/dev/{name}", "optional": optional}, st.sampled_from(PATHS), st.booleans()
-    ),
-    min_size=1,
-    max_size=3,
-)
+path = st.builds(lambda name, opt: {"path": f"/dev/{name}", "optional": opt}, st.sampled_from(PATHS), st.booleans())
+paths = st.lists(path, min_size=1, max_size=3)
 ways = st.one_of(
     st.builds(lambda each: {"paths": each}, paths), st.builds(lambda each: {"select": each}, st.sampled_from(SELECTS))
 )
-groups = st.lists(
-    st.builds(lambda way, more: {**way, **more}, ways, st.sampled_from([{}, {}, {"shared": True}, {"count": 2}])),
-    min_size=1,
-    max_size=5,
-)
+group = st.builds(lambda way, more: {**way, **more}, ways, st.sampled_from([{}, {}, {"shared": True}, {"count": 2}]))
+groups = st.lists(group, min_size=1, max_size=5)
 
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> FakeSysfs:
     host = FakeSysfs(tmp_path_factory.mktemp("host"))
-    hub = host.usb("1-2", "05e3", "0610", "HUB")
-    host.node(hub, "usb", "189:0", name="bus/usb/001/001")
-    for number, (port, serial) in enumerate(
-        [("1-2.1", "A"), ("1-2.2", "B"), ("1-3", "0001"), ("1-4", "0001"), ("1-5", None)]
-    ):
+    host.node(host.usb("1-2", "05e3", "0610", "HUB"), "usb", "189:0", name="bus/usb/001/001")
+    serials = {"1-2.1": "A", "1-2.2": "B", "1-3": "0001", "1-4": "0001", "1-5": None}
+    for number, (port, serial) in enumerate(serials.items()):
         usb = host.dongle(port, number, serial=serial)
         host.node(usb, "usb", f"189:{number + 1}", name=f"bus/usb/001/00{number + 2}")
         host.udev(f"c188:{number}", ID_SERIAL=f"FTDI_{serial}")
@@ -107,11 +97,8 @@ def test_each_device_once(host: FakeSysfs, raw: list[dict[str, Any]]) -> None:
         assert {path for path, _ in device.files} <= given
         numbers = {number for _, number in device.files}
         assert numbers <= set(device.identity)
-    alone = {
-        device.id: {number for _, number in device.files}
-        for index in range(len(raw))
-        for device in source_of(host.root, wanted.groups[index]).devices.latest
-    }
+    each_alone = [device for each in wanted.groups for device in source_of(host.root, each).devices.latest]
+    alone = {device.id: {number for _, number in device.files} for device in each_alone}
     by_alias = {alias: device for device in devices for alias in device.aliases}
     for name, numbers in alone.items():
         # whoever has a device by an ID that it had in its group has at least one of the files by it

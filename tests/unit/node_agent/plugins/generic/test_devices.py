@@ -17,31 +17,24 @@ def plain(path: str, is_device: bool = True) -> list[FoundFile]:
     return [FoundFile(path, (), is_device)]
 
 
-def group(
-    *patterns: str, count: int = 1, allow_files: bool = False, env: dict[str, str] | None = None
-) -> GroupSettings:
-    return GroupSettings([PathSettings(pattern) for pattern in patterns], count, [], env or {}, allow_files)
+def group(*paths: str, count: int = 1, allow_files: bool = False, env: dict[str, str] | None = None) -> GroupSettings:
+    return GroupSettings([PathSettings(each) for each in paths], count, [], env or {}, allow_files)
 
 
 def generic_devices(groups: list[GroupSettings], found: Found, *, are_parts: bool = False) -> dict[str, GenericDevice]:
     return devices_of(groups, choose(groups, found, {}).listed, are_parts=are_parts)
 
 
+def parents(devices: dict[str, GenericDevice]) -> dict[str, str]:
+    return {name: device.listed.parent for name, device in devices.items()}
+
+
 def test_shares_can_be_parts_of_their_device() -> None:
     found = {"/dev/video*": matches("/dev/video*", "0"), "/dev/fuse": plain("/dev/fuse")}
     groups = [group("/dev/video*", count=2), group("/dev/fuse")]
-    parts = generic_devices(groups, found, are_parts=True)
-    assert {name: device.listed.parent for name, device in parts.items()} == {
-        "fuse::0": "fuse",
-        "video0::0": "video0",
-        "video0::1": "video0",
-    }
-    plain_ones = generic_devices(groups, found)
-    assert {name: device.listed.parent for name, device in plain_ones.items()} == {
-        "fuse": "",
-        "video0::0": "",
-        "video0::1": "",
-    }
+    parts, whole = (parents(generic_devices(groups, found, are_parts=each)) for each in (True, False))
+    assert parts == {"fuse::0": "fuse", "video0::0": "video0", "video0::1": "video0"}
+    assert whole == {"fuse": "", "video0::0": "", "video0::1": ""}
 
 
 def test_plain_files_count_only_where_allowed_and_are_mounted() -> None:
@@ -56,33 +49,24 @@ def test_plain_files_count_only_where_allowed_and_are_mounted() -> None:
 
 
 def test_numa_nodes_of_all_files() -> None:
-    found = {
-        "/dev/a*": matches("/dev/a*", "0", numa_nodes=(1,)),
-        "/dev/b*": matches("/dev/b*", "0", numa_nodes=(0,)),
-    }
+    found = {"/dev/a*": matches("/dev/a*", "0", numa_nodes=(1,)), "/dev/b*": matches("/dev/b*", "0", numa_nodes=(0,))}
     assert generic_devices([group("/dev/a*", "/dev/b*")], found)["a0"].listed.numa_nodes == (0, 1)
 
 
 def test_shares_of_one_device_give_its_files_once() -> None:
     devices = generic_devices([group("/dev/fuse", count=3)], {"/dev/fuse": plain("/dev/fuse")})
-    allocation = allocate(NAME, devices, ["fuse::2", "fuse::0"])
-    assert allocation.device_nodes == (DeviceNode("/dev/fuse", "/dev/fuse", "rw"),)
+    assert allocate(NAME, devices, ["fuse::2", "fuse::0"]).device_nodes == (DeviceNode("/dev/fuse", "/dev/fuse", "rw"),)
 
 
 @pytest.mark.parametrize(
     ("groups", "why"),
     [
         pytest.param(
-            [
-                GroupSettings([PathSettings("/dev/a", "/dev/camera")]),
-                GroupSettings([PathSettings("/dev/b", "/dev/camera")]),
-            ],
+            [GroupSettings([PathSettings("/dev/a", "/dev/one")]), GroupSettings([PathSettings("/dev/b", "/dev/one")])],
             "end mountPath with /",
             id="one path in the container",
         ),
-        pytest.param(
-            [group("/dev/a", env={"KIND": "a"}), group("/dev/b", env={"KIND": "b"})], "KIND", id="one variable"
-        ),
+        pytest.param([group("/dev/a", env={"K": "a"}), group("/dev/b", env={"K": "b"})], "K", id="one variable"),
     ],
 )
 def test_devices_that_cannot_be_together_in_a_container(groups: list[GroupSettings], why: str) -> None:

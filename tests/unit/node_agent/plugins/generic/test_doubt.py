@@ -8,12 +8,7 @@ from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, PluginDevice
 from nodedevice_agent.plugins.generic.devices import GenericDevice
 from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS, confirmed
-from nodedevice_agent.plugins.generic.settings import (
-    GroupSettings,
-    PathSettings,
-    SelectSettings,
-    UsbSettings,
-)
+from nodedevice_agent.plugins.generic.settings import GroupSettings, PathSettings, SelectSettings, UsbSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_api.names import Reason
 
@@ -49,6 +44,10 @@ def files(source: GenericSource, device_id: str) -> list[str]:
     return [node.host_path for node in source.allocate([device_id], None).device_nodes]
 
 
+def all_files(source: GenericSource) -> dict[str, list[str]]:
+    return {device.id: files(source, device.id) for device in source.devices.latest}
+
+
 def scan(source: GenericSource, root: Path, path: str, call: str = "readlink") -> None:
     with failing(root / path, call, errno.EIO):
         source.refresh()
@@ -68,8 +67,7 @@ class TestAnUnrelatedFile:
         scan(source, host.root, UNRELATED)
         assert source.devices.unconfirmed == {}
         fresh = source_of(host.root, group)
-        assert source.devices.latest == fresh.devices.latest
-        assert all(files(source, each.id) == files(fresh, each.id) for each in fresh.devices.latest)
+        assert (source.devices.latest, all_files(source)) == (fresh.devices.latest, all_files(fresh))
 
     def test_a_missing_device_is_kept_and_not_allocated(self, host: FakeSysfs, clock: Clock) -> None:
         source = source_of(host.root, TTYS)
@@ -99,9 +97,7 @@ class TestAnUnrelatedFile:
         assert "/usb/0403:6001:A/1.0/ttyUSB#0/tty/ttyUSB#0" in kept.identity
 
     @pytest.mark.parametrize("count", [1, 2])
-    def test_a_missing_device_whose_id_another_one_has_is_counted(
-        self, host: FakeSysfs, clock: Clock, count: int
-    ) -> None:
+    def test_a_missing_device_whose_id_another_has_is_counted(self, host: FakeSysfs, clock: Clock, count: int) -> None:
         """B has gone on to the name of A, which is not found."""
         source = source_of(host.root, replace(TTYS, count=count))
         for port in ("1-1", "1-2"):
@@ -132,25 +128,17 @@ class TestAnUnrelatedFile:
 def test_a_device_of_a_group_that_is_listed_by_another_one_is_not_missing() -> None:
     """Of an IOMMU group, whose devices only one process can have: another one was bound, and stands for all."""
     before, now = (
-        GenericDevice(
-            PluginDevice(name, identity=(f"/lasting/devices/{name}", "pair:iommu:12:vfio")), ContainerAllocation()
-        )
+        GenericDevice(PluginDevice(name, identity=(f"/lasting/{name}", "pair:iommu:1:vfio")), ContainerAllocation())
         for name in ("nic", "gpu")
     )
     found = confirmed({"nic": before}, {"gpu": now}, {}, 0.0, is_doubtful=True)
     assert (found.listed, found.ids) == ({"gpu": now}, set())
 
 
-# of a device that is known to be the same plug as before
-OF_THE_SAME: list[tuple[str, str]] = [
-    ("sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/serial", "open"),
-    ("sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/idVendor", "open"),
-]
-# of one that may be another one by now
-OF_ANY: list[tuple[str, str]] = [
-    ("sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/devnum", "open"),
-    ("sys/bus/usb/devices/1-1", "readlink"),
-]
+PLUG = "sys/devices/pci0000:00/0000:00:14.0/usb1/1-1"
+# of a device that is known to be the same plug as before, and of one that may be another one by now
+OF_THE_SAME = [(f"{PLUG}/serial", "open"), (f"{PLUG}/idVendor", "open")]
+OF_ANY = [(f"{PLUG}/devnum", "open"), ("sys/bus/usb/devices/1-1", "readlink")]
 
 
 class TestAFileOfOneDevice:
@@ -163,13 +151,13 @@ class TestAFileOfOneDevice:
     ) -> None:
         """It is allocated as before, however long that lasts."""
         source = source_of(host.root, group)
-        before = {device.id: files(source, device.id) for device in source.devices.latest}
+        before = all_files(source)
         with failing(host.root / path, call, errno.EIO):
             for _ in range(2):
                 source.refresh()
                 assert source.devices.unconfirmed == {}
                 assert all(device.is_healthy for device in source.devices.latest)
-                assert {device.id: files(source, device.id) for device in source.devices.latest} == before
+                assert all_files(source) == before
                 assert path in source.devices.trouble[1]
                 clock.now += KEPT_SECONDS
         source.refresh()
@@ -197,15 +185,14 @@ class TestAFileOfOneDevice:
         source = source_of(host.root, group)
         before = source.devices.latest
         broken = next(device_id for device_id, serial in serials(source).items() if serial == "A")
+        others = [device for device in before if device.id != broken]
         with failing(host.root / path, call, errno.EIO):
             source.refresh()
             assert source.devices.latest == before
             assert [*source.devices.unconfirmed] == [broken]
             clock.now += KEPT_SECONDS
             source.refresh()
-            assert [device for device in source.devices.latest if device.is_healthy] == [
-                device for device in before if device.id != broken
-            ]
+            assert [device for device in source.devices.latest if device.is_healthy] == others
             assert source.devices.unconfirmed == {}
         source.refresh()
         assert source.devices.latest == before

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from nodedevice_agent.lib.filesystem import names_in
 from nodedevice_agent.plugins.generic.files import found_file, kernel_path
 
 from tests.fakes.sysfs import FakeSysfs
@@ -36,9 +35,7 @@ def numa_nodes(root: Path) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("below", _DEPTHS.values(), ids=_DEPTHS.keys())
-@pytest.mark.parametrize(
-    ("text", "nodes"), [("1\n", (1,)), ("0\n", (0,)), ("-1\n", ()), ("far away\n", ()), (None, ())]
-)
+@pytest.mark.parametrize(("text", "nodes"), [("1\n", (1,)), ("0\n", (0,)), ("-1\n", ()), ("far\n", ()), (None, ())])
 def test_that_of_the_controller(root: Path, below: str, text: str | None, nodes: tuple[int, ...]) -> None:
     host = FakeSysfs(root)
     host.node(f"{_CONTROLLER}/{below}", "tty", "1:3", name="another")
@@ -102,7 +99,6 @@ def test_what_no_container_runtime_can_be_given_the_name_of_is_no_device(tmp_pat
     (tmp_path / "dev" / odd).touch()
     (tmp_path / "dev" / "plain").touch()
     (tmp_path / "dev" / "link").symlink_to(odd)
-    assert names_in(f"{tmp_path}/dev") == ["link", "plain"]
     assert found_file(str(tmp_path), f"/dev/{odd}") is None
     assert found_file(str(tmp_path), "/dev/link") is None
     assert found_file(str(tmp_path), "/dev/plain") is not None

@@ -34,9 +34,7 @@ async def test_sysfs_is_never_read_in_the_loop(sysfs_that_hangs: threading.Event
     assert [[device.id for device in each.devices.latest] for each in (hanging, other)] == [["one"], ["two"]]
 
 
-async def test_settings_that_change_meanwhile_count_at_the_next_look(
-    sysfs_that_hangs: threading.Event, host: FakeSysfs
-) -> None:
+async def test_settings_that_change_meanwhile_count_later(sysfs_that_hangs: threading.Event, host: FakeSysfs) -> None:
     device_files(host, "one")
     groups = [GroupSettings([PathSettings("/dev/one")]), GroupSettings([PathSettings("/dev/two")])]
     source = GenericSource(GenericSettings("example.com/x", groups), str(host.root), FileWatcher())

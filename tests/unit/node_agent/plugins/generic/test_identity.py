@@ -19,23 +19,36 @@ CARD = f"{PCI}/sound/card0"
 RC = f"{PCI}/rc/rc0"
 MMC = "/devices/platform/mmc_host/mmc0/mmc0:0001"
 
+Where = tuple[str, str, str]
+
+
+def at(parent: str, below: str) -> Where:
+    """A device file of this device. below: its subsystem and its name."""
+    return below.partition("/")[0], f"{parent}/{below}", parent
+
+
+def alone(place: str) -> Where:
+    """Without a link `device`, in the folder of its subsystem."""
+    return place.split("/")[-2], place, ""
+
+
 # subsystem, place below, and where its link `device` leads; a node's name is the last part of its place
-DISK = ("block", f"{SCSI}/block/sda", SCSI)
+DISK, SG, BSG, TAPE = (at(SCSI, each) for each in ("block/sda", "scsi_generic/sg0", "bsg/0:0:0:0", "scsi_tape/st0"))
 PARTITION = ("block", f"{SCSI}/block/sda/sda1", "")
-SG = ("scsi_generic", f"{SCSI}/scsi_generic/sg0", SCSI)
-BSG = ("bsg", f"{SCSI}/bsg/0:0:0:0", SCSI)
-TAPE = ("scsi_tape", f"{SCSI}/scsi_tape/st0", SCSI)
-HIDRAW = ("hidraw", f"{HID}/hidraw/hidraw0", HID)
+HIDRAW = at(HID, "hidraw/hidraw0")
 EVENT = ("input", f"{HID}/input/input5/event5", f"{HID}/input/input5")
 JOYSTICK = ("input", f"{HID}/input/input5/js0", f"{HID}/input/input5")
-OTHER_EVENT = ("input", f"{HID}/input/input6/event6", f"{HID}/input/input6")
-VIDEO = ("video4linux", f"{USB}/1-1:1.0/video4linux/video0", f"{USB}/1-1:1.0")
+VIDEO = at(f"{USB}/1-1:1.0", "video4linux/video0")
 NS1 = ("block", f"{NVME}/nvme0n1", NVME)
+NS2 = ("block", f"{NVME}/nvme0n2", NVME)
 GENERIC1 = ("nvme-generic", f"{NVME}/ng0n1", NVME)
-EMMC = ("block", f"{MMC}/block/mmcblk0", MMC)
-GROUP7 = ("vfio", "/devices/virtual/vfio/7", "")
-
-Where = tuple[str, str, str]
+EMMC = at(MMC, "block/mmcblk0")
+RPMB = ("mmc_rpmb", f"{MMC}/mmcblk0rpmb", "")
+GROUP7 = alone("/devices/virtual/vfio/7")
+VFIO = at(PCI, "vfio-dev/vfio0")
+MTD = alone("/devices/platform/spi/mtd/mtd0")
+CARD0, RENDER = at(PCI, "drm/card0"), at(PCI, "drm/renderD128")
+MAD1 = at(PCI, "infiniband_mad/umad1")
 
 ONE: dict[str, tuple[Where, Where]] = {
     "disk and partition": (DISK, PARTITION),
@@ -47,111 +60,66 @@ ONE: dict[str, tuple[Where, Where]] = {
     "nvme namespace and its generic file": (NS1, GENERIC1),
     "nvme partition and the generic file": (("block", f"{NVME}/nvme0n1/nvme0n1p1", ""), GENERIC1),
     "mmc and boot partition": (EMMC, ("block", f"{MMC}/block/mmcblk0/mmcblk0boot0", "")),
-    "mmc and rpmb": (EMMC, ("mmc_rpmb", f"{MMC}/mmcblk0rpmb", "")),
-    "mtd and mtdblock": (
-        ("mtd", "/devices/platform/spi/mtd/mtd0", ""),
-        ("block", "/devices/platform/spi/mtd/mtd0/mtdblock0", ""),
-    ),
-    "mtd and its read-only file": (
-        ("mtd", "/devices/platform/spi/mtd/mtd0", ""),
-        ("mtd", "/devices/platform/spi/mtd/mtd0ro", ""),
-    ),
-    "card and render node": (("drm", f"{PCI}/drm/card0", PCI), ("drm", f"{PCI}/drm/renderD128", PCI)),
-    "card and framebuffer": (("drm", f"{PCI}/drm/card0", PCI), ("graphics", f"{PCI}/graphics/fb0", PCI)),
-    "render node and DisplayPort channel": (
-        ("drm", f"{PCI}/drm/renderD128", PCI),
-        ("drm_dp_aux_dev", f"{PCI}/drm/card0/card0-DP-1/drm_dp_aux0", ""),
-    ),
+    "mmc and rpmb": (EMMC, RPMB),
+    "mtd and mtdblock": (MTD, ("block", "/devices/platform/spi/mtd/mtd0/mtdblock0", "")),
+    "mtd and its read-only file": (MTD, alone("/devices/platform/spi/mtd/mtd0ro")),
+    "card and render node": (CARD0, RENDER),
+    "card and framebuffer": (CARD0, at(PCI, "graphics/fb0")),
+    "render node and DisplayPort channel": (RENDER, ("drm_dp_aux_dev", f"{PCI}/drm/card0/card0-DP-1/drm_dp_aux0", "")),
     "hidraw and event": (HIDRAW, EVENT),
     "event and joystick": (EVENT, JOYSTICK),
-    "hiddev and hidraw": (("usbmisc", f"{USB}/1-1:1.1/usbmisc/hiddev0", f"{USB}/1-1:1.1"), HIDRAW),
-    "a receiver and the mouse behind it": (
-        HIDRAW,
-        ("hidraw", f"{HID}/0003:046D:4055.0006/hidraw/hidraw1", f"{HID}/0003:046D:4055.0006"),
-    ),
-    "raw usb and tty": (("usb", USB, ""), ("tty", f"{USB}/1-1:1.0/ttyUSB0/tty/ttyUSB0", f"{USB}/1-1:1.0/ttyUSB0")),
+    "hiddev and hidraw": (at(f"{USB}/1-1:1.1", "usbmisc/hiddev0"), HIDRAW),
+    "a receiver and the mouse behind it": (HIDRAW, at(f"{HID}/0003:046D:4055.0006", "hidraw/hidraw1")),
+    "raw usb and tty": (("usb", USB, ""), at(f"{USB}/1-1:1.0/ttyUSB0", "tty/ttyUSB0")),
     "a modem's old and new control file": (
-        ("usbmisc", f"{USB}/1-1:1.4/usbmisc/cdc-wdm0", f"{USB}/1-1:1.4"),
+        at(f"{USB}/1-1:1.4", "usbmisc/cdc-wdm0"),
         ("wwan", f"{USB}/1-1:1.4/wwan/wwan0/wwan0qmi0", f"{USB}/1-1:1.4/wwan/wwan0"),
     ),
-    "infrared receiver and its input": (
-        ("lirc", f"{RC}/lirc0", RC),
-        ("input", f"{RC}/input9/event9", f"{RC}/input9"),
-    ),
+    "infrared receiver and its input": (("lirc", f"{RC}/lirc0", RC), ("input", f"{RC}/input9/event9", f"{RC}/input9")),
     "media and video": (("media", f"{USB}/1-1:1.0/media0", ""), VIDEO),
     "pcm and its older name": (("sound", f"{CARD}/pcmC0D0p", CARD), ("sound", f"{CARD}/dsp", CARD)),
     "watchdog and its older name": (
-        ("watchdog", "/devices/platform/iTCO_wdt/watchdog/watchdog0", ""),
-        ("misc", "/devices/platform/iTCO_wdt/misc/watchdog", ""),
+        alone("/devices/platform/iTCO_wdt/watchdog/watchdog0"),
+        alone("/devices/platform/iTCO_wdt/misc/watchdog"),
     ),
-    "console and its screen": (
-        ("tty", "/devices/virtual/tty/tty12", ""),
-        ("vc", "/devices/virtual/vc/vcsa12", ""),
-    ),
-    "the current console and its screen": (
-        ("tty", "/devices/virtual/tty/tty0", ""),
-        ("vc", "/devices/virtual/vc/vcs", ""),
-    ),
+    "console and its screen": (alone("/devices/virtual/tty/tty12"), alone("/devices/virtual/vc/vcsa12")),
+    "the current console and its screen": (alone("/devices/virtual/tty/tty0"), alone("/devices/virtual/vc/vcs")),
     "tpm and its resource manager": (
-        ("tpm", "/devices/LNXSYSTM:00/MSFT0101:00/tpm/tpm0", ""),
-        ("tpmrm", "/devices/LNXSYSTM:00/MSFT0101:00/tpmrm/tpmrm0", ""),
+        alone("/devices/LNXSYSTM:00/MSFT0101:00/tpm/tpm0"),
+        alone("/devices/LNXSYSTM:00/MSFT0101:00/tpmrm/tpmrm0"),
     ),
-    "parallel port and printer": (
-        ("ppdev", "/devices/pnp0/00:05/ppdev/parport0", ""),
-        ("printer", "/devices/pnp0/00:05/printer/lp0", ""),
-    ),
-    "verbs and mad": (
-        ("infiniband_verbs", f"{PCI}/infiniband_verbs/uverbs0", PCI),
-        ("infiniband_mad", f"{PCI}/infiniband_mad/umad1", PCI),
-    ),
-    "vfio group and device": (GROUP7, ("vfio-dev", f"{PCI}/vfio-dev/vfio0", PCI)),
-    "vfio group without iommu": (
-        ("vfio", "/devices/virtual/vfio/noiommu-7", ""),
-        ("vfio-dev", f"{PCI}/vfio-dev/vfio0", PCI),
-    ),
+    "port and printer": (alone("/devices/pnp0/00:05/ppdev/parport0"), alone("/devices/pnp0/00:05/printer/lp0")),
+    "verbs and mad": (at(PCI, "infiniband_verbs/uverbs0"), MAD1),
+    "vfio group and device": (GROUP7, VFIO),
+    "vfio group without iommu": (alone("/devices/virtual/vfio/noiommu-7"), VFIO),
 }
 
 TWO: dict[str, tuple[Where, Where]] = {
     "partitions": (PARTITION, ("block", f"{SCSI}/block/sda/sda2", "")),
-    "disks of one controller": (
-        DISK,
-        ("block", f"{PCI}/ata1/host0/target0:0:1/0:0:1:0/block/sdb", f"{PCI}/ata1/host0/target0:0:1/0:0:1:0"),
-    ),
-    "a file of the controller, and a disk": (("bsg", f"{PCI}/ata1/host0/bsg/sas_host0", f"{PCI}/ata1/host0"), DISK),
-    "nvme namespaces": (NS1, ("block", f"{NVME}/nvme0n2", NVME)),
-    "nvme namespace and the other's generic file": (("block", f"{NVME}/nvme0n2", NVME), GENERIC1),
-    "mmc partition and rpmb": (
-        ("block", f"{MMC}/block/mmcblk0/mmcblk0p1", ""),
-        ("mmc_rpmb", f"{MMC}/mmcblk0rpmb", ""),
-    ),
-    "video nodes": (VIDEO, ("video4linux", f"{USB}/1-1:1.0/video4linux/video1", f"{USB}/1-1:1.0")),
-    "ports of an adapter": (
-        ("tty", f"{USB}/1-1:1.0/ttyUSB0/tty/ttyUSB0", f"{USB}/1-1:1.0/ttyUSB0"),
-        ("tty", f"{USB}/1-1:1.0/ttyUSB1/tty/ttyUSB1", f"{USB}/1-1:1.0/ttyUSB1"),
-    ),
-    "inputs of one hid device": (EVENT, OTHER_EVENT),
-    "all mice, and one": (("input", "/devices/virtual/input/mice", ""), ("input", "/devices/virtual/input/input3/event3", "")),
-    "camera and its microphone": (VIDEO, ("sound", f"{USB}/1-1:1.2/sound/card1/controlC1", f"{USB}/1-1:1.2/sound/card1")),
-    "GPUs": (("drm", f"{PCI}/drm/card0", PCI), ("drm", "/devices/pci0000:00/0000:02:00.0/drm/card1", "")),
-    "GPU and what else its card has": (("drm", f"{PCI}/drm/card0", PCI), ("i2c-dev", f"{PCI}/i2c-3/i2c-dev/i2c-3", PCI)),
-    "bus and chip": (
-        ("i2c-dev", "/devices/platform/i2c-1/i2c-dev/i2c-1", ""),
-        ("rtc", "/devices/platform/i2c-1/1-0068/rtc/rtc0", ""),
-    ),
-    "ports of one infiniband adapter": (
-        ("infiniband_mad", f"{PCI}/infiniband_mad/umad0", PCI),
-        ("infiniband_mad", f"{PCI}/infiniband_mad/umad1", PCI),
-    ),
+    "disks of one controller": (DISK, at(f"{PCI}/ata1/host0/target0:0:1/0:0:1:0", "block/sdb")),
+    "a file of the controller, and a disk": (at(f"{PCI}/ata1/host0", "bsg/sas_host0"), DISK),
+    "nvme namespaces": (NS1, NS2),
+    "nvme namespace and the other's generic file": (NS2, GENERIC1),
+    "mmc partition and rpmb": (("block", f"{MMC}/block/mmcblk0/mmcblk0p1", ""), RPMB),
+    "video nodes": (VIDEO, at(f"{USB}/1-1:1.0", "video4linux/video1")),
+    "ports of an adapter": (at(f"{USB}/1-1:1.0/ttyUSB0", "tty/ttyUSB0"), at(f"{USB}/1-1:1.0/ttyUSB1", "tty/ttyUSB1")),
+    "inputs of one hid device": (EVENT, ("input", f"{HID}/input/input6/event6", f"{HID}/input/input6")),
+    "all mice, and one": (alone("/devices/virtual/input/mice"), ("input", "/devices/virtual/input/input3/event3", "")),
+    "camera and microphone": (VIDEO, ("sound", f"{USB}/1-1:1.2/sound/card1/controlC1", f"{USB}/1-1:1.2/sound/card1")),
+    "GPUs": (CARD0, alone("/devices/pci0000:00/0000:02:00.0/drm/card1")),
+    "GPU and what else its card has": (CARD0, ("i2c-dev", f"{PCI}/i2c-3/i2c-dev/i2c-3", PCI)),
+    "bus and chip": (alone("/devices/platform/i2c-1/i2c-dev/i2c-1"), alone("/devices/platform/i2c-1/1-0068/rtc/rtc0")),
+    "ports of one infiniband adapter": (at(PCI, "infiniband_mad/umad0"), MAD1),
     "vfio devices without a group": (
-        ("vfio-dev", "/devices/pci0000:00/0000:02:00.0/vfio-dev/vfio1", "/devices/pci0000:00/0000:02:00.0"),
-        ("vfio-dev", "/devices/pci0000:00/0000:03:00.0/vfio-dev/vfio2", "/devices/pci0000:00/0000:03:00.0"),
+        at("/devices/pci0000:00/0000:02:00.0", "vfio-dev/vfio1"),
+        at("/devices/pci0000:00/0000:03:00.0", "vfio-dev/vfio2"),
     ),
-    "vfio groups": (GROUP7, ("vfio", "/devices/virtual/vfio/8", "")),
+    "vfio groups": (GROUP7, alone("/devices/virtual/vfio/8")),
     "an input that a program made, and the file that makes them": (
-        ("misc", "/devices/virtual/misc/uhid", ""),
-        ("hidraw", "/devices/virtual/misc/uhid/0005:046D:B35B.0001/hidraw/hidraw3", ""),
+        alone("/devices/virtual/misc/uhid"),
+        alone("/devices/virtual/misc/uhid/0005:046D:B35B.0001/hidraw/hidraw3"),
     ),
-}  # fmt: skip
+}
 
 
 def made(host: FakeSysfs, where: Where, minor: int) -> str:
@@ -281,9 +249,7 @@ def test_a_file_has_its_own_number_whatever_sysfs_names(host: FakeSysfs) -> None
     assert number_of(host, "/dev/made-by-hand", "c188:0") == "c188:0"
 
 
-@pytest.mark.parametrize(
-    "path", ["/dev/fuse", "/dev/vfio/vfio", "/dev/dma_heap/system", "/dev/null", *NVIDIA_CONTROL_FILES]
-)
+@pytest.mark.parametrize("path", ["/dev/fuse", "/dev/vfio/vfio", "/dev/dma_heap/x", "/dev/null", *NVIDIA_CONTROL_FILES])
 def test_files_that_come_with_devices_are_none(host: FakeSysfs, path: str) -> None:
     host.node(f"/devices/virtual/misc{path}", "misc", "10:5", name=path.removeprefix("/dev/"))
     host.link("/dev/mine", path)

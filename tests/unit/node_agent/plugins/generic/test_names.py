@@ -35,9 +35,7 @@ def test_what_is_selected_by_port_is_named_after_it(host: FakeSysfs, port: str) 
     host.unplug("2-1")
     # with its firmware
     raw(host, "2-1", "18d1", "9302", "GOOGLE")
-    assert named(selecting) == {
-        "usb-port-2-1": ("18d1-9302-port-2-1", "18d1-9302-GOOGLE", "1a6e-089a-port-2-1"),
-    }
+    assert named(selecting) == {"usb-port-2-1": ("18d1-9302-port-2-1", "18d1-9302-GOOGLE", "1a6e-089a-port-2-1")}
     host.unplug("2-1")
     raw(host, "2-1", "1a6e", "089a")
     assert named(selecting) == {"usb-port-2-1": ("1a6e-089a-port-2-1", "18d1-9302-port-2-1")}
@@ -53,7 +51,7 @@ def test_a_port_is_remembered_for_its_last_modes(host: FakeSysfs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("serial", "usb", "expected"),
+    ("serial", "usb", "ids"),
     [
         (None, {"vendor": "0403"}, ("0403-6001-port-1-1", "usb-port-1-1")),
         ("S", {"vendor": "0403"}, ("0403-6001-S", "0403-6001-port-1-1", "usb-port-1-1")),
@@ -64,12 +62,10 @@ def test_a_port_is_remembered_for_its_last_modes(host: FakeSysfs) -> None:
         (None, {"port": "1-1"}, ("usb-port-1-1", "0403-6001-port-1-1")),
     ],
 )
-def test_all_ids_of_a_usb_device(
-    host: FakeSysfs, serial: str | None, usb: dict[str, Any], expected: tuple[str, ...]
-) -> None:
+def test_ids_of_a_usb_device(host: FakeSysfs, serial: str | None, usb: dict[str, Any], ids: tuple[str, ...]) -> None:
     host.dongle("1-1", 0, serial=serial)
     [(name, aliases)] = named(Selecting(host, {"usb": usb})).items()
-    assert (name, *aliases) == expected
+    assert (name, *aliases) == ids
 
 
 def tokens(selecting: Selecting) -> dict[str, set[str]]:
@@ -176,9 +172,7 @@ def test_the_first_one_is_remembered_over_a_restart(host: FakeSysfs, tmp_path: P
     assert agent.named() == {B: ("usb-port-1-2",)}
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[1]", b"\xff", b"[" * 100_000, b"[" + b" " * 1024 * 1024 + b"]", None]
-)
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b"[" * 100_000, b"[" + b" " * 2**20 + b"]", None])
 def test_what_was_remembered_cannot_be_read(
     host: FakeSysfs, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None
 ) -> None:

@@ -35,9 +35,7 @@ KINDS = {
 
 @pytest.mark.parametrize("serial", [None, "200901010001"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_devices_of_one_link(
-    host: FakeSysfs, kind: str, serial: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_of_one_link(host: FakeSysfs, kind: str, serial: str | None, caplog: pytest.LogCaptureFixture) -> None:
     group, below, subsystem, major = KINDS[kind]
     files = [
         usb(host, port, below.format(n, "ab"[n]), subsystem, f"{major}:{n}", serial)

@@ -13,16 +13,18 @@ from tests.unit.node_agent.plugins.generic.sources import settings_of, source_of
 
 _SERIAL, _DISK = "/dev/serial/by-id", "/dev/disk/by-id"
 _FTDI_A, _FTDI_B = f"{_SERIAL}/usb-FTDI_UART_A-if00-port0", f"{_SERIAL}/usb-FTDI_UART_B-if00-port0"
+_DISK_1, _DISK_2 = f"{_DISK}/nvme-Samsung_S1", f"{_DISK}/nvme-Samsung_S2"
+_VIDEO_0, _VIDEO_1 = "/dev/v4l/by-path/[odd]-index0", "/dev/v4l/by-path/[odd]-index1"
 _LINKS = {
     _FTDI_B: "/dev/ttyUSB1",
     _FTDI_A: "/dev/ttyUSB0",
     "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0": "/dev/ttyUSB0",
-    f"{_DISK}/nvme-Samsung_S1": "/dev/nvme0n1",
+    _DISK_1: "/dev/nvme0n1",
     f"{_DISK}/nvme-Samsung_S1-part1": "/dev/nvme0n1p1",
     f"{_DISK}/nvme-eui.0025": "/dev/nvme0n1",
-    f"{_DISK}/nvme-Samsung_S2": "/dev/nvme1n1",
-    "/dev/v4l/by-path/[odd]-index0": "/dev/video0",
-    "/dev/v4l/by-path/[odd]-index1": "/dev/video1",
+    _DISK_2: "/dev/nvme1n1",
+    _VIDEO_0: "/dev/video0",
+    _VIDEO_1: "/dev/video1",
 }
 
 
@@ -33,21 +35,13 @@ def _found(pattern: str, *paths: str, is_device: bool = True) -> dict[str, list[
 @pytest.mark.parametrize(
     ("found", "instead"),
     [
-        pytest.param(
-            _found("/dev/ttyUSB*", "/dev/ttyUSB0", "/dev/ttyUSB1"), [f"{_SERIAL}/usb-FTDI_UART_*"], id="a pattern"
-        ),
+        pytest.param(_found("/dev/tty*", "/dev/ttyUSB0", "/dev/ttyUSB1"), [f"{_SERIAL}/usb-FTDI_UART_*"], id="pattern"),
         pytest.param(_found("/dev/ttyUSB0", "/dev/ttyUSB0"), [_FTDI_A], id="a path, by-id before by-path"),
         pytest.param(_found("/dev/ttyUSB*", "/dev/ttyUSB0"), [_FTDI_A], id="a pattern with one match"),
         pytest.param(
-            _found("/dev/nvme?n1", "/dev/nvme0n1", "/dev/nvme1n1"),
-            [f"{_DISK}/nvme-Samsung_S1", f"{_DISK}/nvme-Samsung_S2"],
-            id="a pattern would match a partition",
+            _found("/dev/nvme?n1", "/dev/nvme0n1", "/dev/nvme1n1"), [_DISK_1, _DISK_2], id="it would match a partition"
         ),
-        pytest.param(
-            _found("/dev/video*", "/dev/video0", "/dev/video1"),
-            ["/dev/v4l/by-path/[odd]-index0", "/dev/v4l/by-path/[odd]-index1"],
-            id="wildcards in names",
-        ),
+        pytest.param(_found("/dev/video*", "/dev/video0", "/dev/video1"), [_VIDEO_0, _VIDEO_1], id="wildcards"),
         pytest.param(_found(f"{_SERIAL}/*", _FTDI_A, _FTDI_B), [], id="lasting already"),
         pytest.param(_found("/dev/gps", "/dev/gps"), [], id="a link of the administrator's"),
         pytest.param(_found("/dev/fuse", "/dev/fuse"), [], id="no hardware"),

@@ -1,5 +1,6 @@
 """Members of a subsystem that have no hardware, and what a selection that matches nothing names instead."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,41 +12,24 @@ from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting
 
 PCI = "/devices/pci0000:00/0000:00:1f.3"
 UART = "/devices/pnp0/00:04"
-# by subsystem: what has hardware, and what has none
+OLD_UART = "/devices/platform/serial8250/serial8250:0/serial8250:0.1"
+DUMMY = "/devices/platform/snd_dummy.0"
+# by subsystem, what has hardware, and what has none: where its link `device` leads, and the place below
 REAL = {
-    "sound": [(f"{PCI}/sound/card0/controlC0", PCI), (f"{PCI}/skl_hda/sound/card1/controlC1", f"{PCI}/skl_hda")],
-    "tty": [
-        (f"{UART}/tty/ttyS0", UART),
-        ("/devices/platform/fe201000.serial/tty/ttyAMA0", "/devices/platform/fe201000.serial"),
-    ],
-    "input": [("/devices/platform/i8042/serio0/input/input3/event3", "/devices/platform/i8042/serio0/input/input3")],
-    "drm": [(f"{PCI}/drm/card0", PCI)],
-    "video4linux": [("/devices/platform/soc/unicam/video4linux/video0", "/devices/platform/soc/unicam")],
-    "media": [(f"{PCI}/media0", PCI)],
+    "sound": [f"{PCI} sound/card0/controlC0", f"{PCI}/skl_hda sound/card1/controlC1"],
+    "tty": [f"{UART} tty/ttyS0", "/devices/platform/fe201000.serial tty/ttyAMA0"],
+    "input": ["/devices/platform/i8042/serio0/input/input3 event3"],
+    "drm": [f"{PCI} drm/card0"],
+    "video4linux": ["/devices/platform/soc/unicam video4linux/video0"],
+    "media": [f"{PCI} media0"],
 }
 VIRTUAL = {
-    "sound": [
-        ("/devices/virtual/sound/timer", ""),
-        ("/devices/virtual/sound/seq", ""),
-        ("/devices/platform/snd_dummy.0/sound/card7/controlC7", "/devices/platform/snd_dummy.0"),
-    ],
-    "tty": [
-        ("/devices/virtual/tty/tty1", ""),
-        (
-            "/devices/platform/serial8250/serial8250:0/serial8250:0.1/tty/ttyS1",
-            "/devices/platform/serial8250/serial8250:0/serial8250:0.1",
-        ),
-    ],
-    "input": [
-        ("/devices/virtual/input/mice", ""),
-        ("/devices/virtual/input/input9/event9", "/devices/virtual/input/input9"),
-    ],
-    "drm": [
-        ("/devices/faux/vkms/drm/card9", "/devices/faux/vkms"),
-        ("/devices/platform/vgem/drm/card8", "/devices/platform/vgem"),
-    ],
-    "video4linux": [("/devices/virtual/video4linux/video9", "")],
-    "media": [("/devices/platform/vimc.0/media9", "/devices/platform/vimc.0")],
+    "sound": ["/devices/virtual/sound/timer", "/devices/virtual/sound/seq", f"{DUMMY} sound/card7/controlC7"],
+    "tty": ["/devices/virtual/tty/tty1", f"{OLD_UART} tty/ttyS1"],
+    "input": ["/devices/virtual/input/mice", "/devices/virtual/input/input9 event9"],
+    "drm": ["/devices/faux/vkms drm/card9", "/devices/platform/vgem drm/card8"],
+    "video4linux": ["/devices/virtual/video4linux/video9"],
+    "media": ["/devices/platform/vimc.0 media9"],
 }
 BUSES = {
     PCI: "pci",
@@ -53,31 +37,30 @@ BUSES = {
     UART: "pnp",
     "/devices/platform/i8042": "platform",
     "/devices/platform/i8042/serio0": "serio",
-    "/devices/platform/snd_dummy.0": "platform",
+    DUMMY: "platform",
     "/devices/platform/serial8250": "platform",
-    "/devices/platform/serial8250/serial8250:0/serial8250:0.1": "serial-base",
+    OLD_UART: "serial-base",
     "/devices/faux/vkms": "faux",
     "/devices/platform/vgem": "platform",
     "/devices/platform/vimc.0": "platform",
 }
 
 
-def populate(host: FakeSysfs, members: dict[str, list[tuple[str, str]]]) -> dict[str, set[str]]:
+def populate(host: FakeSysfs, members: dict[str, list[str]]) -> dict[str, set[str]]:
     """Make these devices, with the buses that the kernel has them on. Returns the names of their files by subsystem."""
-    for subsystem, places in members.items():
-        for place, parent in places:
-            host.node(place, subsystem, f"{len(list(host.sys('/dev/char').iterdir())) + 1}:0", parent=parent)
+    for subsystem, texts in members.items():
+        for text in texts:
+            place, number = text.replace(" ", "/"), len(list(host.sys("/dev/char").iterdir())) + 1
+            host.node(place, subsystem, f"{number}:0", parent=text.rpartition(" ")[0])
             for path, bus in BUSES.items():
                 if place.startswith(f"{path}/") and not (host.sys(path) / "subsystem").is_symlink():
                     host.sys_link(f"{path}/subsystem", f"/bus/{bus}")
     for path in ("/devices/platform/fe201000.serial/of_node", "/devices/platform/soc/of_node"):
         host.sys(path).mkdir(parents=True, exist_ok=True)
-    for port, kind in ((VIRTUAL["tty"][1][0], "0"), (REAL["tty"][0][0], "4")):
+    for port, kind in ((f"{OLD_UART}/tty/ttyS1", "0"), (f"{UART}/tty/ttyS0", "4")):
         if host.sys(port).exists():
             (host.sys(port) / "type").write_text(f"{kind}\n")
-    return {
-        subsystem: {f"/dev/{place.rpartition('/')[2]}" for place, _ in places} for subsystem, places in members.items()
-    }
+    return {name: {f"/dev/{Path(text.replace(' ', '/')).name}" for text in texts} for name, texts in members.items()}
 
 
 def given(selecting: Selecting) -> set[str]:
@@ -139,8 +122,7 @@ def selecting(host: FakeSysfs, *selects: dict[str, Any]) -> GenericSource:
     ],
 )
 def test_a_selection_of_nothing_names_what_is_present(host: FakeSysfs, select: dict[str, Any], said: str) -> None:
-    hub = host.usb("1-1", "05e3", "0610")
-    host.node(hub, "usb", "189:1", name="bus/usb/001/002")
+    host.node(host.usb("1-1", "05e3", "0610"), "usb", "189:1", name="bus/usb/001/002")
     # its path in sysfs is below the hub's
     host.dongle("1-1.2", 0, serial="A5XK3RJT")
     host.node("/devices/virtual/sound/timer", "sound", "116:33")

@@ -1,14 +1,14 @@
 """Which CDI names containers get: none that a runtime refuses, or that leads to another GPU or to a driver that is gone."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 from nodedevice_agent.lib import host_view
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity, Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, Delivery
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -16,12 +16,11 @@ from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.source import NvmlSource
 
 from tests.fakes.sysfs import PCI, FakeSysfs
-from tests.unit.node_agent.plugins.nvml.sources import Served
+from tests.unit.node_agent.plugins.nvml.sources import SOMEBODY, Served, place
 
 KIND: Final = "nvidia.com/gpu"
 SPEC: Final = "/etc/cdi/nvidia.yaml"
 A, B = (Gpu(f"GPU-{name}", "T4", pci_bus_id=f"0000:{bus}a:00.0", minor=bus) for bus, name in enumerate("ab"))
-SOMEBODY: Final = ContainerIdentity("default", "p", "uid", "main")
 REMEDY: Final = f"Run on the node: nvidia-ctk cdi generate --device-name-strategy=uuid --output={SPEC}"
 LIBRARY: Final = "/usr/lib/libcuda.so.580.1"
 HOOK: Final = "/usr/bin/nvidia-cdi-hook"
@@ -51,12 +50,6 @@ def host(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def place(root: Path, path: str) -> Path:
-    made = root / path[1:]
-    made.parent.mkdir(parents=True, exist_ok=True)
-    return made
-
-
 def nodes(*found: str | dict[str, Any]) -> list[dict[str, Any]]:
     return [{"path": each} if isinstance(each, str) else each for each in found]
 
@@ -76,9 +69,12 @@ def everybodys(**edits: Any) -> dict[str, Any]:
     }
 
 
+def spec(*devices: dict[str, Any], **more: Any) -> str:
+    return json.dumps({"cdiVersion": "0.5.0", "kind": KIND, "devices": devices, "containerEdits": everybodys(), **more})
+
+
 def specify(root: Path, *devices: dict[str, Any], file: str = SPEC, **more: Any) -> None:
-    whole = {"cdiVersion": "0.5.0", "kind": KIND, "devices": devices, "containerEdits": everybodys(), **more}
-    place(root, file).write_text(json.dumps(whole))
+    place(root, file).write_text(spec(*devices, **more))
 
 
 async def served(root: Path, *gpus: Gpu, **more: Any) -> Served:
@@ -102,11 +98,7 @@ def by_name(made: NvmlSource) -> set[str]:
 
 
 async def test_by_a_specification_of_now(host: Path) -> None:
-    specify(
-        host,
-        of("GPU-a", "/dev/nvidia0", {"path": "/dev/dri/card0", "type": "c", "major": 226}),
-        of("GPU-b", "/dev/nvidia1"),
-    )
+    specify(host, of("GPU-a", "/dev/nvidia0", CARD), of("GPU-b", "/dev/nvidia1"))
     made = await source(host, A, B)
     assert ways(made) == {"GPU-a": "cdi", "GPU-b": "cdi"}
     assert by_name(made) == {"GPU-a", "GPU-b"}
@@ -115,6 +107,7 @@ async def test_by_a_specification_of_now(host: Path) -> None:
 
 
 NUMBERED: Final = {"path": "/dev/x", "type": "c", "major": 195}
+CARD: Final = {"path": "/dev/dri/card0", "type": "c", "major": 226}
 # what a specification may have for GPU-a, the files of all, and what is wrong with that
 OUTDATED: Final[dict[str, tuple[Sequence[str | dict[str, Any]], dict[str, Any], str]]] = {
     "another's path": (["/dev/nvidia1"], {}, "a container with GPU-a gets /dev/nvidia1, which is of GPU-b now"),
@@ -123,22 +116,10 @@ OUTDATED: Final[dict[str, tuple[Sequence[str | dict[str, Any]], dict[str, Any], 
     "another's number": ([{**NUMBERED, "minor": 1}], {}, "gets /dev/x, which is of GPU-b now"),
     "another's number at its path": ([{**NUMBERED, "path": "/dev/nvidia0", "minor": 1}], {}, "which is of GPU-b now"),
     "nobody's number": ([{**NUMBERED, "minor": 7}], {}, "which is no GPU's that the driver reports"),
-    "all GPUs for each": (
-        [],
-        {"deviceNodes": nodes("/dev/nvidia0", "/dev/nvidia1")},
-        "/dev/nvidia1, which is of GPU-b",
-    ),
+    "all for each": ([], {"deviceNodes": nodes("/dev/nvidia0", "/dev/nvidia1")}, "/dev/nvidia1, which is of GPU-b"),
     "an instance's file": (["/dev/nvidia-caps/nvidia-cap9"], {}, "nvidia-cap9, which is no GPU's"),
-    "another's card": (
-        [{"path": "/dev/dri/card1", "type": "c", "major": 226, "minor": 1}],
-        {},
-        "/dev/dri/card1, which is of GPU-b now",
-    ),
-    "nobody's card": (
-        [{"path": "/dev/dri/card7", "type": "c", "major": 226, "minor": 7}],
-        {},
-        "/dev/dri/card7, which is no GPU's that the driver reports now",
-    ),
+    "another's card": ([{**CARD, "path": "/dev/dri/card1", "minor": 1}], {}, "/dev/dri/card1, which is of GPU-b now"),
+    "nobody's card": ([{**CARD, "path": "/dev/dri/card7", "minor": 7}], {}, "card7, which is no GPU's that the driver"),
     "a file that is gone": (["/dev/nvidia7"], {}, "/dev/nvidia7 is not on the node"),
     "no device file": ([LIBRARY], {}, f"{LIBRARY} is not a device file of type b, c or p"),
     "another type": ([{"path": "/dev/nvidia0", "type": "u"}], {}, "/dev/nvidia0 is not a device file of type u"),
@@ -153,12 +134,9 @@ OUTDATED: Final[dict[str, tuple[Sequence[str | dict[str, Any]], dict[str, Any], 
 }
 
 
-@pytest.mark.parametrize("name", OUTDATED)
-async def test_by_another_way_where_the_specification_is_outdated(host: Path, name: str) -> None:
-    files, more, problem = OUTDATED[name]
-    place(host, "/dev/link").symlink_to("nvidia0.gone")
-    specify(host, of("GPU-a", *files), of("GPU-b", "/dev/nvidia1"), containerEdits=everybodys(**more))
-    made = await source(host, A, B)
+async def is_not_chosen(host: Path, gpus: Sequence[Gpu], *words: str) -> str:
+    """GPU-a goes another way, and none by CDI alone. words: of the reason and of the refusal. Returns the reason."""
+    made = await source(host, *gpus)
     assert ways(made)["GPU-a"] == OTHER_WAY
     assert "GPU-a" not in by_name(made)
     given = made.allocate(["GPU-a"], SOMEBODY)
@@ -166,68 +144,54 @@ async def test_by_another_way_where_the_specification_is_outdated(host: Path, na
     reason, message = made.devices.trouble
     assert reason == "CdiSpecNotUsable"
     assert message.startswith("GPU-a ")
-    assert f"is not handed over by CDI: {SPEC} is outdated: " in message
-    assert problem in message
-    assert REMEDY in message
-    # nothing is allocated by CDI alone
     for way in (["cdi"], ["env", "cdi"]):
-        made = await source(host, A, B, handOver=way)
+        fixed = await source(host, *gpus, handOver=way)
         with pytest.raises(AllocationRefused) as refused:
-            made.allocate(["GPU-a"], SOMEBODY)
-        assert problem in str(refused.value)
-        assert REMEDY in str(refused.value)
-        assert "GPU-a" not in by_name(made)
+            fixed.allocate(["GPU-a"], SOMEBODY)
+        assert all(each in text for each in words for text in (message, str(refused.value)))
+        assert "GPU-a" not in by_name(fixed)
+    return message
 
 
-def twice(root: Path) -> None:
-    for name in ("a", "b"):
-        specify(root, of("GPU-a", "/dev/nvidia0"), file=f"/etc/cdi/{name}.json")
+@pytest.mark.parametrize("name", OUTDATED)
+async def test_by_another_way_where_the_specification_is_outdated(host: Path, name: str) -> None:
+    files, more, problem = OUTDATED[name]
+    place(host, "/dev/link").symlink_to("nvidia0.gone")
+    specify(host, of("GPU-a", *files), of("GPU-b", "/dev/nvidia1"), containerEdits=everybodys(**more))
+    message = await is_not_chosen(host, [A, B], problem, REMEDY)
+    assert f"is not handed over by CDI: {SPEC} is outdated: " in message
 
 
-def twice_below(root: Path) -> None:
-    twice(root)
-    specify(root, of("GPU-a", "/dev/nvidia0"), file="/var/run/cdi/c.json")
+GOOD: Final = spec(of("GPU-a", "/dev/nvidia0"))
+TWICE: Final = {"/etc/cdi/a.json": GOOD, "/etc/cdi/b.json": GOOD}
+BOTH: Final = "/etc/cdi/a.json and /etc/cdi/b.json both name it"
 
 
-def with_too_big_a_file(root: Path) -> None:
-    specify(root, of("GPU-a", "/dev/nvidia0"))
-    place(root, "/etc/cdi/big.json").write_text(" " * (2 << 20))
-
-
-REFUSED: Final[dict[str, tuple[Callable[[Path], None], str]]] = {
-    "an unknown field": (lambda root: specify(root, of("GPU-a"), unknown=1), "field unknown is unknown"),
-    "an unknown version": (lambda root: specify(root, of("GPU-a"), cdiVersion="9.0.0"), "'9.0.0' is not known"),
-    "a version that is too low": (lambda root: specify(root, of("GPU-a", additionalGids=[1])), "needs 0.7.0"),
-    "an empty device beside it": (
-        lambda root: specify(root, of("GPU-a"), {"name": "all"}),
-        "all has no containerEdits",
-    ),
-    "a name in two files": (twice, "/etc/cdi/a.json and /etc/cdi/b.json both name it"),
-    "a name in two files of the other directory": (twice_below, "/etc/cdi/a.json and /etc/cdi/b.json both name it"),
-    "a file beside it that was not read": (with_too_big_a_file, "/etc/cdi/big.json: bigger than 1048576 bytes"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-async def test_a_name_that_a_runtime_refuses_is_not_chosen(host: Path, name: str) -> None:
-    make, problem = REFUSED[name]
-    make(host)
-    made = await source(host, A)
-    assert ways(made) == {"GPU-a": OTHER_WAY}
-    assert not by_name(made)
-    reason, message = made.devices.trouble
-    assert reason == "CdiSpecNotUsable"
-    assert problem in message
-    fixed = await source(host, A, handOver=["cdi"])
-    with pytest.raises(AllocationRefused) as refused:
-        fixed.allocate(["GPU-a"], SOMEBODY)
-    assert problem in str(refused.value)
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        pytest.param({SPEC: spec(of("GPU-a"), unknown=1)}, "field unknown is unknown", id="an unknown field"),
+        pytest.param({SPEC: spec(of("GPU-a"), cdiVersion="9.0.0")}, "'9.0.0' is not known", id="an unknown version"),
+        pytest.param({SPEC: spec(of("GPU-a", additionalGids=[1]))}, "needs 0.7.0", id="too low a version"),
+        pytest.param({SPEC: spec(of("GPU-a"), {"name": "all"})}, "all has no containerEdits", id="an empty device"),
+        pytest.param(TWICE, BOTH, id="a name in two files"),
+        pytest.param({**TWICE, "/var/run/cdi/c.json": GOOD}, BOTH, id="a name in two files of the other directory"),
+        pytest.param(
+            {SPEC: GOOD, "/etc/cdi/big.json": " " * (2 << 20)},
+            "/etc/cdi/big.json: bigger than 1048576 bytes",
+            id="a file beside it that was not read",
+        ),
+    ],
+)
+async def test_a_name_that_a_runtime_refuses_is_not_chosen(host: Path, files: dict[str, str], problem: str) -> None:
+    for path, text in files.items():
+        place(host, path).write_text(text)
+    await is_not_chosen(host, [A], problem)
 
 
 async def test_a_runtime_that_takes_no_cdi_names_needs_no_reason(host: Path) -> None:
     specify(host, of("GPU-a", "/dev/nvidia1"))
-    made = await source(host, A, B, delivery=Delivery(takes_cdi=False))
-    assert made.devices.trouble == ("", "")
+    assert (await source(host, A, B, delivery=Delivery(takes_cdi=False))).devices.trouble == ("", "")
 
 
 async def test_a_mistake_of_another_vendor_is_nothing(host: Path) -> None:
@@ -281,15 +245,9 @@ OWN: Final = ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap9", "/dev/nvidia-caps/
         pytest.param([*OWN, "/dev/nvidia-caps/nvidia-cap1"], "", id="with the node's"),
         pytest.param(["/dev/nvidia0"], "", id="of its GPU"),
         pytest.param(["/dev/nvidia1", *OWN[1:]], "/dev/nvidia1, which is of GPU-b now", id="another GPU's"),
-        pytest.param(
-            [*OWN[:2], "/dev/nvidia-caps/nvidia-cap19"], "nvidia-cap19, which is of MIG-2", id="its sibling's"
-        ),
+        pytest.param([*OWN[:2], "/dev/nvidia-caps/nvidia-cap19"], "nvidia-cap19, which is of MIG-2", id="a sibling's"),
         pytest.param([*OWN[:2], {**CAPABILITY, "minor": 10}], "", id="its own by number"),
-        pytest.param(
-            [*OWN[:2], {**CAPABILITY, "minor": 19}],
-            "nvidia-cap10, which is of MIG-2",
-            id="its sibling's number at its path",
-        ),
+        pytest.param([*OWN[:2], {**CAPABILITY, "minor": 19}], "nvidia-cap10, which is of MIG-2", id="another number"),
         pytest.param([*OWN[:2], "/dev/nvidia-caps/nvidia-cap30"], "nvidia-cap30 is not on the node", id="nobody's"),
     ],
 )
@@ -331,9 +289,7 @@ async def test_an_agent_in_a_pod_knows_the_driver_by_its_version(
 
 
 @pytest.mark.parametrize("kept", [[], ["/dev/nvidia0"]], ids=["no files", "a file of the GPU alone"])
-async def test_a_response_is_not_made_while_the_driver_is_closed_and_its_files_are_gone(
-    host: Path, kept: list[str]
-) -> None:
+async def test_no_response_is_made_while_the_driver_is_closed_and_its_files_gone(host: Path, kept: list[str]) -> None:
     """The variable alone would stay with the container, which a runtime other than NVIDIA's starts without its GPU."""
     specify(host, of("GPU-a", "/dev/nvidia0"))
     node = await served(host, A)

@@ -12,18 +12,8 @@ ALL = [
     ("reset_required", Reading(recovery_action=8), "ResetRequired", "requests recovery action 8"),
     ("peer_to_peer_drain", Reading(recovery_action=3), "PeerToPeerDrain", "an end of its peer-to-peer traffic"),
     ("row_remap_failed", Reading(row_remap_failed=True), "RowRemapFailed", "have the GPU replaced"),
-    (
-        "row_remap_pending",
-        Reading(row_remap_pending=True),
-        "RowRemapPending",
-        "at the next reset: drain it and reset it",
-    ),
-    (
-        "page_retirement_pending",
-        Reading(page_retirement_pending=True),
-        "PageRetirementPending",
-        "retired at the next reset",
-    ),
+    ("row_remap_pending", Reading(row_remap_pending=True), "RowRemapPending", "at the next reset: drain it and reset"),
+    ("page_retirement_pending", Reading(page_retirement_pending=True), "PageRetirementPending", "retired at the next"),
     ("fabric", Reading(fabric=Fabric(1)), "FabricNotReady", "has not started"),
     ("fabric", Reading(fabric=Fabric(2, health=1)), "FabricNotReady", "is in progress"),
     ("fabric", Reading(fabric=Fabric(3, 999)), "FabricNotReady", "has failed with NVML error 999"),
@@ -50,11 +40,7 @@ def test_nothing_is_wrong(now: Reading) -> None:
 
 def test_what_takes_it_out_of_service_comes_first() -> None:
     everything = Reading(
-        recovery_action=1,
-        row_remap_failed=True,
-        row_remap_pending=True,
-        page_retirement_pending=True,
-        fabric=Fabric(1),
+        recovery_action=1, row_remap_failed=True, row_remap_pending=True, page_retirement_pending=True, fabric=Fabric(1)
     )
     reasons = [trouble.reason for trouble, _ in found(everything, EFFECTS)]
     assert reasons == ["ResetRequired", "RowRemapFailed", "FabricNotReady", "RowRemapPending", "PageRetirementPending"]

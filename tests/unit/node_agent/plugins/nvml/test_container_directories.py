@@ -12,6 +12,8 @@ from typing import Any, Final
 import pytest
 from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
 
+from tests.unit.node_agent.plugins.nvml.sources import place
+
 UID = "f320f827-2a71-486b-a551-28c650dbaf1e"
 STATIC = "0" * 32
 NAME = f"{UID}_main"
@@ -26,6 +28,14 @@ def host(tmp_path: Path) -> Path:
 @pytest.fixture
 def directories(tmp_path: Path) -> ContainerDirectories:
     return ContainerDirectories(tmp_path / "state" / "records", str(tmp_path / "host") + "/")
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    """A directory that is no container's, for its owner alone."""
+    made = tmp_path / "precious"
+    made.mkdir(0o700)
+    return made
 
 
 @pytest.mark.parametrize("uid", [UID, STATIC])
@@ -63,10 +73,8 @@ async def test_what_was_not_made_here_stays(directories: ContainerDirectories, h
 
 
 async def test_links_that_a_container_left_are_not_followed(
-    directories: ContainerDirectories, host: Path, tmp_path: Path
+    directories: ContainerDirectories, host: Path, precious: Path
 ) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
     (precious / "file").touch()
     directories.make(DIRECTORY, UID, "main")
     (host / NAME / "link").symlink_to(precious)
@@ -76,10 +84,8 @@ async def test_links_that_a_container_left_are_not_followed(
 
 
 async def test_a_link_in_place_of_a_directory_is_a_problem_and_not_followed(
-    directories: ContainerDirectories, host: Path, tmp_path: Path
+    directories: ContainerDirectories, host: Path, precious: Path
 ) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
     directories.make(DIRECTORY, UID, "main")
     (host / NAME).rmdir()
     (host / NAME).symlink_to(precious)
@@ -92,20 +98,15 @@ async def test_a_link_in_place_of_a_directory_is_a_problem_and_not_followed(
 async def test_a_record_that_names_another_path_is_ignored(
     directories: ContainerDirectories, host: Path, tmp_path: Path, target: str
 ) -> None:
-    host.mkdir(parents=True)
-    records = tmp_path / "state" / "records"
-    records.mkdir(parents=True)
-    (records / NAME).symlink_to(target)
-    (tmp_path / "host" / "vgpu" / "other").mkdir()
+    other = tmp_path / "host" / "vgpu" / "other"
+    for folder in (host, other):
+        folder.mkdir(parents=True)
+    place(tmp_path, f"state/records/{NAME}").symlink_to(target)
     await directories.keep(())
-    assert (tmp_path / "host" / "vgpu" / "other").is_dir()
+    assert other.is_dir()
 
 
-def test_a_link_that_another_user_left_in_its_place(
-    directories: ContainerDirectories, host: Path, tmp_path: Path
-) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir(0o700)
+def test_a_link_that_another_user_left_there(directories: ContainerDirectories, host: Path, precious: Path) -> None:
     host.parent.mkdir(parents=True)
     (host.parent / "lock").symlink_to(precious)
     with pytest.raises(OSError, match="lock"):

@@ -6,6 +6,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nodedevice_agent.lib.deviceplugin_server.values import DeviceNode
 from nodedevice_agent.plugins.nvml import devices
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, HandOver, Refused, allocation, preferred
 from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice, Pair, pair
@@ -69,8 +70,7 @@ def test_the_remaining_gpus_break_a_tie() -> None:
 
 def test_then_fewer_numa_nodes_then_the_lowest_ids() -> None:
     scores = {pair(x, y): 10 for x, y in combinations(IDS[:4], 2)}
-    nodes = {"g-0": (0,), "g-1": (1,), "g-2": (1,), "g-3": (0,)}
-    assert preferred(scores, nodes, IDS[:4], (), 2) == ("g-0", "g-3")
+    assert preferred(scores, {"g-0": (0,), "g-1": (1,), "g-2": (1,), "g-3": (0,)}, IDS[:4], (), 2) == ("g-0", "g-3")
     assert preferred({}, {}, ["g-10", "g-2"], (), 1) == ("g-2",)
 
 
@@ -91,10 +91,8 @@ def test_what_a_container_gets_by_each_way() -> None:
     assert by_env.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
     assert not by_env.device_nodes
     by_nodes = allocation(gpus, HandOver(["deviceNodes"], "nvidia.com/gpu", CONTROL_NODES[:1]))
-    assert {(node.host_path == node.container_path, node.permissions) for node in by_nodes.device_nodes} == {
-        (True, "rw")
-    }
-    assert [node.host_path for node in by_nodes.device_nodes] == ["/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl"]
+    paths = ("/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl")
+    assert by_nodes.device_nodes == tuple(DeviceNode(path, path, "rw") for path in paths)
     assert not by_nodes.env
     by_cdi = allocation(gpus, HandOver(["cdi"], "example.com/g"))
     assert by_cdi.cdi_devices == ("example.com/g=GPU-a", "example.com/g=GPU-b")
@@ -105,19 +103,12 @@ def test_what_a_container_gets_by_each_way() -> None:
 def test_what_a_container_gets_of_mig_instances() -> None:
     gpu = Gpu("GPU-a", minor=3)
     held = [GpuDevice(gpu, MigInstance(f"MIG-{ci}", "1c.2g.20gb", 1, ci, 20000)) for ci in (1, 0)]
-    minors = capability_minors(
-        "config 1\nmonitor 2\ngpu3/gi1/access 120\ngpu3/gi1/ci0/access 121\ngpu3/gi1/ci1/access 122\n"
-    )
+    minors = capability_minors("config 1\ngpu3/gi1/access 120\ngpu3/gi1/ci0/access 121\ngpu3/gi1/ci1/access 122\n")
     everything = HandOver(["env", "deviceNodes", "cdi"], "nvidia.com/gpu", CONTROL_NODES[:1], minors)
     made = allocation(held, everything)
     assert made.env == {"NVIDIA_VISIBLE_DEVICES": "MIG-0,MIG-1"}
     assert made.cdi_devices == ("nvidia.com/gpu=MIG-0", "nvidia.com/gpu=MIG-1")
-    assert [node.host_path for node in made.device_nodes] == [
-        "/dev/nvidia3",
-        "/dev/nvidia-caps/nvidia-cap120",
-        "/dev/nvidia-caps/nvidia-cap121",
-        "/dev/nvidia-caps/nvidia-cap122",
-        "/dev/nvidiactl",
-    ]
+    caps = [f"/dev/nvidia-caps/nvidia-cap{number}" for number in (120, 121, 122)]
+    assert [node.host_path for node in made.device_nodes] == ["/dev/nvidia3", *caps, "/dev/nvidiactl"]
     with pytest.raises(Refused, match="mig-minors has no device files for instance MIG-0"):
         allocation(held, HandOver(["deviceNodes"], "nvidia.com/gpu"))

@@ -41,8 +41,7 @@ async def test_the_first_answer_counts(
 
 
 @pytest.mark.parametrize(
-    ("status", "why_none"),
-    [(0, ""), (1, "NVIDIA's driver cannot be asked: exited with status 1: no memory")],
+    ("status", "why_none"), [(0, ""), (1, "NVIDIA's driver cannot be asked: exited with status 1: no memory")]
 )
 async def test_a_reader_that_ends_without_one(children: list[Child], status: int, why_none: str) -> None:
     asking = await asked(children, Alive())
@@ -67,7 +66,4 @@ async def test_a_reader_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) 
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    assert await nvidia_gpus((), "/") == (
-        (),
-        "NVIDIA's driver cannot be asked: Resource temporarily unavailable",
-    )
+    assert await nvidia_gpus((), "/") == ((), "NVIDIA's driver cannot be asked: Resource temporarily unavailable")

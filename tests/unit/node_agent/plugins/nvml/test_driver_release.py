@@ -18,26 +18,18 @@ from nodedevice_agent.plugins.nvml.driver_release import (
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
 
-from tests.fakes.gpu_watch import BOTH, BROKEN, END, FINE, Play
+from tests.fakes.gpu_watch import BOTH, BROKEN, END, FINE, Node, Play
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.node_agent.plugins.nvml.sources import Served
-from tests.unit.node_agent.plugins.nvml.test_cdi_choice import SOMEBODY, A, B, place
+from tests.unit.node_agent.plugins.nvml.sources import SOMEBODY, Served, place
+from tests.unit.node_agent.plugins.nvml.test_cdi_choice import A, B
 from tests.unit.node_agent.plugins.nvml.test_cdi_choice import host as host
 
 INFORMATION = "Model: \t\t T4\nGPU UUID: \t {}\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Excluded:\t No\n"
-PAUSED = {GPU_CLIENT_LABEL: "paused-for-driver-upgrade"}
 
 
 @pytest.mark.parametrize(
     ("value", "is_released"),
-    [
-        ("", False),
-        ("true", False),
-        ("false", True),
-        ("paused-for-driver-upgrade", True),
-        ("custom_paused-for-driver-upgrade", True),
-        ("True", True),
-    ],
+    [("", False), ("true", False), ("false", True), ("paused-for-driver-upgrade", True), ("True", True)],
 )
 def test_values_of_the_label(value: str, is_released: bool) -> None:
     """As a node selector of the value true, but for no value: k8s-driver-manager writes that in place of no label."""
@@ -80,19 +72,23 @@ class TestTheCommandsFile:
         assert file.exists(), "the driver is closed already"
 
 
+async def label(node: Node, value: str = "paused-for-driver-upgrade") -> None:
+    """The Node gets this label, and the watch sees it."""
+    node.labels.are({GPU_CLIENT_LABEL: value})
+    await asyncio.sleep(0.1)
+
+
 class TestTheWatch:
     @virtual_time
     async def test_ends_its_readers_and_begins_again(self, play: Play) -> None:
         node = await play([BOTH, FINE], [BOTH, FINE])
         assert not closed_file(node.state).exists()
-        node.labels.are(PAUSED)
-        await asyncio.sleep(0.1)
+        await label(node)
         assert (node.unhealthy, node.trouble, node.reader.ends) == ({"GPU-1", "GPU-2"}, "DriverReleased", 1)
         assert closed_file(node.state).exists()
         await asyncio.sleep(1000)
         assert len(node.readers) == 1
-        node.labels.are({GPU_CLIENT_LABEL: "true"})
-        await asyncio.sleep(0.1)
+        await label(node, "true")
         assert (node.unhealthy, node.trouble, len(node.readers)) == (set(), "", 2)
         assert not closed_file(node.state).exists()
 
@@ -112,8 +108,7 @@ class TestTheWatch:
         """While it waits before the next reader, and while a reader has not reported yet."""
         node = await play(script, *[[BOTH, FINE]] * 3, rescanSeconds=30)
         await asyncio.sleep(0.1)
-        node.labels.are(PAUSED)
-        await asyncio.sleep(0.1)
+        await label(node)
         assert closed_file(node.state).exists()
         await asyncio.sleep(100)
         assert node.trouble == "DriverReleased"
@@ -121,11 +116,10 @@ class TestTheWatch:
 
     @virtual_time
     async def test_begins_closed_where_it_was_requested_before(self, play: Play) -> None:
-        node = await play([BOTH, FINE], labels=PAUSED)
+        node = await play([BOTH, FINE], labels={GPU_CLIENT_LABEL: "false"})
         await asyncio.sleep(100)
         assert (node.readers, node.trouble) == ([], "DriverReleased")
-        node.labels.are({})
-        await asyncio.sleep(0.1)
+        await label(node, "")
         assert node.trouble == ""
 
     @virtual_time
@@ -133,8 +127,7 @@ class TestTheWatch:
         node = await play([BOTH, FINE], handOver=["deviceNodes"])
         for path in ("/dev/nvidia0", "/dev/nvidia1"):
             place(node.host, path).symlink_to("/dev/null")
-        node.labels.are(PAUSED)
-        await asyncio.sleep(0.1)
+        await label(node)
         (source_of_all,) = node.sources.values()
         assert all(device.files for device in source_of_all.devices.latest)
         for number, gpu in enumerate(reversed(BOTH.gpus)):
@@ -147,7 +140,7 @@ class TestTheWatch:
     async def test_tells_no_more_than_is_true_of_a_reader_that_hangs(self, play: Play) -> None:
         node = await play([BOTH, FINE], [BOTH, FINE])
         node.reader.has_ended = False
-        node.labels.are(PAUSED)
+        await label(node)
         await asyncio.sleep(100)
         assert (node.trouble, closed_file(node.state).exists()) == ("DriverHangs", False)
         node.reader.gone.set()
@@ -155,17 +148,13 @@ class TestTheWatch:
         assert (node.trouble, closed_file(node.state).exists()) == ("DriverReleased", True)
 
     @virtual_time
-    async def test_goes_on_where_the_confirmation_cannot_be_written(
-        self, play: Play, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_goes_on_where_it_cannot_confirm(self, play: Play, caplog: pytest.LogCaptureFixture) -> None:
         node = await play([BOTH, FINE], [BOTH, FINE])
         closed_file(node.state).parent.mkdir(parents=True, exist_ok=True)
         closed_file(node.state).symlink_to(node.state / "nowhere/closed")
-        node.labels.are(PAUSED)
-        await asyncio.sleep(0.1)
+        await label(node)
         assert "cannot confirm that NVML is closed" in caplog.text
-        node.labels.are({})
-        await asyncio.sleep(0.1)
+        await label(node, "")
         assert node.trouble == ""
 
 

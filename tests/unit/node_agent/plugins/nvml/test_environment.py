@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerIdentity
 from nodedevice_agent.plugins.nvml.environment import (
     TABLE,
     Answer,
@@ -20,17 +19,16 @@ from nodedevice_agent.plugins.nvml.environment import (
     unset_value,
 )
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS, MigInstance
 from nodedevice_api.parts import part_id
 
-from tests.unit.node_agent.plugins.nvml.sources import Served
+from tests.unit.node_agent.plugins.nvml.sources import SOMEBODY, Served, device_file, place
 
 GIB = 1 << 30
 GPUS = [Gpu(f"GPU-{n}", "T4", 16 * GIB, f"0000:{n}a:00.0", minor=n, index=n) for n in range(2)]
 MIG = msgspec.structs.replace(GPUS[0], instances=(MigInstance("MIG-0", "1g.10gb", 1, 0, 10000),))
 LIBRARY = {"library": "/vgpu/libvgpu.so"}
 WAYS = ["env", "deviceNodes", "cdi", "auto"]
-CONTAINER = ContainerIdentity("default", "p", "a2ab1d63-8519-4ff7-9501-edc58ae1d6a4", "main")
 USES: dict[str, dict[str, Any]] = {
     "whole": {},
     "instances": {"mig": "single"},
@@ -62,26 +60,16 @@ NAMES = list(names())
 
 async def answered(folder: Path, use: Mapping[str, Any], way: str) -> dict[str, str]:
     """All that the plugin answers for one GPU, and for two."""
-    for path in (
-        "vgpu/libvgpu.so",
-        "usr/local/vgpu/ld.so.preload",
-        "tmp/nvidia-mps/control",
-        "proc/driver/nvidia-caps",
-    ):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).mkdir() if path.endswith("caps") else (folder / path).touch()
-    (folder / "proc/driver/nvidia-caps/mig-minors").write_text("gpu0/gi1/access 1\ngpu0/gi1/ci0/access 2\n")
+    for path in ("vgpu/libvgpu.so", "usr/local/vgpu/ld.so.preload", "tmp/nvidia-mps/control"):
+        place(folder, path).touch()
+    place(folder, CAPABILITY_MINORS).write_text("gpu0/gi1/access 1\ngpu0/gi1/ci0/access 2\n")
     for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap2"):
-        (folder / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "dev" / name).symlink_to("/dev/tty")
-    gpus = [MIG] if "mig" in use else GPUS
-    source = await Served(folder, *gpus, **{**use, "handOver": [way]}).connected()
-    ids = [gpu.uuid for gpu in gpus] if "sharing" not in use else [part_id(gpu.uuid, 0) for gpu in gpus]
-    if "mig" in use:
-        ids = ["MIG-0"]
+        device_file(folder, f"dev/{name}")
+    source = await Served(folder, *([MIG] if "mig" in use else GPUS), **{**use, "handOver": [way]}).connected()
+    ids = ["MIG-0"] if "mig" in use else [part_id(gpu.uuid, 0) if "sharing" in use else gpu.uuid for gpu in GPUS]
     found: dict[str, str] = {}
     for chosen in (ids[:1], ids[:1] if "memory" in str(use) else ids):
-        found |= source.allocate(chosen, CONTAINER).env
+        found |= source.allocate(chosen, SOMEBODY).env
     return found
 
 
@@ -124,6 +112,10 @@ class TestAContainerWithGpus:
 ALL, NONE, VOID = (("NVIDIA_VISIBLE_DEVICES", value) for value in ("all", "none", "void"))
 
 
+def visible(devices: str) -> dict[str, str]:
+    return {"NVIDIA_VISIBLE_DEVICES": devices}
+
+
 class TestAContainerWithoutGpus:
     @pytest.mark.parametrize(
         ("own", "found"),
@@ -133,10 +125,10 @@ class TestAContainerWithoutGpus:
             pytest.param([NONE], None, id="the libraries alone"),
             pytest.param([ALL, NONE], None, id="a pod that wants none of its image's"),
             pytest.param([("CUDA_VERSION", "12"), ("NVIDIA_REQUIRE_CUDA", "x")], None, id="a new image without one"),
-            pytest.param([ALL], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="all"),
-            pytest.param([("NVIDIA_VISIBLE_DEVICES", "0,void")], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="a list"),
-            pytest.param([VOID, ALL], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="a pod that wants more than its image"),
-            pytest.param([("CUDA_VERSION", "9")], {"NVIDIA_VISIBLE_DEVICES": "void"}, id="an old image without one"),
+            pytest.param([ALL], visible("void"), id="all"),
+            pytest.param([("NVIDIA_VISIBLE_DEVICES", "0,void")], visible("void"), id="a list"),
+            pytest.param([VOID, ALL], visible("void"), id="a pod that wants more than its image"),
+            pytest.param([("CUDA_VERSION", "9")], visible("void"), id="an old image without one"),
             pytest.param(
                 [NONE, ("NVIDIA_MIG_MONITOR_DEVICES", "all"), ("NVIDIA_IMEX_CHANNELS", "0")],
                 {"NVIDIA_MIG_MONITOR_DEVICES": "", "NVIDIA_IMEX_CHANNELS": ""},
@@ -159,67 +151,42 @@ def limits(*memory: str, sm: str = "0", **more: str) -> dict[str, str]:
     return {"CUDA_DEVICE_SM_LIMIT": sm, "CUDA_OVERSUBSCRIBE": "true", **numbered, **more}
 
 
+CACHE, PIPE = "CUDA_DEVICE_MEMORY_SHARED_CACHE", "CUDA_MPS_PIPE_DIRECTORY"
+LIMITED_1 = {"CUDA_OVERSUBSCRIBE": "true", "CUDA_DEVICE_SM_LIMIT_1": "30"}
+
+
 def mps(memory: str, threads: str, pipe: str = "/mps") -> dict[str, str]:
-    return {
-        "CUDA_MPS_PIPE_DIRECTORY": pipe,
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": threads,
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": memory,
-    }
+    return {**{PIPE: pipe, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": threads, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": memory}}
 
 
 class TestSeveralResources:
     @pytest.mark.parametrize(
         ("answers", "expected"),
         [
-            pytest.param(
-                [({"NVIDIA_VISIBLE_DEVICES": "GPU-c,GPU-a"}, (0, 2)), ({"NVIDIA_VISIBLE_DEVICES": "GPU-b"}, (1,))],
-                {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b,GPU-c"},
-                id="lists of several",
-            ),
-            pytest.param(
-                [({"NVIDIA_VISIBLE_DEVICES": "void"}, (0,)), ({"NVIDIA_VISIBLE_DEVICES": "GPU-a"}, (1,))],
-                {"NVIDIA_VISIBLE_DEVICES": "GPU-a"},
-                id="one of them by CDI",
-            ),
-            pytest.param(
-                [(limits("1m", "3m"), (0, 2)), (limits("2m"), (1,))],
-                limits("1m", "2m", "3m"),
-                id="numbers are those of the container",
-            ),
+            pytest.param([(visible("c,a"), (0, 2)), (visible("b"), (1,))], visible("a,b,c"), id="lists"),
+            pytest.param([(visible("void"), (0,)), (visible("a"), (1,))], visible("a"), id="one of them by CDI"),
+            pytest.param([(limits("1m", "3m"), (0, 2)), (limits("2m"), (1,))], limits("1m", "2m", "3m"), id="numbers"),
             pytest.param(
                 [(limits("1m", sm="30"), (1,)), (limits("2m"), (0,))],
-                {"CUDA_OVERSUBSCRIBE": "true", "CUDA_DEVICE_SM_LIMIT_1": "30"}
-                | {f"CUDA_DEVICE_MEMORY_LIMIT_{n}": f"{2 - n}m" for n in range(2)},
+                LIMITED_1 | {"CUDA_DEVICE_MEMORY_LIMIT_0": "2m", "CUDA_DEVICE_MEMORY_LIMIT_1": "1m"},
                 id="limits of multiprocessors that differ",
             ),
             pytest.param(
                 [({}, (0,)), (limits("2m", sm="30"), (1,))],
-                {"CUDA_OVERSUBSCRIBE": "true", "CUDA_DEVICE_SM_LIMIT_1": "30", "CUDA_DEVICE_MEMORY_LIMIT_1": "2m"},
+                LIMITED_1 | {"CUDA_DEVICE_MEMORY_LIMIT_1": "2m"},
                 id="a whole GPU beside a limited one",
             ),
-            pytest.param(
-                [
-                    ({"CUDA_DEVICE_MEMORY_SHARED_CACHE": "/tmp/a"}, (0,)),
-                    ({"CUDA_DEVICE_MEMORY_SHARED_CACHE": "/tmp/b"}, (1,)),
-                ],
-                {"CUDA_DEVICE_MEMORY_SHARED_CACHE": "/tmp/a"},
-                id="one cache",
-            ),
+            pytest.param([({CACHE: "/tmp/a"}, (0,)), ({CACHE: "/tmp/b"}, (1,))], {CACHE: "/tmp/a"}, id="one cache"),
             pytest.param(
                 [(mps("0=1M,1=3M", "50"), (0, 2)), (mps("0=2M", "25"), (1,))],
                 mps("0=1M,1=2M,2=3M", "25"),
                 id="shares of one daemon",
             ),
-            pytest.param(
-                [({"CUDA_MPS_PIPE_DIRECTORY": "/mps"}, (0,)), ({"CUDA_MPS_PIPE_DIRECTORY": "/mps"}, (1,))],
-                mps("", "100"),
-                id="a daemon without limits",
-            ),
+            pytest.param([({PIPE: "/mps"}, (0,)), ({PIPE: "/mps"}, (1,))], mps("", "100"), id="a daemon alone"),
         ],
     )
     def test_are_joined(self, answers: list[tuple[dict[str, str], tuple[int, ...]]], expected: dict[str, str]) -> None:
-        found = joined([Answer(f"r{n}", env, places) for n, (env, places) in enumerate(answers)])
-        assert found == expected
+        assert joined([Answer(f"r{n}", env, places) for n, (env, places) in enumerate(answers)]) == expected
 
     @pytest.mark.parametrize(
         ("one", "other", "named"),
@@ -227,9 +194,7 @@ class TestSeveralResources:
             pytest.param(mps("0=1M", "25"), mps("0=1M", "25", "/other"), "mps.pipeDirectory", id="two daemons"),
             pytest.param(mps("0=1M", "25"), {}, "different containers", id="MPS and a whole GPU"),
             pytest.param(limits(), mps("0=1M", "25"), "different containers", id="a library's limits and MPS"),
-            pytest.param(
-                limits(), limits() | {"CUDA_OVERSUBSCRIBE": "false"}, "limits.oversubscribe", id="oversubscribed or not"
-            ),
+            pytest.param(limits(), limits(CUDA_OVERSUBSCRIBE="false"), "limits.oversubscribe", id="oversubscription"),
         ],
     )
     def test_or_refused_with_a_remedy(self, one: dict[str, str], other: dict[str, str], named: str) -> None:

@@ -27,19 +27,16 @@ def test_links_straight_and_over_switches() -> None:
     ports = {"a": Ports({"b": 2}, 4), "b": Ports({}, 6), "c": Ports()}
     a, b, c = (Gpu(uuid) for uuid in "abc")
     assert [nvlinks(a, b, ports), nvlinks(b, a, ports), nvlinks(a, c, ports)] == [2 + 4, 2 + 4, 0]
-    found = scores([c, b, a], ports, {("a", "b"): Ancestor.SWITCH})
-    assert found == {("a", "b"): 650, ("a", "c"): 10, ("b", "c"): 10}
+    assert scores([c, b, a], ports, {("a", "b"): Ancestor.SWITCH}) == {("a", "b"): 650, ("a", "c"): 10, ("b", "c"): 10}
     assert pair("b", "a") == pair("a", "b") == ("a", "b")
+
+
+B1 = "0000:1b:00.0"
 
 
 @pytest.mark.parametrize(
     ("bus_id", "expected"),
-    [
-        ("00000000:1B:00.0", "0000:1b:00.0"),
-        ("0000:1B:00.0", "0000:1b:00.0"),
-        ("00010000:01:00.0", "00010000:01:00.0"),
-        ("", ""),
-    ],
+    [("00000000:1B:00.0", B1), ("0000:1B:00.0", B1), ("00010000:01:00.0", "00010000:01:00.0"), ("", "")],
 )
 def test_bus_id_as_in_sysfs(bus_id: str, expected: str) -> None:
     assert sysfs_bus_id(bus_id) == expected

@@ -18,20 +18,8 @@ from nodedevice_agent.plugins.nvml.watch import has_gpu
 
 from tests.fakes.polling import PATIENCE_SECONDS, until
 from tests.unit.node_agent.plugins.generic.test_faulty_device import short_patience as short_patience
-from tests.unit.node_agent.plugins.nvml.sources import Served
-from tests.unit.node_agent.plugins.nvml.test_cdi_choice import (
-    INSTANCES,
-    KIND,
-    LIBRARY,
-    SOMEBODY,
-    SPEC,
-    A,
-    B,
-    of,
-    place,
-    served,
-    specify,
-)
+from tests.unit.node_agent.plugins.nvml.sources import SOMEBODY, Served, place
+from tests.unit.node_agent.plugins.nvml.test_cdi_choice import INSTANCES, KIND, LIBRARY, SPEC, A, B, of, served, specify
 from tests.unit.node_agent.plugins.nvml.test_cdi_choice import host as host
 
 UID = "00000000-0000-4000-8000-000000000000"

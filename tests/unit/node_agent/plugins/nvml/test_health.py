@@ -53,8 +53,7 @@ def test_without_a_word_of_the_driver_the_instance_is_marked_until_a_reset() -> 
     health = h.with_reading(health, MUTE, RULES)[0]
     assert (health.trouble, of_instance(health, 7, 0), of_instance(health, 7, 1)) == (None, "Xid48", "")
     # of each place the first one
-    again = h.with_reading(h.with_xid(health, 79, RULES, Place(7, 0)), MUTE, RULES)[0]
-    assert of_instance(again, 7, 0) == "Xid48"
+    assert of_instance(h.with_reading(h.with_xid(health, 79, RULES, Place(7, 0)), MUTE, RULES)[0], 7, 0) == "Xid48"
     other = h.with_reading(h.with_xid(health, 79, RULES, Place(7, 1)), MUTE, RULES)[0]
     assert (of_instance(other, 7, 0), of_instance(other, 7, 1)) == ("Xid48", "Xid79")
     reset, how = h.with_reading(other, Reading(energy_mj=1), RULES)
@@ -96,10 +95,7 @@ def test_what_shows_a_reset() -> None:
         "its volatile ECC counter restarted": (Reading(ecc_uncorrected=2), Reading(ecc_uncorrected=1)),
         "the driver no longer requests draining the GPU, then a reset": (read(4), read(0)),
         "it was unreachable and is back": (Reading(is_lost=True), Reading()),
-        "": (
-            Reading(energy_mj=1, ecc_uncorrected=0, recovery_action=3),
-            Reading(energy_mj=1, ecc_uncorrected=0, recovery_action=0),
-        ),
+        "": (read(3, energy=1), read(0, energy=1)),
     }
     for how, (before, after_it) in words.items():
         assert h.with_reading(lived(before), after_it, RULES)[1] == how
@@ -115,8 +111,7 @@ AT_ONCE = HealthRules(critical_by_setting=frozenset({31}))
 @pytest.mark.parametrize("then", ["ecc", Xid(79), Xid(31, Place(2, 0))], ids=str)
 def test_a_reset_shows_by_what_was_read_before_the_first_mark(first: Xid | str, then: Xid | str) -> None:
     """However many follow."""
-    events = Reading(energy_mj=10), first, Reading(energy_mj=20), then, Reading(energy_mj=30)
-    health = lived(*events, rules=AT_ONCE)
+    health = lived(Reading(energy_mj=10), first, Reading(energy_mj=20), then, Reading(energy_mj=30), rules=AT_ONCE)
     assert health.marked_at.energy_mj == 10
     assert h.cleared(health) == GpuHealth(read=Reading(energy_mj=30))
 
@@ -124,6 +119,5 @@ def test_a_reset_shows_by_what_was_read_before_the_first_mark(first: Xid | str, 
 def test_xids_of_one_second_are_bounded() -> None:
     health = lived(*(Xid(number) for number in range(200, 400)))
     assert (len(health.recent), health.mark and health.mark.reason) == (100, "Xid300")
-    harmless = HealthRules(frozenset(range(1000)))
-    full = lived(*(Xid(number) for number in range(200)), rules=harmless)
+    full = lived(*(Xid(number) for number in range(200)), rules=HealthRules(frozenset(range(1000))))
     assert (len(full.recent), full.mark) == (100, None)

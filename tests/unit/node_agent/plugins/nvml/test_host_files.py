@@ -7,7 +7,7 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice
 from nodedevice_agent.plugins.nvml.host_files import have_files
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 
-from tests.unit.node_agent.plugins.nvml.test_identity import device_file
+from tests.unit.node_agent.plugins.nvml.sources import device_file, place
 
 CONTROL, CAPS = "/dev/nvidiactl", "/dev/nvidia-caps/nvidia-cap"
 WHOLE, UNNUMBERED = GpuDevice(Gpu("GPU-1", minor=1)), GpuDevice(Gpu("GPU-x"))
@@ -37,13 +37,12 @@ OF_3, OF_4, OF_UNNUMBERED = (
 )
 def test_whether_the_files_are_there(tmp_path: Path, files: list[str], devices: list[GpuDevice], have: bool) -> None:
     for path in files:
-        device_file(tmp_path, path[1:])
+        device_file(tmp_path, path)
     assert have_files(str(tmp_path), devices, MINORS) is have
 
 
 @pytest.mark.parametrize("path", [CONTROL, "/dev/nvidia1"])
 def test_the_kernels_memory_is_no_file_of_the_driver(tmp_path: Path, path: str) -> None:
     """As tests have it, where a container is given the link by its path."""
-    (tmp_path / "dev").mkdir()
-    (tmp_path / path[1:]).symlink_to("/dev/null")
+    place(tmp_path, path).symlink_to("/dev/null")
     assert not have_files(str(tmp_path), [WHOLE], {})

@@ -9,9 +9,11 @@ from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import LOST
 from nodedevice_agent.plugins.nvml.mig import MigInstance, profile_name
-from nodedevice_agent.plugins.nvml.parts import Listing, listing, uses_of
+from nodedevice_agent.plugins.nvml.parts import Listing
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_api.extended_resources import resource_name_problem
+
+from tests.unit.node_agent.plugins.nvml import sources
 
 A100 = 81920 << 20
 H100 = 81559 << 20
@@ -31,18 +33,12 @@ H100 = 81559 << 20
         (0, 0, 0, None, "", "0g.0gb"),
     ],
 )
-def test_profiles_have_nvidias_names(
-    compute: int, slices: int, mib: int, total: int | None, suffix: str, name: str
-) -> None:
+def test_names_of_profiles(compute: int, slices: int, mib: int, total: int | None, suffix: str, name: str) -> None:
     assert profile_name(compute, slices, mib, total, suffix) == name
 
 
-def instance(uuid: str, profile: str) -> MigInstance:
-    return MigInstance(uuid, profile, 1, 0, 9728)
-
-
 def divided(uuid: str, *profiles: str) -> Gpu:
-    made = tuple(instance(f"MIG-{uuid}{place}", profile) for place, profile in enumerate(profiles))
+    made = tuple(MigInstance(f"MIG-{uuid}{place}", each, 1, 0, 9728) for place, each in enumerate(profiles))
     return Gpu(f"GPU-{uuid}", "A100", A100, index=0, instances=made)
 
 
@@ -50,33 +46,29 @@ WHOLE = Gpu("GPU-w", "A100", A100, index=1)
 
 
 def listed(gpus: Sequence[Gpu], troubles: dict[str, Trouble] | None = None, **settings: Any) -> dict[str, Listing]:
-    nvml = msgspec.convert(settings, NvmlSettings)
-    uses = [(gpu, use) for gpu in gpus for use in uses_of(gpu, nvml)]
-    names = dict.fromkeys(use.resource_name for _, use in uses)
-    return {
-        name: listing([each for each in uses if each[1].resource_name == name], (troubles or {}).get) for name in names
-    }
+    return sources.listed(msgspec.convert(settings, NvmlSettings), gpus, (troubles or {}).get)
 
 
 @pytest.mark.parametrize("sharing", [[], [{"shares": {"replicas": 2}}], [{"memory": {}}]])
 def test_a_gpu_in_mig_mode_is_never_offered_without_a_setting(sharing: list[dict[str, Any]]) -> None:
     (found,) = listed([divided("a", "1g.10gb")], sharing=sharing).values()
     assert not any(device.is_healthy for device in found.devices)
-    reasons = {device.reason for device in found.parents or found.devices}
-    assert reasons == {"MigMode"}
+    assert {device.reason for device in found.parents or found.devices} == {"MigMode"}
 
 
 def test_each_profile_has_a_name_of_its_own() -> None:
     gpus = [divided("a", "1g.10gb", "1g.10gb", "1g.10gb+me", "1c.2g.20gb"), divided("b", "1g.10gb"), WHOLE]
     found = listed(gpus, mig="mixed")
-    names = {name: [device.id for device in its.devices] for name, its in found.items()}
-    assert names == {
-        "nvidia.com/mig-1g.10gb": ["MIG-a0", "MIG-a1", "MIG-b0"],
-        "nvidia.com/mig-1g.10gb.me": ["MIG-a2"],
-        "nvidia.com/mig-1c.2g.20gb": ["MIG-a3"],
-        "nvidia.com/gpu": ["GPU-w"],
+    expected = {
+        "mig-1g.10gb": "MIG-a0 MIG-a1 MIG-b0",
+        "mig-1g.10gb.me": "MIG-a2",
+        "mig-1c.2g.20gb": "MIG-a3",
+        "gpu": "GPU-w",
     }
-    assert not any(resource_name_problem(name) for name in names)
+    assert {name: [device.id for device in its.devices] for name, its in found.items()} == {
+        f"nvidia.com/{name}": ids.split() for name, ids in expected.items()
+    }
+    assert not any(resource_name_problem(name) for name in found)
     (device,) = found["nvidia.com/mig-1c.2g.20gb"].devices
     assert device.parent == "GPU-a"
     attributes = {"profile": "1c.2g.20gb", "gpuInstance": "1", "computeInstance": "0", "memoryBytes": str(9728 << 20)}
@@ -85,9 +77,8 @@ def test_each_profile_has_a_name_of_its_own() -> None:
 
 def test_instances_of_one_profile_are_named_as_gpus() -> None:
     (found,) = listed([divided("a", "1g.10gb", "1g.10gb"), divided("b", "1g.10gb")], mig="single").values()
-    assert [(device.id, device.is_healthy) for device in found.devices] == [
-        (f"MIG-{n}", True) for n in ("a0", "a1", "b0")
-    ]
+    assert [device.id for device in found.devices if device.is_healthy] == ["MIG-a0", "MIG-a1", "MIG-b0"]
+    assert len(found.devices) == 3
 
 
 @pytest.mark.parametrize(

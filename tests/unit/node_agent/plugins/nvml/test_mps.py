@@ -13,16 +13,14 @@ from nodedevice_agent.plugins.nvml.parts import HeldParts
 from nodedevice_agent.plugins.nvml.settings import MpsSettings, SharesSettings
 from nodedevice_agent.plugins.nvml.source import NvmlSource
 
-from tests.unit.node_agent.plugins.nvml.sources import Served
+from tests.unit.node_agent.plugins.nvml.sources import Served, place
 
 GIB = 1 << 30
 T4 = Gpu("GPU-z", "Tesla T4", 15 * GIB, "0000:1a:00.0", index=0)
 A100 = Gpu("GPU-a", "A100", 80 * GIB, "0000:3b:00.0", index=1)
 # one that came back after the others were seen may have the index of another
-EARLY, LATE = (
-    Gpu("GPU-e", "T4", 15 * GIB, "0000:3b:00.0", index=0),
-    Gpu("GPU-l", "A100", 80 * GIB, "0000:1a:00.0", index=0),
-)
+EARLY = Gpu("GPU-e", "T4", 15 * GIB, "0000:3b:00.0", index=0)
+LATE = Gpu("GPU-l", "A100", 80 * GIB, "0000:1a:00.0", index=0)
 
 
 def shares(replicas: int) -> SharesSettings:
@@ -46,10 +44,8 @@ def shares(replicas: int) -> SharesSettings:
 )
 def test_limits_are_the_shares(held: list[HeldParts], percentage: str, limits: str) -> None:
     made = with_mps(ContainerAllocation(env={"A": "b"}), MpsSettings("/run/mps", "/run/shm"), held)
-    assert made.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == limits
-    assert made.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == percentage
-    assert made.env["CUDA_MPS_PIPE_DIRECTORY"] == "/run/mps"
-    assert made.env["A"] == "b"
+    numbers = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limits, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percentage}
+    assert made.env == {"A": "b", "CUDA_MPS_PIPE_DIRECTORY": "/run/mps", **numbers}
     assert made.mounts == (Mount("/run/mps", "/run/mps"), Mount("/run/shm", "/dev/shm"))
 
 
@@ -83,8 +79,7 @@ def test_without_a_daemon_the_list_shows_why_and_nothing_is_allocated(tmp_path: 
 
 
 def test_with_a_daemon_a_container_gets_its_share(tmp_path: Path) -> None:
-    (tmp_path / "run/mps").mkdir(parents=True)
-    (tmp_path / "run/mps/control").touch()
+    place(tmp_path, "run/mps/control").touch()
     made = source(tmp_path, pipeDirectory="/run/mps")
     assert made.devices.trouble == ("", "")
     got = made.allocate(["GPU-z-1"], None)

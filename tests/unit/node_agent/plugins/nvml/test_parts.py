@@ -11,9 +11,11 @@ from nodedevice_agent.plugins.nvml.devices import Refused
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import LOST
-from nodedevice_agent.plugins.nvml.parts import Listing, check_request, listing, parents, preferred_parts, uses_of
+from nodedevice_agent.plugins.nvml.parts import Listing, check_request, parents, preferred_parts, uses_of
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings, SharesSettings
 from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number, part_id
+
+from tests.unit.node_agent.plugins.nvml import sources
 
 GIB = 1 << 30
 T4 = Gpu("GPU-a", "Tesla T4", 15 * GIB, index=0)
@@ -27,14 +29,7 @@ def nvml(*rules: dict[str, Any], **settings: Any) -> NvmlSettings:
 
 def listed(settings: NvmlSettings, gpus: Sequence[Gpu] = GPUS, **troubles: Trouble) -> dict[str, Listing]:
     """troubles: by the last character of the UUID."""
-    uses = [(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)]
-    names = dict.fromkeys(use.resource_name for _, use in uses)
-    return {
-        name: listing(
-            [(gpu, use) for gpu, use in uses if use.resource_name == name], lambda uuid: troubles.get(uuid[-1])
-        )
-        for name in names
-    }
+    return sources.listed(settings, gpus, lambda uuid: troubles.get(uuid[-1]))
 
 
 def test_shares_have_the_gpus_uuid_and_a_number() -> None:
@@ -49,8 +44,7 @@ def test_shares_have_the_gpus_uuid_and_a_number() -> None:
 
 def test_units_are_what_fits_beside_the_reserve_and_the_rest_is_shown() -> None:
     found = listed(nvml({"memory": {"unit": "2Gi", "reserve": "512Mi"}}))["aliyun.com/gpu-mem"]
-    counts = parents(device.id for device in found.devices)
-    assert counts == {"GPU-a": 7, "GPU-b": 39}
+    assert parents(device.id for device in found.devices) == {"GPU-a": 7, "GPU-b": 39}
     unused = {parent.id: int(dict(parent.attributes)["unusedBytes"]) for parent in found.parents}
     assert unused == {"GPU-a": GIB, "GPU-b": 2 * GIB - 1}
     assert {dict(parent.attributes)["unitBytes"] for parent in found.parents} == {str(2 * GIB)}
@@ -69,12 +63,13 @@ def test_units_are_what_fits_beside_the_reserve_and_the_rest_is_shown() -> None:
 def test_a_gpu_that_cannot_be_divided_is_a_trouble_of_the_list(
     memory: dict[str, str], gpu: Gpu, reason: str, words: list[str]
 ) -> None:
-    found = listed(nvml({"memory": memory}), [gpu, Gpu("GPU-d", "other", 64 * GIB)] if "unit" not in memory else [gpu])
-    (trouble,) = found["aliyun.com/gpu-mem"].troubles
+    other = Gpu("GPU-d", "other", 64 * GIB)
+    found = listed(nvml({"memory": memory}), [gpu, other] if "unit" not in memory else [gpu])["aliyun.com/gpu-mem"]
+    (trouble,) = found.troubles
     assert trouble.reason == reason
     assert all(word in trouble.message for word in words)
     # the next one is divided all the same
-    assert [parent.id for parent in found["aliyun.com/gpu-mem"].parents] == (["GPU-d"] if "unit" not in memory else [])
+    assert [parent.id for parent in found.parents] == (["GPU-d"] if "unit" not in memory else [])
 
 
 def test_the_parts_of_a_broken_gpu_are_unhealthy_and_their_gpu_has_the_reason() -> None:
@@ -84,28 +79,23 @@ def test_the_parts_of_a_broken_gpu_are_unhealthy_and_their_gpu_has_the_reason() 
 
 
 def test_rules_select_by_model_and_index_and_one_is_for_all_others() -> None:
-    settings = nvml(
-        {"models": ["*T4*"], "shares": {"replicas": 2, "resourceName": "a.b/t4"}},
-        {"models": ["*A100*"], "indexes": [1, 2], "whole": {}},
-        {"memory": {}},
-    )
+    of_t4 = {"models": ["*T4*"], "shares": {"replicas": 2, "resourceName": "a.b/t4"}}
+    settings = nvml(of_t4, {"models": ["*A100*"], "indexes": [1, 2], "whole": {}}, {"memory": {}})
     gpus = [T4, A100, Gpu("GPU-c", "NVIDIA A100-SXM4-80GB", GIB, index=5)]
-    assert [use.resource_name for gpu in gpus for use in uses_of(gpu, settings)] == [
-        "a.b/t4",
-        "nvidia.com/gpu",
-        "aliyun.com/gpu-mem",
-    ]
-    assert settings.resource_names() == ("a.b/t4", "nvidia.com/gpu", "aliyun.com/gpu-mem")
+    names = ("a.b/t4", "nvidia.com/gpu", "aliyun.com/gpu-mem")
+    assert tuple(use.resource_name for gpu in gpus for use in uses_of(gpu, settings)) == names
+    assert settings.resource_names() == names
 
 
 def test_a_gpu_that_two_rules_match_is_listed_but_not_offered() -> None:
     settings = nvml(
         {"models": ["Tesla*"], "memory": {}}, {"indexes": [0], "shares": {"replicas": 2, "resourceName": "a.b/c"}}
     )
-    found = listed(settings)
-    assert "a.b/c" not in found
-    assert not any(device.is_healthy for device in found["aliyun.com/gpu-mem"].devices)
-    (gpu,) = found["aliyun.com/gpu-mem"].parents
+    by_name = listed(settings)
+    assert "a.b/c" not in by_name
+    found = by_name["aliyun.com/gpu-mem"]
+    assert not any(device.is_healthy for device in found.devices)
+    (gpu,) = found.parents
     assert gpu.reason == "TwoSharingRules"
     words = ["GPU-a", "Tesla T4", "sharing[0] (models Tesla*)", "sharing[1] (indexes 0)"]
     assert all(word in gpu.message for word in words)

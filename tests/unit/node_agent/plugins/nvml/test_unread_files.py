@@ -12,18 +12,18 @@ from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS
 
 from tests.fakes.sysfs import PCI, FakeSysfs
 from tests.unit.node_agent.plugins.generic.test_unread import CALLS, ERRORS, failing
+from tests.unit.node_agent.plugins.nvml.sources import place
 
 BUS_ID = "0000:3b:00.0"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    host, place = FakeSysfs(tmp_path), f"{PCI}/{BUS_ID}"
-    host.pci(place)
+    host, card = FakeSysfs(tmp_path), f"{PCI}/{BUS_ID}"
+    host.pci(card)
     for name, number in (("card0", "226:0"), ("renderD128", "226:128")):
-        host.node(f"{place}/drm/{name}", "drm", number, name=f"dri/{name}", parent=place)
-    (tmp_path / CAPABILITY_MINORS[1:]).parent.mkdir(parents=True)
-    (tmp_path / CAPABILITY_MINORS[1:]).write_text("gpu0/gi1/access 3\n")
+        host.node(f"{card}/drm/{name}", "drm", number, name=f"dri/{name}", parent=card)
+    place(tmp_path, CAPABILITY_MINORS).write_text("gpu0/gi1/access 3\n")
     (tmp_path / "dev/nvidia0").symlink_to("/dev/null")
     return tmp_path
 

@@ -3,41 +3,35 @@
 import base64
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.lib.deviceplugin_server.values import (
-    AllocationRefused,
-    ContainerAllocation,
-    ContainerIdentity,
-    HeldDevices,
-)
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity, HeldDevices
 from nodedevice_agent.plugins.nvml.environment import GPUSHARE_PREFIX
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_api.names import SM_PERCENT_ANNOTATION
 from nodedevice_api.parts import part_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.unit.node_agent.plugins.nvml.sources import Served
+from tests.unit.node_agent.plugins.nvml.sources import Served, place
 
 GIB = 1 << 30
 UUID = "f320f827-2a71-486b-a551-28c650dbaf1e"
 OTHER_UUID = "a2ab1d63-8519-4ff7-9501-edc58ae1d6a4"
 V100 = Gpu("GPU-709fac35-5f40-624b-90f7-b0a3db7a97a0", "Tesla V100", 32 * GIB, "0000:3b:00.0", index=0)
 T4 = Gpu("GPU-fcda056f-77c6-7fdf-f7c7-6453511eaaa1", "Tesla T4", 15 * GIB, "0000:1a:00.0", index=1)
-SHARES, UNITS = "nvidia.com/gpu", "aliyun.com/gpu-mem"
+UNITS = "aliyun.com/gpu-mem"
 PUBLISHED = Path(__file__).parents[2] / "checkpoint" / "checkpoints" / "corrupt-checksum.json"
 
 
 def node(folder: Path, rule: Mapping[str, Any], *gpus: Gpu) -> Served:
     """Its file tree is folder/host, with a library."""
-    vgpu = folder / "host" / "usr" / "local" / "vgpu"
-    vgpu.mkdir(parents=True, exist_ok=True)
     for name in ("libvgpu.so", "ld.so.preload"):
-        (vgpu / name).touch()
+        place(folder, f"host/usr/local/vgpu/{name}").touch()
     return Served(folder / "host", *(gpus or (V100, T4)), sharing=[rule])
 
 
@@ -57,25 +51,21 @@ def parts(gpu: Gpu, count: int, first: int = 0) -> list[str]:
 
 LIBRARY = {"library": "/usr/local/vgpu/libvgpu.so"}
 FULL: dict[str, Any] = {"memory": {"limits": LIBRARY}}
+HELD = HeldDevices(UUID, "main", tuple(parts(V100, 1)))
+WITH_40 = replace(HELD, env={"CUDA_DEVICE_SM_LIMIT": "40"})
 
 
 def published() -> list[tuple[str, str, api_pb2.ContainerAllocateResponse]]:
     """Pod UID, container and response of each entry; the file's checksum is wrong."""
     entries = msgspec.json.decode(PUBLISHED.read_bytes())["Data"]["PodDeviceEntries"]
-    return [
-        (
-            entry["PodUID"],
-            entry["ContainerName"],
-            api_pb2.ContainerAllocateResponse.FromString(base64.b64decode(entry["AllocResp"])),
-        )
-        for entry in entries
-    ]
+    decoded = api_pb2.ContainerAllocateResponse.FromString
+    return [(each["PodUID"], each["ContainerName"], decoded(base64.b64decode(each["AllocResp"]))) for each in entries]
 
 
-def form(value: str) -> str:
-    """The value with what differs from container to container left out."""
-    value = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", value)
-    return re.sub(r"^\d+m$", "Nm", value)
+def forms(env: Mapping[str, str]) -> dict[str, str]:
+    """Without what differs in values from container to container."""
+    without = {key: re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", value) for key, value in env.items()}
+    return {key: re.sub(r"^\d+m$", "Nm", value) for key, value in without.items()}
 
 
 def of_hami(env: Mapping[str, str]) -> dict[str, str]:
@@ -83,7 +73,7 @@ def of_hami(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if not name.startswith(GPUSHARE_PREFIX)}
 
 
-def mounts(given: ContainerAllocation) -> set[tuple[str, str, bool]]:
+def mounts(given: Any) -> set[tuple[str, str, bool]]:
     return {(mount.host_path, mount.container_path, mount.read_only) for mount in given.mounts}
 
 
@@ -93,12 +83,9 @@ async def test_keys_mounts_and_forms_are_those_of_a_published_checkpoint(
     tmp_path: Path, rule: dict[str, Any], entry: int
 ) -> None:
     uid, container, theirs = published()[entry]
-    source = await limited(tmp_path, rule)
-    ours = source.allocate(parts(V100, 1), who(uid, container))
-    assert {key: form(value) for key, value in of_hami(ours.env).items()} == {
-        key: form(value) for key, value in theirs.envs.items()
-    }
-    assert mounts(ours) == {(mount.host_path, mount.container_path, mount.read_only) for mount in theirs.mounts}
+    ours = (await limited(tmp_path, rule)).allocate(parts(V100, 1), who(uid, container))
+    assert forms(of_hami(ours.env)) == forms(theirs.envs)
+    assert mounts(ours) == mounts(theirs)
 
 
 @pytest.mark.parametrize(
@@ -113,31 +100,25 @@ async def test_keys_mounts_and_forms_are_those_of_a_published_checkpoint(
     ],
 )
 async def test_the_memory_limit(tmp_path: Path, rule: dict[str, Any], gpu: Gpu, count: int, limit: str) -> None:
-    source = await limited(tmp_path, rule)
-    assert source.allocate(parts(gpu, count), who()).env["CUDA_DEVICE_MEMORY_LIMIT_0"] == limit
+    assert (await limited(tmp_path, rule)).allocate(parts(gpu, count), who()).env["CUDA_DEVICE_MEMORY_LIMIT_0"] == limit
 
 
 async def test_shares_of_several_gpus_have_a_limit_each_in_the_drivers_order(tmp_path: Path) -> None:
     source = await limited(tmp_path, {"shares": {"replicas": 2, "limits": {}}})
     env = source.allocate([*parts(V100, 1), *parts(T4, 1)], who()).env
-    limits = (env["CUDA_DEVICE_MEMORY_LIMIT_0"], env["CUDA_DEVICE_MEMORY_LIMIT_1"])
     # the T4 has the lower bus ID
-    assert limits == ("7680m", "16384m")
+    assert [env[f"CUDA_DEVICE_MEMORY_LIMIT_{number}"] for number in (0, 1)] == ["7680m", "16384m"]
 
 
-@pytest.mark.parametrize("who_asks", [None, ContainerIdentity("default", "p", UUID, "main")])
+FOUR = {"CONTAINER": "4", "POD": "4"}
+
+
+@pytest.mark.parametrize("who_asks", [None, who()])
 @pytest.mark.parametrize(
     ("rule", "gpu", "values"),
     [
-        pytest.param(
-            {"memory": {}}, V100, {"IDX": "0", "CONTAINER": "4", "POD": "4", "DEV": "32"}, id="units of a GiB"
-        ),
-        pytest.param(
-            {"memory": {}},
-            replace(T4, index=None),
-            {"CONTAINER": "4", "POD": "4", "DEV": "15"},
-            id="a GPU without a number",
-        ),
+        pytest.param({"memory": {}}, V100, FOUR | {"IDX": "0", "DEV": "32"}, id="units of a GiB"),
+        pytest.param({"memory": {}}, replace(T4, index=None), FOUR | {"DEV": "15"}, id="a GPU without a number"),
         pytest.param({"shares": {"replicas": 8, "resourceName": UNITS}}, V100, {}, id="shares of that name"),
     ],
 )
@@ -181,52 +162,39 @@ class TestMultiprocessors:
         # another GPU
         source.allocate(parts(T4, 1), who(OTHER_UUID, "second", sm_percent="100"))
 
-    async def test_an_ended_holding_leaves_it(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("held", "asks", "left"),
+        [
+            pytest.param([], who(OTHER_UUID, sm_percent="100"), None, id="an ended holding leaves it"),
+            pytest.param([HELD], who(OTHER_UUID, sm_percent="50"), 30, id="a call in flight counts during a sync"),
+            pytest.param([WITH_40], who(OTHER_UUID, sm_percent="61"), 60, id="what a container was given counts"),
+            pytest.param(None, who(container="other", sm_percent="31"), 30, id="containers of one pod run together"),
+        ],
+    )
+    async def test_what_is_left_of_it(
+        self, tmp_path: Path, held: list[HeldDevices] | None, asks: ContainerIdentity, left: int | None
+    ) -> None:
         source = await limited(tmp_path, FULL)
         source.allocate(parts(V100, 1), who(sm_percent="70"))
-        await source.holdings([])
-        source.allocate(parts(V100, 1), who(OTHER_UUID, sm_percent="100"))
-
-    async def test_a_call_in_flight_counts_during_a_sync(self, tmp_path: Path) -> None:
-        source = await limited(tmp_path, FULL)
-        source.allocate(parts(V100, 1), who(sm_percent="70"))
-        await source.holdings([HeldDevices(UUID, "main", tuple(parts(V100, 1)))])
-        with pytest.raises(AllocationRefused, match="30 are left"):
-            source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="50"))
+        if held is not None:
+            await source.holdings(held)
+        with nullcontext() if left is None else pytest.raises(AllocationRefused, match=f"{left} are left"):
+            source.allocate(parts(V100, 1, 1), asks)
 
     async def test_it_is_known_again_after_a_restart_and_not_before(self, tmp_path: Path) -> None:
-        first = await limited(tmp_path, FULL)
-        env = first.allocate(parts(V100, 1), who(sm_percent="70")).env
+        env = (await limited(tmp_path, FULL)).allocate(parts(V100, 1), who(sm_percent="70")).env
         source: Any = node(tmp_path, FULL).source
         with pytest.raises(AllocationRefused, match="not known yet"):
             source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="30"))
-        await source.holdings([HeldDevices(UUID, "main", tuple(parts(V100, 1)), env)])
+        await source.holdings([replace(HELD, env=env)])
         with pytest.raises(AllocationRefused, match="30 are left"):
             source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="31"))
 
-    async def test_an_init_container_does_not_run_beside_the_one_that_takes_its_devices(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("before", ["init", "main"], ids=["an init container's", "an earlier call's"])
+    async def test_a_container_takes_over_what_was_given_for_its_devices(self, tmp_path: Path, before: str) -> None:
         source = await limited(tmp_path, FULL)
-        source.allocate(parts(V100, 1), who(container="init", sm_percent="70"))
-        source.allocate(parts(V100, 2), who(container="main", sm_percent="70"))
-
-    async def test_containers_of_one_pod_run_beside_each_other(self, tmp_path: Path) -> None:
-        source = await limited(tmp_path, FULL)
-        source.allocate(parts(V100, 1), who(sm_percent="70"))
-        with pytest.raises(AllocationRefused, match="30 are left"):
-            source.allocate(parts(V100, 1, 1), who(container="second", sm_percent="31"))
-
-    async def test_what_a_container_was_given_counts(self, tmp_path: Path) -> None:
-        source = await limited(tmp_path, FULL)
-        source.allocate(parts(V100, 1), who(sm_percent="70"))
-        given = {"CUDA_DEVICE_SM_LIMIT": "40"}
-        await source.holdings([HeldDevices(UUID, "main", tuple(parts(V100, 1)), given)])
-        with pytest.raises(AllocationRefused, match="60 are left"):
-            source.allocate(parts(V100, 1, 1), who(OTHER_UUID, sm_percent="61"))
-
-    async def test_a_second_call_for_a_container_replaces_the_first(self, tmp_path: Path) -> None:
-        source = await limited(tmp_path, FULL)
-        for _ in range(2):
-            source.allocate(parts(V100, 1), who(sm_percent="70"))
+        source.allocate(parts(V100, 1), who(container=before, sm_percent="70"))
+        source.allocate(parts(V100, 2), who(sm_percent="70"))
 
 
 async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -234,17 +202,10 @@ async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCa
     source = await served.connected()
     for _ in range(2):
         given = source.allocate(parts(V100, 2), None)
-    assert of_hami(given.env) == {
-        "NVIDIA_VISIBLE_DEVICES": V100.uuid,
-        "CUDA_DEVICE_MEMORY_LIMIT_0": "2048m",
-        "CUDA_DEVICE_SM_LIMIT": "10",
-        "CUDA_OVERSUBSCRIBE": "true",
-    }
-    assert {mount.container_path for mount in given.mounts} == {
-        "/usr/local/vgpu/libvgpu.so",
-        "/etc/ld.so.preload",
-        "/tmp/vgpulock",
-    }
+    limits = {"CUDA_DEVICE_MEMORY_LIMIT_0": "2048m", "CUDA_DEVICE_SM_LIMIT": "10", "CUDA_OVERSUBSCRIBE": "true"}
+    assert of_hami(given.env) == {"NVIDIA_VISIBLE_DEVICES": V100.uuid, **limits}
+    paths = {"/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload", "/tmp/vgpulock"}
+    assert {mount.container_path for mount in given.mounts} == paths
     assert caplog.messages.count("limits of containers are incomplete") == 1
     served.publish()
     assert source.devices.trouble == ("KubeletAllocates", caplog.records[-1].__dict__["error"])

@@ -11,15 +11,18 @@ from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.health import ENERGY_SELDOM, Place
 from nodedevice_agent.plugins.nvml.reader.messages import Alive, Changed, Described, EccError, ReaderOptions, Xid
+from nodedevice_common.paced_log import SUBJECT_AT_ONCE
 
 from tests.fakes.background import background
 from tests.fakes.gpu_watch import ABSENT, BOTH, DIVIDED, END, FINE, LOST, OLD, ONE, TWO, Node, Play
 from tests.fakes.log_lines import log_lines
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.node_agent.plugins.nvml.test_cdi_choice import KIND, SPEC, of, place
+from tests.unit.node_agent.plugins.nvml.sources import place
+from tests.unit.node_agent.plugins.nvml.test_cdi_choice import KIND, SPEC, of
 
 GPU_1, GPU_2 = {"GPU-1"}, {"GPU-2"}
+INSTANCES = "nvidia.com/mig-1g.10gb"
 
 
 class TestMessages:
@@ -49,24 +52,19 @@ class TestMessages:
     )
     @virtual_time
     async def test_what_each_says_of_a_gpu(self, play: Play, messages: list[Any], unhealthy: set[str]) -> None:
-        node = await play([BOTH, *messages])
-        assert node.unhealthy == unhealthy
+        assert (await play([BOTH, *messages])).unhealthy == unhealthy
 
     @virtual_time
     async def test_an_instance_may_be_meant_alone(self, play: Play) -> None:
         node = await play([BOTH, OLD, DIVIDED, Xid("GPU-1", 79, 1, Place(8, 0))], mig="mixed")
-        assert node.served == {
-            "nvidia.com/gpu": {"GPU-2": True},
-            "nvidia.com/mig-1g.10gb": {"MIG-1": True, "MIG-2": False},
-        }
+        assert node.served == {"nvidia.com/gpu": {"GPU-2": True}, INSTANCES: {"MIG-1": True, "MIG-2": False}}
 
     @virtual_time
     async def test_a_resource_whose_devices_went_is_served_empty(self, play: Play) -> None:
         node = await play([BOTH, FINE, DIVIDED, 5, Described([ONE, TWO])], mig="mixed")
-        instances = "nvidia.com/mig-1g.10gb"
-        assert node.served == {"nvidia.com/gpu": {"GPU-2": True}, instances: {"MIG-1": True, "MIG-2": True}}
+        assert node.served == {"nvidia.com/gpu": {"GPU-2": True}, INSTANCES: {"MIG-1": True, "MIG-2": True}}
         await asyncio.sleep(6)
-        assert node.served == {"nvidia.com/gpu": {"GPU-1": True, "GPU-2": True}, instances: {}}
+        assert node.served == {"nvidia.com/gpu": {"GPU-1": True, "GPU-2": True}, INSTANCES: {}}
         # each resource was wanted once
         assert node.watch.wanted.qsize() == 2
 
@@ -95,23 +93,22 @@ class TestMessages:
         seldom, marked = {"GPU-1": ENERGY_SELDOM, "GPU-2": ENERGY_SELDOM}, {"GPU-1": 0.0, "GPU-2": ENERGY_SELDOM}
         assert [each.energy for each in node.reader.orders] == [seldom, marked]
 
+    @virtual_time
+    async def test_xids_are_logged_so_many_times(self, play: Play, caplog: pytest.LogCaptureFixture) -> None:
+        await play([BOTH, OLD, *[Xid("GPU-1", 31, 5, Place(3, 0))] * 100])
+        lines = [fields for _, message, fields in log_lines(caplog.records) if message == "GPU reported Xid"]
+        assert [(fields["count"], fields["gpu_instance"]) for fields in lines] == [(5, 3)] * SUBJECT_AT_ONCE
+
 
 class TestFiles:
     @pytest.mark.parametrize(
-        ("directory", "name", "is_wanted"),
-        [
-            ("dev", "nvidia0", True),
-            ("dev", "nvidiactl", True),
-            ("dev", "null", False),
-            ("dev/shm", "nvidia0", False),
-        ],
+        ("folder", "name", "is_wanted"),
+        [("dev", "nvidia0", True), ("dev", "nvidiactl", True), ("dev", "null", False), ("dev/shm", "nvidia0", False)],
     )
     @virtual_time
-    async def test_a_device_file_has_the_gpus_read_again(
-        self, play: Play, directory: str, name: str, is_wanted: bool
-    ) -> None:
+    async def test_a_device_file_has_gpus_read_again(self, play: Play, folder: str, name: str, is_wanted: bool) -> None:
         node = await play([BOTH, FINE, *[5, FINE] * 3])
-        node.files[0].see(node.host / directory / name)
+        node.files[0].see(node.host / folder / name)
         await asyncio.sleep(20)
         assert [round(at) for at in node.reader.rescans] == ([5] if is_wanted else [])
 

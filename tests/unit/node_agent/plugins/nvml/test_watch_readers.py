@@ -13,20 +13,17 @@ from tests.fakes.background import background
 from tests.fakes.gpu_watch import ABSENT, BOTH, BROKEN, END, FINE, LOST, ONE, Node, Play
 from tests.fakes.virtual_time import virtual_time
 
+EXITS = [BOTH, FINE, END]
+
 
 class TestReaders:
     @pytest.mark.parametrize(
         ("scripts", "is_plugged", "started"),
         [
-            pytest.param([[BOTH, FINE, END]] * 3, True, [0, 0.2, 0.6, 1.4], id="exits: a growing pause"),
+            pytest.param([EXITS] * 3, True, [0, 0.2, 0.6, 1.4], id="exits: a growing pause"),
             pytest.param([[BOTH, FINE, ReaderFailed("x")]] * 2, True, [0, 0.2, 0.6], id="fails"),
-            pytest.param(
-                [[BOTH, FINE, END], [BOTH, FINE, 61, END], [BOTH, FINE, END]],
-                True,
-                [0, 0.2, 61.4, 61.8],
-                id="is restarted at once after a good minute",
-            ),
-            pytest.param([[BOTH, FINE, END], [BOTH, 59, END]], True, [0, 0.2, 59.6], id="not quite a minute"),
+            pytest.param([EXITS, [BOTH, FINE, 61, END], EXITS], True, [0, 0.2, 61.4, 61.8], id="soon after a minute"),
+            pytest.param([EXITS, [BOTH, 59, END]], True, [0, 0.2, 59.6], id="not quite a minute"),
             pytest.param([[BROKEN, END]] * 2, True, [0, 30, 60], id="no driver"),
             pytest.param([[ABSENT, END]] * 2, True, [0, 30, 60], id="no driver for a GPU on the bus"),
             pytest.param([[ABSENT, END]] * 2, False, [0, 300, 600], id="no GPU"),
@@ -60,7 +57,7 @@ class TestReaders:
     @virtual_time
     async def test_gpus_are_unhealthy_while_none_can_be_started(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
-        node.scripts = [[BOTH, FINE, END], *[[OSError("no more processes")]] * 3, [BOTH, FINE]]
+        node.scripts = [EXITS, *[[OSError("no more processes")]] * 3, [BOTH, FINE]]
         node.plug()
         async with background(retried("plugin", node.make().run)):
             await asyncio.sleep(4)
@@ -84,18 +81,18 @@ class TestReaders:
             await asyncio.sleep(10)
             assert (node.trouble, len(node.readers)) == ("", 2)
 
+    @pytest.mark.parametrize("scripts", [[[]], [[1, END]] * 20], ids=["silent", "each fails, and the first counts"])
     @virtual_time
-    async def test_gpus_that_no_reader_reports_are_unhealthy_after_a_few_seconds(self, play: Play) -> None:
-        node = await play([BOTH, FINE, END], [], rescanSeconds=1.0)
+    async def test_gpus_that_no_reader_reports_become_unhealthy(self, play: Play, scripts: list[Any]) -> None:
+        node = await play(EXITS, *scripts, rescanSeconds=1.0)
         await asyncio.sleep(4.9)
-        assert node.unhealthy == set()
+        assert (node.unhealthy, node.trouble) == (set(), "")
         await asyncio.sleep(0.2)
-        assert node.unhealthy == {"GPU-1", "GPU-2"}
-        assert node.trouble == "ReaderFailed"
+        assert (node.unhealthy, node.trouble) == ({"GPU-1", "GPU-2"}, "ReaderFailed")
 
     @virtual_time
     async def test_a_problem_of_the_driver_counts_at_once(self, play: Play) -> None:
-        node = await play([BOTH, FINE, END], [BROKEN, 100], [])
+        node = await play(EXITS, [BROKEN, 100], [])
         await asyncio.sleep(1)
         assert node.trouble == "DriverFailed"
         # and no failure of the reader replaces it
@@ -103,17 +100,9 @@ class TestReaders:
         assert node.trouble == "DriverFailed"
 
     @virtual_time
-    async def test_the_first_failure_counts(self, play: Play) -> None:
-        node = await play([BOTH, FINE, END], *[[1, END]] * 20, rescanSeconds=1.0)
-        await asyncio.sleep(4.9)
-        assert node.trouble == ""
-        await asyncio.sleep(0.2)
-        assert node.trouble == "ReaderFailed"
-
-    @virtual_time
     async def test_nothing_is_left_of_a_watch_that_has_ended(self, tmp_path: Path) -> None:
         node = Node(tmp_path, handOver=["auto"])
-        node.scripts = [[BOTH, FINE, END]]
+        node.scripts = [EXITS]
         async with background(node.make().run()):
             while not node.served:
                 await asyncio.sleep(0.01)

@@ -1,4 +1,5 @@
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,17 +38,12 @@ def test_a_part_is_as_its_device(state_dir: Path) -> None:
     set_health(state_dir, GPU, "gpu-0", healthy=False)
     set_missing(state_dir, GPU, "gpu-1::1", missing=True)
     shown = show(state_dir, GPU)
-    assert [shown[f"gpu-{part}"] for part in ("0::0", "0::1", "1::0", "1::1")] == [
-        "unhealthy",
-        "unhealthy",
-        "healthy",
-        "missing",
-    ]
+    parts = {"0::0": "unhealthy", "0::1": "unhealthy", "1::0": "healthy", "1::1": "missing"}
+    assert {part: shown[f"gpu-{part}"] for part in parts} == parts
 
 
 @pytest.mark.parametrize("change", [set_health, set_missing])
-def test_errors_for_unknown_names_list_the_known_ones(state_dir: Path, change: object) -> None:
-    assert callable(change)
+def test_errors_for_unknown_names_list_the_known_ones(state_dir: Path, change: Callable[..., None]) -> None:
     with pytest.raises(CommandFailed, match="'gpu-9'; it has gpu-0, gpu-1"):
         change(state_dir, GPU, "gpu-9", True)
     with pytest.raises(CommandFailed, match=r"'example.com/tpu'.*simulated here: example.com/gpu"):
@@ -69,10 +65,7 @@ PATH = Path("/state/simulated/example.com_gpu.yaml")
     ("content", "expected"),
     [
         (b"", SimulatedState()),
-        (
-            b"unhealthy: [gpu-1]\nmissing: [gpu-3, gpu-4]\n",
-            SimulatedState(frozenset({"gpu-1"}), frozenset({"gpu-3", "gpu-4"})),
-        ),
+        (b"unhealthy: [gpu-1]\nmissing: [a, b]\n", SimulatedState(frozenset({"gpu-1"}), frozenset({"a", "b"}))),
         (b"count: 8", SimulatedState(count=8)),
         (b"unhealthy: [gpu-1, gpu-1]", SimulatedState(frozenset({"gpu-1"}))),
     ],

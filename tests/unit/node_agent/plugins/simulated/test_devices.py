@@ -2,14 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
-from nodedevice_agent.plugins.simulated.devices import (
-    SimulatedState,
-    preferred,
-    simulated_devices,
-    simulated_ids,
-)
-
-NAME = "example.com/gpu"
+from nodedevice_agent.plugins.simulated.devices import SimulatedState, preferred, simulated_devices, simulated_ids
 
 
 def test_parts_with_health_and_presence_of_their_own_or_of_their_device() -> None:
@@ -47,9 +40,7 @@ def test_preferred(available: str, must: str, size: int, expected: str) -> None:
     assert preferred(NODES, set(available) - set(must), must, size) == tuple(expected)
 
 
-devices = st.dictionaries(
-    st.sampled_from([f"gpu-{index}" for index in range(16)]), st.sampled_from([(), (0,), (1,), (0, 1)])
-)
+devices = st.dictionaries(st.sampled_from([f"gpu-{n}" for n in range(16)]), st.sampled_from([(), (0,), (1,), (0, 1)]))
 
 
 @given(devices, st.data())

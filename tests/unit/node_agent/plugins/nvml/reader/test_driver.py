@@ -7,31 +7,23 @@ from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.gpu import Ancestor
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.reader.driver import SWITCH, Driver, GpuLost, GpuUnidentified
-from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
 
 from tests.fakes.loaded_nvml import BUS_IDS, MEMORY_MIB, RESERVED_MIB, LoadedNvml, h100
 from tests.fakes.sysfs import PCI, FakeSysfs
+from tests.unit.node_agent.plugins.nvml.sources import place
+
+Instances = tuple[MigInstance, ...] | None
 
 
-def on_the_bus(root: Path, **files: str) -> None:
-    device = root / "sys/bus/pci/devices" / BUS_IDS[0]
-    device.mkdir(parents=True)
-    for name, text in files.items():
-        (device / name).write_text(f"{text}\n")
-
-
-def test_a_driver_that_does_not_start_is_a_problem(nvml: LoadedNvml) -> None:
-    nvml.write("init LIB_RM_VERSION_MISMATCH")
-    with pytest.raises(DriverProblem) as failed:
-        nvml.driver()
-    assert failed.value.problem.reason == "DriverMismatch"
+def on_the_bus(root: Path, numa_node: str) -> None:
+    place(root, f"sys/bus/pci/devices/{BUS_IDS[0]}/numa_node").write_text(f"{numa_node}\n")
 
 
 class TestDescribe:
     def test_all_that_the_driver_reports(self, nvml: LoadedNvml, tmp_path: Path) -> None:
         nvml.describe("c", "b", "a")
         nvml.write("set 2 minor=5 pci=00000000:1B:00.0")
-        on_the_bus(tmp_path, numa_node="1")
+        on_the_bus(tmp_path, "1")
         found = nvml.driver(tmp_path).describe(2)
         assert found.total_bytes == MEMORY_MIB << 20
         assert found.gpu == replace(h100("a"), numa_node=1, minor=5, index=2)
@@ -79,14 +71,11 @@ class TestDescribe:
         assert (found.total_bytes, found.gpu.memory_bytes) == expected
 
     @pytest.mark.parametrize(
-        ("sysfs", "of_nvml", "node"),
-        [("3", 0, 3), ("0", -1, 0), ("-1", 2, None), (None, 64, 64), (None, -1, None)],
+        ("sysfs", "of_nvml", "node"), [("3", 0, 3), ("0", -1, 0), ("-1", 2, None), (None, 64, 64), (None, -1, None)]
     )
-    def test_its_numa_node(
-        self, nvml: LoadedNvml, tmp_path: Path, sysfs: str | None, of_nvml: int, node: int | None
-    ) -> None:
+    def test_numa(self, nvml: LoadedNvml, tmp_path: Path, sysfs: str | None, of_nvml: int, node: int | None) -> None:
         if sysfs is not None:
-            on_the_bus(tmp_path, numa_node=sysfs)
+            on_the_bus(tmp_path, sysfs)
         nvml.set(0, numa=of_nvml)
         assert nvml.driver(tmp_path).describe(0).gpu.numa_node == node
 
@@ -108,20 +97,12 @@ class TestInstances:
             pytest.param([ENABLED], KNOWN, (), id="no instances"),
             pytest.param([ENABLED, b"break 0 nvmlDeviceGetMaxMigDeviceCount UNKNOWN"], KNOWN, (), id="none possible"),
             pytest.param([ENABLED, b"create 0 1g.10gb uuid=MIG-0"], None, (ONE,), id="one"),
-            pytest.param(
-                [ENABLED, b"break 0 nvmlDeviceGetMigDeviceHandleByIndex UNKNOWN"], KNOWN, KNOWN, id="cannot be read"
-            ),
+            pytest.param([ENABLED, b"break 0 nvmlDeviceGetMigDeviceHandleByIndex UNKNOWN"], KNOWN, KNOWN, id="unread"),
             pytest.param([ENABLED, b"create 0 1g.10gb uuid=MIG-\xff"], None, (), id="never read"),
             pytest.param([ENABLED, b"create 0 1g.10gb uuid=a/b"], None, (), id="not a UUID"),
         ],
     )
-    def test_as_last_read(
-        self,
-        nvml: LoadedNvml,
-        statements: list[bytes],
-        before: tuple[MigInstance, ...] | None,
-        after: tuple[MigInstance, ...] | None,
-    ) -> None:
+    def test_as_last_read(self, nvml: LoadedNvml, statements: list[bytes], before: Instances, after: Instances) -> None:
         driver = nvml.driver()
         handle = driver.describe(0)
         handle.gpu = replace(handle.gpu, instances=before)
@@ -153,13 +134,7 @@ class TestInstances:
 
 @pytest.mark.parametrize(
     ("vendor", "kind", "sees"),
-    [
-        ("10de", "068000", True),
-        ("10de", "030200", False),
-        ("8086", "068000", False),
-        ("", "068000", False),
-        ("10de", "", False),
-    ],
+    [("10de", "068000", True), ("10de", "030200", False), ("8086", "068000", False), ("10de", "", False)],
 )
 def test_switches_on_the_bus(tmp_path: Path, vendor: str, kind: str, sees: bool) -> None:
     assert not Driver(str(tmp_path)).sees_switches()
@@ -169,6 +144,7 @@ def test_switches_on_the_bus(tmp_path: Path, vendor: str, kind: str, sees: bool)
 
 LINK, OTHER_SWITCH = "link 0 1", "switch 00000000:FF:00.0 0"
 OLDER = "break 0 nvmlDeviceGetNvLinkRemoteDeviceType FUNCTION_NOT_FOUND"
+UNPLACED = "break 0 nvmlDeviceGetNvLinkRemotePciInfo NOT_SUPPORTED"
 
 
 @pytest.mark.parametrize(
@@ -178,11 +154,7 @@ OLDER = "break 0 nvmlDeviceGetNvLinkRemoteDeviceType FUNCTION_NOT_FOUND"
         pytest.param([LINK, OLDER], "GPU-b", id="a GPU, of an older driver"),
         pytest.param([f"switch 0000{BUS_IDS[0]} 0"], SWITCH, id="itself is a switch"),
         pytest.param([OTHER_SWITCH], SWITCH, id="a switch"),
-        pytest.param(
-            [OTHER_SWITCH, "break 0 nvmlDeviceGetNvLinkRemotePciInfo NOT_SUPPORTED"],
-            SWITCH,
-            id="a switch without a bus ID",
-        ),
+        pytest.param([OTHER_SWITCH, UNPLACED], SWITCH, id="a switch without a bus ID"),
         pytest.param([OTHER_SWITCH, OLDER], SWITCH, id="a switch, of an older driver"),
         pytest.param(["link 0 2"], "", id="neither a known GPU nor a switch"),
         pytest.param([LINK, "nvlink 0 0 down"], "", id="a link that is down"),

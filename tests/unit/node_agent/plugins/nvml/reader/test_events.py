@@ -91,9 +91,7 @@ class TestEvents:
             pytest.param("xid 0 31 1 3/0", GpuEvent("GPU-a", XID, 31, Place(3, 0)), id="of a MIG instance"),
             pytest.param("xid 0 31 1 0", GpuEvent("GPU-a", XID, 31, Place(0)), id="of a GPU instance"),
             pytest.param("event 0 2 0", GpuEvent("GPU-a", DOUBLE_BIT_ECC, 0), id="a double bit error"),
-            pytest.param(
-                f"event 0 {pynvml.nvmlEventTypeGpuUnavailableError} 0", READ_GPUS, id="a GPU is not available"
-            ),
+            pytest.param(f"event 0 {pynvml.nvmlEventTypeGpuUnavailableError} 0", READ_GPUS, id="an unavailable GPU"),
             pytest.param(f"event 0 {pynvml.nvmlEventTypeGpuRecoveryAction} 0", READ_GPUS, id="another recovery action"),
             pytest.param("set 0 mig=enabled", READ_GPUS, id="other instances"),
         ],
@@ -107,11 +105,8 @@ class TestEvents:
         for _ in range(2):
             watch.start()
         assert [thread.name for thread in threading.enumerate()].count("nvml events") == 1
-        assert watch.received("xid 0 31 3", "xid 0 13", "xid 1 31", count=5) == {
-            GpuEvent("GPU-a", XID, 31): 3,
-            GpuEvent("GPU-a", XID, 13): 1,
-            GpuEvent("GPU-b", XID, 31): 1,
-        }
+        found = watch.received("xid 0 31 3", "xid 0 13", "xid 1 31", count=5)
+        assert found == {GpuEvent("GPU-a", XID, 31): 3, GpuEvent("GPU-a", XID, 13): 1, GpuEvent("GPU-b", XID, 31): 1}
         assert watch.take() == {}
 
     def test_a_lost_gpu_that_ends_each_wait_costs_a_reading_a_second(self, watch: Watch) -> None:

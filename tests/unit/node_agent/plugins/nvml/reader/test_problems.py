@@ -60,8 +60,7 @@ def test_a_missing_file_that_the_node_lacks(files: DriverFiles) -> None:
     Path(files.host, "dev/nvidiactl").unlink()
     assert start(files, NOT_LOADED) == Problem("DriverFailed", f"{OPENED}/dev/nvidiactl is missing: {MAKE}")
     # one file tree
-    same = DriverFiles(files.host, files.host)
-    assert same.problem_with("/dev/nvidia7") == f"/dev/nvidia7 is missing: {MAKE}"
+    assert DriverFiles(files.host, files.host).problem_with("/dev/nvidia7") == f"/dev/nvidia7 is missing: {MAKE}"
 
 
 def test_a_driver_that_is_not_loaded(files: DriverFiles) -> None:
@@ -79,9 +78,7 @@ def test_a_driver_that_is_not_loaded(files: DriverFiles) -> None:
         (errno.EIO, "/dev/nvidiactl cannot be opened (Input/output error): see the kernel log"),
     ],
 )
-def test_a_file_that_cannot_be_opened(
-    files: DriverFiles, monkeypatch: pytest.MonkeyPatch, number: int, words: str
-) -> None:
+def test_what_cannot_be_opened(files: DriverFiles, monkeypatch: pytest.MonkeyPatch, number: int, words: str) -> None:
     give(files, "nvidiactl")
     deny(monkeypatch, number)
     assert start(files, UNKNOWN) == Problem("DriverFailed", OPENED + words)

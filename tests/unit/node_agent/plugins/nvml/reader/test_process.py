@@ -112,16 +112,18 @@ class Play:
     async def begin(self, *messages: Message | bytes) -> None:
         self.task = asyncio.create_task(self._follow())
         await later(0.01)
-        self.children[0].say(*messages)
-        await later(0.01)
+        await self.says(self.children[0], *messages)
 
     async def rescan(self, *messages: Message | bytes) -> Child:
         """The successor, which has sent these."""
         self.readers.rescan()
         await later(0.01)
-        self.children[-1].say(*messages)
+        return await self.says(self.children[-1], *messages)
+
+    async def says(self, child: Child, *messages: Message | bytes) -> Child:
+        child.say(*messages)
         await later(0.01)
-        return self.children[-1]
+        return child
 
     async def _follow(self) -> None:
         async for each in self.readers.messages():
@@ -140,13 +142,11 @@ class TestSuccession:
         successor = await play.rescan(Alive(), Alive())
         assert not play.readers.may_rescan
         # the first one goes on meanwhile
-        play.children[0].say(NOTHING)
-        await asyncio.sleep(0.01)
+        await play.says(play.children[0], NOTHING)
         assert play.seen == [OLD, NOTHING]
         # all in one turn of the loop: what the old one sent comes first
         play.children[0].say(Changed(), NOTHING)
-        successor.say(NEW, Changed())
-        await asyncio.sleep(0.01)
+        await play.says(successor, NEW, Changed())
         assert play.seen == [OLD, NOTHING, Changed(), NOTHING, NEW, Changed()]
         assert (play.children[0].kills, successor.kills) == (1, 0)
         assert play.readers.may_rescan
@@ -157,13 +157,7 @@ class TestSuccession:
         assert successor.kills == 1
 
     @pytest.mark.parametrize(
-        ("messages", "status"),
-        [
-            ([Problem("DriverFailed", "broken")], None),
-            ([b"nonsense\n"], None),
-            ([], 0),
-            ([], 1),
-        ],
+        ("messages", "status"), [([Problem("DriverFailed", "broken")], None), ([b"nonsense\n"], None), ([], 0), ([], 1)]
     )
     @virtual_time
     async def test_one_that_cannot_read_the_driver_does_not(
@@ -174,11 +168,9 @@ class TestSuccession:
         if status is not None:
             successor.exit(status)
         await asyncio.sleep(0.01)
-        play.children[0].say(NOTHING)
-        await asyncio.sleep(0.01)
+        await play.says(play.children[0], NOTHING)
         assert play.seen == [OLD, NOTHING]
-        assert successor.kills == 1
-        assert play.children[0].kills == 0
+        assert (play.children[0].kills, successor.kills) == (0, 1)
         assert play.readers.may_rescan
 
     @virtual_time

@@ -1,13 +1,14 @@
-"""The reader as a program: its options, its orders, and how it ends."""
+"""The reader as a program: its options, its orders, its calls with a deadline, and how it ends."""
 
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
 import pytest
-from nodedevice_agent.plugins.nvml.reader.__main__ import Inbox
+from nodedevice_agent.plugins.nvml.reader.__main__ import CallHangs, Calls, Inbox
 from nodedevice_agent.plugins.nvml.reader.messages import Problem, ReaderOptions
 
 PROGRAM = [sys.executable, "-m", "nodedevice_agent.plugins.nvml.reader"]
@@ -47,3 +48,24 @@ def test_orders_come_line_by_line_until_the_agent_is_gone(monkeypatch: pytest.Mo
     inbox.follow()
     assert seen == [{}, {}, {"GPU-a": 1.5}, {"GPU-a": 2.0}, {"GPU-a": 2.0}, {}]
     assert ended == [0]
+
+
+def test_results_and_errors_of_calls_are_returned() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    calls = Calls(30)
+    assert calls.do(lambda: 7) == 7
+    with pytest.raises(ValueError, match="no"):
+        calls.do(fail)
+    assert calls.do(lambda: 8) == 8
+
+
+def test_a_hanging_call_is_abandoned() -> None:
+    let_go = threading.Event()
+    with pytest.raises(CallHangs) as hang:
+        Calls(0.05).do(lambda: let_go.wait(60))
+    assert not hang.value.call.done()
+    assert Calls(30).do(lambda: 1) == 1
+    let_go.set()
+    assert hang.value.call.result(60) is True

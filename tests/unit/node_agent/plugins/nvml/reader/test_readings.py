@@ -4,6 +4,7 @@ from typing import Any
 
 import pynvml
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.plugins.nvml.driver_troubles import FABRIC_COMPLETED, RESET, Fabric, Reading
 from nodedevice_agent.plugins.nvml.reader.driver import Driver, Handle
 from nodedevice_agent.plugins.nvml.reader.problems import DriverProblem
@@ -40,25 +41,15 @@ class TestReading:
         [
             pytest.param("", WELL, id="all well"),
             pytest.param(BARE, Reading(), id="nothing supported"),
-            pytest.param(
-                "set 0 uncorrected-volatile=4", Reading(ecc_uncorrected=4, recovery_action=0), id="ECC errors"
-            ),
-            pytest.param("set 0 recovery-action=2", Reading(ecc_uncorrected=0, recovery_action=2), id="an action"),
+            pytest.param("set 0 uncorrected-volatile=4", replace(WELL, ecc_uncorrected=4), id="ECC"),
+            pytest.param("set 0 recovery-action=2", replace(WELL, recovery_action=2), id="an action"),
             pytest.param(f"break 0 {ACTION} UNKNOWN", Reading(ecc_uncorrected=0), id="a call that fails"),
             pytest.param("set 0 remapped-corrected=1 remapped-uncorrected=1", WELL, id="rows remapped"),
-            pytest.param(
-                "set 0 remap-pending=1",
-                Reading(ecc_uncorrected=0, recovery_action=0, row_remap_pending=True),
-                id="a row that waits",
-            ),
-            pytest.param(
-                "set 0 remap-failed=1",
-                Reading(ecc_uncorrected=0, recovery_action=0, row_remap_failed=True),
-                id="a row that failed",
-            ),
+            pytest.param("set 0 remap-pending=1", replace(WELL, row_remap_pending=True), id="a row that waits"),
+            pytest.param("set 0 remap-failed=1", replace(WELL, row_remap_failed=True), id="a row that failed"),
             pytest.param(
                 f"set 0 {WITH_PAGES} retired-pending=1",
-                Reading(ecc_uncorrected=0, recovery_action=0, page_retirement_pending=True),
+                replace(WELL, page_retirement_pending=True),
                 id="a page that waits",
             ),
             pytest.param(f"set 0 {WITH_PAGES}", WELL, id="no page"),
@@ -116,22 +107,14 @@ class TestReading:
         ],
     )
     def test_the_energy_counter_is_read_where_it_shows_a_reset(
-        self,
-        nvml: LoadedNvml,
-        driver: Driver,
-        handle: Handle,
-        asks: dict[str, bool],
-        action: int,
-        energy: int | None,
+        self, nvml: LoadedNvml, driver: Driver, handle: Handle, asks: dict[str, bool], action: int, energy: int | None
     ) -> None:
         nvml.set(0, energy_mj=9, recovery_action=action)
         assert driver.reading(handle, **asks).energy_mj == energy
         assert nvml.count(ENERGY) == (energy is not None)
 
     @pytest.mark.parametrize("function", ASKED)
-    def test_the_function_that_may_hang_is_known(
-        self, nvml: LoadedNvml, driver: Driver, handle: Handle, function: str
-    ) -> None:
+    def test_what_may_hang_is_known(self, nvml: LoadedNvml, driver: Driver, handle: Handle, function: str) -> None:
         seen = []
 
         def noted(*_: Any) -> Any:
@@ -155,9 +138,7 @@ class TestFabric:
             pytest.param([f"break 0 {NEW} ARGUMENT_VERSION_MISMATCH"], Fabric(3), (2, 3), id="an older driver"),
             pytest.param([f"break 0 {NEW} NOT_SUPPORTED"], Fabric(3), (2, 3), id="the oldest version"),
             pytest.param([f"break 0 {NEW} GPU_IS_LOST"], None, (3, 0), id="lost"),
-            pytest.param(
-                [f"break 0 {name} NOT_SUPPORTED" for name in (NEW, OLD)], None, (2, 1), id="not supported at all"
-            ),
+            pytest.param([f"break 0 {name} NOT_SUPPORTED" for name in (NEW, OLD)], None, (2, 1), id="not supported"),
             pytest.param(["set 0 fabric-state=0"], None, (3, 0), id="no fabric"),
         ],
     )
@@ -219,9 +200,7 @@ class TestFeatures:
         driver = nvml.driver()
         return driver, driver.describe(0), driver.describe(1)
 
-    def test_what_may_come_is_asked_again_and_the_rest_is_not(
-        self, nvml: LoadedNvml, two: tuple[Driver, Handle, Handle]
-    ) -> None:
+    def test_only_what_may_come_is_asked_again(self, nvml: LoadedNvml, two: tuple[Driver, Handle, Handle]) -> None:
         driver, handle, other = two
         nvml.write(BARE)
         for _ in range(3):

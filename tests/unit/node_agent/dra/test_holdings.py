@@ -1,6 +1,7 @@
 """Which container has which device, from the kubelet's rows, the API's pods and their claims."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, UnhealthyDevice
@@ -59,18 +60,13 @@ def test_a_row_has_a_bounded_number_of_devices() -> None:
     assert (len(only.device_ids), only.omitted, len(only.claim.devices)) == (1024, 76, 64)
 
 
-# -- pods ---------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("pods", "uid"),
     [
         pytest.param([pod("a", "claim")], "uid-a", id="the pod of that name"),
         pytest.param([pod("a", "new", uid="new"), pod("a", "claim", uid="old")], "old", id="who uses the claim"),
         pytest.param([pod("a", "claim", uid="new"), pod("a", "claim", uid="old")], "new", id="the unfinished one"),
-        pytest.param(
-            [pod("a", ClaimUse("side", "claim"), uid="x"), pod("a", "claim", uid="y")], "y", id="by container"
-        ),
+        pytest.param([pod("a", ClaimUse("s", "claim"), uid="x"), pod("a", "claim", uid="y")], "y", id="by container"),
         pytest.param([pod("b", "claim")], None, id="not in the API"),
     ],
 )
@@ -78,34 +74,22 @@ def test_whose_a_row_is(pods: list[Pod], uid: str | None) -> None:
     assert [each.pod_uid for each in allocations([row("a")], *pods)] == ([uid] if uid else [])
 
 
-# -- claims -------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
         pytest.param(claim("gpu-1"), [], id="another device"),
         pytest.param(claim(result(driver="nic.example.com", admin_access=True)), [], id="of another driver"),
+        pytest.param(claim(result(share_id="s", admin_access=True)), [], id="of a share that is not shown"),
+        pytest.param(claim(result(admin_access=True)), [{"admin_access": True}], id="admin access"),
         pytest.param(
-            claim(result(share_id="s", admin_access=True)), [], id="of a share that the kubelet does not show"
+            claim(result(consumed=(("memory", "4Gi"),))), [{"consumed_capacity": {"memory": "4Gi"}}], id="capacity"
         ),
-        pytest.param(
-            claim(result(admin_access=True)), [ClaimedDevice(id="gpu-0", admin_access=True)], id="admin access"
-        ),
-        pytest.param(
-            claim(result(consumed=(("memory", "4Gi"),))),
-            [ClaimedDevice(id="gpu-0", consumed_capacity={"memory": "4Gi"})],
-            id="consumed capacity",
-        ),
-        pytest.param(
-            claim(result(admin_access=True), result(request="other")),
-            [],
-            id="for administration and for use is for use",
-        ),
+        pytest.param(claim(result(admin_access=True), result(request="other")), [], id="for administration and use"),
     ],
 )
-def test_what_a_claim_says(said: Claim, expected: list[ClaimedDevice]) -> None:
-    assert claimed([row("a")], pod("a", "claim"), claims={"claim": said}) == expected
+def test_what_a_claim_says(said: Claim, expected: list[dict[str, Any]]) -> None:
+    found = claimed([row("a")], pod("a", "claim"), claims={"claim": said})
+    assert found == [ClaimedDevice(id="gpu-0", **each) for each in expected]
 
 
 def test_each_share_has_its_own_capacity() -> None:
@@ -139,12 +123,8 @@ def test_a_container_has_the_devices_of_its_requests(
 
 
 def test_a_device_that_the_claim_does_not_have_stays_shown() -> None:
-    rows, uses = [row("a", "gpu-0"), row("a", "new")], ClaimUse("main", "claim", "one")
-    said = {"claim": claim(result("gpu-0", "two"))}
-    assert held(rows, pod("a", uses), claims=said) == {"a/main": ["new"]}
-
-
-# -- extended resources -------------------------------------------------------------------------------------------------------
+    said, user = {"claim": claim(result("gpu-0", "two"))}, pod("a", ClaimUse("main", "claim", "one"))
+    assert held([row("a", "gpu-0"), row("a", "new")], user, claims=said) == {"a/main": ["new"]}
 
 
 def extended(*uses: tuple[str, str, str]) -> Pod:
@@ -187,9 +167,6 @@ def test_a_device_of_a_claim_that_the_pod_names_has_no_name_of_an_extended_resou
     ]
 
 
-# -- health -------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("ill", "expected"),
     [
@@ -201,12 +178,8 @@ def test_a_device_of_a_claim_that_the_pod_names_has_no_name_of_an_extended_resou
     ],
 )
 def test_a_device_that_the_kubelet_reports(ill: UnhealthyDevice, expected: set[str]) -> None:
-    rows = [
-        row("a", "gpu-0", cdi_ids=("x=0", "x=all")),
-        row("a", "gpu-1"),
-        row("a", "gpu-2", cdi_ids=("x=s",)),
-        row("a", "gpu-3", cdi_ids=("x=s",)),
-    ]
+    cdi_ids: list[tuple[str, ...]] = [("x=0", "x=all"), (), ("x=s",), ("x=s",)]
+    rows = [row("a", f"gpu-{number}", cdi_ids=each) for number, each in enumerate(cdi_ids)]
     (only,) = found(rows, pod("a", "claim", ill=[ill])).values()
     assert only.unhealthy.keys() == expected
 
@@ -215,7 +188,5 @@ def test_what_is_said_of_it() -> None:
     ill = [UnhealthyDevice("main", "claim", "x=0", "too hot"), UnhealthyDevice("main", "claim", "x=1")]
     rows = [row("a", f"gpu-{number}", cdi_ids=(f"x={number}",)) for number in range(3)]
     (only,) = found(rows, pod("a", "claim", ill=ill)).values()
-    assert only.unhealthy == {
-        "gpu-0": "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it: too hot",
-        "gpu-1": "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it",
-    }
+    text = "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it"
+    assert only.unhealthy == {"gpu-0": f"{text}: too hot", "gpu-1": text}

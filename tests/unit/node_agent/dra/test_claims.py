@@ -170,9 +170,7 @@ async def test_nobody_waits_again_where_the_right_is_given(api: Api) -> None:
 
 
 @pytest.mark.parametrize("error", [NotFound("reading", "x", "no", 404), TooBig("reading", "x", "more than 1 byte")])
-async def test_one_that_cannot_be_read_is_tried_rarely(
-    api: Api, error: ApiError, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unreadable_one_is_tried_rarely(api: Api, error: ApiError, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     api.claims["c"] = error
     api.wanted("c", "p")
@@ -199,9 +197,7 @@ async def test_one_that_cannot_be_read_is_tried_rarely(
         Unauthorized("reading", "x", "token", 401),
     ],
 )
-async def test_an_api_server_that_is_away_is_asked_ever_later(
-    api: Api, error: ApiError, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_server_away_is_asked_ever_later(api: Api, error: ApiError, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     api.claims["c"] = error
     api.wanted("c", "p")

@@ -206,7 +206,7 @@ INIT = replace(pod("a", ClaimUse("i0", "claim")), containers=(Container("i0", Co
 
 
 @pytest.mark.parametrize(
-    ("found", "rows", "said"),
+    ("seen", "rows", "said"),
     [
         pytest.param(pod("a", "claim"), 0, [OLD], id="an old kubelet"),
         pytest.param(pod("a", "claim", are_prepared=False), 0, [], id="nothing is prepared"),
@@ -216,12 +216,10 @@ INIT = replace(pod("a", ClaimUse("i0", "claim")), containers=(Container("i0", Co
         pytest.param(INIT, 0, [], id="an init container, which no kubelet shows"),
     ],
 )
-def test_what_is_said_once(
-    found: Pod, rows: int, said: list[tuple[str, str]], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_said_once(seen: Pod, rows: int, said: list[tuple[str, str]], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     node = Node()
-    node.holders.pods_synced([found])
+    node.holders.pods_synced([seen])
     for _ in range(3):
         node.holders.pods_read(reading(*(row("a", f"gpu-{number}") for number in range(rows))))
     assert [(record.levelname, record.message) for record in caplog.records] == said

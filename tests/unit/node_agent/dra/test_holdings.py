@@ -9,6 +9,7 @@ from nodedevice_agent.dra.holdings import Claim, PoolHoldings, held_by, holdings
 from nodedevice_agent.kubelet.readings import ClaimRow
 from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, ClaimStatus
 
+from tests.fakes.steps import finished
 from tests.unit.node_agent.dra.claimed import DRIVER, KEY, claim, pod, result, row
 
 GPUS = "example.com/gpu"
@@ -16,18 +17,12 @@ NICS = "example.com/nic"
 
 
 def found(
-    rows: Iterable[ClaimRow], *pods: Pod, claims: Mapping[str, Claim] | None = None, ended: Iterable[str] = ()
+    rows: Iterable[ClaimRow], *pods: Pod, claims: Mapping[str, Claim] | None = None
 ) -> dict[tuple[str, str], PoolHoldings]:
     by_name: dict[tuple[str, str], list[Pod]] = {}
     for each in pods:
         by_name.setdefault((each.namespace, each.name), []).append(each)
-    work = holdings(held_by(rows, by_name), lambda namespace, name, uid: (claims or {}).get(name), [*ended])
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: dict[tuple[str, str], PoolHoldings] = end.value
-            return result
+    return finished(holdings(held_by(rows, by_name), lambda namespace, name, uid: (claims or {}).get(name), []))
 
 
 def allocations(*args: object, **more: object) -> list[AllocationStatus]:
@@ -54,8 +49,7 @@ def test_a_device_that_is_shown_twice_is_one() -> None:
 
 
 def test_a_row_has_a_bounded_number_of_devices() -> None:
-    rows = [row("a", f"gpu-{number:04}", share_id="s") for number in range(1100)]
-    (only,) = allocations(rows, pod("a", "claim"))
+    (only,) = allocations([row("a", f"gpu-{number:04}", share_id="s") for number in range(1100)], pod("a", "claim"))
     assert only.claim is not None
     assert (len(only.device_ids), only.omitted, len(only.claim.devices)) == (1024, 76, 64)
 
@@ -113,9 +107,7 @@ def test_each_share_has_its_own_capacity() -> None:
         pytest.param(["one"], False, {"a/main": ["gpu-0", "gpu-1"]}, id="the claim is not known"),
     ],
 )
-def test_a_container_has_the_devices_of_its_requests(
-    requests: list[str], claims: bool, expected: dict[str, list[str]]
-) -> None:
+def test_a_container_has_what_it_requested(requests: list[str], claims: bool, expected: dict[str, list[str]]) -> None:
     """The kubelet shows it all devices of the claim."""
     said = {"claim": claim(result("gpu-0", "one"), result("gpu-1", "two"))} if claims else {}
     uses = [ClaimUse("main", "claim", request) for request in requests]
@@ -146,8 +138,7 @@ def test_each_device_has_the_name_by_which_its_container_asked_for_it() -> None:
 
 def test_without_the_claim_a_pod_that_asked_for_two_names_has_none() -> None:
     """The kubelet shows both containers all devices of the pod."""
-    rows = allocations(BOTH, extended(*TWO))
-    assert [(each.container, each.device_ids, each.claim) for each in rows] == [
+    assert [(each.container, each.device_ids, each.claim) for each in allocations(BOTH, extended(*TWO))] == [
         ("c0", ["gpu-0", "nic-0"], ClaimStatus(name="claim")),
         ("c1", ["gpu-0", "nic-0"], ClaimStatus(name="claim")),
     ]
@@ -160,8 +151,7 @@ def test_without_the_claim_a_pod_that_asked_for_one_name_has_it() -> None:
 
 def test_a_device_of_a_claim_that_the_pod_names_has_no_name_of_an_extended_resource() -> None:
     mine = pod("a", "claim", ClaimUse("main", "extended", "container-0-request-0", GPUS))
-    rows = allocations([row("a"), row("a", "gpu-1", "extended")], mine)
-    assert [each.claim for each in rows] == [
+    assert [each.claim for each in allocations([row("a"), row("a", "gpu-1", "extended")], mine)] == [
         ClaimStatus(name="claim"),
         ClaimStatus(name="extended", devices=[ClaimedDevice(id="gpu-1", extended_resource=GPUS)]),
     ]

@@ -29,9 +29,7 @@ def a_claim() -> ResourceClaimObject:
     )
 
 
-async def test_a_device_is_shown_with_who_has_it_by_which_claim(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_device_is_shown_with_who_has_it_by_what_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_at_once(monkeypatch)
     kubelet, api, changed = KubeletAnswers(tmp_path, monkeypatch), Api(), list[str]()
     kubelet.write()

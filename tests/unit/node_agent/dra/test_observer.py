@@ -211,9 +211,7 @@ async def test_a_slice_of_another_node_is_ignored_and_logged_once(node: Node, ca
         assert node.devices() == []
 
 
-async def test_too_many_slices_of_a_driver_are_logged_once_and_the_rest_is_shown(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_too_many_slices_of_a_driver_are_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     for n in range(200):
         await node.put(f"s{n:03}", f"d{n:03}", count=200)
     await node.put("other", "x", driver="nic.example.com")

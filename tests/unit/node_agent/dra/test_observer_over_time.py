@@ -46,9 +46,7 @@ async def test_an_api_server_that_has_the_kind_no_more_has_no_slices(node: Node)
         assert node.devices() == []
 
 
-async def test_without_the_right_it_is_asked_for_again_each_minute(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_the_right_it_is_asked_for_each_minute(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.api.fails = Forbidden("listing", "resourceslices", "no", 403)
     async with node.running():
         await later(600)
@@ -126,9 +124,7 @@ async def test_names_are_kept_in_a_file(node: Node, tmp_path: Path) -> None:
     assert not node.file.exists()
 
 
-async def test_pools_end_where_drivers_are_not_observed_any_more(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_pools_end_where_drivers_are_no_more_observed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     node = Node(tmp_path, {KEY: NAME}, is_off=True)
     node.file.write_text(f'[{{"driver":"{DRIVER}","pool":"{NODE}","resourceName":"{NAME}"}}]')
     await node.put("s", "a")
@@ -186,9 +182,7 @@ async def test_a_disk_without_room_is_logged_once(
         ('[{"driver":"A.com","pool":"p","resourceName":"a.com/p"}]', {("A.com", "p"): "a.com/p"}),
     ],
 )
-async def test_what_is_no_name_of_a_pool_is_as_good_as_no_file(
-    text: str, found: dict[tuple[str, str], str], tmp_path: Path
-) -> None:
+async def test_a_damaged_file_is_as_good_as_none(text: str, found: dict[tuple[str, str], str], tmp_path: Path) -> None:
     file = tmp_path / FILE_NAME
     assert known_names(file) == {}
     file.write_text(text)

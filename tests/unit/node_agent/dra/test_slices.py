@@ -128,8 +128,7 @@ def test_any_depth(depth: int) -> None:
     deep = nested(depth)
     devices = f'[{{"name":"d","unknown":{deep}}}]'
     text = f'{{"metadata":{{"name":"s"}},"spec":{{"driver":"{DRIVER}","unknown":{deep},"devices":{devices}}}}}'
-    found = slice_of(decode(text, ResourceSliceObject))
-    assert [each.name for each in found.devices] == ["d"]
+    assert [each.name for each in slice_of(decode(text, ResourceSliceObject)).devices] == ["d"]
     for attribute in (deep, f'{{"a":{deep}}}', f'{{"a":{{"string":{deep}}}}}'):
         text = f'{{"metadata":{{"name":"s"}},"spec":{{"devices":[{{"name":"d","attributes":{attribute}}}]}}}}'
         assert all(not each.attributes for each in slice_of(decode(text, ResourceSliceObject)).devices)

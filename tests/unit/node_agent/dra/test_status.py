@@ -32,7 +32,7 @@ ADMIN, SHARE = ClaimedDevice(id="a", admin_access=True), ClaimedDevice(id="a", s
 
 
 @pytest.mark.parametrize(
-    ("devices", "rows", "more", "expected"),
+    ("devices", "rows", "more", "found"),
     [
         pytest.param(["a", "b"], [], {}, (2, 2, 0, 2), id="free"),
         pytest.param(["a", "b"], [row("p", "a")], {}, (2, 2, 1, 1), id="held"),
@@ -46,10 +46,8 @@ ADMIN, SHARE = ClaimedDevice(id="a", admin_access=True), ClaimedDevice(id="a", s
         pytest.param(["a"], [row("p", "z")], {}, (2, 1, 1, 1), id="held, and in no slice any more"),
     ],
 )
-def test_numbers(
-    devices: Sequence[Json | str], rows: Sequence[AllocationStatus], more: Json, expected: tuple[int, ...]
-) -> None:
-    assert numbers(offered(pool_of(*devices), *rows, **more)) == expected
+def test_numbers(devices: list[Json | str], rows: list[AllocationStatus], more: Json, found: tuple[int, ...]) -> None:
+    assert numbers(offered(pool_of(*devices), *rows, **more)) == found
 
 
 def test_devices_of_a_pod_that_has_ended_are_releasing() -> None:
@@ -232,9 +230,7 @@ def test_a_pool_that_the_scheduler_refuses_says_why(slices: Sequence[Slice], rea
         pytest.param([f"d{n}" for n in range(5)], "d0", ", and such a rule for each of d1, d2, d3, …", id="many"),
     ],
 )
-def test_a_cordon_is_answered_with_the_rule_that_does_it(
-    cordons: list[str], device_of_rule: str | None, more: str
-) -> None:
+def test_a_cordon_is_answered_with_the_rule_for_it(cordons: list[str], device_of_rule: str | None, more: str) -> None:
     pool = pool_of("a", "b", *(f"d{n}" for n in range(9)))
     found = condition_of(offered(pool, cordons=cordons, has_rules=True))
     assert found[:2] == ("True", Reason.CORDON_NOT_POSSIBLE)

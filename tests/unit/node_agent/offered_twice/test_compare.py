@@ -117,7 +117,6 @@ ONE: dict[str, Sequence[Offer]] = {
         of_kubelet(Raw(UUID), name="two.example.com/gpu"),
     ),
     "two drivers": of_two_drivers(Raw("a", {"x/uuid": UUID}), Raw("b", {"x/uuid": UUID})),
-    "shares by NVIDIA's names": (of_kubelet(Raw(UUID)), of_driver(Raw("g", {"x/uuid": UUID}))),
     "an instance by its own UUID": (of_kubelet(Raw(MIG.format(1))), built_in(instance(1))),
     "of several attributes the plain one": (
         of_kubelet(Raw(PCI)),
@@ -173,8 +172,7 @@ def test_a_file_that_was_shared_is_nobodys_while_one_pod_is_left() -> None:
     assert findings(one, driver, kept=kept)
     assert not findings(both, driver, kept=kept)
     assert not findings(one, driver, kept=kept)
-    other = of_kubelet(Raw(UUID), name="other.example.com/gpu")
-    assert not findings(other, driver, kept=kept)
+    assert not findings(of_kubelet(Raw(UUID), name="other.example.com/gpu"), driver, kept=kept)
     assert findings(one, driver, kept=kept), "its source was away"
 
 
@@ -247,7 +245,6 @@ def test_where_an_id_says_which_one_it_is_a_file_of_several_says_nothing_more(th
 
 def test_a_source_whose_device_no_pod_can_get_hides_no_other() -> None:
     kubelets, ours = of_kubelet(Raw(UUID)), built_in(Raw("x", tokens=(UUID,)))
-    driver = of_driver(Raw("a", {"x/uuid": UUID}), out=["a"])
-    assert pairs(kubelets, driver, ours) == {
+    assert pairs(kubelets, of_driver(Raw("a", {"x/uuid": UUID}), out=["a"]), ours) == {
         frozenset({(kubelets.resource_name, (UUID,)), (ours.resource_name, ("x",))})
     }

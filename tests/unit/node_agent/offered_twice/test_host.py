@@ -161,9 +161,7 @@ def test_deep_yaml_links_and_pipes_cost_no_other(tmp_path: Path) -> None:
     assert all(len(problem) < 1000 for problem in problems)
 
 
-async def test_a_specification_that_cannot_be_read_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unreadable_specification_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     specify(tmp_path, spec(X1))
     specify(tmp_path, "{", "bad.json")
     reader = HostReader(str(tmp_path))

@@ -116,16 +116,6 @@ async def test_a_device_that_it_does_not_have_is_a_reason_once(api: Api) -> None
     assert await api.names_asked(10_000) == []
 
 
-async def test_who_does_not_want_it_any_more_forgets_it(api: Api) -> None:
-    api.claims["c"] = claim("gpu-0")
-    api.wanted("c", "p")
-    await api.names_asked()
-    api.reader.wanted({})
-    assert api.of("c", "p") is None
-    api.wanted("c", "p")
-    assert await api.names_asked() == ["c"]
-
-
 async def test_without_the_right_it_asks_once_an_hour_for_all(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     forbidden = Forbidden("reading", "resourceclaims", "no right", 403)

@@ -9,20 +9,6 @@ from tests.unit.node_agent.dra.published import DRIVER, NODE, row
 from tests.unit.node_agent.dra.serving import KEY, NAME, Node
 
 
-def test_names_stay_as_they_were_before_a_start() -> None:
-    first = Node()
-    first.put("s", ["a"], pool="gpus")
-    first.put("t", ["b"], pool=f"{NODE}-gpus")
-    first.begin("s", "t")
-    found = dict(first.served.names)
-    assert len(set(found.values())) == 2
-    again = Node(found)
-    again.put("t", ["b"], pool=f"{NODE}-gpus")
-    again.put("s", ["a"], pool="gpus")
-    again.begin("s", "t")
-    assert again.served.names == found
-
-
 def test_a_name_that_others_give_out_is_no_pools() -> None:
     node = Node()
     node.taken = {NAME}

@@ -154,9 +154,6 @@ def test_a_device_is_shown_with_all_that_is_known_of_it() -> None:
     assert (only["health"], only["reason"], only["message"]) == ("Unhealthy", Reason.REPORTED_UNHEALTHY, "ECC errors")
 
 
-# -- conditions ---------------------------------------------------------------------------------------------------------------
-
-
 def test_the_conditions_of_a_pool() -> None:
     found = offered(pool_of("a"))
     assert condition_of(found)[:2] == ("True", Reason.SERVED_BY_DRA)

@@ -30,6 +30,14 @@ def running() -> tuple[RuntimeScenario, RunningContainer]:
     return scenario, scenario.create("p")
 
 
+def prepared(*pods: Pod) -> RuntimeScenario:
+    """The device of the first of them has been prepared."""
+    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=True))
+    scenario.sync()
+    scenario.prepare(scenario.run(*pods).effects)
+    return scenario
+
+
 def ended(scenario: RuntimeScenario, after: float) -> list[str]:
     """Containers that count as ended so long after now."""
     return [instance.id for instance in scenario.runtime.overdue(scenario.now + after)]
@@ -71,10 +79,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("message", ["", "cannot reset"], ids=["answered", "failed"])
     def test_a_call_in_flight_delays_the_release(self, message: str) -> None:
-        scenario = RuntimeScenario.with_plugin(["d0"], options=PluginOptions(pre_start_required=True))
-        scenario.sync()
-        scenario.run(pod("p", gpu=1), pod("next", gpu=1))
-        scenario.prepare(scenario.effects)
+        scenario = prepared(pod("p", gpu=1), pod("next", gpu=1))
         (call,) = [e for e in scenario.end(scenario.create("p"), "p") if isinstance(e, CallPreStart)]
         scenario.gone("p")
         assert scenario.snapshot().releasing == 1
@@ -272,17 +277,9 @@ def test_a_running_container_whose_sandbox_is_not_listed(is_restarted: bool) -> 
     assert after.held() == {}
 
 
-def prepared() -> RuntimeScenario:
-    """A pod whose device has been prepared."""
-    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=True))
-    scenario.sync()
-    scenario.prepare(scenario.run(pod("p", gpu=1)).effects)
-    return scenario
-
-
 async def refused_once(kubelet_dir: Path) -> tuple[RuntimeScenario, NriBackend]:
     """A pod whose container was allowed with its device and then refused."""
-    scenario = prepared()
+    scenario = prepared(pod("p", gpu=1))
     backend = BackendNode(kubelet_dir, scenario).backend
     assert await backend.create_container(sandbox("p"), container("p")) is not None
     assert list(scenario.manager.containers)
@@ -307,7 +304,7 @@ async def test_an_end_that_the_runtime_reports_besides_changes_nothing(tmp_path:
 
 def test_a_creation_that_the_runtime_failed_in_silence_is_replaced_by_the_next() -> None:
     """As CRI-O does where a CDI device is unknown."""
-    scenario = prepared()
+    scenario = prepared(pod("p", gpu=1))
     for number in range(1, 5):
         made = scenario.create("p", number=number)
     scenario.start(made, "p")

@@ -11,9 +11,11 @@ from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.dra.served import WATCH, ServedByDrivers
 from nodedevice_agent.dra.slices import RESOURCE, ResourceSliceObject
 from nodedevice_agent.kube.informer import Watches
+from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.fakes.virtual_time import later
 from tests.unit.node_agent.dra.published import DRIVER, NODE, FakeHeld, Json, published
+from tests.unit.node_agent.kube.shown_status import MONDAY
 
 FILE_NAME: Final = "dra-pools.json"
 NAME: Final = f"{DRIVER}/devices"
@@ -114,3 +116,8 @@ class Node:
     def devices(self, key: tuple[str, str] = KEY) -> list[str]:
         pool = self.served.pools.get(key)
         return [*pool.devices] if pool is not None else []
+
+    def status(self) -> NodeDeviceStatus:
+        make = self.served.status_maker(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
+        assert make is not None
+        return make.made()

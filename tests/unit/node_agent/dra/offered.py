@@ -5,12 +5,13 @@ from typing import Any
 
 from msgspec import to_builtins
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
-from nodedevice_agent.dra.pools import Pool, Pools
+from nodedevice_agent.dra.devices import Slice
+from nodedevice_agent.dra.pools import Pool
 from nodedevice_agent.dra.status import Offered, conditions, snapshot, with_times
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.nodedevice import AllocationStatus, NodeDeviceStatus
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device
+from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device, pools_of
 from tests.unit.node_agent.kube import crd_rules
 from tests.unit.node_agent.kube.shown_status import MAX_OBJECT_BYTES, MONDAY
 
@@ -23,9 +24,11 @@ def tainted(name: str, effect: str) -> Json:
 
 
 def pool_of(*devices: Json | str, **more: Any) -> Pool:
-    found = Pools()
-    found.put(a_slice("s", [device(each) if isinstance(each, str) else each for each in devices], **more))
-    pool = found.get(KEY)
+    return pool_of_slices(a_slice("s", devices, **more))
+
+
+def pool_of_slices(*slices: Slice) -> Pool:
+    pool = pools_of(*slices).get(KEY)
     assert pool is not None
     return pool
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from nodedevice_agent.dra.devices import PoolKey, Slice
 from nodedevice_agent.dra.holdings import PoolHoldings
+from nodedevice_agent.dra.pools import Pools
 from nodedevice_agent.dra.served import PoolHolders
 from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
 from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, ClaimStatus
@@ -55,6 +56,14 @@ def published(name: str, devices: Iterable[Json | str] = (), **more: Any) -> Res
 
 def a_slice(name: str, devices: Iterable[Json | str] = (), **more: Any) -> Slice:
     return slice_of(published(name, devices, **more))
+
+
+def pools_of(*slices: Slice) -> Pools:
+    """Published in this order."""
+    found = Pools()
+    for each in slices:
+        found.put(each)
+    return found
 
 
 def row(pod: str, *devices: str, claim: str = "c", container: str = "main", **more: Any) -> AllocationStatus:

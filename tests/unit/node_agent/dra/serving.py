@@ -25,10 +25,10 @@ class Node:
         self.served = ServedByDrivers(NODE, self.held, lambda name: name in self.taken, known or {})
 
     @classmethod
-    def with_pool(cls) -> Self:
+    def with_pool(cls, known: dict[PoolKey, str] | None = None, **more: Any) -> Self:
         """Of one slice, s, that has one device, a."""
-        found = cls()
-        found.put("s", ["a"])
+        found = cls(known)
+        found.put("s", ["a"], **more)
         found.begin("s")
         return found
 
@@ -46,16 +46,18 @@ class Node:
         make = self.served.status_maker(name, observed, MONDAY, self.now, is_watch_stale=False)
         return None if make is None else make.made()
 
-    def state(self, name: str = NAME) -> str:
+    def shown(self, name: str = NAME) -> NodeDeviceStatus:
         found = self.status(name)
         assert found is not None
-        assert found.endpoint is not None
-        return found.endpoint.state
+        return found
+
+    def state(self, name: str = NAME) -> str:
+        endpoint = self.shown(name).endpoint
+        assert endpoint is not None
+        return endpoint.state
 
     def registered(self, name: str = NAME) -> ConditionStatus:
-        found = self.status(name)
-        assert found is not None
-        return next(each for each in found.conditions if each.type == Condition.REGISTERED)
+        return next(each for each in self.shown(name).conditions if each.type == Condition.REGISTERED)
 
     def reason(self, name: str = NAME) -> str:
         return self.registered(name).reason

@@ -21,7 +21,7 @@ def device(name: str = "gpu-0", **more: Any) -> dict[str, Any]:
     return {"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": name, **more}
 
 
-def body(*devices: Any, consumers: int = 1) -> dict[str, Any]:
+def body(*devices: Any) -> dict[str, Any]:
     """As the API server has it, with all that nobody here may keep."""
     opaque = {"opaque": {"driver": DRIVER, "parameters": {"key": SECRET}}, "requests": ["gpu"]}
     return {
@@ -31,7 +31,7 @@ def body(*devices: Any, consumers: int = 1) -> dict[str, Any]:
         "spec": {"devices": {"requests": [{"name": "gpu"}], "config": [opaque]}},
         "status": {
             "allocation": {"devices": {"results": list(devices), "config": [{"source": "FromClaim", **opaque}]}},
-            "reservedFor": [{"resource": "pods", "name": f"p{i}", "uid": f"{i:036}"} for i in range(consumers)],
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": "0" * 36}],
             "devices": [{"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "data": {"key": SECRET}}],
         },
     }
@@ -49,8 +49,8 @@ def read(found: Any) -> Claim:
         pytest.param(body(device(shareID="s")), claim(result(share_id="s")), id="a share"),
         pytest.param(body(device(request="gpu/large")), claim("gpu-0"), id="an alternative of a request"),
         pytest.param(
-            body(device(consumedCapacity={"memory": "4Gi", "cores": 2})),
-            claim(result(consumed=(("cores", "2"), ("memory", "4Gi")))),
+            body(device(consumedCapacity={"a": "4Gi", "b": 2})),
+            claim(result(consumed=(("a", "4Gi"), ("b", "2")))),
             id="capacity",
         ),
         pytest.param({"metadata": {"uid": "claim-uid"}, "status": {}}, claim(), id="not allocated"),
@@ -74,9 +74,6 @@ def test_of_parameters_and_consumers_nothing_is_kept() -> None:
     assert SECRET in repr(found.metadata.annotations), "which is dropped with the object"
     assert SECRET not in repr(found.status)
     assert SECRET not in repr(claim_of(found))
-
-
-# -- the request ----------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_claim_is_one_get() -> None:

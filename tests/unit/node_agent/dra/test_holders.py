@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.devicemanager.pods import ClaimUse, Container, ContainerKind, Pod, PodClaims, UnhealthyDevice
+from msgspec.structs import replace
+from nodedevice_agent.devicemanager.pods import ClaimUse, Container, ContainerKind, Pod, UnhealthyDevice
 from nodedevice_agent.dra.holders import Holders, Wanted
 from nodedevice_agent.dra.holdings import Claim, DeviceKey
 from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS_OF_POD
@@ -83,9 +84,6 @@ def node() -> Node:
     return made
 
 
-# -- when it is known -----------------------------------------------------------------------------------------------------------
-
-
 def test_it_is_known_once_the_kubelet_and_the_api_have_answered_and_claims_were_tried() -> None:
     node = Node()
     assert node.holders.is_outdated
@@ -131,9 +129,6 @@ def test_what_comes_later_is_shown_once_its_claim_was_tried(node: Node) -> None:
     assert node.held == {"a": ["gpu-0"], "b": ["gpu-1"]}
 
 
-# -- when the kubelet is asked again ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("seen", "is_asked"),
     [
@@ -149,18 +144,15 @@ def test_what_comes_later_is_shown_once_its_claim_was_tried(node: Node) -> None:
         pytest.param(pod("gone", "claim", has_ended=True), False, id="one that has nothing has ended"),
     ],
 )
-def test_when_a_pod_changes(node: Node, seen: Pod, is_asked: bool) -> None:
+def test_when_a_pod_changes_the_kubelet_is_asked_again(node: Node, seen: Pod, is_asked: bool) -> None:
     node.holders.pod_seen(seen)
     assert node.is_asked_again() is is_asked
 
 
 @pytest.mark.parametrize(("gone", "is_asked"), [("uid-a", True), ("uid-b", False), ("uid-x", False)])
-def test_when_a_pod_is_gone(node: Node, gone: str, is_asked: bool) -> None:
+def test_when_a_pod_is_gone_the_kubelet_is_asked_again(node: Node, gone: str, is_asked: bool) -> None:
     node.holders.pod_gone(gone)
     assert node.is_asked_again() is is_asked
-
-
-# -- ends ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
@@ -175,9 +167,6 @@ def test_a_pod_that_has_ended_has_its_devices_until_the_kubelet_shows_them_no_mo
     node.holders.pods_read(reading())
     assert (node.held, node.holders.pools()) == ({}, frozenset())
     assert node.changed == [f"{DRIVER}/{POOL}"] * 2
-
-
-# -- changes ------------------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_changed_without_a_change(node: Node) -> None:
@@ -211,53 +200,29 @@ def test_our_own_driver_is_not_observed(node: Node) -> None:
     assert node.claims.asked == {("default", "claim"): wanted("uid-a")}
 
 
-# -- what is said once ----------------------------------------------------------------------------------------------------------
-
-OLD = "the kubelet does not show which devices containers have by claims; it does since Kubernetes 1.36"
-MANY = "containers have more devices by claims than are shown"
+OLD = ("INFO", "the kubelet does not show which devices containers have by claims; it does since Kubernetes 1.36")
+MANY = ("WARNING", "containers have more devices by claims than are shown")
+INIT = replace(pod("a", ClaimUse("i0", "claim")), containers=(Container("i0", ContainerKind.INIT), Container("main")))
 
 
 @pytest.mark.parametrize(
-    ("pods", "rows", "said"),
+    ("seen", "rows", "said"),
     [
-        pytest.param([pod("a", "claim")], 0, [OLD], id="an old kubelet"),
-        pytest.param([pod("a", "claim", are_prepared=False)], 0, [], id="nothing is prepared"),
-        pytest.param([pod("a", "claim")], MAX_CLAIM_ROWS_OF_POD - 1, [], id="as many as a pod may have"),
-        pytest.param([pod("a", "claim")], MAX_CLAIM_ROWS_OF_POD, [MANY], id="too many of a pod"),
-        pytest.param(
-            [
-                Pod(
-                    "uid-i",
-                    "default",
-                    "i",
-                    (Container("i0", ContainerKind.INIT), Container("main")),
-                    claims=PodClaims((ClaimUse("i0", "claim"),), are_prepared=True),
-                )
-            ],
-            0,
-            [],
-            id="an init container, which no kubelet shows",
-        ),
+        pytest.param(pod("a", "claim"), 0, [OLD], id="an old kubelet"),
+        pytest.param(pod("a", "claim", are_prepared=False), 0, [], id="nothing is prepared"),
+        pytest.param(pod("a", "claim", has_ended=True), 0, [], id="it has ended"),
+        pytest.param(pod("a", "claim"), MAX_CLAIM_ROWS_OF_POD - 1, [], id="as many as a pod may have"),
+        pytest.param(pod("a", "claim"), MAX_CLAIM_ROWS_OF_POD, [MANY], id="too many of a pod"),
+        pytest.param(INIT, 0, [], id="an init container, which no kubelet shows"),
     ],
 )
-def test_what_is_said_once(pods: list[Pod], rows: int, said: list[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_said_once(seen: Pod, rows: int, said: list[tuple[str, str]], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     node = Node()
-    node.holders.pods_synced(pods)
+    node.holders.pods_synced([seen])
     for _ in range(3):
         node.holders.pods_read(reading(*(row("a", f"gpu-{number}") for number in range(rows))))
-    levels = {OLD: "INFO", MANY: "WARNING"}
-    assert [(record.levelname, record.message) for record in caplog.records] == [(levels[each], each) for each in said]
-
-
-def test_of_a_pod_that_has_ended_no_devices_are_missed(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    node.holders.pod_seen(pod("a", "claim", has_ended=True))
-    node.holders.pods_read(reading())
-    assert caplog.records == []
-
-
-# -- many devices -----------------------------------------------------------------------------------------------------------------
+    assert [(record.levelname, record.message) for record in caplog.records] == said
 
 
 def _many(count: int) -> list[ClaimRow]:

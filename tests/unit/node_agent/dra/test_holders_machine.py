@@ -149,9 +149,6 @@ class Agent:
         ]
 
 
-# -- what happens ---------------------------------------------------------------------------------------------------------------
-
-
 def starts(agent: Agent, name: str) -> None:
     """Bound, prepared, and then with a sandbox."""
     cluster = agent.cluster
@@ -225,7 +222,8 @@ def a_deletion_is_missed(agent: Agent, name: str) -> None:
     agent.synced()
 
 
-EVENTS: Final[list[Callable[[Agent, str], None]]] = [
+Event = Callable[[Agent, str], None]
+EVENTS: Final[list[Event]] = [
     *(starts, is_bound, is_deleted, finishes, fails, is_given_back, comes_back_by_that_name, changes, all_are_listed),
     a_deletion_is_missed,
 ]
@@ -237,18 +235,14 @@ EVENTS: Final[list[Callable[[Agent, str], None]]] = [
     events=st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES)), min_size=30, max_size=60),
     seed=st.integers(0, 999),
 )
-def test_what_is_shown_is_what_the_kubelet_shows(
-    events: list[tuple[Callable[[Agent, str], None], str]], seed: int
-) -> None:
+def test_what_is_shown_is_the_kubelets(events: list[tuple[Event, str]], seed: int) -> None:
     with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory() as folder:
         read_at_once(patched)
         patched.setattr(claims, "AT_ONCE", 10_000)
         asyncio.run(_run(KubeletAnswers(Path(folder), patched), Kubelet(Random(seed)), events))
 
 
-async def _run(
-    answers: KubeletAnswers, cluster: Kubelet, events: list[tuple[Callable[[Agent, str], None], str]]
-) -> None:
+async def _run(answers: KubeletAnswers, cluster: Kubelet, events: list[tuple[Event, str]]) -> None:
     answers.write()
     agent = Agent(cluster, answers)
     async with background(agent.claims.run()):

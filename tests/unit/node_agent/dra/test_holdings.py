@@ -1,6 +1,7 @@
 """Which container has which device, from the kubelet's rows, the API's pods and their claims."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, UnhealthyDevice
@@ -8,6 +9,7 @@ from nodedevice_agent.dra.holdings import Claim, PoolHoldings, held_by, holdings
 from nodedevice_agent.kubelet.readings import ClaimRow
 from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, ClaimStatus
 
+from tests.fakes.steps import finished
 from tests.unit.node_agent.dra.claimed import DRIVER, KEY, claim, pod, result, row
 
 GPUS = "example.com/gpu"
@@ -15,18 +17,12 @@ NICS = "example.com/nic"
 
 
 def found(
-    rows: Iterable[ClaimRow], *pods: Pod, claims: Mapping[str, Claim] | None = None, ended: Iterable[str] = ()
+    rows: Iterable[ClaimRow], *pods: Pod, claims: Mapping[str, Claim] | None = None
 ) -> dict[tuple[str, str], PoolHoldings]:
     by_name: dict[tuple[str, str], list[Pod]] = {}
     for each in pods:
         by_name.setdefault((each.namespace, each.name), []).append(each)
-    work = holdings(held_by(rows, by_name), lambda namespace, name, uid: (claims or {}).get(name), [*ended])
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: dict[tuple[str, str], PoolHoldings] = end.value
-            return result
+    return finished(holdings(held_by(rows, by_name), lambda namespace, name, uid: (claims or {}).get(name), []))
 
 
 def allocations(*args: object, **more: object) -> list[AllocationStatus]:
@@ -53,13 +49,9 @@ def test_a_device_that_is_shown_twice_is_one() -> None:
 
 
 def test_a_row_has_a_bounded_number_of_devices() -> None:
-    rows = [row("a", f"gpu-{number:04}", share_id="s") for number in range(1100)]
-    (only,) = allocations(rows, pod("a", "claim"))
+    (only,) = allocations([row("a", f"gpu-{number:04}", share_id="s") for number in range(1100)], pod("a", "claim"))
     assert only.claim is not None
     assert (len(only.device_ids), only.omitted, len(only.claim.devices)) == (1024, 76, 64)
-
-
-# -- pods ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -68,9 +60,7 @@ def test_a_row_has_a_bounded_number_of_devices() -> None:
         pytest.param([pod("a", "claim")], "uid-a", id="the pod of that name"),
         pytest.param([pod("a", "new", uid="new"), pod("a", "claim", uid="old")], "old", id="who uses the claim"),
         pytest.param([pod("a", "claim", uid="new"), pod("a", "claim", uid="old")], "new", id="the unfinished one"),
-        pytest.param(
-            [pod("a", ClaimUse("side", "claim"), uid="x"), pod("a", "claim", uid="y")], "y", id="by container"
-        ),
+        pytest.param([pod("a", ClaimUse("s", "claim"), uid="x"), pod("a", "claim", uid="y")], "y", id="by container"),
         pytest.param([pod("b", "claim")], None, id="not in the API"),
     ],
 )
@@ -78,34 +68,22 @@ def test_whose_a_row_is(pods: list[Pod], uid: str | None) -> None:
     assert [each.pod_uid for each in allocations([row("a")], *pods)] == ([uid] if uid else [])
 
 
-# -- claims -------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
         pytest.param(claim("gpu-1"), [], id="another device"),
         pytest.param(claim(result(driver="nic.example.com", admin_access=True)), [], id="of another driver"),
+        pytest.param(claim(result(share_id="s", admin_access=True)), [], id="of a share that is not shown"),
+        pytest.param(claim(result(admin_access=True)), [{"admin_access": True}], id="admin access"),
         pytest.param(
-            claim(result(share_id="s", admin_access=True)), [], id="of a share that the kubelet does not show"
+            claim(result(consumed=(("memory", "4Gi"),))), [{"consumed_capacity": {"memory": "4Gi"}}], id="capacity"
         ),
-        pytest.param(
-            claim(result(admin_access=True)), [ClaimedDevice(id="gpu-0", admin_access=True)], id="admin access"
-        ),
-        pytest.param(
-            claim(result(consumed=(("memory", "4Gi"),))),
-            [ClaimedDevice(id="gpu-0", consumed_capacity={"memory": "4Gi"})],
-            id="consumed capacity",
-        ),
-        pytest.param(
-            claim(result(admin_access=True), result(request="other")),
-            [],
-            id="for administration and for use is for use",
-        ),
+        pytest.param(claim(result(admin_access=True), result(request="other")), [], id="for administration and use"),
     ],
 )
-def test_what_a_claim_says(said: Claim, expected: list[ClaimedDevice]) -> None:
-    assert claimed([row("a")], pod("a", "claim"), claims={"claim": said}) == expected
+def test_what_a_claim_says(said: Claim, expected: list[dict[str, Any]]) -> None:
+    found = claimed([row("a")], pod("a", "claim"), claims={"claim": said})
+    assert found == [ClaimedDevice(id="gpu-0", **each) for each in expected]
 
 
 def test_each_share_has_its_own_capacity() -> None:
@@ -129,9 +107,7 @@ def test_each_share_has_its_own_capacity() -> None:
         pytest.param(["one"], False, {"a/main": ["gpu-0", "gpu-1"]}, id="the claim is not known"),
     ],
 )
-def test_a_container_has_the_devices_of_its_requests(
-    requests: list[str], claims: bool, expected: dict[str, list[str]]
-) -> None:
+def test_a_container_has_what_it_requested(requests: list[str], claims: bool, expected: dict[str, list[str]]) -> None:
     """The kubelet shows it all devices of the claim."""
     said = {"claim": claim(result("gpu-0", "one"), result("gpu-1", "two"))} if claims else {}
     uses = [ClaimUse("main", "claim", request) for request in requests]
@@ -139,12 +115,8 @@ def test_a_container_has_the_devices_of_its_requests(
 
 
 def test_a_device_that_the_claim_does_not_have_stays_shown() -> None:
-    rows, uses = [row("a", "gpu-0"), row("a", "new")], ClaimUse("main", "claim", "one")
-    said = {"claim": claim(result("gpu-0", "two"))}
-    assert held(rows, pod("a", uses), claims=said) == {"a/main": ["new"]}
-
-
-# -- extended resources -------------------------------------------------------------------------------------------------------
+    said, user = {"claim": claim(result("gpu-0", "two"))}, pod("a", ClaimUse("main", "claim", "one"))
+    assert held([row("a", "gpu-0"), row("a", "new")], user, claims=said) == {"a/main": ["new"]}
 
 
 def extended(*uses: tuple[str, str, str]) -> Pod:
@@ -166,8 +138,7 @@ def test_each_device_has_the_name_by_which_its_container_asked_for_it() -> None:
 
 def test_without_the_claim_a_pod_that_asked_for_two_names_has_none() -> None:
     """The kubelet shows both containers all devices of the pod."""
-    rows = allocations(BOTH, extended(*TWO))
-    assert [(each.container, each.device_ids, each.claim) for each in rows] == [
+    assert [(each.container, each.device_ids, each.claim) for each in allocations(BOTH, extended(*TWO))] == [
         ("c0", ["gpu-0", "nic-0"], ClaimStatus(name="claim")),
         ("c1", ["gpu-0", "nic-0"], ClaimStatus(name="claim")),
     ]
@@ -180,14 +151,10 @@ def test_without_the_claim_a_pod_that_asked_for_one_name_has_it() -> None:
 
 def test_a_device_of_a_claim_that_the_pod_names_has_no_name_of_an_extended_resource() -> None:
     mine = pod("a", "claim", ClaimUse("main", "extended", "container-0-request-0", GPUS))
-    rows = allocations([row("a"), row("a", "gpu-1", "extended")], mine)
-    assert [each.claim for each in rows] == [
+    assert [each.claim for each in allocations([row("a"), row("a", "gpu-1", "extended")], mine)] == [
         ClaimStatus(name="claim"),
         ClaimStatus(name="extended", devices=[ClaimedDevice(id="gpu-1", extended_resource=GPUS)]),
     ]
-
-
-# -- health -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -201,12 +168,8 @@ def test_a_device_of_a_claim_that_the_pod_names_has_no_name_of_an_extended_resou
     ],
 )
 def test_a_device_that_the_kubelet_reports(ill: UnhealthyDevice, expected: set[str]) -> None:
-    rows = [
-        row("a", "gpu-0", cdi_ids=("x=0", "x=all")),
-        row("a", "gpu-1"),
-        row("a", "gpu-2", cdi_ids=("x=s",)),
-        row("a", "gpu-3", cdi_ids=("x=s",)),
-    ]
+    cdi_ids: list[tuple[str, ...]] = [("x=0", "x=all"), (), ("x=s",), ("x=s",)]
+    rows = [row("a", f"gpu-{number}", cdi_ids=each) for number, each in enumerate(cdi_ids)]
     (only,) = found(rows, pod("a", "claim", ill=[ill])).values()
     assert only.unhealthy.keys() == expected
 
@@ -215,7 +178,5 @@ def test_what_is_said_of_it() -> None:
     ill = [UnhealthyDevice("main", "claim", "x=0", "too hot"), UnhealthyDevice("main", "claim", "x=1")]
     rows = [row("a", f"gpu-{number}", cdi_ids=(f"x={number}",)) for number in range(3)]
     (only,) = found(rows, pod("a", "claim", ill=ill)).values()
-    assert only.unhealthy == {
-        "gpu-0": "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it: too hot",
-        "gpu-1": "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it",
-    }
+    text = "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it"
+    assert only.unhealthy == {"gpu-0": f"{text}: too hot", "gpu-1": text}

@@ -4,16 +4,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from nodedevice_agent.dra.claim import (
-    AllocatedDevices,
-    ClaimAllocation,
-    DeviceResult,
-    ResourceClaimObject,
-    ResourceClaimStatus,
-)
+from msgspec import convert
+from nodedevice_agent.dra.claim import ResourceClaimObject
 from nodedevice_agent.dra.observation import Observation
 from nodedevice_agent.kube.informer import Watches
-from nodedevice_agent.kube.responses import KubeMetadata
 from nodedevice_api.nodedevice import ClaimedDevice, ClaimStatus, NodeDeviceStatus
 
 from tests.fakes.background import background
@@ -28,14 +22,14 @@ pytestmark = virtual_time
 
 
 def a_claim() -> ResourceClaimObject:
-    result = DeviceResult(driver=DRIVER, pool=NODE, device="gpu-0", consumedCapacity={"memory": "4Gi"})
-    allocation = ClaimAllocation(AllocatedDevices([result]))
-    return ResourceClaimObject(KubeMetadata("claim", "default", "claim-uid"), ResourceClaimStatus(allocation))
+    result = {"driver": DRIVER, "pool": NODE, "device": "gpu-0", "consumedCapacity": {"memory": "4Gi"}}
+    metadata = {"name": "claim", "namespace": "default", "uid": "claim-uid"}
+    return convert(
+        {"metadata": metadata, "status": {"allocation": {"devices": {"results": [result]}}}}, ResourceClaimObject
+    )
 
 
-async def test_a_device_is_shown_with_who_has_it_by_which_claim(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_device_is_shown_with_who_has_it_by_what_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_at_once(monkeypatch)
     kubelet, api, changed = KubeletAnswers(tmp_path, monkeypatch), Api(), list[str]()
     kubelet.write()

@@ -8,14 +8,12 @@ from nodedevice_agent.dra.observer import ASK_SECONDS, known_names
 from nodedevice_agent.dra.served import GONE_SECONDS
 from nodedevice_agent.dra.slices import RESOURCE
 from nodedevice_api.names import Condition, Reason
-from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_kube.api_errors import Forbidden
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.dra.observed import FILE_NAME, KEY, NAME, Node
 from tests.unit.node_agent.dra.published import DRIVER, NODE, row
-from tests.unit.node_agent.kube.shown_status import MONDAY
 
 pytestmark = virtual_time
 
@@ -23,9 +21,6 @@ pytestmark = virtual_time
 @pytest.fixture
 async def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
-
-
-# -- clusters -------------------------------------------------------------------------------------------------------------------
 
 
 async def test_without_the_kind_nothing_is_done_but_to_ask_rarely(node: Node) -> None:
@@ -51,9 +46,7 @@ async def test_an_api_server_that_has_the_kind_no_more_has_no_slices(node: Node)
         assert node.devices() == []
 
 
-async def test_without_the_right_it_is_asked_for_again_each_minute(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_the_right_it_is_asked_for_each_minute(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.api.fails = Forbidden("listing", "resourceslices", "no", 403)
     async with node.running():
         await later(600)
@@ -69,10 +62,7 @@ async def test_without_the_right_it_is_asked_for_again_each_minute(
 
 async def test_without_the_right_any_more_what_is_shown_is_not_current(node: Node) -> None:
     def is_current() -> str:
-        make = node.served.status_maker(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
-        assert make is not None
-        status = make.made()
-        return next(each.status for each in status.conditions if each.type == Condition.WATCHES_CURRENT)
+        return next(each.status for each in node.status().conditions if each.type == Condition.WATCHES_CURRENT)
 
     await node.put("s", "a")
     async with node.running():
@@ -90,10 +80,7 @@ async def test_a_kubelet_that_starts_takes_no_device_out_of_the_list(node: Node)
     """It deletes all slices of its node, and drivers publish theirs again one by one."""
 
     def shown() -> list[tuple[str, str]]:
-        make = node.served.status_maker(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
-        assert make is not None
-        status = make.made()
-        return [(each.id, each.presence) for each in status.devices]
+        return [(each.id, each.presence) for each in node.status().devices]
 
     node.held.rows[KEY] = [row("p", "b")]
     for name in ("a", "b"):
@@ -119,17 +106,13 @@ def full(path: Path, text: str) -> None:
     raise OSError(28, "No space left on device")
 
 
-# -- the file ----------------------------------------------------------------------------------------------------
-
-
 async def test_names_are_kept_in_a_file(node: Node, tmp_path: Path) -> None:
     await node.put("s", "a")
     await node.put("t", "b", pool="a/b")
     async with node.running():
         await later(observer.STORE_SECONDS + 1)
     found = known_names(node.file)
-    assert found == node.served.names
-    assert found[KEY] == NAME
+    assert (found, found[KEY]) == (node.served.names, NAME)
     again = Node(tmp_path, found)
     async with again.running():
         await later(GONE_SECONDS + 1)
@@ -141,20 +124,16 @@ async def test_names_are_kept_in_a_file(node: Node, tmp_path: Path) -> None:
     assert not node.file.exists()
 
 
-async def test_pools_end_where_drivers_are_not_observed_any_more(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_pools_end_where_drivers_are_no_more_observed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     node = Node(tmp_path, {KEY: NAME}, is_off=True)
     node.file.write_text(f'[{{"driver":"{DRIVER}","pool":"{NODE}","resourceName":"{NAME}"}}]')
     await node.put("s", "a")
     async with node.running():
         assert (node.api.asked, node.api.fields, node.published) == (0, [], [NAME])
-        make = node.served.status_maker(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
-        assert make is not None
-        status = make.made()
-        assert (status.total, status.conditions[0].status) == (0, "False")
-        assert status.conditions[0].reason == Reason.NOT_CONFIGURED
-        # somebody has removed it already
+        status = node.status()
+        first = status.conditions[0]
+        assert (status.total, first.status, first.reason) == (0, "False", Reason.NOT_CONFIGURED)
+        # it was removed already
         node.file.unlink()
         assert node.served.forget(NAME)
         await later(1)
@@ -190,29 +169,24 @@ async def test_a_disk_without_room_is_logged_once(
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "found"),
     [
-        "",
-        "7",
-        "[7]",
-        '[{"driver":"d"}]',
-        '[{"driver":"nodedevice.io","pool":"p","resourceName":"nodedevice.io/p"}]',
-        '[{"driver":"a.com","pool":"p","resourceName":"b.com/p"}]',
-        '[{"driver":"a.com","pool":"p","resourceName":"a.com/"}]',
-        '[{"driver":"a.com","pool":"p","resourceName":"a.com/x y"}]',
+        ("", {}),
+        ("7", {}),
+        ("[7]", {}),
+        ('[{"driver":"d"}]', {}),
+        ('[{"driver":"nodedevice.io","pool":"p","resourceName":"nodedevice.io/p"}]', {}),
+        ('[{"driver":"a.com","pool":"p","resourceName":"b.com/p"}]', {}),
+        ('[{"driver":"a.com","pool":"p","resourceName":"a.com/"}]', {}),
+        ('[{"driver":"a.com","pool":"p","resourceName":"a.com/x y"}]', {}),
+        ('[{"driver":"A.com","pool":"p","resourceName":"a.com/p"}]', {("A.com", "p"): "a.com/p"}),
     ],
 )
-async def test_a_damaged_file_is_as_good_as_none(text: str, tmp_path: Path) -> None:
+async def test_a_damaged_file_is_as_good_as_none(text: str, found: dict[tuple[str, str], str], tmp_path: Path) -> None:
     file = tmp_path / FILE_NAME
     assert known_names(file) == {}
     file.write_text(text)
-    assert known_names(file) == {}
+    assert known_names(file) == found
     file.unlink()
     file.mkdir()
     assert known_names(file) == {}
-
-
-async def test_the_file_keeps_names_of_drivers_with_capitals(tmp_path: Path) -> None:
-    file = tmp_path / FILE_NAME
-    file.write_text('[{"driver":"A.com","pool":"p","resourceName":"a.com/p"}]')
-    assert known_names(file) == {("A.com", "p"): "a.com/p"}

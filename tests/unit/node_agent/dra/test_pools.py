@@ -7,7 +7,7 @@ from nodedevice_agent.dra import pools
 from nodedevice_agent.dra.devices import Device
 from nodedevice_agent.dra.pools import Pool, Pools
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device
+from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device, pools_of
 
 KEY = (DRIVER, NODE)
 
@@ -37,9 +37,7 @@ def test_one_slice_is_a_pool() -> None:
 
 
 def test_the_last_complete_generation_counts_until_the_next_is_complete() -> None:
-    found = Pools()
-    for name in ("s0", "s1"):
-        found.put(a_slice(name, [f"{name}-old"], count=2))
+    found = pools_of(*(a_slice(name, [f"{name}-old"], count=2) for name in ("s0", "s1")))
     found.put(a_slice("s0", ["s0-new"], count=3, generation=2))
     pool = pool_of(found)
     assert (names_of(found), pool.missing, pool.count, pool.is_whole) == (["s0-old", "s1-old"], 2, 3, True)
@@ -53,8 +51,7 @@ def test_the_last_complete_generation_counts_until_the_next_is_complete() -> Non
 
 
 def test_without_a_complete_generation_what_is_published_is_shown() -> None:
-    found = Pools()
-    found.put(a_slice("s0", ["a"], count=3))
+    found = pools_of(a_slice("s0", ["a"], count=3))
     pool = pool_of(found)
     assert (names_of(found), pool.missing, pool.is_whole, pool.is_complete) == (["a"], 2, False, False)
     found.put(a_slice("s1", ["b"], count=3, generation=2))
@@ -64,33 +61,26 @@ def test_without_a_complete_generation_what_is_published_is_shown() -> None:
 
 
 def test_an_older_generation_never_counts_again() -> None:
-    found = Pools()
-    found.put(a_slice("s0", ["new"], generation=5))
+    found = pools_of(a_slice("s0", ["new"], generation=5))
     assert found.put(a_slice("s1", ["old"], generation=4)) == set()
     assert names_of(found) == ["new"]
 
 
 def test_a_slice_may_move_to_another_pool() -> None:
-    found = Pools()
-    found.put(a_slice("s", ["a"]))
+    found = pools_of(a_slice("s", ["a"]))
     assert found.put(a_slice("s", ["a"], pool="other")) == {KEY, (DRIVER, "other")}
     assert found.get(KEY) is None
 
 
 def test_a_device_in_two_slices_is_there_once_and_named() -> None:
-    found = Pools()
     devices = [f"d{n}" for n in range(9)]
-    found.put(a_slice("s1", [*devices, "b"], count=2))
-    found.put(a_slice("s0", [device(name, attributes={"from": "s0"}) for name in devices], count=2))
-    pool = pool_of(found)
+    one = a_slice("s1", [*devices, "b"], count=2)
+    other = a_slice("s0", [device(name, attributes={"from": "s0"}) for name in devices], count=2)
+    pool = pool_of(pools_of(one, other))
     assert [*pool.devices] == ["b", *devices]
     assert pool.twice == ("d0 in s0 and s1", "d1 in s0 and s1", "d2 in s0 and s1")
     assert pool.devices["d0"].attributes == {"from": "s0"}
-    # the same whichever came first
-    again = Pools()
-    again.put(a_slice("s0", [device(name, attributes={"from": "s0"}) for name in devices], count=2))
-    again.put(a_slice("s1", [*devices, "b"], count=2))
-    assert pool_of(again) == pool
+    assert pool_of(pools_of(other, one)) == pool, "the same whichever came first"
 
 
 def counted(name: str, *counters: str) -> Json:
@@ -103,9 +93,7 @@ def counters(*names: str) -> list[Json]:
 
 
 def test_a_pool_with_more_slices_than_it_says_is_incomplete() -> None:
-    found = Pools()
-    for name in ("s0", "s1"):
-        found.put(a_slice(name, [name]))
+    found = pools_of(a_slice("s0", ["s0"]), a_slice("s1", ["s1"]))
     pool = pool_of(found)
     assert (names_of(found), pool.count, pool.missing, pool.surplus) == (["s0", "s1"], 1, 0, 1)
     assert (pool.is_complete, pool.is_whole) == (False, True)
@@ -118,8 +106,7 @@ def test_a_pool_with_more_slices_than_it_says_is_incomplete() -> None:
 
 
 def test_counters_that_are_nowhere_or_twice_make_a_pool_invalid() -> None:
-    found = Pools()
-    found.put(a_slice("s0", [counted("a", "memory"), counted("b", "cores", "copies"), "c"], count=2))
+    found = pools_of(a_slice("s0", [counted("a", "memory"), counted("b", "cores", "copies"), "c"], count=2))
     # they may be in the slice that is not there yet
     assert pool_of(found).is_valid
     found.put(a_slice("s1", count=2, sharedCounters=counters("memory", "cores", "copies")))
@@ -135,9 +122,7 @@ def test_counters_that_are_nowhere_or_twice_make_a_pool_invalid() -> None:
 
 
 def test_one_of_an_unknown_form_is_missing_by_name() -> None:
-    found = Pools()
-    found.put(a_slice("s0", ["a"]))
-    found.put(a_slice("s0", [{"name": 7}], generation=2))
+    found = pools_of(a_slice("s0", ["a"]), a_slice("s0", [{"name": 7}], generation=2))
     pool = pool_of(found)
     assert (names_of(found), pool.missing, pool.unread) == (["a"], 1, ("s0",))
     found.put(a_slice("s1", [{"name": 7}], pool="other"))
@@ -163,9 +148,6 @@ def test_whatever_the_order_a_complete_generation_is_shown() -> None:
         if set(latest.values()) == {3}:
             assert shown == {"3"}
             assert pool_of(found).is_complete
-
-
-# -- bounds -------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_driver_has_so_many_slices_and_leaves_room_for_others() -> None:
@@ -207,6 +189,4 @@ def test_attributes_are_kept_as_long_as_there_is_room() -> None:
 
 @pytest.mark.parametrize("count", [0, -3])
 def test_a_count_below_one_is_one(count: int) -> None:
-    found = Pools()
-    found.put(a_slice("s", ["a"], count=count))
-    assert pool_of(found).is_complete
+    assert pool_of(pools_of(a_slice("s", ["a"], count=count))).is_complete

@@ -25,15 +25,13 @@ def test_a_pool_has_a_nodedevice_once_all_slices_and_holders_are_known() -> None
     node.held.is_known = True
     node.held.rows[KEY] = [row("p", "a")]
     assert node.served.held_known(node.now) == {NAME}
-    found = node.status()
-    assert found is not None
+    found = node.shown()
     assert (found.total, found.allocated, found.available, found.driver, found.pool) == (2, 1, 1, DRIVER, NODE)
     assert found.agent is not None
-    assert (found.agent.served_by, found.agent.delivery) == (names.SERVED_BY_DRA, "")
-    assert found.agent.version == __version__
+    agent = found.agent.served_by, found.agent.delivery, found.agent.version
+    assert agent == (names.SERVED_BY_DRA, "", __version__)
     assert found.allocations[0].since == MONDAY
-    assert {*node.served.resources} == {NAME}
-    assert node.served.has(NAME)
+    assert ({*node.served.resources}, node.served.has(NAME)) == ({NAME}, True)
     assert [each.status for each in found.conditions if each.type == Condition.WATCHES_CURRENT] == ["True"]
     of_pool = {"resource_name": NAME}
     of_pod = {"namespace": "default", "pod": "p", "container": "main"}
@@ -63,10 +61,8 @@ def test_a_pool_that_loses_its_slices_stays_for_a_moment_and_is_gone_then() -> N
 
 
 def test_what_is_gone_is_forgotten_with_its_object_unless_pods_hold_devices() -> None:
-    node = Node()
+    node = Node.with_pool()
     node.held.rows[KEY] = [row("p", "a")]
-    node.put("s", ["a"])
-    node.begin("s")
     assert not node.served.forget(NAME)
     node.served.removed("s", node.now)
     node.passes(GONE_SECONDS)
@@ -82,9 +78,7 @@ def test_what_is_gone_is_forgotten_with_its_object_unless_pods_hold_devices() ->
 
 
 def test_an_incomplete_pool_is_late_after_a_while() -> None:
-    node = Node()
-    node.put("s", ["a"], count=2)
-    node.begin("s")
+    node = Node.with_pool(count=2)
     assert node.reason() == Reason.SERVED_BY_DRA
     assert node.served.next_deadline(node.now) == node.now + INCOMPLETE_SECONDS
     # also where it changes all the time

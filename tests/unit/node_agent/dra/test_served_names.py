@@ -9,20 +9,6 @@ from tests.unit.node_agent.dra.published import DRIVER, NODE, row
 from tests.unit.node_agent.dra.serving import KEY, NAME, Node
 
 
-def test_names_stay_as_they_were_before_a_start() -> None:
-    first = Node()
-    first.put("s", ["a"], pool="gpus")
-    first.put("t", ["b"], pool=f"{NODE}-gpus")
-    first.begin("s", "t")
-    found = dict(first.served.names)
-    assert len(set(found.values())) == 2
-    again = Node(found)
-    again.put("t", ["b"], pool=f"{NODE}-gpus")
-    again.put("s", ["a"], pool="gpus")
-    again.begin("s", "t")
-    assert again.served.names == found
-
-
 def test_a_name_that_others_give_out_is_no_pools() -> None:
     node = Node()
     node.taken = {NAME}
@@ -32,9 +18,7 @@ def test_a_name_that_others_give_out_is_no_pools() -> None:
     assert name.startswith(f"{NAME}-")
     assert not node.served.has(NAME)
     # also where they come later
-    other = Node()
-    other.put("s", ["a"])
-    other.begin("s")
+    other = Node.with_pool()
     other.taken = {NAME}
     assert not other.served.has(NAME)
     assert other.put("s", ["a", "b"]) == {name}
@@ -54,19 +38,16 @@ def test_a_name_that_others_give_out_is_no_pools() -> None:
 
 
 def test_a_driver_with_capitals_has_a_lower_case_name_and_is_shown_whole() -> None:
-    node, mixed = Node(), DRIVER.title()
-    node.put("s", ["a"], driver=mixed)
-    node.begin("s")
+    mixed = DRIVER.title()
+    node = Node.with_pool(driver=mixed)
     assert node.served.names == {(mixed, NODE): NAME}
-    found = node.status()
-    assert found is not None
+    found = node.shown()
     assert (found.driver, found.pool, found.total) == (mixed, NODE, 1)
     # a driver whose name differs in that alone has another name, and its own devices
     node.put("t", ["b", "c"])
     other = node.served.names[KEY]
     assert other.startswith(f"{NAME}-")
-    found = node.status(other)
-    assert found is not None
+    found = node.shown(other)
     assert (found.driver, found.total) == (DRIVER, 2)
     # an agent whose state was lost knows it by its NodeDevice
     again = Node()
@@ -112,10 +93,6 @@ def test_a_driver_that_invents_pools_leaves_a_place_to_another() -> None:
 
 
 def test_a_new_pool_gets_no_name_that_another_had_before_the_start() -> None:
-    known = {(DRIVER, f"{NODE}-gpus"): f"{DRIVER}/gpus"}
-    node = Node(known)
-    node.put("s", ["a"], pool="gpus")
-    node.put("t", ["b"], pool=f"{NODE}-gpus")
-    node.begin("s", "t")
+    node = Node.with_pool({(DRIVER, f"{NODE}-gpus"): f"{DRIVER}/gpus"}, pool="gpus")
     assert node.served.names[DRIVER, f"{NODE}-gpus"] == f"{DRIVER}/gpus"
     assert node.served.names[DRIVER, "gpus"].startswith(f"{DRIVER}/gpus-")

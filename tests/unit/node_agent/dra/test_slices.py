@@ -58,72 +58,67 @@ def test_a_capacity_is_an_attribute_too() -> None:
     assert only(whole).attributes == {"memory": "fast", "capacity.memory": "80Gi", "cores": "8"}
 
 
-def test_taints_and_the_numa_node() -> None:
+def test_taints() -> None:
     taints = [
         {"key": "a.com/hot", "value": "90C", "effect": "NoExecute", "timeAdded": SINCE},
         {"key": "k" * 400, "value": "v" * 100, "effect": "NoSchedule", "timeAdded": "yesterday"},
         {"effect": "NoSchedule"},
         {"key": "a.com/cold", "effect": "None"},
     ]
-    found = only(device("d", attributes={"resource.kubernetes.io/numaNode": 1}, taints=taints))
-    assert found.taints == (
+    assert only(device("d", taints=taints)).taints == (
         DeviceTaint(key="a.com/hot", value="90C", effect="NoExecute", since=SINCE),
         DeviceTaint(key="k" * 317, value="v" * 63, effect="NoSchedule"),
         DeviceTaint(key="a.com/cold", effect="None"),
     )
-    assert found.numa_nodes == (1,)
-    # the device's own, and another of the same socket
-    for others, own in (([3, 2], (3,)), ([], ()), ([-1], ())):
-        attributes = {"resource.kubernetes.io/numaNode": {"ints": others}}
-        assert only(device("d", attributes=attributes)).numa_nodes == own
-    for node in (0, 1023):
-        assert only(device("d", attributes={"resource.kubernetes.io/numaNode": node})).numa_nodes == (node,)
-    for other in (-1, 1024, "1"):
-        assert only(device("d", attributes={"resource.kubernetes.io/numaNode": other})).numa_nodes == ()
 
 
-# -- bounds -------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("value", "nodes"),
+    [
+        (0, (0,)),
+        (1023, (1023,)),
+        (-1, ()),
+        (1024, ()),
+        ("1", ()),
+        # the device's own, and another of the same socket
+        ({"ints": [3, 2]}, (3,)),
+        ({"ints": []}, ()),
+        ({"ints": [-1]}, ()),
+    ],
+)
+def test_the_numa_node(value: Any, nodes: tuple[int, ...]) -> None:
+    assert only(device("d", attributes={"resource.kubernetes.io/numaNode": value})).numa_nodes == nodes
 
 
 def test_what_is_beyond_the_bounds_is_left_out_and_devices_are_counted() -> None:
     attributes = {f"a{n}": {"string": "x"} for n in range(100)} | {"n" * 200: {"int": 1}}
     taints = [{"key": f"k{n}", "effect": "None"} for n in range(50)]
     consumes = [{"counterSet": "s", "counters": {f"c{n}": {"value": "1"} for n in range(500)}}]
-    whole = {
-        "name": "d",
-        "attributes": attributes,
-        "capacity": attributes,
-        "taints": taints,
-        "consumesCounters": consumes,
-    }
-    found = a_slice(
-        "s", [device("x" * 200), device("")] + [{**whole, "name": f"d{n}"} for n in range(slices.MAX_DEVICES + 5)]
-    )
+    whole = {"attributes": attributes, "capacity": attributes, "taints": taints, "consumesCounters": consumes}
+    many = [{**whole, "name": f"d{n}"} for n in range(slices.MAX_DEVICES + 5)]
+    found = a_slice("s", [device("x" * 200), device(""), *many])
     assert (len(found.devices), found.omitted) == (slices.MAX_DEVICES, 7)
     first = found.devices[0]
     assert len(first.attributes) == slices.MAX_ATTRIBUTES
     assert (len(first.taints), len(first.consumes)) == (slices.MAX_TAINTS, slices.MAX_COUNTERS)
 
 
-# -- what nobody should write -------------------------------------------------------------------------------------------------
-
-ODD: dict[str, Any] = {
-    "devices are no list": {"devices": 7},
-    "a device is none": {"devices": [7]},
-    "a name is none": {"devices": [{"name": []}]},
-    "an attribute is none": {"devices": [{"name": "d", "attributes": {"a": 7}}]},
-    "a number is too great": {"devices": [{"name": "d", "attributes": {"a": {"int": 123}}}]},
-    "attributes are a list": {"devices": [{"name": "d", "attributes": []}]},
-    "counters are none": {"devices": [{"name": "d"}], "sharedCounters": [{"counters": 7}]},
-}
-
-
-@pytest.mark.parametrize("spec", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"devices": 7}, id="devices are no list"),
+        pytest.param({"devices": [7]}, id="a device is none"),
+        pytest.param({"devices": [{"name": []}]}, id="a name is none"),
+        pytest.param({"devices": [{"name": "d", "attributes": {"a": 7}}]}, id="an attribute is none"),
+        pytest.param({"devices": [{"name": "d", "attributes": {"a": {"int": 123}}}]}, id="a number is too great"),
+        pytest.param({"devices": [{"name": "d", "attributes": []}]}, id="attributes are a list"),
+        pytest.param({"devices": [{"name": "d"}], "sharedCounters": [{"counters": 7}]}, id="counters are none"),
+    ],
+)
 def test_devices_of_another_form_are_a_problem_of_their_slice(spec: Json) -> None:
-    whole = body("s", ())
-    whole["spec"].update(spec)
-    # a number that Python itself does not print
-    found = slice_of(decode(json.dumps(whole).replace("123", "9" * 5_000), ResourceSliceObject))
+    # 123: a number that Python itself does not print
+    text = json.dumps(body("s", **spec)).replace("123", "9" * 5_000)
+    found = slice_of(decode(text, ResourceSliceObject))
     assert found.problem
     assert (found.key, found.devices) == ((DRIVER, NODE), ())
 
@@ -133,8 +128,7 @@ def test_any_depth(depth: int) -> None:
     deep = nested(depth)
     devices = f'[{{"name":"d","unknown":{deep}}}]'
     text = f'{{"metadata":{{"name":"s"}},"spec":{{"driver":"{DRIVER}","unknown":{deep},"devices":{devices}}}}}'
-    found = slice_of(decode(text, ResourceSliceObject))
-    assert [each.name for each in found.devices] == ["d"]
+    assert [each.name for each in slice_of(decode(text, ResourceSliceObject)).devices] == ["d"]
     for attribute in (deep, f'{{"a":{deep}}}', f'{{"a":{{"string":{deep}}}}}'):
         text = f'{{"metadata":{{"name":"s"}},"spec":{{"devices":[{{"name":"d","attributes":{attribute}}}]}}}}'
         assert all(not each.attributes for each in slice_of(decode(text, ResourceSliceObject)).devices)

@@ -1,27 +1,20 @@
 """What is shown of a pool: which devices a pod could get, what its conditions are, and how much of it fits a NodeDevice."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.dra import status
 from nodedevice_agent.dra.devices import Slice
-from nodedevice_agent.dra.pools import Pool, Pools
+from nodedevice_agent.dra.pools import Pool
 from nodedevice_agent.dra.slices import slice_of
-from nodedevice_agent.dra.status import (
-    Offered,
-    attributes_of,
-    conditions,
-    snapshot,
-    with_times,
-)
+from nodedevice_agent.dra.status import Offered, attributes_of, conditions, snapshot, with_times
 from nodedevice_agent.kube.conditions import MAX_MESSAGE
 from nodedevice_api.names import Condition, Reason
 from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice
 
-from tests.unit.node_agent.dra.offered import KEY, NAME, offered, pool_of, shown, tainted
+from tests.unit.node_agent.dra.offered import NAME, offered, pool_of, pool_of_slices, shown, tainted
 from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device, published, row
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY
 
@@ -32,45 +25,29 @@ def numbers(found: Offered) -> tuple[int, int, int, int]:
 
 
 def condition_of(found: Offered, kind: str = Condition.REGISTERED) -> tuple[str, str, str]:
-    now = snapshot(found)
-    return conditions(found, now)[kind]
+    return conditions(found, snapshot(found))[kind]
 
 
-# -- numbers ------------------------------------------------------------------------------------------------------------------
-
-
-def admin(name: str) -> ClaimedDevice:
-    return ClaimedDevice(id=name, admin_access=True)
+ADMIN, SHARE = ClaimedDevice(id="a", admin_access=True), ClaimedDevice(id="a", share_id="s")
 
 
 @pytest.mark.parametrize(
-    ("devices", "rows", "more", "expected"),
+    ("devices", "rows", "more", "found"),
     [
         pytest.param(["a", "b"], [], {}, (2, 2, 0, 2), id="free"),
         pytest.param(["a", "b"], [row("p", "a")], {}, (2, 2, 1, 1), id="held"),
         pytest.param(["a", "b"], [row("p", "a"), row("q", "a")], {}, (2, 2, 1, 1), id="held twice"),
-        pytest.param(["a"], [row("p", "a", shares=[admin("a")])], {}, (1, 1, 0, 1), id="administered"),
-        pytest.param(
-            ["a"],
-            [row("p", "a", shares=[admin("a"), ClaimedDevice(id="a", share_id="s")])],
-            {},
-            (1, 1, 1, 0),
-            id="administered and shared",
-        ),
-        pytest.param(["a"], [row("p", "a", shares=[admin("a")]), row("q", "a")], {}, (1, 1, 1, 0), id="and held"),
+        pytest.param(["a"], [row("p", "a", shares=[ADMIN])], {}, (1, 1, 0, 1), id="administered"),
+        pytest.param(["a"], [row("p", "a", shares=[ADMIN, SHARE])], {}, (1, 1, 1, 0), id="administered and shared"),
+        pytest.param(["a"], [row("p", "a", shares=[ADMIN]), row("q", "a")], {}, (1, 1, 1, 0), id="and held"),
         pytest.param([tainted("a", "NoSchedule"), "b"], [], {}, (2, 2, 0, 1), id="no pods on it"),
         pytest.param([tainted("a", "NoExecute"), "b"], [], {}, (2, 2, 0, 1), id="nor any longer"),
         pytest.param(["a", "b"], [row("p", "a")], {"unhealthy": {"a": "ECC"}}, (2, 1, 1, 1), id="reported unhealthy"),
         pytest.param(["a"], [row("p", "z")], {}, (2, 1, 1, 1), id="held, and in no slice any more"),
     ],
 )
-def test_numbers(
-    devices: Sequence[Json | str],
-    rows: Sequence[AllocationStatus],
-    more: Mapping[str, Any],
-    expected: tuple[int, int, int, int],
-) -> None:
-    assert numbers(offered(pool_of(*devices), *rows, **more)) == expected
+def test_numbers(devices: list[Json | str], rows: list[AllocationStatus], more: Json, found: tuple[int, ...]) -> None:
+    assert numbers(offered(pool_of(*devices), *rows, **more)) == found
 
 
 def test_devices_of_a_pod_that_has_ended_are_releasing() -> None:
@@ -82,40 +59,37 @@ def test_devices_of_a_pod_that_has_ended_are_releasing() -> None:
 
 def test_a_pool_that_is_incomplete_or_has_a_device_twice_has_none_available() -> None:
     assert numbers(offered(pool_of("a", "b", count=2))) == (2, 2, 0, 0)
-    found = Pools()
-    found.put(a_slice("s0", ["a"], count=2))
-    found.put(a_slice("s1", ["a", "b"], count=2))
-    assert numbers(offered(found.get(KEY))) == (2, 2, 0, 0)
+    twice = pool_of_slices(a_slice("s0", ["a"], count=2), a_slice("s1", ["a", "b"], count=2))
+    assert numbers(offered(twice)) == (2, 2, 0, 0)
 
 
 def test_while_a_generation_comes_slice_by_slice_the_numbers_stay() -> None:
-    found = Pools()
-    found.put(a_slice("s", ["a", "b"]))
-    found.put(a_slice("s", ["a", "b", "c"], generation=2, count=2))
-    assert numbers(offered(found.get(KEY))) == (2, 2, 0, 2)
-    assert numbers(offered(found.get(KEY), is_late=True)) == (2, 2, 0, 0)
+    pool = pool_of_slices(a_slice("s", ["a", "b"]), a_slice("s", ["a", "b", "c"], generation=2, count=2))
+    assert numbers(offered(pool)) == (2, 2, 0, 2)
+    assert numbers(offered(pool, is_late=True)) == (2, 2, 0, 0)
 
 
 def part(name: str, amount: int | str) -> Json:
-    consumes = [{"counterSet": "gpu-0", "counters": {"slices": {"value": amount}}}]
-    return device(name, consumesCounters=consumes)
+    return device(name, consumesCounters=[{"counterSet": "gpu-0", "counters": {"slices": {"value": amount}}}])
+
+
+def counter(amount: int | str) -> list[Json]:
+    return [{"name": "gpu-0", "counters": {"slices": {"value": amount}}}]
 
 
 def test_what_shares_a_device_with_held_ones_is_available_while_enough_is_left() -> None:
-    shared = [{"name": "gpu-0", "counters": {"slices": {"value": 7}}}]
-    pool = pool_of(part("whole", 7), part("half", 3), part("other", 4), part("most", 5), "alone", sharedCounters=shared)
+    parts = part("whole", 7), part("half", 3), part("other", 4), part("most", 5)
+    pool = pool_of(*parts, "alone", sharedCounters=counter(7))
     assert numbers(offered(pool))[3] == 5
     assert numbers(offered(pool, row("p", "half")))[3] == 2
     assert numbers(offered(pool, row("p", "whole")))[3] == 1
     assert numbers(offered(pool, row("p", "alone")))[3] == 4
     # what several hold adds up
     few = [part(f"part-{amount}", amount) for amount in (2, 3, 4)]
-    assert numbers(offered(pool_of(*few, sharedCounters=shared), row("p", "part-2", "part-3")))[3] == 0
+    assert numbers(offered(pool_of(*few, sharedCounters=counter(7)), row("p", "part-2", "part-3")))[3] == 0
     # amounts need not be whole
-    shared = [{"name": "gpu-0", "counters": {"slices": {"value": "1500m"}}}]
-    pool = pool_of(
-        part("whole", "1500m"), part("third", "500m"), part("rest", 1), part("most", "1001m"), sharedCounters=shared
-    )
+    parts = part("whole", "1500m"), part("third", "500m"), part("rest", 1), part("most", "1001m")
+    pool = pool_of(*parts, sharedCounters=counter("1500m"))
     assert numbers(offered(pool))[3] == 4
     assert numbers(offered(pool, row("p", "third")))[3] == 1
     # of a set that is nowhere there is nothing
@@ -125,30 +99,24 @@ def test_what_shares_a_device_with_held_ones_is_available_while_enough_is_left()
 def test_without_slices_held_devices_are_missing() -> None:
     found = offered(None, row("p", "a", "b"))
     whole = shown(found)
-    assert (whole["total"], whole["healthy"], whole["allocated"], whole["available"]) == (2, 0, 2, 0)
-    assert whole["endpoint"]["state"] == "Gone"
+    assert (numbers(found), whole["endpoint"]["state"]) == ((2, 0, 2, 0), "Gone")
     assert [(d["id"], d["health"], d["presence"], d["reason"]) for d in whole["devices"]] == [
-        ("a", "Unhealthy", "Missing", Reason.NOT_LISTED),
-        ("b", "Unhealthy", "Missing", Reason.NOT_LISTED),
+        (device_id, "Unhealthy", "Missing", Reason.NOT_LISTED) for device_id in "ab"
     ]
 
 
 def test_a_held_device_may_be_among_those_that_a_slice_has_too_many_of() -> None:
-    found = Pools()
-    found.put(a_slice("s", [f"d{n:03}" for n in range(300)]))
-    assert numbers(offered(found.get(KEY), row("p", "d299"))) == (300, 300, 1, 256)
+    pool = pool_of(*(f"d{n:03}" for n in range(300)))
+    assert numbers(offered(pool, row("p", "d299"))) == (300, 300, 1, 256)
     # ... but no more than these
     gone = [f"gone-{n:02}" for n in range(50)]
-    assert numbers(offered(found.get(KEY), row("p", *gone))) == (306, 300, 50, 256)
+    assert numbers(offered(pool, row("p", *gone))) == (306, 300, 50, 256)
 
 
 def test_times_stay_while_a_row_does() -> None:
     before = with_times([row("p", "a"), row("p", "a", claim="d")], (), MONDAY)
     rows = [row("p", "a", "b"), row("p", "a", claim="d", container="other"), row("p", "a", claim="e"), row("q", "a")]
     assert [each.since for each in with_times(rows, before, TUESDAY)] == [MONDAY, TUESDAY, TUESDAY, TUESDAY]
-
-
-# -- devices ------------------------------------------------------------------------------------------------------------------
 
 
 def test_attributes_lose_their_domain_where_no_other_has_that_name() -> None:
@@ -176,7 +144,7 @@ def test_attributes_lose_their_domain_where_no_other_has_that_name() -> None:
 
 
 def test_a_device_is_shown_with_all_that_is_known_of_it() -> None:
-    taint = {"key": "a.com/hot", "value": "90C", "effect": "NoSchedule", "timeAdded": MONDAY}
+    taint: Json = {"key": "a.com/hot", "value": "90C", "effect": "NoSchedule", "timeAdded": MONDAY}
     attributes = {f"{DRIVER}/model": "A100", "other.com/model": "B", "resource.kubernetes.io/numaNode": 1}
     found = offered(pool_of(device("d", attributes=attributes, taints=[taint])), unhealthy={"d": "ECC errors"})
     [only] = shown(found)["devices"]
@@ -184,9 +152,6 @@ def test_a_device_is_shown_with_all_that_is_known_of_it() -> None:
     assert only["taints"] == [{"key": "a.com/hot", "value": "90C", "effect": "NoSchedule", "since": MONDAY}]
     assert only["numaNodes"] == [1]
     assert (only["health"], only["reason"], only["message"]) == ("Unhealthy", Reason.REPORTED_UNHEALTHY, "ECC errors")
-
-
-# -- conditions ---------------------------------------------------------------------------------------------------------------
 
 
 def test_the_conditions_of_a_pool() -> None:
@@ -212,16 +177,15 @@ def test_an_incomplete_pool_is_only_reported_once_it_is_late() -> None:
         "shown: the scheduler allocates none of these devices until the driver has published all slices; or these belong to "
         "several nodes, and are in no NodeDevice"
     )
-    pools = Pools()
-    pools.put(a_slice("s", ["a"]))
-    pools.put(a_slice("s", [{"name": 7}], generation=2))
-    message = condition_of(offered(pools.get(KEY), is_late=True))[2]
+    complete = a_slice("s", ["a"])
+    pool = pool_of_slices(complete, a_slice("s", [{"name": 7}], generation=2))
+    message = condition_of(offered(pool, is_late=True))[2]
     assert "last complete generation are shown: the devices of s are of a form" in message
     assert "allocates none" not in message
-    pools.put(slice_of(lighter := published("s", ["a"], generation=3)))
+    lighter = published("s", ["a"], generation=2)
     lighter.lighten()
-    pools.put(slice_of(lighter))
-    assert "the devices of s are not read" in condition_of(offered(pools.get(KEY), is_late=True))[2]
+    pool = pool_of_slices(complete, slice_of(lighter))
+    assert "the devices of s are not read" in condition_of(offered(pool, is_late=True))[2]
 
 
 @pytest.mark.parametrize(
@@ -248,10 +212,7 @@ def test_an_incomplete_pool_is_only_reported_once_it_is_late() -> None:
     ],
 )
 def test_a_pool_that_the_scheduler_refuses_says_why(slices: Sequence[Slice], reason: str, words: str) -> None:
-    pools = Pools()
-    for each in slices:
-        pools.put(each)
-    found = offered(pools.get(KEY), is_late=True)
+    found = offered(pool_of_slices(*slices), is_late=True)
     assert numbers(found)[3] == 0
     assert condition_of(found)[:2] == ("True", reason)
     assert words in condition_of(found)[2]
@@ -266,9 +227,7 @@ def test_a_pool_that_the_scheduler_refuses_says_why(slices: Sequence[Slice], rea
         pytest.param([f"d{n}" for n in range(5)], "d0", ", and such a rule for each of d1, d2, d3, …", id="many"),
     ],
 )
-def test_a_cordon_is_answered_with_the_rule_that_does_it(
-    cordons: list[str], device_of_rule: str | None, more: str
-) -> None:
+def test_a_cordon_is_answered_with_the_rule_for_it(cordons: list[str], device_of_rule: str | None, more: str) -> None:
     pool = pool_of("a", "b", *(f"d{n}" for n in range(9)))
     found = condition_of(offered(pool, cordons=cordons, has_rules=True))
     assert found[:2] == ("True", Reason.CORDON_NOT_POSSIBLE)
@@ -292,13 +251,9 @@ def test_without_such_rules_the_driver_alone_can() -> None:
 
 
 def test_the_longest_rule_fits_a_condition() -> None:
-    pool = Pool(
-        "d" * 63,
-        "/".join(["p" * 63] * 3) + "/" + "p" * 61,
-        1,
-        {n * 63: a_slice("s", [n * 63]).devices[0] for n in "abcdef"},
-    )
-    found = Offered(pool.key, NAME, pool, EndpointState.RUNNING, cordons=[*pool.devices], has_rules=True)
+    devices = {name: a_slice("s", [name]).devices[0] for name in (letter * 63 for letter in "abcdef")}
+    pool = Pool("d" * 63, "/".join(["p" * 63] * 3) + "/" + "p" * 61, 1, devices)
+    found = Offered(pool.key, NAME, pool, EndpointState.RUNNING, cordons=[*devices], has_rules=True)
     message = condition_of(found)[2]
     assert len(message) < MAX_MESSAGE
     json.loads(message[message.index("{") :])

@@ -77,11 +77,6 @@ def has_a_torn_file(node: Node) -> None:
     node.kubelet.write_text("{")
 
 
-def has_a_wrong_checksum(node: Node) -> None:
-    text = node.kubelet.directory.checkpoint.read_text()
-    node.kubelet.write_text(text.replace('"Checksum":', '"Checksum":1'))
-
-
 def has_an_empty_file(node: Node) -> None:
     node.kubelet.write_text("")
 
@@ -105,7 +100,6 @@ BROKEN: Final = [
     is_away,
     lists_no_devices,
     has_a_torn_file,
-    has_a_wrong_checksum,
     has_an_empty_file,
     has_a_directory_there,
     has_a_torn_file_and_lists_no_devices,

@@ -1,14 +1,14 @@
 """Every subscriber that the agent has, and what shows all that it knows. pods: those of the reader, to which each adds its own."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.dra.holders import Holders, Wanted
-from nodedevice_agent.dra.holdings import Claim
+from nodedevice_agent.dra.holders import Holders
 from nodedevice_agent.kubelet.attribution_feed import AttributionFeed
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
@@ -46,8 +46,7 @@ def mirror_feed(reader: KubeletReader, pods: dict[str, Pod]) -> tuple[Subscriber
     mirror.listed(GPU, 1, accept(Device(name) for name in "abc"), 0.0)
     mirror.pod_events.synced([pod("one", gpu=1), pod("two", init("i0"))], 0.0)
     pods.update(mirror.pods)
-    host = cast(PluginHost, host_of(mirror))
-    feed = AttributionFeed(reader.directory, host, lambda: None)
+    feed = AttributionFeed(reader.directory, cast(PluginHost, host_of(mirror)), lambda: None)
     return feed, lambda: {a.pod_uid: a.device_ids for a in mirror.book}
 
 
@@ -61,23 +60,10 @@ def kubelet_takeover(reader: KubeletReader, pods: dict[str, Pod]) -> tuple[Subsc
     return found, lambda: found.pace.list_seconds
 
 
-class NoClaims:
-    """The agent may not read them."""
-
-    on_read: Callable[[], None]
-
-    def wanted(self, claims: Wanted) -> None:
-        pass
-
-    def of(self, namespace: str, name: str, pod_uid: str) -> Claim | None:
-        return None
-
-    def is_awaited(self, namespace: str, name: str, pod_uid: str) -> bool:
-        return False
-
-
 def holders(reader: KubeletReader, pods: dict[str, Pod]) -> tuple[Subscriber, Callable[[], object]]:
-    found = Holders(cast(Any, NoClaims()), reader.wake)
+    # the agent may not read claims
+    unread: Any = SimpleNamespace(wanted=lambda claims: None, of=lambda *key: None, is_awaited=lambda *key: False)
+    found = Holders(unread, reader.wake)
     found.pods_synced([claimed.pod("one", "claim")])
     return found, lambda: (found.is_known, found.of(claimed.KEY))
 

@@ -17,16 +17,12 @@ from nodedevice_agent.kubelet.advertised import (
 DEVICES = (Device("d0"), Device("d1", healthy=False), Device("d2", numa_nodes=(1,)), Device("d3"))
 
 
-def resource(
-    *devices: Device, cordons: tuple[str, ...] = (), held: tuple[str, ...] = (), is_live: bool = True
-) -> Resource:
+def resource(*devices: Device, cordons: tuple[str, ...] = (), held: tuple[str, ...] = ()) -> Resource:
     found = Resource("example.com/gpu")
     found.connect(1, PluginOptions(pre_start_required=True))
     found.list(1, accept(devices or DEVICES), 0.0)
     found.use.cordoned_ids = frozenset(cordons)
     found.use.holders = dict.fromkeys(held, "uid")
-    if not is_live:
-        found.disconnect(1, 10.0)
     return found
 
 
@@ -56,7 +52,8 @@ def test_a_device_that_is_delivered_in_another_way_is_not_offered() -> None:
 
 
 def test_devices_of_a_disconnected_plugin_are_unhealthy_until_its_grace_period_ends() -> None:
-    found = resource(held=("d0",), is_live=False)
+    found = resource(held=("d0",))
+    found.disconnect(1, 10.0)
     shown = advertised(found)
     assert shown is not None
     assert not any(device.is_healthy for device in shown.devices)

@@ -153,10 +153,7 @@ async def test_a_kubelet_that_is_away_counts_after_the_grace_period(node: Node, 
 
 @pytest.mark.parametrize(
     ("state", "reason"),
-    [
-        (RegistrationState.REFUSED, Reason.KUBELET_REFUSED),
-        (RegistrationState.TAKEN, Reason.KUBELET_CANNOT_SERVE),
-    ],
+    [(RegistrationState.REFUSED, Reason.KUBELET_REFUSED), (RegistrationState.TAKEN, Reason.KUBELET_CANNOT_SERVE)],
 )
 @virtual_time
 async def test_why_it_is_not_registered_is_shown_once(node: Node, state: RegistrationState, reason: str) -> None:
@@ -168,9 +165,7 @@ async def test_why_it_is_not_registered_is_shown_once(node: Node, state: Registr
 
 
 @virtual_time
-async def test_a_change_while_a_long_list_is_made_is_advertised_afterwards(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_while_a_long_list_is_made_is_not_lost(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     is_made, may_go_on = asyncio.Event(), asyncio.Event()
 
     async def held(is_long: bool, run: Callable[[], object]) -> object:
@@ -232,10 +227,8 @@ async def test_what_cannot_be_served_is_tried_again_ever_later(
         for seconds, count in ((0.9, 1), (0.2, 2), (2.0, 3), (4.0, 4), (8.0, 5), (16.0, 6), (30.0, 7), (30.0, 8)):
             await asyncio.sleep(seconds)
             assert len(stopped.sockets) == count
-        assert (endpoint.registration.state.value[1], endpoint.registration.detail) == (
-            Reason.KUBELET_CANNOT_SERVE,
-            "no room",
-        )
+        found = endpoint.registration
+        assert (found.state.value[1], found.detail) == (Reason.KUBELET_CANNOT_SERVE, "no room")
         assert {(each.levelno, vars(each)["error"]) for each in caplog.records} == {(logging.ERROR, "no room")}
         stopped.problem = None
         await asyncio.sleep(30.0)
@@ -263,8 +256,9 @@ async def test_a_checkpoint_that_cannot_be_used_is_a_note_of_each_resource(node:
     assert node.backend.notes == ""
     node.kubelet.write_text("{")
     await node.reader.read()
-    path = str(node.kubelet.directory.checkpoint)
-    assert node.backend.notes.startswith(f"the kubelet's checkpoint {path} cannot be used (")
+    assert node.backend.notes.startswith(
+        f"the kubelet's checkpoint {node.kubelet.directory.checkpoint} cannot be used ("
+    )
     assert node.backend.notes.endswith("); allocations are read from its pod resources alone, without init containers")
     assert sorted(node.conditions) == [GPU, NIC]
     node.kubelet.write()

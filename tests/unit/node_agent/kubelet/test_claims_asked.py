@@ -1,5 +1,6 @@
 """For which pods with claims the kubelet is asked again, and when: no checkpoint says that their devices have changed."""
 
+from functools import partial
 from typing import Final
 
 import pytest
@@ -7,22 +8,20 @@ from msgspec.structs import replace
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims, UnhealthyDevice
 from nodedevice_agent.kubelet.pod_rows import DOUBTED_SECONDS
-from nodedevice_agent.kubelet.readings import ClaimRow, Pace
+from nodedevice_agent.kubelet.readings import Pace
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+from tests.unit.node_agent.dra import claimed
 from tests.unit.node_agent.kubelet.reader_node import Node, Recorder
 
+row: Final = partial(claimed.row, container="c0")
 USES: Final = (ClaimUse("c0", "claim"),)
 BOUND, PREPARED = PodClaims(USES), PodClaims(USES, are_prepared=True)
 
 
 def claiming(name: str, claims: PodClaims = PREPARED, uid: str = "") -> Pod:
     return replace(pod(uid or name), name=name, claims=claims)
-
-
-def row(name: str, device: str = "gpu-0") -> ClaimRow:
-    return ClaimRow("default", name, "c0", "claim", "gpu.example.com", "node-1", device)
 
 
 def shown(node: Node) -> list[str]:
@@ -57,11 +56,6 @@ async def claims(node: Node) -> Node:
     return node
 
 
-async def test_nothing_is_asked_while_nothing_changes(claims: Node) -> None:
-    assert await read(claims) == {}
-    assert len(shown(claims)) == 20
-
-
 async def test_a_start_is_one_get_once_the_claims_are_prepared(claims: Node) -> None:
     claims.pods["new"] = claiming("new", BOUND)
     assert await read(claims) == {}
@@ -91,8 +85,7 @@ async def test_devices_of_a_plugin_are_free_as_their_pod_ends_whatever_the_kubel
     await listed(claims)
     del claims.pods["p000"]
     assert await read(claims) == {"Get": 1}
-    found = claims.recorded.pods[-1]
-    assert [each.name for each in found.rows or ()] == ["one"]
+    assert [each.name for each in claims.recorded.pods[-1].rows or ()] == ["one"]
     assert "p000 gpu-0" in shown(claims)
 
 
@@ -101,6 +94,7 @@ async def test_pods_without_claims_cost_nothing(claims: Node) -> None:
     del claims.pods["p100"]
     claims.pods["p101"] = replace(pod("p101"), is_terminating=True)
     assert await read(claims) == {}
+    assert len(shown(claims)) == 20
 
 
 async def test_another_sandbox_is_another_preparation(claims: Node) -> None:
@@ -141,10 +135,8 @@ async def test_a_kubelet_that_does_not_answer_for_the_pod_lists_all(claims: Node
     assert len(shown(claims)) == 20
 
 
-# -- a kubelet that has just started: it does not know its pods yet --------------------------------------------------------------
-
-
-async def test_it_is_not_get_that_such_a_kubelet_lacks(claims: Node) -> None:
+async def test_it_is_not_get_that_a_kubelet_lacks_which_has_just_started(claims: Node) -> None:
+    """It does not know its pods yet."""
     socket = claims.kubelet.directory.pod_resources
     socket.parent.mkdir(exist_ok=True)
     socket.touch()

@@ -1,6 +1,7 @@
 """Devices of claims, as a kubelet shows them in its pod resources: one row each, whatever a driver has answered."""
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.kubelet import codec
 from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod
@@ -12,15 +13,12 @@ Claim = api_pb2.DynamicResource
 
 
 def device(name: str, *cdi: str, driver: str = DRIVER, pool: str = "node-1", share: str | None = None) -> Device:
-    found = api_pb2.ClaimResource(driver_name=driver, pool_name=pool, device_name=name)
-    found.cdi_devices.extend(api_pb2.CDIDevice(name=each) for each in cdi)
-    if share is not None:
-        found.share_id = share
-    return found
+    cdi_devices = [api_pb2.CDIDevice(name=each) for each in cdi]
+    return Device(driver_name=driver, pool_name=pool, device_name=name, cdi_devices=cdi_devices, share_id=share)
 
 
 def claim(*devices: Device, name: str = "claim", namespace: str = "default") -> Claim:
-    return api_pb2.DynamicResource(claim_name=name, claim_namespace=namespace, claim_resources=devices)
+    return Claim(claim_name=name, claim_namespace=namespace, claim_resources=devices)
 
 
 def container(*claims: Claim, name: str = "main") -> api_pb2.ContainerResources:
@@ -52,12 +50,10 @@ def test_a_pod_without_devices_of_plugins_is_listed() -> None:
     both = container(claim(device("gpu-0")))
     both.devices.add(resource_name="example.com/nic", device_ids=["n"])
     found = listed(pod(container(claim(device("gpu-0")))), pod(container(), name="none"), pod(both, name="both"))
+    nic = PodResourcesRow("default", "both", "main", "example.com/nic", ("n",))
     assert found == {
         ("default", "p"): HeldByPod((), (row("gpu-0"),)),
-        ("default", "both"): HeldByPod(
-            (PodResourcesRow("default", "both", "main", "example.com/nic", ("n",)),),
-            (ClaimRow("default", "both", "main", "claim", DRIVER, "node-1", "gpu-0"),),
-        ),
+        ("default", "both"): HeldByPod((nic,), (replace(row("gpu-0"), name="both"),)),
     }
 
 

@@ -14,14 +14,13 @@ from tests.fakes.settled import attributing
 from tests.unit.node_agent.devicemanager.attribution.test_stage import message
 from tests.unit.node_agent.devicemanager.scenario import GPU, held_by, pod
 
+EDITS = ContainerEdits(devices=(DeviceFile("/dev/tty0", "/dev/tty0", "rw"),))
+
 
 def lists(found: Any, number: int, count: int = 1) -> None:
     """Devices of one file each, which has this number, also in its name."""
-    devices = [
-        Device(f"d{n}", identity=(f"c188:{number}",), files=((f"/dev/tty{number}", f"c188:{number}"),))
-        for n in range(count)
-    ]
-    found.listed(GPU, 1, accept(devices), 0.0)
+    same: dict[str, Any] = {"identity": (f"c188:{number}",), "files": ((f"/dev/tty{number}", f"c188:{number}"),)}
+    found.listed(GPU, 1, accept(Device(f"d{n}", **same) for n in range(count)), 0.0)
 
 
 def built_in(count: int = 1, checkpoint: Checkpoint | None = None, **options: Any) -> Any:
@@ -33,8 +32,7 @@ def built_in(count: int = 1, checkpoint: Checkpoint | None = None, **options: An
 
 
 def answers(found: Any, device_id: str) -> None:
-    edits = ContainerEdits(devices=(DeviceFile("/dev/tty0", "/dev/tty0", "rw"),))
-    found.attribution.answered(GPU, [device_id, device_id], AllocateResponse(b"", edits))
+    found.attribution.answered(GPU, [device_id, device_id], AllocateResponse(b"", EDITS))
 
 
 def problem(found: Any, device_id: str) -> Any:
@@ -75,10 +73,9 @@ def test_before_the_allocations_were_recovered_from_the_api_which_has_none() -> 
 def test_of_an_answer_that_nobody_recorded_its_own_paths_count() -> None:
     """One of an older agent."""
     found = built_in()
-    edits = ContainerEdits(devices=(DeviceFile("/dev/tty0", "/dev/tty0", "rw"),))
 
     def decoded(allocation: Allocation) -> Allocation:
-        return allocation if allocation.response is None else replace(allocation, edits=edits)
+        return allocation if allocation.response is None else replace(allocation, edits=EDITS)
 
     message(found, held_by("one", "d0"))
     for number, is_right in ((0, True), (1, False)):

@@ -106,8 +106,7 @@ async def running(kubelet: Kubelet) -> AsyncIterator[Kubelet]:
 
 
 async def test_devices_are_known_with_their_numa_nodes(running: Kubelet) -> None:
-    found = running.observer.served.snapshot(GPU)
-    assert {d.id: d.numa_nodes for d in found.devices} == {"a": (0,), "b": (0, 1)}
+    assert {d.id: d.numa_nodes for d in running.observer.served.snapshot(GPU).devices} == {"a": (0,), "b": (0, 1)}
     assert running.published[0] == GPU
 
 
@@ -187,9 +186,7 @@ async def test_sixty_thousand_devices_are_shown(kubelet: Kubelet) -> None:
     assert len(served.resources[GPU].devices) == 60_000
 
 
-async def test_more_devices_than_a_message_may_have_are_those_of_the_checkpoint(
-    kubelet: Kubelet, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_of_too_many_devices_the_checkpoint_is_shown(kubelet: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
     # few long ones: what counts is the length of the message
     ids: dict[str, tuple[int, ...]] = {f"{index:06}{'x' * 100_000}": () for index in range(200)}
     kubelet.resources.allocatable = {GPU: ids}

@@ -66,9 +66,7 @@ async def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-async def test_each_problem_is_logged_once_and_so_is_its_end(
-    node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_problem_and_end_are_logged_once(node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
     def happens() -> list[tuple[str, str, dict[str, Any]]]:
@@ -109,9 +107,7 @@ async def test_names_without_a_place_are_logged_as_their_number_changes(
     assert counts == [[], [3], [], [2], [], [1]]
 
 
-async def test_the_capacity_is_read_as_devices_change_and_rarely_besides(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_capacity_is_read_as_devices_change_or_rarely(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "jittered", lambda seconds, share, chance: seconds)
     began = now()
     async with background(node.observer.run()):
@@ -147,9 +143,7 @@ async def test_a_run_after_a_failure_reads_the_capacity_again(node: Node) -> Non
         assert node.served.snapshot(GPU).total == 5
 
 
-async def test_a_run_after_a_failure_makes_the_long_list_that_the_one_before_could_not(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_after_a_failure_makes_the_long_list(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "MAX_DEVICES_IN_LOOP", 1)
     fails = [True]
 

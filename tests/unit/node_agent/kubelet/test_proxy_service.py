@@ -8,7 +8,6 @@ from typing import Any, NoReturn, cast
 
 import grpc
 import pytest
-from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
@@ -51,22 +50,18 @@ class Node:
     """A plugin of somebody, and the service that stands for it. calls: what it was asked. problem: why it fails."""
 
     def __init__(
-        self,
-        options: PluginOptions | None = None,
-        devices: Sequence[Device] = (),
-        topology: Topology | None = None,
-        host_devices: HostDeviceStat | None = None,
+        self, options: PluginOptions | None = None, devices: Sequence[Device] = (), stat: HostDeviceStat | None = None
     ) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.problem = ""
         self.preferred: tuple[str, ...] = ()
         self.response = api_pb2.ContainerAllocateResponse(envs={"ANSWER": "ok"})
-        self.mirror = attributing(0.0, topology=topology)
+        self.mirror = attributing(0.0)
         self.options = options or PluginOptions()
         self.plugin(GPU, self.options, *(devices or [Device(f"d{number}") for number in range(4)]))
         host = cast(PluginHost, SimpleNamespace(newest=self._newest))
-        stat = host_devices or HostDeviceStat()
-        self.service = ProxyService(GPU, DeviceList(), api_pb2.DevicePluginOptions(), self.mirror, host, stat)
+        options_sent = api_pb2.DevicePluginOptions()
+        self.service = ProxyService(GPU, DeviceList(), options_sent, self.mirror, host, stat or HostDeviceStat())
 
     def plugin(self, name: str, options: PluginOptions, *devices: Device) -> None:
         self.mirror.connected(name, 1, options, 0.0)
@@ -82,8 +77,6 @@ class Node:
     def gives_out(self, *paths: str) -> None:
         for path in paths:
             self.response.devices.add(host_path=path, container_path=path, permissions="rw")
-
-    # -- as the kubelet ---------------------------------------------------------------------------------------------------
 
     async def prefer(self, available: Iterable[str], must: Iterable[str], size: int) -> list[str]:
         request = api_pb2.PreferredAllocationRequest()
@@ -102,8 +95,6 @@ class Node:
         request = api_pb2.PreStartContainerRequest(devices_ids=ids)
         found = await self.service.PreStartContainer(request, cast(Any, Context()))
         assert found == api_pb2.PreStartContainerResponse()
-
-    # -- as the plugin's connection ---------------------------------------------------------------------------------------
 
     def _newest(self, resource_name: str, call: str) -> Any:
         assert resource_name == GPU
@@ -149,32 +140,20 @@ def logged(caplog: pytest.LogCaptureFixture) -> tuple[int, str, str, str]:
     return record.levelno, record.message, fields["resource_name"], fields.get("error", "")
 
 
-# -- GetPreferredAllocation -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("options", "must", "size", "answer", "found", "calls"),
+    ("options", "size", "found", "is_called"),
     [
-        pytest.param(
-            PREFERS,
-            ["d3"],
-            2,
-            ("d1",),
-            ["d3", "d1"],
-            [("GetPreferredAllocation", ("d0", "d1", "d2", "d3"), ("d3",), 2)],
-            id="as the plugin prefers",
-        ),
-        pytest.param(PREFERS, ["d3"], 1, ("d1",), ["d3"], [], id="nothing is left to choose"),
-        pytest.param(PluginOptions(), ["d3"], 2, ("d1",), ["d3", "d0"], [], id="a plugin without preferences"),
+        pytest.param(PREFERS, 2, ["d3", "d1"], True, id="as the plugin prefers"),
+        pytest.param(PREFERS, 1, ["d3"], False, id="nothing is left to choose"),
+        pytest.param(PluginOptions(), 2, ["d3", "d0"], False, id="a plugin without preferences"),
     ],
 )
-async def test_preferred_devices(
-    options: PluginOptions, must: list[str], size: int, answer: tuple[str, ...], found: list[str], calls: list[object]
-) -> None:
+async def test_preferred_devices(options: PluginOptions, size: int, found: list[str], is_called: bool) -> None:
     node = Node(options)
-    node.preferred = answer
-    assert await node.prefer(["d2", "d1", "d0", "d3"], must, size) == found
-    assert node.calls == calls
+    node.preferred = ("d1",)
+    assert await node.prefer(["d2", "d1", "d0", "d3"], ["d3"], size) == found
+    call = ("GetPreferredAllocation", ("d0", "d1", "d2", "d3"), ("d3",), size)
+    assert node.calls == ([call] if is_called else [])
 
 
 @pytest.mark.parametrize("problem", ["nowhere", "preferred"])
@@ -187,14 +166,10 @@ async def test_a_plugin_that_fails_to_prefer_is_ignored(problem: str, caplog: py
     assert logged(caplog) == (logging.WARNING, "GetPreferredAllocation failed; ignoring it", GPU, why)
 
 
-# -- Allocate -------------------------------------------------------------------------------------------------------
-
-
 async def test_each_container_gets_the_plugins_response_as_it_is() -> None:
     node, before = Node(), metric("allocate_seconds_count")
     node.gives_out("/dev/null")
-    found = await node.allocate(["d2", "d0"], ["d1"])
-    assert found == [node.response, node.response]
+    assert (await node.allocate(["d2", "d0"], ["d1"])) == [node.response, node.response]
     assert node.calls == [("Allocate", ("d0", "d2")), ("Allocate", ("d1",))]
     assert metric("allocate_seconds_count") == before + 2
 
@@ -243,14 +218,11 @@ async def test_the_file_of_a_device_that_another_pod_holds_is_not_given_out(path
 @virtual_time
 async def test_a_file_system_that_hangs_is_not_waited_for() -> None:
     """The runtime reads the file, too."""
-    node, clock = Node(host_devices=Hangs()), asyncio.get_running_loop().time
+    node, clock = Node(stat=Hangs()), asyncio.get_running_loop().time
     node.gives_out("/dev/null")
     began = clock()
     assert await node.allocate(["d0"]) == [node.response]
     assert clock() - began == pytest.approx(2.0)
-
-
-# -- PreStartContainer ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_required", [False, True])

@@ -33,8 +33,7 @@ async def test_a_write_while_the_file_is_read_is_read_next(node: Node, monkeypat
         patched.setattr(reader, "read_file", overtaken)
         await node.reader.read_checkpoint()
     await node.reader.read_checkpoint()
-    counts = [len(each.checkpoint.allocations) for each in node.recorded.checkpoints if each.checkpoint]
-    assert counts == [2, 3, 0]
+    assert [len(each.checkpoint.allocations) for each in node.recorded.checkpoints if each.checkpoint] == [2, 3, 0]
 
 
 async def test_the_same_content_in_another_file_is_another_reading(node: Node) -> None:

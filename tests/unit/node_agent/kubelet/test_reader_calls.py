@@ -15,27 +15,27 @@ from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
 from tests.unit.node_agent.kubelet.reader_node import Node, is_away
 
+pytestmark = virtual_time
 # by who is there: of pod resources in ten minutes in which nothing happens
+ALL: Final = ("connections", "List", "GetAllocatableResources")
 IDLE: Final = {
-    ("Observer",): {"connections": 20, "List": 20, "GetAllocatableResources": 20},
-    ("Observer", "Holders"): {"connections": 20, "List": 20, "GetAllocatableResources": 20},
-    ("Observer", "KubeletCheckpoint", "KubeletTakeover"): {
-        "connections": 60,
-        "List": 60,
-        "GetAllocatableResources": 60,
-    },
-    ("Observer", "AttributionFeed"): {"connections": 20, "List": 20, "GetAllocatableResources": 20},
+    ("Observer",): dict.fromkeys(ALL, 20),
+    ("Observer", "Holders"): dict.fromkeys(ALL, 20),
+    ("Observer", "KubeletCheckpoint", "KubeletTakeover"): dict.fromkeys(ALL, 60),
+    ("Observer", "AttributionFeed"): dict.fromkeys(ALL, 20),
     ("AttributionFeed",): {"connections": 1, "List": 1},
     ("KubeletCheckpoint",): {},
+    (): {},
 }
 
 
-@pytest.mark.parametrize("names", IDLE, ids="+".join)
-@virtual_time
-async def test_an_idle_agent_asks_the_kubelet_as_often_as_its_most_frequent_subscriber(
-    names: tuple[str, ...], node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read_at_once(monkeypatch)
+
+
+@pytest.mark.parametrize("names", IDLE, ids=lambda names: "+".join(names) or "none")
+async def test_an_idle_agent_asks_as_often_as_its_most_frequent_subscriber(names: tuple[str, ...], node: Node) -> None:
     node.begin_without_subscribers()
     for name in names:
         node.subscribe(name)
@@ -44,11 +44,7 @@ async def test_an_idle_agent_asks_the_kubelet_as_often_as_its_most_frequent_subs
     assert node.kubelet.calls == IDLE[names]
 
 
-@virtual_time
-async def test_an_allocation_is_one_connection_with_two_calls_for_all(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read_at_once(monkeypatch)
+async def test_an_allocation_is_one_connection_with_two_calls_for_all(node: Node) -> None:
     for name in ("AttributionFeed", "Observer"):
         node.subscribe(name)
     async with background(node.reader.run()):
@@ -64,13 +60,10 @@ async def test_an_allocation_is_one_connection_with_two_calls_for_all(
     assert node.kubelet.asked == ["three"]
 
 
-@virtual_time
-async def test_a_kubelet_that_is_away_is_asked_ever_later(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_at_once(monkeypatch)
+async def test_a_kubelet_that_is_away_is_asked_ever_later(node: Node) -> None:
     node.subscribe("Observer")
     times: list[float] = []
-    loop = asyncio.get_running_loop()
-    node.kubelet.meanwhile = lambda: times.append(loop.time())
+    node.kubelet.meanwhile = lambda: times.append(asyncio.get_running_loop().time())
     is_away(node)
     async with background(node.reader.run()):
         for _ in range(2):
@@ -79,19 +72,8 @@ async def test_a_kubelet_that_is_away_is_asked_ever_later(node: Node, monkeypatc
             await asyncio.sleep(120)
             pauses = [round(later - earlier, 3) for earlier, later in pairwise(times)]
             assert pauses[:6] == [1, 2, 4, 8, 16, 30]
-            assert node.kubelet.calls.keys() == {"connections", "List"}, (
-                "of one that does not answer nothing else is asked"
-            )
+            assert node.kubelet.calls.keys() == {"connections", "List"}, "nothing else is asked of it"
             # it is back for a while, and the first pause is as short as before
             node.kubelet.problem = ""
             await asyncio.sleep(45)
             is_away(node)
-
-
-@virtual_time
-async def test_without_a_subscriber_nothing_is_asked(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_at_once(monkeypatch)
-    node.begin_without_subscribers()
-    async with background(node.reader.run()):
-        await asyncio.sleep(3600)
-    assert node.kubelet.calls == {}

@@ -62,9 +62,7 @@ async def test_who_is_outdated_and_wakes_the_reader_gets_pods_at_once(node: Node
         assert counts(node) == (1, 2), "once"
 
 
-async def test_a_file_that_could_not_be_read_is_tried_again_soon_though_nothing_happens(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_could_not_be_read_is_tried_again_soon(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     is_broken = True
 
     def read(file: Path, before: object) -> KubeletFile:

@@ -1,6 +1,6 @@
 """What the kubelet serves, as its pod resources, its checkpoint and the Node's capacity show it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -37,10 +37,17 @@ def row(name: str, *ids: str) -> PodResourcesRow:
     return PodResourcesRow("default", name, "c0", GPU, ids)
 
 
-def read(found: Any, healthy: KubeletDevices, *held: tuple[str, str], now: float = 0.0) -> Any:
+def read(found: Any, healthy: KubeletDevices, *held: tuple[str, str]) -> Any:
     """held: pod and the device that it holds, by name."""
     entries = tuple(allocation(name, device) for name, device in held)
-    return found.read(healthy, KubeletState(entries, tuple(row(name, device) for name, device in held)), now)
+    return found.read(healthy, KubeletState(entries, tuple(row(name, device) for name, device in held)), 0.0)
+
+
+def with_pod() -> Any:
+    """The API has shown pod one, which asks for a GPU, and no other."""
+    found = observing()
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    return found
 
 
 def shown(seen: Snapshot) -> dict[str, str]:
@@ -53,8 +60,7 @@ def numbers(seen: Snapshot) -> tuple[int, int, int, int]:
 
 
 def test_devices_and_holders_are_the_kubelets() -> None:
-    found = observing()
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found = with_pod()
     assert Publish(GPU) in read(found, devices("a", "b"), ("one", "a"))
     seen = found.snapshot(GPU)
     assert (numbers(seen), shown(seen)) == ((2, 2, 1, 1), {"a": "Healthy", "b": "Healthy"})
@@ -67,12 +73,8 @@ def test_devices_and_holders_are_the_kubelets() -> None:
     [
         pytest.param(None, None, KubeletDevices({GPU: {"a": (1,)}}, are_names_complete=False), id="nothing is known"),
         pytest.param(None, {NIC: {}}, KubeletDevices({NIC: {}}, are_names_complete=False), id="no checkpoint"),
-        pytest.param(
-            {GPU: ("a", "b"), NIC: ()}, None, KubeletDevices({GPU: {"a": (1,), "b": ()}, NIC: {}}), id="an old kubelet"
-        ),
-        pytest.param(
-            {GPU: ("a",), NIC: ("n",)}, {GPU: {"b": ()}}, KubeletDevices({NIC: {}, GPU: {"b": ()}}), id="both"
-        ),
+        pytest.param({GPU: ("a", "b"), NIC: ()}, None, KubeletDevices({GPU: {"a": (1,), "b": ()}, NIC: {}}), id="old"),
+        pytest.param({GPU: "a", NIC: "n"}, {GPU: {"b": ()}}, KubeletDevices({NIC: {}, GPU: {"b": ()}}), id="both"),
     ],
 )
 def test_what_a_reading_says_of_devices(
@@ -102,15 +104,13 @@ def test_a_name_that_has_lost_its_place_is_shown_again_when_it_was_forgotten_and
 
 
 def test_nothing_is_published_when_nothing_changed() -> None:
-    found = observing()
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found = with_pod()
     read(found, devices("a", "b"), ("one", "a"))
     assert not [e for e in read(found, devices("b", "a"), ("one", "a")) if isinstance(e, Publish)]
 
 
 def test_a_device_that_was_healthy_or_is_held_is_lost_and_not_gone() -> None:
-    found = observing()
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found = with_pod()
     read(found, devices("a", "b"))
     read(found, devices("a"), ("one", "z"))
     lost = Reason.NOT_ALLOCATABLE
@@ -130,9 +130,7 @@ def test_a_device_that_was_healthy_or_is_held_is_lost_and_not_gone() -> None:
         pytest.param({GPU: 5}, {"a", "b"}, 5, id="others were never healthy"),
     ],
 )
-def test_the_nodes_capacity_says_how_many_are_not_healthy(
-    capacity: dict[str, int], names: set[str], total: int
-) -> None:
+def test_the_nodes_capacity_says_how_many_are_unhealthy(capacity: dict[str, int], names: set[str], total: int) -> None:
     found = observing()
     read(found, devices("a", "b"))
     read(found, devices("a"))
@@ -176,8 +174,7 @@ def test_without_a_checkpoint_no_resource_is_given_up() -> None:
 
 
 def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:
-    found = observing()
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found = with_pod()
     read(found, devices("a"), ("one", "a"))
     assert Publish(GPU) in found.pod_gone("one", 0.0)
     assert (found.snapshot(GPU).allocated, found.manager.attribution.is_outdated) == (0, True)
@@ -238,8 +235,7 @@ class Kubelet(RuleBasedStateMachine):
 
     @rule(healthy=st.sets(st.sampled_from("abcdef")), names=st.sampled_from([(GPU,), (GPU, NIC), ()]))
     def look(self, healthy: set[str], names: tuple[str, ...]) -> None:
-        found = KubeletDevices({name: dict.fromkeys(healthy, ()) for name in names})
-        read(self.found, found, *self.held.items())
+        read(self.found, KubeletDevices({name: dict.fromkeys(healthy, ()) for name in names}), *self.held.items())
 
     @rule(uid=st.sampled_from(["one", "two", "three"]), device=st.sampled_from("abcdef"))
     def allocate(self, uid: str, device: str) -> None:
@@ -278,13 +274,9 @@ class Lists:
     def __init__(self) -> None:
         self.known = NO_DEVICES
 
-    def of(self, held: Mapping[str, Collection[str]], **ids: Collection[str]) -> KubeletDevices:
-        names = {"gpu": GPU, "nic": NIC}
-        entries = [
-            api_pb2.ContainerDevices(resource_name=names[name], device_ids=[device_id])
-            for name, device_ids in ids.items()
-            for device_id in device_ids
-        ]
+    def of(self, held: Mapping[str, Collection[str]], gpus: Sequence[str], nics: Sequence[str] = ()) -> KubeletDevices:
+        listed = [*((GPU, device_id) for device_id in gpus), *((NIC, device_id) for device_id in nics)]
+        entries = [api_pb2.ContainerDevices(resource_name=name, device_ids=[each]) for name, each in listed]
         octets = api_pb2.AllocatableResourcesResponse(devices=entries).SerializeToString()
         self.known = codec.healthy_devices(octets, self.known, held)
         return KubeletDevices(self.known.devices, omitted=self.known.omitted)
@@ -293,12 +285,11 @@ class Lists:
 def test_of_lists_that_are_too_long_together_the_rest_is_counted_as_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a device that a pod holds is known by its ID, wherever it stands in the list."""
     monkeypatch.setattr(codec, "MAX_DEVICES_OF_KUBELET", 600)
-    found, lists, held = observing(), Lists(), {GPU: {"499"}}
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found, lists, held = with_pod(), Lists(), {GPU: {"499"}}
     ids = [f"{number:03}" for number in range(500)]
     # the kubelet lists them in another order each time
     for listed in (ids, ids[::-1], ids[100:] + ids[:100]):
-        read(found, lists.of(held, gpu=listed, nic=ids), ("one", "499"))
+        read(found, lists.of(held, listed, ids), ("one", "499"))
         seen = found.snapshot(GPU)
         assert numbers(seen) == (500, 500, 1, 499)
         assert (seen.unhealthy, shown(seen)) == ((), {"499": "Healthy"})
@@ -306,19 +297,18 @@ def test_of_lists_that_are_too_long_together_the_rest_is_counted_as_healthy(monk
         assert found.snapshot(NIC).healthy == 500
     # One of the known devices is lost, and one of the others, which shows in the Node's capacity.
     found.capacity_is({GPU: 500}, 0.0)
-    read(found, lists.of(held, gpu=ids[1:-2] + ids[-1:], nic=ids), ("one", "499"))
+    read(found, lists.of(held, ids[1:-2] + ids[-1:], ids), ("one", "499"))
     seen = found.snapshot(GPU)
     assert numbers(seen)[:2] == (500, 498)
     assert shown(seen) == {"000": Reason.NOT_ALLOCATABLE, "499": "Healthy"}
     # With room again, all are known.
-    read(found, lists.of(held, gpu=ids), ("one", "499"))
+    read(found, lists.of(held, ids), ("one", "499"))
     assert (len(found.resources[GPU].devices), found.snapshot(GPU).id_error) == (500, "")
 
 
 def test_a_list_of_which_pods_hold_thousands_is_made_in_a_thread() -> None:
     """Also where the kubelet lists none of them, and before the resource is known."""
-    found, ids = observing(), [f"d{number}" for number in range(MAX_DEVICES_IN_LOOP + 1)]
-    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found, ids = with_pod(), [f"d{number}" for number in range(MAX_DEVICES_IN_LOOP + 1)]
     found.read(devices(), KubeletState((allocation("one", *ids),), (row("one", *ids),)), 0.0)
     assert found.resources[GPU].listed.ids == ()
     listing = found.next_listing()

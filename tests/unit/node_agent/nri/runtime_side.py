@@ -6,12 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.devicemanager.runtime import (
-    ContainerState,
-    RunningContainer,
-    RuntimeDevice,
-    Sandbox,
-)
+from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, RuntimeDevice, Sandbox
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, REQUIRED_PLUGINS_ANNOTATION
@@ -36,15 +31,9 @@ CONTAINER = api_pb2.Container(
 SANDBOX = Sandbox("sandbox-1", "trainer", "team-a", "uid-1")
 # when a container is created in it
 DECIDING = Sandbox("sandbox-1", "trainer", "team-a", "uid-1", HELD)
-RUNNING = RunningContainer(
-    "container-1",
-    "sandbox-1",
-    "main",
-    ContainerState.CREATED,
-    (),
-    (RuntimeDevice("/dev/null", "c", 1, 3),),
-    {CONTAINER_DEVICES_ANNOTATION: "vendor.com/a=1"},
-)
+MARK = {CONTAINER_DEVICES_ANNOTATION: "vendor.com/a=1"}
+FILES = (RuntimeDevice("/dev/null", "c", 1, 3),)
+RUNNING = RunningContainer("container-1", "sandbox-1", "main", ContainerState.CREATED, (), FILES, MARK)
 CREATED = replace(RUNNING, env=("PATH=/bin", "EMPTY="))
 
 

@@ -1,15 +1,10 @@
 """Pods and containers of NRI, decoded; container edits as an adjustment, and invalid ones, refused with a message naming them."""
 
-from collections.abc import Sequence
 from typing import cast
 
 import pytest
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits, ContainerMount, DeviceFile
-from nodedevice_agent.devicemanager.runtime import (
-    ContainerState,
-    DeviceOwner,
-    InjectionRefused,
-)
+from nodedevice_agent.devicemanager.runtime import ContainerState, DeviceOwner, InjectionRefused
 from nodedevice_agent.nri import codec
 from nodedevice_agent.nri.adjustment import FileRules, adjustment, closed_file, how_to_open
 from nodedevice_agent.nri.host_devices import HostDevice
@@ -25,18 +20,17 @@ HOST_DEVICES: dict[str, tuple[HostDevice, ...]] = {
 }
 
 
-def edits(
-    envs: dict[str, str] | None = None,
-    mounts: Sequence[ContainerMount] = (),
-    devices: Sequence[DeviceFile] = (),
-    annotations: dict[str, str] | None = None,
-    cdi: Sequence[str] = (),
-) -> ContainerEdits:
-    return ContainerEdits(envs or {}, tuple(mounts), tuple(devices), annotations or {}, tuple(cdi))
+Thing = DeviceFile | ContainerMount
+
+
+def edits(*things: Thing, **more: dict[str, str]) -> ContainerEdits:
+    mounts = tuple(thing for thing in things if isinstance(thing, ContainerMount))
+    devices = tuple(thing for thing in things if isinstance(thing, DeviceFile))
+    return ContainerEdits(more.get("envs", {}), mounts, devices, more.get("annotations", {}))
 
 
 def rules(*devices: DeviceFile) -> list[tuple[bool, str, int, int, str]]:
-    linux = adjustment(edits(devices=devices), HOST_DEVICES).linux
+    linux = adjustment(edits(*devices), HOST_DEVICES).linux
     return [(r.allow, r.type, r.major.value, r.minor.value, r.access) for r in linux.resources.devices]
 
 
@@ -70,16 +64,15 @@ def test_paths_of_devices_are_in_normal_form() -> None:
 
 
 def test_envs_annotations_and_cdi_devices() -> None:
-    made = adjustment(edits({"B": "2", "A": "1=1"}, annotations={"x/y": "z"}, cdi=("a/b=c", "a/b=d", "a/b=c")), {})
+    cdi_devices = ("a/b=c", "a/b=d", "a/b=c")
+    made = adjustment(ContainerEdits({"B": "2", "A": "1=1"}, annotations={"x/y": "z"}, cdi_devices=cdi_devices), {})
     assert [(e.key, e.value) for e in made.env] == [("A", "1=1"), ("B", "2")]
     assert dict(made.annotations) == {"x/y": "z"}
     assert [d.name for d in made.CDI_devices] == ["a/b=c", "a/b=d"]
 
 
 def test_mounts() -> None:
-    made = adjustment(
-        edits(mounts=[ContainerMount("/lib/x", "/opt/x", True), ContainerMount("/data", "/srv/y", False)]), {}
-    )
+    made = adjustment(edits(ContainerMount("/lib/x", "/opt/x", True), ContainerMount("/data", "/srv/y", False)), {})
     assert [(m.destination, m.source, m.type, list(m.options)) for m in made.mounts] == [
         ("/lib/x", "/opt/x", "bind", ["rbind", "rprivate", "ro"]),
         ("/data", "/srv/y", "bind", ["rbind", "rprivate", "rw"]),
@@ -87,7 +80,7 @@ def test_mounts() -> None:
 
 
 def test_a_device_file_is_made_like_the_hosts() -> None:
-    (made,) = adjustment(edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw")]), HOST_DEVICES).linux.devices
+    (made,) = adjustment(edits(DeviceFile("/dev/f", "/dev/fuse", "rw")), HOST_DEVICES).linux.devices
     assert (made.path, made.type, made.major, made.minor) == ("/dev/f", "c", 10, 229)
     assert (made.file_mode.value, made.uid.value, made.gid.value) == (0o660, 0, 44)
     # the owner root is set explicitly, because an unset owner means another
@@ -95,7 +88,7 @@ def test_a_device_file_is_made_like_the_hosts() -> None:
 
 
 def test_a_directory_of_devices() -> None:
-    made = adjustment(edits(devices=[DeviceFile("/dev/sound/", "/dev/snd", "rw")]), HOST_DEVICES)
+    made = adjustment(edits(DeviceFile("/dev/sound/", "/dev/snd", "rw")), HOST_DEVICES)
     assert [d.path for d in made.linux.devices] == ["/dev/sound/a", "/dev/sound/sub/b"]
 
 
@@ -115,9 +108,7 @@ def test_a_directory_of_devices() -> None:
         ("/dev/disk", "r", [(False, "b", 7, 1, "wm")]),
     ],
 )
-def test_permissions_of_a_device(
-    host_path: str, permissions: str, expected: list[tuple[bool, str, int, int, str]]
-) -> None:
+def test_device_permissions(host_path: str, permissions: str, expected: list[tuple[bool, str, int, int, str]]) -> None:
     assert rules(DeviceFile("/dev/f", host_path, permissions)) == expected
 
 
@@ -141,23 +132,12 @@ THE_FILE = [
     ContainerMount(AT, "/dev/fuse", True),
     ContainerMount(AT, "/dev/given/fuse", False),
 ]
-ANOTHER = [
-    DeviceFile(AT, "/dev/disk", "rw"),
-    DeviceFile(AT, "/dev/block", "rw"),
-    ContainerMount(AT, "/srv", True),
-]
-
-
-def with_both(*things: DeviceFile | ContainerMount) -> ContainerEdits:
-    mounts = [thing for thing in things if isinstance(thing, ContainerMount)]
-    return edits(mounts=mounts, devices=[thing for thing in things if isinstance(thing, DeviceFile)])
+ANOTHER = [DeviceFile(AT, "/dev/disk", "rw"), DeviceFile(AT, "/dev/block", "rw"), ContainerMount(AT, "/srv", True)]
 
 
 @pytest.mark.parametrize(("one", "other"), [(a, b) for a in THE_FILE for b in THE_FILE if isinstance(a, DeviceFile)])
-def test_one_file_at_one_path_is_one_whatever_names_it(
-    one: DeviceFile | ContainerMount, other: DeviceFile | ContainerMount
-) -> None:
-    made = adjustment(with_both(one, other), FILES)
+def test_one_file_at_one_path_is_one_whatever_names_it(one: Thing, other: Thing) -> None:
+    made = adjustment(edits(one, other), FILES)
     assert [(d.path, d.major, d.minor) for d in made.linux.devices] == [(AT, 10, 229)]
     assert not made.mounts
     asked = {letter for thing in (one, other) if isinstance(thing, DeviceFile) for letter in thing.permissions}
@@ -168,21 +148,17 @@ def test_one_file_at_one_path_is_one_whatever_names_it(
 
 @pytest.mark.parametrize("another", ANOTHER)
 @pytest.mark.parametrize("one", THE_FILE)
-def test_another_thing_at_its_path_is_refused(
-    one: DeviceFile | ContainerMount, another: DeviceFile | ContainerMount
-) -> None:
+def test_another_thing_at_its_path_is_refused(one: Thing, another: Thing) -> None:
     for order in (one, another), (another, one):
         with pytest.raises(InjectionRefused, match=f"are both at {AT} in the container; fix one of the device plugins"):
-            adjustment(with_both(*order), {**FILES, "/srv": ()})
+            adjustment(edits(*order), {**FILES, "/srv": ()})
 
 
 @pytest.mark.parametrize("path", ["dev/f", "-/dev/f", "./dev/f"])
 def test_a_relative_path_begins_at_the_containers_root(path: str) -> None:
     """Also one that begins with -, by which NRI removes what is at the rest of the path."""
-    made = adjustment(
-        edits(devices=[DeviceFile(path, "/dev/fuse", "rw")], mounts=[ContainerMount(f"{path}-m", "/srv", True)]),
-        HOST_DEVICES,
-    )
+    given = edits(DeviceFile(path, "/dev/fuse", "rw"), ContainerMount(f"{path}-m", "/srv", True))
+    made = adjustment(given, HOST_DEVICES)
     absolute = f"/{path.removeprefix('./')}"
     assert [d.path for d in made.linux.devices] == [absolute]
     assert [m.destination for m in made.mounts] == [f"{absolute}-m"]
@@ -198,8 +174,8 @@ def test_a_relative_path_begins_at_the_containers_root(path: str) -> None:
     ],
 )
 def test_owner_and_mode(rules: FileRules, expected: tuple[int | None, int, int]) -> None:
-    devices = [DeviceFile("/dev/f", "/dev/fuse", "rw"), DeviceFile("/dev/given", "/dev/given", "rw")]
-    for made in adjustment(edits(devices=devices), FILES, rules).linux.devices:
+    given = edits(DeviceFile("/dev/f", "/dev/fuse", "rw"), DeviceFile("/dev/given", "/dev/given", "rw"))
+    for made in adjustment(given, FILES, rules).linux.devices:
         mode = made.file_mode.value if made.HasField("file_mode") else None
         assert (mode, made.uid.value, made.gid.value) == expected
 
@@ -215,7 +191,7 @@ def test_owner_and_mode(rules: FileRules, expected: tuple[int | None, int, int])
     ],
 )
 def test_a_file_that_the_containers_user_cannot_open(user: api_pb2.User, closed: str | None) -> None:
-    given = edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw"), DeviceFile("/dev/s", "/dev/snd", "rw")])
+    given = edits(DeviceFile("/dev/f", "/dev/fuse", "rw"), DeviceFile("/dev/s", "/dev/snd", "rw"))
     found = closed_file(adjustment(given, HOST_DEVICES), user)
     assert (found and found.path) == closed
     assert closed_file(adjustment(given, HOST_DEVICES, FileRules(DeviceOwner(1000))), user) is None
@@ -261,14 +237,11 @@ NOTHING = rule(False, "rwm")
         ([rule(True, "rwm"), rule(False, "w", "c", 10, 229)], "w"),
     ],
 )
-def test_what_a_container_may_do_already_is_not_taken_from_it(
-    before: list[api_pb2.LinuxDeviceCgroup], denied: str
-) -> None:
+def test_what_a_container_may_do_already_is_not_taken(before: list[api_pb2.LinuxDeviceCgroup], denied: str) -> None:
     """The kubelet's own devices, and a privileged container, come before what a plugin asks for."""
     shown = api_pb2.Container(linux=api_pb2.LinuxContainer(resources=api_pb2.LinuxResources(devices=before)))
-    made = adjustment(edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "r")]), HOST_DEVICES, shown=shown)
-    found = [r.access for r in made.linux.resources.devices if not r.allow]
-    assert "".join(found) == denied
+    made = adjustment(edits(DeviceFile("/dev/f", "/dev/fuse", "r")), HOST_DEVICES, shown=shown)
+    assert "".join(r.access for r in made.linux.resources.devices if not r.allow) == denied
 
 
 def test_annotations_of_kubelet_and_runtime_stay() -> None:
@@ -283,29 +256,26 @@ def test_annotations_of_kubelet_and_runtime_stay() -> None:
 @pytest.mark.parametrize(
     ("wanted", "named"),
     [
-        (edits(mounts=[ContainerMount("/", "/srv", True)]), "/srv over /"),
-        (edits(mounts=[ContainerMount("/a/../.", "/srv", True)]), "/srv over /"),
-        (edits(mounts=[ContainerMount("", "/srv", True)]), "/srv over /"),
-        (edits(mounts=[ContainerMount("/data", "srv", True)]), "'srv'"),
-        (edits(mounts=[ContainerMount("/da\0ta", "/srv", True)]), "zero byte"),
-        (edits(mounts=[ContainerMount("/data", "/srv\0", True)]), "absolute path"),
-        (
-            edits(mounts=[ContainerMount("/data", "/x", True), ContainerMount("/data", "/y", True)]),
-            "/x and the mount of /y",
-        ),
-        (edits(mounts=[ContainerMount("/data", "/x", True), ContainerMount("//data/./", "/y", True)]), "both at /data"),
-        (edits(devices=[DeviceFile("/", "/dev/fuse", "rw")]), "/dev/fuse over /"),
-        (edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rx")]), "permissions 'rx'"),
-        (edits({"-PATH": ""}), "'-PATH'"),
-        (edits({"A=B": "x"}), "'A=B'"),
-        (edits({"A\0": "x"}), "'A\\x00' cannot be the name of an environment variable; "),
-        (edits({"A": "x\0"}), "A has a zero byte"),
+        (edits(ContainerMount("/", "/srv", True)), "/srv over /"),
+        (edits(ContainerMount("/a/../.", "/srv", True)), "/srv over /"),
+        (edits(ContainerMount("", "/srv", True)), "/srv over /"),
+        (edits(ContainerMount("/data", "srv", True)), "'srv'"),
+        (edits(ContainerMount("/da\0ta", "/srv", True)), "zero byte"),
+        (edits(ContainerMount("/data", "/srv\0", True)), "absolute path"),
+        (edits(ContainerMount("/data", "/x", True), ContainerMount("/data", "/y", True)), "/x and the mount of /y"),
+        (edits(ContainerMount("/data", "/x", True), ContainerMount("//data/./", "/y", True)), "both at /data"),
+        (edits(DeviceFile("/", "/dev/fuse", "rw")), "/dev/fuse over /"),
+        (edits(DeviceFile("/dev/f", "/dev/fuse", "rx")), "permissions 'rx'"),
+        (edits(envs={"-PATH": ""}), "'-PATH'"),
+        (edits(envs={"A=B": "x"}), "'A=B'"),
+        (edits(envs={"A\0": "x"}), "'A\\x00' cannot be the name of an environment variable; "),
+        (edits(envs={"A": "x\0"}), "A has a zero byte"),
         (edits(annotations={"-a": "x"}), "'-a' cannot be the name of an annotation; "),
         (edits(annotations={"a": "\0"}), "annotation a has a zero byte in its value; "),
         (edits(annotations={"cdi.k8s.io/a": "x" * 201}), f"'{'x' * 200}…' is not a list of CDI devices"),
         (
-            edits(annotations={"cdi.k8s.io/a": "v.com/c=d,"}),
-            "annotation cdi.k8s.io/a: 'v.com/c=d,' is not a list of CDI devices",
+            edits(annotations={"cdi.k8s.io/a": "v/c=d,"}),
+            "annotation cdi.k8s.io/a: 'v/c=d,' is not a list of CDI devices",
         ),
     ],
 )

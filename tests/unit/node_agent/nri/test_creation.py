@@ -25,6 +25,9 @@ from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.nri import runtime_side
 from tests.unit.node_agent.nri.runtime_side import CONTAINER, CREATED, DECIDING, POD, joined
 
+FUSE = DeviceFile("/dev/a", "/dev/null", "rw")
+WITH_REFERENCES = api_pb2.Container(id="c", name="main", args=["app", "--device=$(DEVICE)", "$(OTHER)", "$(SECOND)"])
+
 
 async def test_without_devices_nothing_is_changed(handler: Recorder, plugin: PluginConnection) -> None:
     assert await plugin.create_container(POD, CONTAINER) == api_pb2.ContainerAdjustment()
@@ -32,13 +35,8 @@ async def test_without_devices_nothing_is_changed(handler: Recorder, plugin: Plu
 
 
 async def test_edits_reach_the_runtime(handler: Recorder, plugin: PluginConnection) -> None:
-    handler.edits = ContainerEdits(
-        {"VISIBLE": "0"},
-        (ContainerMount("/in", "/out", True),),
-        (DeviceFile("/dev/a", "/dev/null", "rw"),),
-        {"k": "v"},
-        ("a/b=c",),
-    )
+    mounts = (ContainerMount("/in", "/out", True),)
+    handler.edits = ContainerEdits({"VISIBLE": "0"}, mounts, (FUSE,), {"k": "v"}, ("a/b=c",))
     adjust = await plugin.create_container(POD, CONTAINER)
     assert [(e.key, e.value) for e in adjust.env] == [("VISIBLE", "0")]
     assert [(m.source, m.destination) for m in adjust.mounts] == [("/out", "/in")]
@@ -49,8 +47,7 @@ async def test_edits_reach_the_runtime(handler: Recorder, plugin: PluginConnecti
     # before any of it: whose files they are by now
     assert await handler.next() == ("files", "main", {"c1:3"})
     # from now on they count as the container's
-    given = (*CREATED.devices, RuntimeDevice("/dev/a", "c", 1, 3))
-    assert await handler.next() == ("adjusted", "container-1", given)
+    assert await handler.next() == ("adjusted", "container-1", (*CREATED.devices, RuntimeDevice("/dev/a", "c", 1, 3)))
 
 
 async def test_a_handler_is_passed_the_variables_that_it_reads(
@@ -65,8 +62,7 @@ async def test_a_handler_is_passed_the_variables_that_it_reads(
 
 async def test_a_response_longer_than_the_runtimes_buffer(handler: Recorder, plugin: PluginConnection) -> None:
     handler.edits = ContainerEdits({f"NAME_{n}": "x" * 100 for n in range(2000)})
-    adjust = await plugin.create_container(POD, CONTAINER)
-    assert {e.key: e.value for e in adjust.env} == handler.edits.envs
+    assert {e.key: e.value for e in (await plugin.create_container(POD, CONTAINER)).env} == handler.edits.envs
 
 
 async def test_a_response_that_is_too_long_is_an_error(handler: Recorder, plugin: PluginConnection) -> None:
@@ -96,7 +92,6 @@ class Hangs(HostDeviceStat):
         return {}
 
 
-FUSE = DeviceFile("/dev/a", "/dev/null", "rw")
 LATE = {
     "no such file": ContainerEdits(devices=(DeviceFile("/dev/a", "/dev/nodedevice-none", "rw"),)),
     "given to another": ContainerEdits(devices=(FUSE,)),
@@ -148,9 +143,7 @@ async def test_what_the_handler_itself_refuses_was_never_begun(handler: Recorder
 
 
 @pytest.mark.parametrize(("name", "mode"), [("containerd", 0o666), ("cri-o", None)])
-async def test_owner_and_mode_of_a_device_file(
-    handler: Recorder, runtime: FakeRuntime, name: str, mode: int | None
-) -> None:
+async def test_owner_and_mode_of_a_file(handler: Recorder, runtime: FakeRuntime, name: str, mode: int | None) -> None:
     """CRI-O leaves a file of the kubelet's to everybody, whatever mode the host's has."""
     runtime.name, runtime.version = name, "2.4.2"
     handler.edits = ContainerEdits(devices=(FUSE,))
@@ -177,17 +170,12 @@ async def test_a_device_file_that_the_containers_user_cannot_open_is_logged_once
     assert "supplementalGroups: [20]" in record.__dict__["remedy"]
 
 
-WITH_REFERENCES = api_pb2.Container(
-    id="c", name="main", args=["/bin/app", "--device=$(DEVICE)", "$(OTHER)", "$(SECOND)"]
-)
-
-
 @pytest.mark.parametrize(
     ("references", "args"),
     [
         (frozenset[str](), []),
-        (frozenset({"DEVICE", "OTHER"}), ["/bin/app", "--device=/dev/x", "$(OTHER)", "$(SECOND)"]),
-        (None, ["/bin/app", "--device=/dev/x", "$(OTHER)", "2"]),
+        (frozenset({"DEVICE", "OTHER"}), ["app", "--device=/dev/x", "$(OTHER)", "$(SECOND)"]),
+        (None, ["app", "--device=/dev/x", "$(OTHER)", "2"]),
     ],
     ids=["none", "some", "not known"],
 )
@@ -238,7 +226,7 @@ async def test_a_pending_call_delays_no_other(handler: Recorder, plugin: PluginC
     await creation
 
 
-async def test_each_validation_shows_whether_the_default_validator_is_on(
+async def test_validations_show_the_validator(
     handler: Recorder, runtime: FakeRuntime, plugin: PluginConnection
 ) -> None:
     for runtime.validator in True, False, True:

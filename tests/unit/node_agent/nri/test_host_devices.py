@@ -52,8 +52,7 @@ def test_a_directory_stands_for_the_device_files_below(tmp_path: Path) -> None:
         os.mknod(path, 0o20640, os.makedev(1, 3))
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to("/dev/null")
-    devices = stat_device(str(tmp_path))
-    assert [device.below for device in devices] == ["a", "b", "sub/c"]
+    assert [device.below for device in stat_device(str(tmp_path))] == ["a", "b", "sub/c"]
 
 
 @pytest.mark.parametrize("names", [["a", "b", "c", "d"], ["one/a", "one/two/b"], ["a", "shm/b", "c", "e"]])

@@ -36,8 +36,7 @@ def test_frames_cut_anywhere(payloads: list[tuple[int, bytes]], cuts: list[int])
 
 @pytest.mark.parametrize("length", [MAX_PAYLOAD_BYTES + 1, 2**31, 2**32 - 1])
 def test_too_long_a_frame_is_refused_before_its_bytes_come(length: int) -> None:
-    decoder = frame_decoder()
-    feeding = decoder.feed(raw(1, b"whole") + raw(1, b"", length))
+    feeding = frame_decoder().feed(raw(1, b"whole") + raw(1, b"", length))
     assert next(feeding) == ((1, 5), b"whole")
     with pytest.raises(BadFrame, match=str(length)):
         next(feeding)
@@ -52,9 +51,8 @@ def test_a_message_is_cut_as_the_runtime_reads_it(stream_id: int, message: bytes
     found = list(frame_decoder().feed(frames(stream_id, message)))
     assert {number for (number, _), _ in found} <= {stream_id}
     assert b"".join(payload for _, payload in found) == message
-    assert [len(payload) for _, payload in found] == [
-        n for n in (min(len(message), 4096), len(message) - 4096) if n > 0
-    ]
+    lengths = min(len(message), 4096), len(message) - 4096
+    assert [len(payload) for _, payload in found] == [length for length in lengths if length > 0]
 
 
 class Wire(asyncio.Transport):

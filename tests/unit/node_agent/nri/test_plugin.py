@@ -40,11 +40,6 @@ async def running(handler: Recorder, socket: Path) -> AsyncIterator[None]:
             await task
 
 
-async def synchronized(handler: Recorder) -> None:
-    assert (await handler.next())[0] == "synchronized"
-    assert (await handler.next())[0] == "connected"
-
-
 async def disconnected(handler: Recorder) -> str:
     """The reason in the next call."""
     word, reason = await handler.next()
@@ -73,26 +68,22 @@ async def test_reconnects_to_a_runtime_that_comes_back(handler: Recorder, socket
             assert is_connected() == 0
 
 
-async def test_reconnects_at_once_when_the_socket_appears(
-    handler: Recorder, socket: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_new_socket_is_used_at_once(handler: Recorder, socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_module, "FIRST_PAUSE_SECONDS", 1000.0)
     monkeypatch.setattr(plugin_module, "LONGEST_PAUSE_SECONDS", 1000.0)
     began = asyncio.get_running_loop().time()
     # it exists already, so that only file events show the next one
     async with FakeRuntime(socket) as runtime, running(handler, socket):
-        await synchronized(handler)
+        await until(handler, "connected")
         await (await runtime.plugin()).close()
         await disconnected(handler)
         socket.unlink()
         async with FakeRuntime(socket):
-            await synchronized(handler)
+            await until(handler, "connected")
     assert asyncio.get_running_loop().time() < began + 1000
 
 
-async def test_a_file_beside_the_socket_is_no_reason_to_reconnect(
-    handler: Recorder, socket: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_beside_it_is_no_reason(handler: Recorder, socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent's own files may be in the same directory, and change with each list of devices."""
     monkeypatch.setattr(plugin_module, "FIRST_PAUSE_SECONDS", 1000.0)
     monkeypatch.setattr(plugin_module, "LONGEST_PAUSE_SECONDS", 1000.0)
@@ -110,9 +101,7 @@ async def test_a_file_beside_the_socket_is_no_reason_to_reconnect(
         await until(handler, "connected")
 
 
-async def test_a_socket_without_a_runtime_is_logged_once(
-    handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_dead_socket_is_logged_once(handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with FakeRuntime(socket) as runtime:
         left_behind = socket.with_name("left")
         socket.rename(left_behind)
@@ -151,8 +140,7 @@ async def test_a_runtime_without_validation_is_connected(handler: Recorder, sock
     runtime.version = "a-build-of-ours"
     async with runtime, running(handler, socket):
         for validates in False, True, True, True:
-            runtime.known_events = 1 << 13 if validates else 0
-            runtime.known_events |= (1 << 13) - 1
+            runtime.known_events = (1 << 14 if validates else 1 << 13) - 1
             assert (await until(handler, "connected"))[3] == (Validator.NOT_SEEN if validates else Validator.MISSING)
             await (await runtime.plugin()).close()
 

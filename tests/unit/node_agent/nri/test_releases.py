@@ -17,7 +17,6 @@ BY_CDI = ContainerEdits(cdi_devices=("vendor.com/gpu=0",))
         ("containerd", "2.1.0-beta.1+unknown", True, False),
         ("containerd", "v2.1.4", True, False),
         ("containerd", "v2.0.7", False, False),
-        ("containerd", "1.7.30", False, False),
         ("cri-o", "1.35.0", True, True),
         ("cri-o", "1.34.0", True, None),
         ("cri-o", "1.33.9", False, False),

@@ -7,9 +7,7 @@ import re
 from typing import cast
 
 import pytest
-from nodedevice_agent.devicemanager.runtime import (
-    Validator,
-)
+from nodedevice_agent.devicemanager.runtime import Validator
 from nodedevice_agent.nri import session as session_module
 from nodedevice_agent.nri import synchronization
 from nodedevice_agent.nri.host_devices import HostDeviceStat
@@ -87,8 +85,7 @@ async def test_subscribes_only_to_events_that_the_runtime_has(
     async with registered(handler, runtime) as plugin:
         assert plugin.events & 1 << 3
         assert (await handler.next())[0] == "synchronized"
-        has_validators = known_events & 1 << 13
-        validator = Validator.NOT_SEEN if has_validators else Validator.MISSING
+        validator = Validator.NOT_SEEN if known_events & 1 << 13 else Validator.MISSING
         assert await handler.next() == ("connected", "containerd", version, validator)
 
 
@@ -125,7 +122,7 @@ async def test_shutdown_ends_the_session_after_its_response(handler: Recorder, r
             await session
 
 
-async def test_a_list_of_too_many_objects_ends_the_session(
+async def test_a_list_that_is_too_long(
     handler: Recorder, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(synchronization, "MOST_OBJECTS", 9)
@@ -141,9 +138,6 @@ async def ended(handler: Recorder, runtime: FakeRuntime) -> str:
         with pytest.raises(SessionEnded) as caught:
             await Session(handler, "10", HostDeviceStat()).run(runtime.socket)
     return str(caught.value)
-
-
-# -- events of pods and containers -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -196,9 +190,7 @@ async def test_unsubscribed_events_are_acknowledged_and_ignored(handler: Recorde
         ("Synchronize", b"\x0a\xff", Code.INVALID_ARGUMENT),
     ],
 )
-async def test_an_invalid_request_is_an_error(
-    plugin: PluginConnection, method: str, payload: bytes, code: Code
-) -> None:
+async def test_invalid_requests_are_errors(plugin: PluginConnection, method: str, payload: bytes, code: Code) -> None:
     with pytest.raises(CallFailed) as caught:
         await plugin.call(method, payload)
     assert caught.value.code == code

@@ -195,12 +195,6 @@ class Caller:
     def call(self, seconds: float = 30) -> Coroutine[None, None, bytes]:
         return self.client.call("s", "m", b"in", seconds)
 
-    async def sent_call(self) -> asyncio.Task[bytes]:
-        """One that waits for its response."""
-        task = asyncio.create_task(self.call())
-        await self.sent.get()
-        return task
-
     def answer(self, number: int, payload: bytes = b"", code: int = 0, kind: int = RESPONSE) -> None:
         status = ttrpc_pb2.Status(code=code, message="why") if code else None
         response = ttrpc_pb2.Response(status=status, payload=payload).SerializeToString()
@@ -228,7 +222,8 @@ async def test_a_call_and_its_response() -> None:
 
 async def test_an_error_is_raised_with_its_code() -> None:
     caller = Caller()
-    call = await caller.sent_call()
+    call = asyncio.create_task(caller.call())
+    await caller.sent.get()
     caller.answer(1, code=77)
     with pytest.raises(CallFailed, match="why") as caught:
         await call

@@ -7,6 +7,8 @@ from nodedevice_agent.offered_twice.compare import DeviceIDs, Finding, Kept, Off
 from nodedevice_agent.offered_twice.files import Node
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
+from tests.fakes.steps import finished
+
 _NAMES: Mapping[Source, str] = {
     Source.KUBELET: "kubelet.example.com/gpu",
     Source.DRA: "driver.example.com/devices",
@@ -46,14 +48,7 @@ def offer(
 
 
 def findings(*offers: Offer, kept: Kept | None = None) -> dict[str, tuple[Finding, ...]]:
-    """Of the whole comparison, whose steps nobody interrupts here."""
-    steps = find(offers, Kept() if kept is None else kept)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: dict[str, tuple[Finding, ...]] = end.value
-            return found
+    return finished(find(offers, Kept() if kept is None else kept))
 
 
 def pairs(*offers: Offer) -> set[frozenset[tuple[str, DeviceIDs]]]:

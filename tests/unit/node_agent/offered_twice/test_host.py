@@ -18,6 +18,7 @@ from tests.fakes.polling import until
 from tests.fakes.sysfs import FakeSysfs
 
 NAME = "vendor.example/claim=a"
+X1 = {"path": "/dev/x1"}
 
 
 def specify(root: Path, text: str, name: str = "vendor.example-claim.json", directory: str = "var/run/cdi") -> Path:
@@ -29,10 +30,8 @@ def specify(root: Path, text: str, name: str = "vendor.example-claim.json", dire
 
 def spec(*nodes: dict[str, Any], everybodys: tuple[dict[str, Any], ...] = (), more: tuple[str, ...] = ()) -> str:
     edits = {"env": ["A=b"]}
-    devices = [
-        {"name": "a", "containerEdits": {**edits, "deviceNodes": [*nodes]}},
-        *({"name": name, "containerEdits": edits} for name in more),
-    ]
+    devices = [{"name": name, "containerEdits": edits} for name in ("a", *more)]
+    devices[0]["containerEdits"] = {**edits, "deviceNodes": [*nodes]}
     whole = {"cdiVersion": "1.1.0", "kind": "vendor.example/claim", "devices": devices}
     return json.dumps({**whole, "containerEdits": {"deviceNodes": [*everybodys]}})
 
@@ -70,9 +69,7 @@ def test_a_device_file_has_its_number_and_a_link_where_it_leads(tmp_path: Path) 
         pytest.param("virtual/misc/y", "", True, False, id="the kernel makes no file"),
         pytest.param("virtual/misc/y", None, True, False, id="nothing is said"),
         pytest.param("virtual/misc/x", "OF=\udcff\nDEVNAME=x\n", False, False, id="octets that are no text"),
-        pytest.param(
-            "virtual/misc/y", f"OF={5000 * 'y'}\nDEVNAME=x\n", True, False, id="longer than any of the kernel"
-        ),
+        pytest.param("virtual/misc/y", f"OF={5000 * 'y'}\nDEVNAME=x\n", True, False, id="longer than the kernel's"),
         pytest.param("", None, True, False, id="not in sysfs"),
     ],
 )
@@ -118,24 +115,22 @@ def test_a_disk_is_a_block_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("text", "nodes"),
     [
-        pytest.param(spec({"path": "/dev/x1"}), [Node("/dev/x1")], id="path"),
-        pytest.param(spec({"path": "/dev/x1", "hostPath": "/host/dev/y2"}), [Node("/dev/y2")], id="host path"),
-        pytest.param(
-            spec({"path": "/dev/x1", "type": "c", "major": 195, "minor": 0}), [Node("/dev/x1", "c195:0")], id="number"
-        ),
-        pytest.param(spec({"path": "/dev/x1", "type": "p", "major": 1, "minor": 0}), [Node("/dev/x1")], id="a pipe"),
-        pytest.param(spec({"path": "/dev/x1", "type": "c"}), [Node("/dev/x1")], id="no number"),
-        pytest.param(spec({"path": "/dev/x1", "type": "c", "major": 1}), [Node("/dev/x1", "c1:0")], id="no minor"),
-        pytest.param(spec({"path": "/dev/x1", "type": "c", "minor": 1}), [Node("/dev/x1")], id="no major"),
-        pytest.param(spec({"path": "/dev/x1", "unknown": 1}), [], id="refused by a runtime"),
+        pytest.param(spec(X1), [Node("/dev/x1")], id="path"),
+        pytest.param(spec(X1 | {"hostPath": "/host/dev/y2"}), [Node("/dev/y2")], id="host path"),
+        pytest.param(spec(X1 | {"type": "c", "major": 195, "minor": 0}), [Node("/dev/x1", "c195:0")], id="number"),
+        pytest.param(spec(X1 | {"type": "p", "major": 1, "minor": 0}), [Node("/dev/x1")], id="a pipe"),
+        pytest.param(spec(X1 | {"type": "c"}), [Node("/dev/x1")], id="no number"),
+        pytest.param(spec(X1 | {"type": "c", "major": 1}), [Node("/dev/x1", "c1:0")], id="no minor"),
+        pytest.param(spec(X1 | {"type": "c", "minor": 1}), [Node("/dev/x1")], id="no major"),
+        pytest.param(spec(X1 | {"unknown": 1}), [], id="refused by a runtime"),
         pytest.param(spec({"path": "/srv/x1"}), [], id="outside of /dev"),
-        pytest.param(spec(everybodys=({"path": "/dev/x1"},)), [Node("/dev/x1")], id="of the only device"),
-        pytest.param(spec(everybodys=({"path": "/dev/x1"},), more=("b",)), [], id="of all devices"),
-        pytest.param(spec({"path": "/dev/x1"}, {"path": "/dev/x1"}), [Node("/dev/x1")], id="twice"),
+        pytest.param(spec(everybodys=(X1,)), [Node("/dev/x1")], id="of the only device"),
+        pytest.param(spec(everybodys=(X1,), more=("b",)), [], id="of all devices"),
+        pytest.param(spec(X1, X1), [Node("/dev/x1")], id="twice"),
         pytest.param("{", [], id="no JSON"),
         pytest.param("[" * 100_000, [], id="deep"),
         pytest.param(spec({"path": 1}), [], id="of another form"),
-        pytest.param(spec({"path": "/dev/x1"}).replace('"a"', '"b"'), [], id="another device"),
+        pytest.param(spec(X1).replace('"a"', '"b"'), [], id="another device"),
     ],
 )
 def test_the_files_of_a_cdi_device(tmp_path: Path, text: str, nodes: list[Node]) -> None:
@@ -145,7 +140,7 @@ def test_the_files_of_a_cdi_device(tmp_path: Path, text: str, nodes: list[Node])
 
 @pytest.mark.parametrize("name", ["", "=", "a", "vendor.example/claim", "vendor.example/claim=", "/=a", "\0/\n=a"])
 def test_a_name_that_is_none_has_no_files(tmp_path: Path, name: str) -> None:
-    specify(tmp_path, spec({"path": "/dev/x1"}))
+    specify(tmp_path, spec(X1))
     found, _, problems = read_host((), [name], {}, str(tmp_path))
     assert (found.of_cdi([name]), problems) == ((), frozenset())
 
@@ -159,17 +154,15 @@ def test_deep_yaml_links_and_pipes_cost_no_other(tmp_path: Path) -> None:
     (directory / "nowhere.json").symlink_to("/nowhere")
     (directory / "endless.json").symlink_to("/dev/zero")
     (directory / "directory.json").mkdir()
-    specify(tmp_path, spec({"path": "/dev/x1"}), "z.json")
+    specify(tmp_path, spec(X1), "z.json")
     found, _, problems = read_host((), [NAME], {}, str(tmp_path))
     assert found.of_cdi([NAME]) == (Node("/dev/x1"),)
     assert len(problems) == 7
     assert all(len(problem) < 1000 for problem in problems)
 
 
-async def test_a_specification_that_cannot_be_read_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    specify(tmp_path, spec({"path": "/dev/x1"}))
+async def test_an_unreadable_specification_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    specify(tmp_path, spec(X1))
     specify(tmp_path, "{", "bad.json")
     reader = HostReader(str(tmp_path))
     caplog.set_level("INFO")
@@ -183,7 +176,7 @@ async def test_a_specification_that_cannot_be_read_is_logged_once(
 async def test_a_disk_that_hangs_costs_one_thread_and_what_was_read_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    specify(tmp_path, spec({"path": "/dev/x1"}))
+    specify(tmp_path, spec(X1))
     answers, reader, calls = threading.Event(), HostReader(str(tmp_path)), list[object]()
     before = await reader.read((), [NAME])
     read = host.read_host

@@ -1,6 +1,7 @@
 """What the condition says: the other resource, the devices, how many are held, and which side goes; the same on both sides."""
 
 import re
+from itertools import combinations
 
 import pytest
 from nodedevice_agent.kube.conditions import MAX_MESSAGE
@@ -32,36 +33,20 @@ def who_goes(text: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize(
-    "held", [(), ("one",), ("other",), ("one", "other")], ids=lambda held: "and".join(held) or "none"
-)
-@pytest.mark.parametrize(
-    ("one", "other", "goes"),
-    [
-        (Source.KUBELET, Source.DRA, Source.KUBELET),
-        (Source.KUBELET, Source.BUILT_IN, Source.KUBELET),
-        (Source.KUBELET, Source.PLUGIN, Source.KUBELET),
-        (Source.PLUGIN, Source.DRA, Source.PLUGIN),
-        (Source.PLUGIN, Source.BUILT_IN, Source.PLUGIN),
-        (Source.BUILT_IN, Source.DRA, Source.BUILT_IN),
-    ],
-)
-def test_the_side_of_which_no_pod_holds_any_goes_else_the_plugin(
-    one: Source, other: Source, goes: Source, held: tuple[str, ...]
-) -> None:
-    raws = {"one": IDS[one], "other": IDS[other]}
-    offers = [
-        offer(source, [raws[name]], held=[raws[name].id] if name in held else [])
-        for name, source in (("one", one), ("other", other))
-    ]
+# of two of which both or neither have pods the first goes
+ORDER = (Source.KUBELET, Source.PLUGIN, Source.BUILT_IN, Source.DRA)
+
+
+@pytest.mark.parametrize("held", [(), (0,), (1,), (0, 1)], ids=["none", "the first", "the second", "both"])
+@pytest.mark.parametrize("sources", [*combinations(ORDER, 2)])
+def test_the_unused_side_goes_else_the_plugin(sources: tuple[Source, Source], held: tuple[int, ...]) -> None:
+    raws = [IDS[source] for source in sources]
+    offers = [offer(sources[n], [raws[n]], held=[raws[n].id] if n in held else []) for n in (0, 1)]
     texts = said(*offers)
-    if len(held) == 1:
-        goes = other if held == ("one",) else one
-    [name] = {each.resource_name for each in offers if each.source is goes}
+    name = offers[1 if held == (0,) else 0].resource_name
     assert {who_goes(text) for text in texts.values()} == {name}
-    assert all(
-        (f"drain the pods that use devices of {name}, then" in text) == (len(held) == 2) for text in texts.values()
-    )
+    drain = f"drain the pods that use devices of {name}, then"
+    assert all((drain in text) == (len(held) == 2) for text in texts.values())
 
 
 def _uuid(number: int) -> str:
@@ -77,14 +62,11 @@ def test_few_devices_are_named_and_the_rest_counted() -> None:
     ids = [_uuid(n) for n in range(1, 6)]
     offers = [offer(Source.KUBELET, [Raw(i) for i in ids]), offer(Source.PLUGIN, [Raw(i) for i in ids], held=ids[:2])]
     texts = said(*offers)
-    text = texts[offers[0].resource_name]
-    assert text.startswith(
-        f"5 devices are also offered by {offers[1].resource_name} (served by nodedevice) and can be allocated"
-    )
-    assert f"{ids[0]}, {ids[1]}, {ids[2]} and 2 more; 0 in use here and 2 there; stop" in text
-    assert texts[offers[1].resource_name].startswith(
-        f"5 devices are also offered by {offers[0].resource_name} (served by the kubelet) and can be allocated"
-    )
+    here, there = (texts[each.resource_name] for each in offers)
+    begin, end = "5 devices are also offered by", "and can be allocated"
+    assert here.startswith(f"{begin} {offers[1].resource_name} (served by nodedevice) {end}")
+    assert f"{ids[0]}, {ids[1]}, {ids[2]} and 2 more; 0 in use here and 2 there; stop" in here
+    assert there.startswith(f"{begin} {offers[0].resource_name} (served by the kubelet) {end}")
 
 
 def test_few_other_resources_are_named_and_the_message_is_bounded() -> None:

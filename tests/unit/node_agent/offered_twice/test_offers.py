@@ -1,8 +1,8 @@
 """What device managers and pools offer, in one form: who answers for it, and what of the host is known."""
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from nodedevice_agent.offered_twice.offers import (
 )
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
+from tests.fakes.steps import finished
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
 from tests.unit.node_agent.offered_twice.offered import NUMBER, PATH, UUID
 
@@ -58,19 +59,6 @@ def test_what_is_known_of_files() -> None:
     )
 
 
-T = TypeVar("T")
-
-
-def _made(work: Generator[None, None, T]) -> T:
-    """All steps at once."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-
-
 def _listed(source: Source, *devices: Device) -> Offer:
     """Of one of ours, of a plugin or of a built-in one, or of the kubelet's."""
     scope = f"{BUILT_IN}nvml" if source is Source.BUILT_IN else ""
@@ -79,11 +67,11 @@ def _listed(source: Source, *devices: Device) -> Offer:
 
 
 def _paths(source: Source, *devices: Device) -> tuple[str, ...]:
-    return _made(paths_of(_listed(source, *devices)))
+    return finished(paths_of(_listed(source, *devices)))
 
 
 def _known(source: Source, *devices: Device) -> dict[str, tuple[str, ...]]:
-    return _made(known_of(_listed(source, *devices), HOST))
+    return finished(known_of(_listed(source, *devices), HOST))
 
 
 def test_the_files_that_a_list_names() -> None:
@@ -98,8 +86,7 @@ HOST = Host({PATH: TTY}, {"v/c=a": (TTY,)})
 
 
 def test_a_built_in_device_is_known_by_the_files_that_it_names() -> None:
-    device = Device("d", files=((PATH, NUMBER),))
-    known = _known(Source.BUILT_IN, device)
+    known = _known(Source.BUILT_IN, Device("d", files=((PATH, NUMBER),)))
     assert known == {"d": identities_of(Source.BUILT_IN, Raw("d", nodes=(TTY,)))}
     assert known["d"] != identities_of(Source.BUILT_IN, Raw("d", nodes=(Node(PATH),))), "its number is the host's word"
 

@@ -19,9 +19,7 @@ def with_two_sources(disk: Disk) -> Node:
 
 @pytest.mark.parametrize(("seconds", "pause"), [(0.0, 0.0), (0.05, 0.2), (10.0, 0.8)])
 @virtual_time
-async def test_a_comparison_is_followed_by_a_pause_of_four_times_as_long_up_to_a_bound(
-    seconds: float, pause: float
-) -> None:
+async def test_after_a_comparison_is_a_pause_of_four_times_as_long_up_to_a_bound(seconds: float, pause: float) -> None:
     disk = Disk(seconds)
     node = with_two_sources(disk)
 
@@ -39,8 +37,7 @@ async def test_a_comparison_is_followed_by_a_pause_of_four_times_as_long_up_to_a
 @virtual_time
 async def test_a_disk_that_hangs_is_asked_again_half_a_minute_later() -> None:
     disk = Disk(hangs=True)
-    node = with_two_sources(disk)
-    async with background(node.twice.run()):
+    async with background(with_two_sources(disk).twice.run()):
         await asyncio.sleep(30.0)
         assert len(disk.read_at) == 1
         await asyncio.sleep(1.0)

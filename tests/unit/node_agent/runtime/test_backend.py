@@ -16,13 +16,11 @@ from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, Reason
 from prometheus_client import REGISTRY
 
 from tests.fakes.background import background
+from tests.fakes.runtime_handler import PATIENCE_SECONDS
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
 from tests.unit.node_agent.runtime.backend_node import BackendNode
-
-# Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 60.0
 
 
 class SlowDisk(BackendNode):
@@ -49,9 +47,7 @@ async def test_no_device_is_given_before_its_allocation_is_on_disk(tmp_path: Pat
             await asyncio.sleep(0)
         assert not creation.done()
         disk.may_write.set()
-    edits = creation.result()
-    assert edits is not None
-    assert edits.envs == {"ANSWER": "ok"}
+    assert creation.result().envs == {"ANSWER": "ok"}
 
 
 @pytest.mark.parametrize("end", ["container_ended", "creation_refused", "a restart"])
@@ -86,8 +82,7 @@ async def test_files_count_from_the_creation_of_their_container_on(tmp_path: Pat
 def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:
     """Whoever's plugin has named it."""
     scenario = RuntimeScenario()
-    line = Device("line", identity=("c188:0",))
-    scenario.plugin([line], options=PluginOptions(scope=f"{BUILT_IN}test"))
+    scenario.plugin([Device("line", identity=("c188:0",))], options=PluginOptions(scope=f"{BUILT_IN}test"))
     scenario.run(pod("q", gpu=1))
     backend = BackendNode(tmp_path, scenario).backend
     backend.check_files(sandbox("p"), "main", {"c1:3", "c188:1"})
@@ -141,14 +136,10 @@ async def test_a_short_disconnection_changes_nothing_and_a_long_one_the_conditio
         assert (node.condition, node.changes) == (("False", "RuntimeDisconnected"), 3)
 
 
-@pytest.mark.parametrize(
-    ("name", "version", "takes_cdi"), [("containerd", "v2.4.2", True), ("containerd", "v1.7.0", False)]
-)
-async def test_what_the_runtime_takes_is_noted_for_built_in_plugins(
-    name: str, version: str, takes_cdi: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("version", "takes_cdi"), [("v2.4.2", True), ("v1.7.0", False)])
+async def test_what_the_runtime_takes_is_noted_for_plugins(version: str, takes_cdi: bool, tmp_path: Path) -> None:
     node = BackendNode(tmp_path)
-    node.backend.runtime_connected(name, version, Validator.NOT_SEEN)
+    node.backend.runtime_connected("containerd", version, Validator.NOT_SEEN)
     assert node.delivery.takes_cdi is takes_cdi
 
 
@@ -163,9 +154,7 @@ async def test_nothing_is_free_while_the_runtime_is_away(tmp_path: Path) -> None
     assert node.scenario.held() == {}
 
 
-async def test_a_container_that_runs_without_its_devices_is_logged_once_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_container_without_its_devices_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     node = BackendNode(tmp_path)
     node.backend.synchronized([sandbox("p")], [container("p")])
     assert logged(caplog, "runtime synchronized")[0]["containers"] == 1
@@ -206,8 +195,7 @@ async def test_what_is_temporary_is_waited_for(tmp_path: Path) -> None:
     assert not creation.done(), "the API has not shown the pod yet"
     node.scenario.run(pod("p", gpu=1))
     node.effects_done.set()
-    edits = await creation
-    assert edits.envs == {"ANSWER": "ok"}
+    assert (await creation).envs == {"ANSWER": "ok"}
 
 
 async def test_what_settings_of_the_pod_replace_is_logged_once_for_each_container(
@@ -217,8 +205,7 @@ async def test_what_settings_of_the_pod_replace_is_logged_once_for_each_containe
     own = Container("main", limits={GPU: 1}, settings=ContainerSettings(envs=frozenset({"ANSWER"})))
     node.scenario.run(pod("p", own))
     for _ in range(2):
-        edits = await node.create("p")
-        assert "ANSWER" not in edits.envs
+        assert "ANSWER" not in (await node.create("p")).envs
     (found,) = logged(caplog, "pod settings replace edits of a device plugin")
     assert (found["pod"], found["container"], found["resource_names"]) == ("default/p", "main", [GPU])
     assert found["omitted"]
@@ -237,9 +224,7 @@ async def test_a_validation_takes_what_was_created_with_devices_and_refuses_the_
     node.backend.validate(sandbox("q"), container("q"))
 
 
-async def test_a_container_that_starts_after_its_devices_were_released_is_shown_and_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_start_after_the_release_is_shown_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     node = BackendNode(tmp_path)
     node.backend.synchronized([], [])
     node.scenario.run(pod("p", gpu=1))

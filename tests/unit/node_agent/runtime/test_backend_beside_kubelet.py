@@ -55,12 +55,7 @@ async def node(kubelet: KubeletAnswers) -> Node:
     return found
 
 
-# -- what the kubelet has allocated is the kubelet's ----------------------------------------------------------------------------
-
-
-async def test_a_container_that_waits_for_a_plugin_may_have_its_devices_of_the_kubelet(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_one_that_waits_for_a_plugin_may_have_the_kubelets(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     node.kubelet_has("p")
     before = len(node.scenario.effects)
@@ -79,53 +74,42 @@ async def test_a_resource_that_only_the_kubelet_serves_is_none_of_ours(kubelet: 
     assert await node.create("p") is None
 
 
-def of_the_kubelet(uid: str) -> Checkpoint:
-    """A pod has a GPU that the kubelet allocated, from before the name moved here."""
+@pytest.fixture
+async def moved(kubelet: KubeletAnswers) -> Node:
+    """The pod old has a GPU that the kubelet allocated, from before the name moved here."""
     edits = ContainerEdits(envs={"ANSWER": "the kubelet's"})
-    held = Allocation(uid, "main", GPU, {-1: (f"k-{uid}",)}, b"ok", edits, delivery=DELIVERY_KUBELET)
-    return Checkpoint((held,), {GPU: ()})
-
-
-async def test_what_the_kubelet_has_allocated_it_delivers_while_new_pods_get_theirs_here(
-    kubelet: KubeletAnswers,
-) -> None:
-    node = Node(kubelet, RuntimeScenario(of_the_kubelet("old")))
+    held = Allocation("old", "main", GPU, {-1: ("k-old",)}, b"ok", edits, delivery=DELIVERY_KUBELET)
+    node = Node(kubelet, RuntimeScenario(Checkpoint((held,), {GPU: ()})))
     node.scenario.manager.book.delivery = DELIVERY_NRI
     node.scenario.plugin(["k-old", "a"])
     node.kubelet_has("old")
-    node.scenario.run(pod("old", gpu=1), pod("new", gpu=1))
-    assert await node.create("old") is None
-    node.backend.validate(sandbox("old", held=True), container("old"))
-    assert (await node.create("new")).envs == {"ANSWER": "ok"}
-    deliveries = {a.pod_uid: a.delivery for a in node.scenario.manager.checkpoint().allocations}
+    return node
+
+
+async def test_what_the_kubelet_has_allocated_it_delivers_while_new_pods_get_theirs_here(moved: Node) -> None:
+    moved.scenario.run(pod("old", gpu=1), pod("new", gpu=1))
+    assert await moved.create("old") is None
+    moved.backend.validate(sandbox("old", held=True), container("old"))
+    assert (await moved.create("new")).envs == {"ANSWER": "ok"}
+    deliveries = {a.pod_uid: a.delivery for a in moved.scenario.manager.checkpoint().allocations}
     assert deliveries == {"old": DELIVERY_KUBELET, "new": DELIVERY_NRI}
 
 
-async def test_a_container_may_have_devices_of_the_kubelet_and_of_the_agent(kubelet: KubeletAnswers) -> None:
-    node = Node(kubelet, RuntimeScenario(of_the_kubelet("old")))
-    node.scenario.plugin(["k-old"])
-    node.scenario.plugin(["n"], NIC, 2)
-    node.kubelet_has("old")
-    node.scenario.run(pod("old", gpu=1, nic=1))
-    edits = await node.create("old")
+async def test_a_container_may_have_devices_of_the_kubelet_and_of_the_agent(moved: Node) -> None:
+    moved.scenario.plugin(["n"], NIC, 2)
+    moved.scenario.run(pod("old", gpu=1, nic=1))
+    edits = await moved.create("old")
     assert edits.envs == {"ANSWER": "ok"}
-    started = container("old", annotations=dict(edits.annotations))
-    node.backend.container_started(sandbox("old"), started)
-    assert not node.backend.not_injected("old", "main", GPU)
-    assert not node.backend.not_injected("old", "main", NIC)
+    moved.backend.container_started(sandbox("old"), container("old", annotations=dict(edits.annotations)))
+    assert not moved.backend.not_injected("old", "main", GPU)
+    assert not moved.backend.not_injected("old", "main", NIC)
 
 
-async def test_what_the_kubelet_has_forgotten_is_delivered_here(kubelet: KubeletAnswers) -> None:
+async def test_what_the_kubelet_has_forgotten_is_delivered_here(moved: Node) -> None:
     """A container must not start without its device."""
-    node = Node(kubelet, RuntimeScenario(of_the_kubelet("old")))
-    node.scenario.manager.book.delivery = DELIVERY_NRI
-    node.scenario.plugin(["k-old", "a"])
-    node.kubelet_has()
-    node.scenario.run(pod("old", gpu=1))
-    assert (await node.create("old")).envs == {"ANSWER": "the kubelet's"}
-
-
-# -- what it is made of ---------------------------------------------------------------------------------------------------------
+    moved.kubelet_has()
+    moved.scenario.run(pod("old", gpu=1))
+    assert (await moved.create("old")).envs == {"ANSWER": "the kubelet's"}
 
 
 async def test_a_resource_that_changes_may_be_the_kubelets_by_now(kubelet: KubeletAnswers, tmp_path: Path) -> None:
@@ -160,11 +144,7 @@ async def test_a_resource_that_changes_may_be_the_kubelets_by_now(kubelet: Kubel
     ],
 )
 async def test_whose_device_files_are_is_that_of_the_settings(
-    kubelet: KubeletAnswers,
-    tmp_path: Path,
-    setting: str,
-    is_on: bool,
-    owner: DeviceOwner,
+    kubelet: KubeletAnswers, tmp_path: Path, setting: str, is_on: bool, owner: DeviceOwner
 ) -> None:
     config = tmp_path / "crio.conf"
     config.write_text(f"[crio.runtime]\ndevice_ownership_from_security_context = {str(is_on).lower()}\n")

@@ -7,6 +7,10 @@ from nodedevice_agent.runtime.given_files import GivenFile
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
 
+UNKNOWN, ENABLE = "unknown until a container is created", "enable it as docs/install.md shows"
+UPDATE = "update it to containerd 2.2, CRI-O 1.34 or newer"
+HERE = ("True", "RuntimeConnected", "connected")
+
 
 def connected() -> ConnectionStatus:
     """To a runtime of which no validator has been seen."""
@@ -23,13 +27,7 @@ def condition(status: ConnectionStatus) -> tuple[str, str, str]:
 def shown(status: ConnectionStatus) -> tuple[str, str, str]:
     """With only the end of the message."""
     state, reason, message = condition(status)
-    ends = [
-        "unknown until a container is created",
-        "is on",
-        "enable it as docs/install.md shows",
-        "update it to containerd 2.2, CRI-O 1.34 or newer",
-    ]
-    return state, reason, next(end for end in ends if message.endswith(end))
+    return state, reason, next(end for end in [UNKNOWN, "is on", ENABLE, UPDATE] if message.endswith(end))
 
 
 def test_there_is_no_condition_before_the_state_is_known() -> None:
@@ -44,22 +42,11 @@ def test_there_is_no_condition_before_the_state_is_known() -> None:
     assert status.grace_ends_at is None
 
 
-def test_a_restart_of_the_runtime_changes_nothing() -> None:
+def test_a_disconnection_that_is_longer_than_a_restart_has_its_latest_reason() -> None:
     status = connected()
-    before = status.condition
     assert not status.disconnected("the connection ended", 100.0)
-    assert not status.is_connected
-    assert not status.disconnected("nothing listens", 103.0)
+    assert not status.disconnected("nothing listens on the socket", 103.0)
     assert status.grace_ends_at == 110.0, "the grace period begins with the first report"
-    assert not status.connected("containerd", "v2.4.2")
-    assert status.condition == before
-    assert not status.tick(110.0)
-
-
-def test_a_longer_disconnection_has_its_latest_reason() -> None:
-    status = connected()
-    status.disconnected("the connection ended", 100.0)
-    status.disconnected("nothing listens on the socket", 103.0)
     assert status.tick(110.0)
     assert condition(status)[:2] == ("False", "RuntimeDisconnected")
     assert "nothing listens" in condition(status)[2]
@@ -72,10 +59,9 @@ def test_a_longer_disconnection_has_its_latest_reason() -> None:
 def test_pods_without_their_devices_are_named() -> None:
     scenario = RuntimeScenario.with_plugin(4)
     scenario.sync(*((uid, container(uid)) for uid in ("a", "b", "c", "d")))
-    here = condition(connected())
-    assert injectable(here, scenario.snapshot_with_runtime()) == here
+    assert injectable(HERE, scenario.snapshot_with_runtime()) == HERE
     scenario.run(*(pod(uid, gpu=1) for uid in ("a", "b", "c", "d")))
-    state, reason, message = injectable(here, scenario.snapshot_with_runtime())
+    state, reason, message = injectable(HERE, scenario.snapshot_with_runtime())
     assert (state, reason) == ("True", "DevicesNotInjected")
     assert "4 containers" in message
     assert "default/a, default/b, default/c, …" in message
@@ -87,9 +73,8 @@ def test_containers_that_use_released_devices_are_named_first() -> None:
     scenario.run(pod("a", gpu=1))
     now = scenario.snapshot_with_runtime()
     four = [ContainerInstance(f"id-{uid}", "s", uid, "main") for uid in ("a", "b", "c", "d")]
-    here = ("True", "RuntimeConnected", "connected")
-    assert injectable(here, now)[1] == "DevicesNotInjected"
-    state, reason, message = injectable(here, now, four)
+    assert injectable(HERE, now)[1] == "DevicesNotInjected"
+    state, reason, message = injectable(HERE, now, four)
     assert (state, reason) == ("True", "DevicesInUseAfterRelease")
     assert message.endswith(": main of pod UID a (id-a), main of pod UID b (id-b), main of pod UID c (id-c), …")
     away = ("False", "RuntimeDisconnected", "away")
@@ -100,15 +85,14 @@ def test_files_that_are_another_devices_are_named() -> None:
     scenario = RuntimeScenario.with_plugin(1)
     scenario.sync()
     file = GivenFile(ContainerInstance("id-a", "s", "a", "main"), GPU, "/dev/ttyUSB0", ("c", 188, 0))
-    here = ("True", "RuntimeConnected", "connected")
-    state, reason, message = injectable(here, scenario.snapshot_with_runtime(), renumbered=[file])
+    state, reason, message = injectable(HERE, scenario.snapshot_with_runtime(), renumbered=[file])
     assert (state, reason) == ("True", "DevicesRenumbered")
     assert message.endswith("must be restarted: /dev/ttyUSB0 in main of pod UID a")
 
 
 def test_a_validator_is_known_when_a_container_is_created_and_a_restart_that_disables_it_is_noticed() -> None:
     status = connected()
-    assert shown(status) == ("True", "RuntimeConnected", "unknown until a container is created")
+    assert shown(status) == ("True", "RuntimeConnected", UNKNOWN)
     assert status.validator_seen(Validator.ON)
     assert shown(status) == ("True", "RuntimeConnected", "is on")
     assert not status.validator_seen(Validator.ON), "an equal condition is not written"
@@ -116,7 +100,7 @@ def test_a_validator_is_known_when_a_container_is_created_and_a_restart_that_dis
     assert not status.validator_seen(Validator.OFF), "a disconnected runtime does not count"
     assert not status.connected("containerd", "v2.4.2"), "a restart alone changes nothing"
     assert status.validator_seen(Validator.OFF)
-    assert shown(status) == ("True", "NoDefaultValidator", "enable it as docs/install.md shows")
+    assert shown(status) == ("True", "NoDefaultValidator", ENABLE)
     assert status.validator_seen(Validator.ON)
     assert shown(status)[:2] == ("True", "RuntimeConnected")
 
@@ -124,7 +108,7 @@ def test_a_validator_is_known_when_a_container_is_created_and_a_restart_that_dis
 def test_a_release_without_a_validator_is_reported_until_another_connects() -> None:
     status = ConnectionStatus(0.0, 10.0)
     assert status.connected("containerd", "v2.1.4", Validator.MISSING)
-    assert shown(status) == ("True", "NoDefaultValidator", "update it to containerd 2.2, CRI-O 1.34 or newer")
+    assert shown(status) == ("True", "NoDefaultValidator", UPDATE)
     status.disconnected("the connection ended", 100.0)
     assert status.connected("containerd", "v2.2.0")
     assert shown(status)[:2] == ("True", "RuntimeConnected")

@@ -24,18 +24,33 @@ def connected(count: int = 1) -> RuntimeScenario:
     return scenario
 
 
+def running() -> tuple[RuntimeScenario, RunningContainer]:
+    """The container of pod p has the device that the pod next waits for."""
+    scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
+    return scenario, scenario.create("p")
+
+
+def prepared(*pods: Pod) -> RuntimeScenario:
+    """The device of the first of them has been prepared."""
+    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=True))
+    scenario.sync()
+    scenario.prepare(scenario.run(*pods).effects)
+    return scenario
+
+
+def ended(scenario: RuntimeScenario, after: float) -> list[str]:
+    """Containers that count as ended so long after now."""
+    return [instance.id for instance in scenario.runtime.overdue(scenario.now + after)]
+
+
 def over(uid: str) -> Pod:
     return pod(uid, gpu=1, has_ended=True)
 
 
 class TestEnd:
-    def running(self) -> tuple[RuntimeScenario, RunningContainer]:
-        scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
-        return scenario, scenario.create("p")
-
     @pytest.mark.parametrize("how", ["over", "gone"])
     def test_between_the_ends_of_pod_and_container_it_is_releasing(self, how: str) -> None:
-        scenario, made = self.running()
+        scenario, made = running()
         (scenario.see(over("p")) if how == "over" else scenario.gone("p"))
         seen = scenario.snapshot()
         assert (seen.allocated, seen.releasing, seen.available) == (0, 1, 0)
@@ -47,7 +62,7 @@ class TestEnd:
         ("number", "holder"), [(1, "next/main"), (0, "p/main")], ids=["its sandbox", "an older one"]
     )
     def test_a_removed_sandbox(self, number: int, holder: str) -> None:
-        scenario, _ = self.running()
+        scenario, _ = running()
         scenario.gone("p")
         scenario.runtime.sandbox_removed(sandbox("p", number=number))
         scenario.answer_all(scenario.settled())
@@ -55,7 +70,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("state", list(ContainerState))
     def test_containers_after_a_restart(self, state: ContainerState) -> None:
-        scenario, made = self.running()
+        scenario, made = running()
         after = scenario.rebooted()
         after.happens("pod_events.synced", [])
         assert after.held() == {"p/main": ("d0",)}
@@ -64,10 +79,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("message", ["", "cannot reset"], ids=["answered", "failed"])
     def test_a_call_in_flight_delays_the_release(self, message: str) -> None:
-        scenario = RuntimeScenario.with_plugin(["d0"], options=PluginOptions(pre_start_required=True))
-        scenario.sync()
-        scenario.run(pod("p", gpu=1), pod("next", gpu=1))
-        scenario.prepare(scenario.effects)
+        scenario = prepared(pod("p", gpu=1), pod("next", gpu=1))
         (call,) = [e for e in scenario.end(scenario.create("p"), "p") if isinstance(e, CallPreStart)]
         scenario.gone("p")
         assert scenario.snapshot().releasing == 1
@@ -80,14 +92,10 @@ class TestNeverStarted:
     """The runtime was killed while it started a container: it reports Created ever after."""
 
     def found(self, *, state: ContainerState = ContainerState.CREATED, pid: int = 0) -> RuntimeScenario:
-        scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
-        made = scenario.create("p")
+        scenario, made = running()
         scenario.manager.containers.lost()
         scenario.sync(("p", replace(made, state=state, pid=pid)))
         return scenario
-
-    def never_started(self, scenario: RuntimeScenario, after: float) -> list[str]:
-        return [instance.id for instance in scenario.runtime.overdue(scenario.now + after)]
 
     @pytest.mark.parametrize("found_before", [0.0, 3600.0])
     @pytest.mark.parametrize("how", ["over", "gone"])
@@ -97,8 +105,8 @@ class TestNeverStarted:
         (scenario.see(over("p")) if how == "over" else scenario.gone("p"))
         assert scenario.held() == {"p/main": ("d0",)}
         assert scenario.runtime.next_deadline() == scenario.now + CREATED_SECONDS
-        assert self.never_started(scenario, CREATED_SECONDS - 0.1) == []
-        assert self.never_started(scenario, CREATED_SECONDS) == ["p-main-1"]
+        assert ended(scenario, CREATED_SECONDS - 0.1) == []
+        assert ended(scenario, CREATED_SECONDS) == ["p-main-1"]
         scenario.answer_all(scenario.end(container("p"), "p"))
         assert scenario.held() == {"next/main": ("d0",)}
         assert scenario.runtime.next_deadline() is None
@@ -138,7 +146,7 @@ class TestNeverStarted:
         scenario = self.found(state=state, pid=pid)
         scenario.gone("p")
         assert scenario.runtime.next_deadline() is None
-        assert self.never_started(scenario, 3600.0) == []
+        assert ended(scenario, 3600.0) == []
 
 
 class TestDevicesNotInjected:
@@ -178,8 +186,7 @@ class TestDevicesNotInjected:
         assert self.without(scenario)
 
     def test_a_pending_pod_whose_container_runs(self) -> None:
-        scenario = self.found(allocated=False)
-        (pending,) = scenario.snapshot_with_runtime().pending
+        (pending,) = self.found(allocated=False).snapshot_with_runtime().pending
         assert pending.not_injected
 
     @pytest.mark.parametrize("allocated", [True, False], ids=["allocated", "pending"])
@@ -190,22 +197,15 @@ class TestDevicesNotInjected:
 
 
 def unlisted() -> tuple[RuntimeScenario, RunningContainer]:
-    scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
-    made = scenario.create("p")
+    scenario, made = running()
     scenario.manager.containers.lost()
     scenario.sync()
     return scenario, made
 
 
-def ended(scenario: RuntimeScenario, after: float) -> list[str]:
-    """Containers that count as ended so long after now."""
-    return [instance.id for instance in scenario.runtime.overdue(scenario.now + after)]
-
-
 @pytest.mark.parametrize("is_gone_first", [False, True])
 def test_its_device_stays_held_until_the_runtime_reports_its_end(is_gone_first: bool) -> None:
-    scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
-    made = scenario.create("p")
+    scenario, made = running()
     if is_gone_first:
         scenario.gone("p")
     scenario.manager.containers.lost()
@@ -236,9 +236,7 @@ def test_counts_as_ended_after_a_long_time() -> None:
     ("state", "is_replaced"),
     [(ContainerState.RUNNING, True), (ContainerState.CREATED, False), (ContainerState.STOPPED, False)],
 )
-def test_an_instance_that_was_created_while_the_agent_was_disconnected(
-    state: ContainerState, is_replaced: bool
-) -> None:
+def test_an_instance_that_was_created_while_the_agent_was_away(state: ContainerState, is_replaced: bool) -> None:
     """One that does not run may be older."""
     scenario = connected().run(pod("p", gpu=1))
     first = scenario.create("p")
@@ -270,8 +268,7 @@ def test_a_running_container_whose_sandbox_is_not_listed(is_restarted: bool) -> 
     scenario = connected().run(pod("p", gpu=1))
     made = scenario.create("p")
     after = scenario.rebooted() if is_restarted else scenario
-    shown = replace(made, pod_uid="p" if is_restarted else "")
-    after.runtime.synchronized([], [shown], after.now)
+    after.runtime.synchronized([], [replace(made, pod_uid="p" if is_restarted else "")], after.now)
     after.settled()
     after.happens("pod_events.synced", [])
     assert after.held() == {"p/main": ("d0",)}
@@ -280,11 +277,9 @@ def test_a_running_container_whose_sandbox_is_not_listed(is_restarted: bool) -> 
     assert after.held() == {}
 
 
-async def refused_once(kubelet_dir: Path, *, pre_start_required: bool = False) -> tuple[RuntimeScenario, NriBackend]:
+async def refused_once(kubelet_dir: Path) -> tuple[RuntimeScenario, NriBackend]:
     """A pod whose container was allowed with its device and then refused."""
-    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=pre_start_required))
-    scenario.sync()
-    scenario.prepare(scenario.run(pod("p", gpu=1)).effects)
+    scenario = prepared(pod("p", gpu=1))
     backend = BackendNode(kubelet_dir, scenario).backend
     assert await backend.create_container(sandbox("p"), container("p")) is not None
     assert list(scenario.manager.containers)
@@ -292,15 +287,8 @@ async def refused_once(kubelet_dir: Path, *, pre_start_required: bool = False) -
     return scenario, backend
 
 
-async def test_its_device_is_free_when_the_pod_is_over(tmp_path: Path) -> None:
-    scenario, _ = await refused_once(tmp_path)
-    scenario.happens("pod_events.gone", "p")
-    assert not scenario.manager.book.of_pod("p")
-    assert scenario.manager.resources[GPU].use.holders == {}
-
-
 async def test_its_device_is_prepared_before_the_next_start(tmp_path: Path) -> None:
-    scenario, backend = await refused_once(tmp_path, pre_start_required=True)
+    scenario, backend = await refused_once(tmp_path)
     calls = [effect for effect in scenario.effects if isinstance(effect, CallPreStart)]
     assert len(calls) == 2
     scenario.happens("pre_started", calls[-1].ticket)
@@ -308,7 +296,7 @@ async def test_its_device_is_prepared_before_the_next_start(tmp_path: Path) -> N
 
 
 async def test_an_end_that_the_runtime_reports_besides_changes_nothing(tmp_path: Path) -> None:
-    scenario, backend = await refused_once(tmp_path, pre_start_required=True)
+    scenario, backend = await refused_once(tmp_path)
     before = len(scenario.effects)
     backend.container_ended(sandbox("p"), container("p"))
     assert not [effect for effect in scenario.effects[before:] if isinstance(effect, CallPreStart)]
@@ -316,9 +304,7 @@ async def test_an_end_that_the_runtime_reports_besides_changes_nothing(tmp_path:
 
 def test_a_creation_that_the_runtime_failed_in_silence_is_replaced_by_the_next() -> None:
     """As CRI-O does where a CDI device is unknown."""
-    scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=True))
-    scenario.sync()
-    scenario.prepare(scenario.run(pod("p", gpu=1)).effects)
+    scenario = prepared(pod("p", gpu=1))
     for number in range(1, 5):
         made = scenario.create("p", number=number)
     scenario.start(made, "p")
@@ -329,9 +315,7 @@ def test_a_creation_that_the_runtime_failed_in_silence_is_replaced_by_the_next()
 
 def test_one_that_has_run_is_not_replaced_by_a_creation() -> None:
     """Only the runtime knows its end."""
-    scenario = RuntimeScenario.with_plugin(1)
-    scenario.sync()
-    scenario.run(pod("p", gpu=1))
+    scenario = connected().run(pod("p", gpu=1))
     first = scenario.create("p")
     scenario.start(first, "p")
     second = scenario.create("p", number=2)

@@ -77,9 +77,7 @@ class TestAsTheRuntimeHasIt:
             pytest.param(b"\xff\xfe", "not valid TOML", id="no text"),
             pytest.param(b"a = " + b"[" * 5000, "not valid TOML", id="deep"),
             pytest.param(b"#" * 600_000, "longer than", id="long"),
-            pytest.param(
-                b'imports = ["/nodedevice-none.toml"]', "which .*config.toml imports, does not exist", id="not here"
-            ),
+            pytest.param(b'imports = ["/none.toml"]', "which .*config.toml imports, does not exist", id="not here"),
         ],
     )
     def test_what_cannot_be_read_is_named(self, content: bytes | None, named: str, tmp_path: Path) -> None:
@@ -134,9 +132,7 @@ class TestAsTheRuntimeHasIt:
         found = [(vars(record).get("owner"), vars(record)["path"]) for record in caplog.records]
         assert found == [(owner, str(file)) for owner in (None, "container", "host")]
 
-    async def test_one_that_does_not_end_refuses_containers(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_one_without_end_refuses_containers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Neither the first one nor any reading after it is waited for in the event loop, or begun twice."""
         monkeypatch.setattr(device_ownership, "_WAIT_SECONDS", 0.01)
         go_on, begun = threading.Event(), list[Path]()

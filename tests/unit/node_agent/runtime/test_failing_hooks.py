@@ -1,5 +1,6 @@
 """A creation hook that raises holds back the containers of its plugin's devices, and no others."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ METHODS = ["reads", "decides", "overrules", "joined", "for_holder", "for_any", "
 MADE = "hook"
 ALL = [*METHODS, MADE]
 WHY = "container main cannot start: built-in plugin nvml failed to decide about its devices (KeyError('a bug'))"
+REFUSED = pytest.raises(InjectionRefused, match=f"^{re.escape(WHY)}")
 GPU_EDITS = ContainerEdits({"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
 
 
@@ -100,9 +102,8 @@ def test_containers_that_have_nothing_to_do_with_it_start(node: Callable[[str], 
 def test_containers_with_its_devices_are_refused(node: Callable[[str], Node], failing: str) -> None:
     found = node(failing)
     found.gives("gpu", GPU_EDITS, gpu=1)
-    with pytest.raises(InjectionRefused) as refused:
+    with REFUSED:
         found.creates("gpu")
-    assert str(refused.value).startswith(WHY)
 
 
 @pytest.mark.parametrize("failing", ["for_any", MADE])
@@ -118,23 +119,17 @@ def test_containers_with_its_devices_are_refused(node: Callable[[str], Node], fa
     ],
     ids=str,
 )
-def test_containers_that_may_ask_for_them_are_refused(
-    node: Callable[[str], Node], failing: str, asks: dict[str, Any]
-) -> None:
-    with pytest.raises(InjectionRefused) as refused:
+def test_who_may_ask_for_them_is_refused(node: Callable[[str], Node], failing: str, asks: dict[str, Any]) -> None:
+    with REFUSED:
         node(failing).creates("other", **asks)
-    assert str(refused.value).startswith(WHY)
 
 
 @pytest.mark.parametrize("failing", ["overrules", MADE])
-def test_another_plugins_response_that_may_name_its_devices_is_refused(
-    node: Callable[[str], Node], failing: str
-) -> None:
+def test_anothers_response_that_may_name_its_devices_is_refused(node: Callable[[str], Node], failing: str) -> None:
     found = node(failing)
     found.gives("nic", ContainerEdits(cdi_devices=("nvidia.com/gpu=0",)), nic=1)
-    with pytest.raises(InjectionRefused) as refused:
+    with REFUSED:
         found.creates("nic")
-    assert str(refused.value).startswith(WHY)
 
 
 def test_the_condition_shows_it_until_the_hook_decides_again(node: Callable[[str], Node]) -> None:

@@ -21,21 +21,18 @@ BY_ID, INSIDE = "/dev/serial/by-id/a", "/dev/port"
 MINE, OTHER = ("c", 188, 0), ("c", 188, 1)
 
 
+def with_file(path: str, host_path: str = BY_ID) -> ContainerEdits:
+    return ContainerEdits(devices=(DeviceFile(path, host_path, "rw"),))
+
+
 def running(host_path: str = BY_ID, number: Number = MINE) -> tuple[RuntimeScenario, RunningContainer]:
     """A pod runs with a device file that had that number on the host."""
     scenario = RuntimeScenario.with_plugin(1)
     scenario.sync()
     (call,) = calls(scenario.see(pod("p", gpu=1)))
-    edits = ContainerEdits(devices=(DeviceFile(INSIDE, host_path, "rw"),))
-    scenario.happens("allocated", call.ticket, AllocateResponse(b"file", edits))
+    scenario.happens("allocated", call.ticket, AllocateResponse(b"file", with_file(INSIDE, host_path)))
     made = scenario.create("p")
-    shown = RunningContainer(
-        made.id,
-        made.sandbox_id,
-        made.name,
-        devices=(RuntimeDevice(INSIDE, *number), RuntimeDevice("/dev/else", "c", 1, 3)),
-        annotations=made.annotations,
-    )
+    shown = replace(made, devices=(RuntimeDevice(INSIDE, *number), RuntimeDevice("/dev/else", "c", 1, 3)))
     scenario.start(shown, "p")
     return scenario, shown
 
@@ -61,8 +58,7 @@ def test_a_container_that_lacks_what_its_plugin_answers_now() -> None:
     """As after the plugin was asked again for a device that is back under another name."""
     scenario, _ = running()
     (allocation,) = scenario.manager.book
-    edits = ContainerEdits(devices=(DeviceFile("/dev/another", BY_ID, "rw"),))
-    scenario.manager.book.add(replace(allocation, edits=edits))
+    scenario.manager.book.add(replace(allocation, edits=with_file("/dev/another")))
     (file,) = given_files(scenario.manager)
     assert file.number is None
     assert is_renumbered(file, OTHER, [].__contains__)
@@ -78,10 +74,9 @@ def test_what_the_pod_itself_mounts_there_is_no_device() -> None:
 
 def test_the_agents_next_start_knows_from_the_runtime() -> None:
     scenario, shown = running()
-    edits = ContainerEdits(devices=(DeviceFile(INSIDE, BY_ID, "rw"),))
     (allocation,) = scenario.manager.book
     after = scenario.rebooted()
-    after.manager.book.add(replace(allocation, edits=edits))
+    after.manager.book.add(replace(allocation, edits=with_file(INSIDE)))
     after.sync(("p", shown))
     assert [file.number for file in given_files(after.manager)] == [MINE]
 

@@ -82,12 +82,9 @@ class TestAContainerWithAGpu:
         assert replaced(given) == (name,)
 
     def test_keeps_what_is_its_own(self) -> None:
-        given = granted(
-            holding(GIVEN | {"CUDA_VISIBLE_DEVICES": "0"}, envs=frozenset({"CUDA_VISIBLE_DEVICES"})),
-            "CUDA_VISIBLE_DEVICES=1",
-        )
-        assert given.edits.envs == GIVEN
-        assert (given.omitted, given.overruled) == (("env CUDA_VISIBLE_DEVICES",), ())
+        name = "CUDA_VISIBLE_DEVICES"
+        given = granted(holding(GIVEN | {name: "0"}, envs=frozenset({name})), f"{name}=1")
+        assert (given.edits.envs, given.omitted, given.overruled) == (GIVEN, (f"env {name}",), ())
 
     async def test_after_a_restart_before_the_configuration_is_known(self, tmp_path: Path) -> None:
         after = holding().rebooted()
@@ -143,8 +140,7 @@ class TestTwoResourcesOfGpus:
         }
 
     def test_or_refused_with_the_reason(self) -> None:
-        scenario = self.holding({"CUDA_OVERSUBSCRIBE": "true"}, {"CUDA_OVERSUBSCRIBE": "false"})
-        refusal = scenario.refusal("p")
+        refusal = self.holding({"CUDA_OVERSUBSCRIBE": "true"}, {"CUDA_OVERSUBSCRIBE": "false"}).refusal("p")
         assert f"{GPU} and {NIC} have different limits.oversubscribe" in refusal.message
 
 
@@ -154,17 +150,13 @@ def outcomes() -> dict[str, float]:
     return {name: REGISTRY.get_sample_value(sample, {"outcome": name}) or 0.0 for name in names}
 
 
-def exempting(*pods: str) -> PluginSettings:
-    return PluginSettings(nvml=NvmlSettings(exempt=[*pods]))
-
-
 class Node(BackendNode):
     """It has the nvml plugin. counted: what changed in the metric."""
 
     def __init__(self, folder: Path, scenario: RuntimeScenario | None = None, *, configured: bool = True) -> None:
         super().__init__(folder, scenario or RuntimeScenario())
         if configured:
-            self.backend.configured(exempting("kube-system", "team-*/dcgm-*"))
+            self.backend.configured(PluginSettings(nvml=NvmlSettings(exempt=["kube-system", "team-*/dcgm-*"])))
         self.before = outcomes()
 
     async def created(
@@ -197,8 +189,7 @@ class TestAContainerWithoutAGpu:
     def test_to_which_another_plugin_gives_one_by_cdi(self) -> None:
         for device, is_withheld in (("nvidia.com/gpu=0", False), ("example.com/nic=0", True)):
             given = ContainerEdits(cdi_devices=(device,))
-            found = GpuCreation(()).for_any(sandbox("p"), NAMING, Given(False, given))
-            assert (found is not None) is is_withheld
+            assert (GpuCreation(()).for_any(sandbox("p"), NAMING, Given(False, given)) is not None) is is_withheld
 
     async def test_of_a_claim_or_the_kubelets_plugin(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
@@ -232,8 +223,7 @@ class TestAContainerWithoutAGpu:
         assert await node.created(container("p", "other", env=(ALL,)), namespace, name) == (None if is_exempt else VOID)
         assert node.counted == (["exempt"] if is_exempt else ["withheld"])
         assert node.changes - changes == is_exempt
-        note = node.message
-        assert (f"exempt by nvml.exempt: {namespace}/{name}" in note) is is_exempt
+        assert (f"exempt by nvml.exempt: {namespace}/{name}" in node.message) is is_exempt
         node.backend.sandbox_removed(Sandbox("s", name, namespace, "p"))
         assert node.changes - changes == 2 * is_exempt
         assert node.message.endswith(", unless they start while this agent is away")
@@ -265,8 +255,7 @@ def write_kubelets(folder: Path, pod_uid: str, name: str, env: dict[str, str], m
     """The kubelet's checkpoint: its own plugin answered this."""
     mounts = [api_pb2.Mount(container_path=m.container_path, host_path=m.host_path) for m in more.mounts]
     response = api_pb2.ContainerAllocateResponse(envs=env, mounts=mounts, annotations=more.annotations)
-    octets = response.SerializeToString()
-    given = Allocation(pod_uid, name, "nvidia.com/gpu", {-1: ("GPU-1",)}, octets)
+    given = Allocation(pod_uid, name, "nvidia.com/gpu", {-1: ("GPU-1",)}, response.SerializeToString())
     file = folder / "device-plugins" / "kubelet_internal_checkpoint"
     file.parent.mkdir(exist_ok=True)
     # another file each time, as the kubelet writes it

@@ -155,7 +155,7 @@ class TestAnnotationsAndMounts:
 
     @pytest.mark.parametrize("device", ["nvidia.com/gpu=all", "runtime.nvidia.com/gpu=0", "a/b=c,nvidia.com/gpu=GPU-1"])
     @pytest.mark.parametrize("way", WAYS)
-    async def test_an_annotation_refuses_the_container_unless_the_device_is_its_own(
+    async def test_an_annotation_of_a_device_not_its_own_is_refused(
         self, tmp_path: Path, way: str, device: str
     ) -> None:
         node = Node(tmp_path)
@@ -164,19 +164,14 @@ class TestAnnotationsAndMounts:
             await self.created(node, container("p", **shown), of_pod)
         assert node.counted == ["refused"]
         assert await self.created(node, container("p", **shown), of_pod, "kube-system") is None
-        claimed = container("p", **shown, cdi_devices=tuple(device.split(",")))
-        assert await self.created(node, claimed, of_pod) is None
+        assert await self.created(node, container("p", **shown, cdi_devices=tuple(device.split(","))), of_pod) is None
 
     async def test_the_annotations_of_the_kubelets_plugin_stay(self, tmp_path: Path) -> None:
         """As NVIDIA's plugin with DEVICE_LIST_STRATEGY=cdi-annotations; a second device in it is not allocated."""
-        node, key, device = (
-            Node(tmp_path),
-            "cdi.k8s.io/nvidia-device-plugin_1",
-            "k8s.device-plugin.nvidia.com/gpu=GPU-1",
-        )
+        node, key = Node(tmp_path), "cdi.k8s.io/nvidia-device-plugin_1"
+        device = "k8s.device-plugin.nvidia.com/gpu=GPU-1"
         write_kubelets(tmp_path, "p", "main", {}, ContainerEdits(annotations={key: device}))
-        env = (f"{VISIBLE}=all", "NVIDIA_GDS=enabled")
-        made = container("p", env=env, annotations={key: device})
+        made = container("p", env=(f"{VISIBLE}=all", "NVIDIA_GDS=enabled"), annotations={key: device})
         assert (await self.created(node, made, {})).envs == {"NVIDIA_GDS": ""}
         with pytest.raises(InjectionRefused, match="GPU-2"):
             await self.created(node, container("p", annotations={key: device.replace("1", "2")}), {})
@@ -192,8 +187,7 @@ class TestAnnotationsAndMounts:
     async def test_an_annotation_of_another_vendor_or_container_is_nobodys_business(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
         made = container("p", annotations={"cdi.k8s.io/x": "example.com/nic=0", "other": "nvidia.com/gpu=all"})
-        of_pod = {"nvidia.cdi.k8s.io/container.other": "nvidia.com/gpu=all"}
-        assert await self.created(node, made, of_pod) is None
+        assert await self.created(node, made, {"nvidia.cdi.k8s.io/container.other": "nvidia.com/gpu=all"}) is None
 
     @pytest.mark.parametrize(
         ("path", "is_refused"),

@@ -31,8 +31,7 @@ def static_refusal(uid: str, config_hash: str) -> Refusal:
 
 class TestGrant:
     def test_the_plugins_edits_and_a_mark(self) -> None:
-        scenario = with_plugin().run(pod("p", gpu=1))
-        answer = scenario.ask("p")
+        answer = with_plugin().run(pod("p", gpu=1)).ask("p")
         assert isinstance(answer, Grant)
         assert answer.edits.envs == {"ANSWER": "ok"}
         assert answer.edits.devices == (DeviceFile("/dev/ok", "/dev/null", "rw"),)
@@ -40,8 +39,7 @@ class TestGrant:
         assert [a.device_ids for a in answer.version.allocations] == [("d0",)]
 
     def test_all_resources_of_a_container_as_one(self) -> None:
-        scenario = with_plugin(nics=["n0"]).run(pod("p", gpu=1, nic=1))
-        answer = scenario.ask("p")
+        answer = with_plugin(nics=["n0"]).run(pod("p", gpu=1, nic=1)).ask("p")
         assert isinstance(answer, Grant)
         assert [a.resource_name for a in answer.version.allocations] == [GPU, NIC]
         marks = [mark.partition("=") for mark in answer.edits.annotations[CONTAINER_DEVICES_ANNOTATION].split(",")]
@@ -55,8 +53,7 @@ class TestGrant:
         assert scenario.ask("p", "none", held=True) is None
 
     def test_after_a_restart_without_the_api(self) -> None:
-        scenario = with_plugin().run(pod("p", container("one", gpu=1), container("none")))
-        after = scenario.rebooted()
+        after = with_plugin().run(pod("p", container("one", gpu=1), container("none"))).rebooted()
         assert isinstance(after.ask("p", "one", held=True), Grant)
         assert after.ask("p", "none", held=True) is None
 
@@ -96,16 +93,9 @@ class TestPodSettings:
         (device,) = self.given(self.asking(b"ok", is_privileged=is_privileged)).edits.devices
         assert device.permissions == permissions
 
-    @pytest.mark.parametrize(
-        ("answer", "doubtful"),
-        [
-            pytest.param(b"ok", "variable ANSWER", id="a variable"),
-            pytest.param(b"mount /coll", "mount /coll", id="a mount"),
-        ],
-    )
+    @pytest.mark.parametrize(("answer", "doubtful"), [(b"ok", "variable ANSWER"), (b"mount /coll", "mount /coll")])
     def test_that_are_not_all_known_stop_a_container_that_gets_settings(self, answer: bytes, doubtful: str) -> None:
-        scenario = self.asking(answer, is_whole=False)
-        found = scenario.injection.decide(sandbox("p", False), "main")
+        found = self.asking(answer, is_whole=False).injection.decide(sandbox("p", False), "main")
         assert isinstance(found, Refusal)
         assert f"cannot know whether {doubtful} of the device plugin is among them" in found.message
         assert "set at most 512" in found.message
@@ -116,10 +106,8 @@ class TestAPodWhoseRequestsAreNotKnown:
 
     def test_its_containers_are_refused_with_the_reason(self) -> None:
         found = with_plugin().run(Pod("p", "default", "p", (), unread="it is odd")).refusal("p")
-        assert (found.message, found.is_temporary) == (
-            "the requests of pod default/p for devices are not known: it is odd; split it into smaller pods",
-            False,
-        )
+        message = "the requests of pod default/p for devices are not known: it is odd; split it into smaller pods"
+        assert (found.message, found.is_temporary) == (message, False)
 
     def test_it_keeps_what_it_holds(self) -> None:
         scenario = with_plugin().run(pod("p", gpu=1))
@@ -140,13 +128,12 @@ class TestNoDecision:
         assert RuntimeScenario().run(pod("p", gpu=1)).ask("p") is None
 
     def test_a_resource_of_the_kubelet(self) -> None:
-        scenario = RuntimeScenario(kubelets=frozenset({GPU})).run(pod("p", gpu=1))
-        assert scenario.ask("p", held=True) is None
+        assert RuntimeScenario(kubelets=frozenset({GPU})).run(pod("p", gpu=1)).ask("p", held=True) is None
 
 
 class TestRefused:
-    def refused(self, scenario: RuntimeScenario, *words: str, soon: bool = False, name: str = "main") -> None:
-        refusal = scenario.refusal("p", name, held=True)
+    def refused(self, scenario: RuntimeScenario, *words: str, soon: bool = False) -> None:
+        refusal = scenario.refusal("p", "main", held=True)
         assert all(word in refusal.message for word in words), refusal.message
         assert refusal.is_temporary == soon
 

@@ -86,9 +86,7 @@ async def test_pod_resources_say_what_a_checkpoint_that_cannot_be_used_does_not(
 
 
 @UNUSABLE
-async def test_where_neither_can_be_read_the_kubelet_is_unknown_and_not_empty(
-    node: Node, breaks: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_where_neither_is_read_it_is_unknown(node: Node, breaks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     node.kubelet.write(HELD, registered={GPU: ("a",)})
     await breaks(node, monkeypatch)
     node.kubelet.problem = "UNAVAILABLE: no route"

@@ -35,9 +35,7 @@ def kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubelet:
 
 
 @pytest.mark.parametrize(("names", "count"), [((), 0), ((NIC,), 0), ((GPU, NIC), 1)])
-async def test_only_for_names_that_it_has_given_out_and_that_are_served_here(
-    kubelet: Kubelet, names: tuple[str, ...], count: int
-) -> None:
+async def test_only_for_its_names_that_are_served_here(kubelet: Kubelet, names: tuple[str, ...], count: int) -> None:
     kubelet.allocates(*names)
     await kubelet.own.read()
     assert kubelet.calls["List"] == count

@@ -32,14 +32,12 @@ class TestPreStart:
     def test_the_refusal_has_the_plugins_error(self) -> None:
         scenario = RuntimeScenario.with_plugin(2, options=PREPARED).run(pod("p", gpu=1))
         scenario.prepare(scenario.effects, "cannot reset")
-        assert scenario.refusal("p") == Refusal(
-            f"{GPU} is not prepared for container main (PreStartContainer): cannot reset"
-        )
+        message = f"{GPU} is not prepared for container main (PreStartContainer): cannot reset"
+        assert scenario.refusal("p") == Refusal(message)
 
     def test_is_called_again_when_an_instance_has_ended(self) -> None:
         scenario = prepared(container(gpu=1))
-        made = scenario.create("p")
-        again = scenario.end(made, "p")
+        again = scenario.end(scenario.create("p"), "p")
         assert isinstance(scenario.ask("p"), Refusal)
         (call,) = scenario.prepare(again)
         assert (call.container, call.device_ids) == ("main", ("d0",))
@@ -54,9 +52,7 @@ class TestPreStart:
         main = scenario.create("p", "main")
         assert scenario.prepare(scenario.end(first, "p")) == []
         after = scenario.rebooted()
-        found = after.sync(("p", main))
-        found += after.plugin(1, options=PluginOptions(pre_start_required=True))
-        assert after.prepare(found) == []
+        assert after.prepare(after.sync(("p", main)) + after.plugin(1, options=PREPARED)) == []
 
     def test_is_called_again_after_an_end_that_the_runtime_does_not_report(self) -> None:
         """Not before the kubelet creates the next instance: until then the device may be in use."""
@@ -71,9 +67,8 @@ class TestPreStart:
         assert isinstance(scenario.ask("p", "main"), Grant)
 
     def test_a_call_for_another_that_shares_the_device_is_waited_for(self) -> None:
-        scenario = RuntimeScenario.with_plugin(1, options=PREPARED).run(
-            pod("p", init("prep"), container("main", gpu=1))
-        )
+        both = pod("p", init("prep"), container("main", gpu=1))
+        scenario = RuntimeScenario.with_plugin(1, options=PREPARED).run(both)
         (first,) = (effect for effect in scenario.effects if isinstance(effect, CallPreStart))
         (second,) = scenario.happens("pre_started", first.ticket)[-1:]
         assert isinstance(second, CallPreStart)
@@ -83,17 +78,15 @@ class TestPreStart:
         assert "cannot reset" in scenario.refusal("p", "main").message
 
     def test_after_a_restart_the_plugin_is_awaited(self) -> None:
-        scenario = prepared(container(gpu=1))
-        after = scenario.rebooted()
+        after = prepared(container(gpu=1)).rebooted()
         after.sync()
         assert isinstance(after.ask("p"), Refusal)
-        (call,) = after.prepare(after.plugin(2, options=PluginOptions(pre_start_required=True)))
+        (call,) = after.prepare(after.plugin(2, options=PREPARED))
         assert call.container == "main"
         assert isinstance(after.ask("p"), Grant)
 
     def test_after_a_restart_without_its_plugin_it_is_granted_after_a_timeout(self) -> None:
-        scenario = RuntimeScenario.with_plugin(2).run(pod("p", gpu=1))
-        after = scenario.rebooted()
+        after = RuntimeScenario.with_plugin(2).run(pod("p", gpu=1)).rebooted()
         after.sync()
         assert isinstance(after.ask("p"), Refusal)
         after.passes(10.0)

@@ -19,21 +19,16 @@ def kubelets(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"delivery": DELIVERY_KUBELET, "served_by": request.param}
 
 
-def reason_of(kubelets: dict[str, Any]) -> str:
-    return Reason.SERVED_BY_KUBELET if kubelets["served_by"] == SERVED_BY_KUBELET else Reason.BY_KUBELET
-
-
 def test_nothing_is_written_and_what_the_kubelet_counts_is_reported(kubelets: dict[str, Any]) -> None:
     model = OperatorModel()
+    reason = Reason.SERVED_BY_KUBELET if kubelets["served_by"] == SERVED_BY_KUBELET else Reason.BY_KUBELET
     settle(model, [node_device(**kubelets, available=2)])
-    reported = model.condition(Condition.ADVERTISED)
-    assert (reported.status, reported.reason) == ("False", reason_of(kubelets))
-    assert model.condition(Condition.READY).reason == reason_of(kubelets)
+    advertised, ready = model.condition(Condition.ADVERTISED), model.condition(Condition.READY)
+    assert (advertised.status, advertised.reason, ready.reason) == ("False", reason, reason)
     model.node.update("kubelet", GPU, 2, BOTH)
     model.reconcile()
-    reported = model.condition(Condition.ADVERTISED)
-    assert (reported.status, reported.reason) == ("True", reason_of(kubelets))
-    assert model.condition(Condition.READY).status == "True"
+    advertised, ready = model.condition(Condition.ADVERTISED), model.condition(Condition.READY)
+    assert (advertised.status, advertised.reason, ready.status) == ("True", reason, "True")
     assert model.condition(Condition.CONFLICT).status == "False"
     assert (model.applies, model.reported(), model.repairs) == ([], [], [])
 

@@ -54,12 +54,7 @@ def test_its_state_is_one_word(by_node: dict[str, Any], state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "stored",
-    [
-        {},
-        {"observedGeneration": 2, "conditions": 3},
-        {"observedGeneration": 2, "conditions": [4, {}]},
-    ],
+    "stored", [{}, {"observedGeneration": 2, "conditions": 3}, {"observedGeneration": 2, "conditions": [4, {}]}]
 )
 def test_what_others_have_written_into_it_is_pending(stored: dict[str, Any]) -> None:
     assert state_of(2, stored) == "pending"

@@ -6,10 +6,7 @@ from typing import Any
 from nodedevice_operator.capacity.decide import contradictions
 from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE
 from nodedevice_operator.informers.store import Cache, Store
-from nodedevice_operator.objects.nodedevice import (
-    AllocationRecord,
-    NodeDeviceRecord,
-)
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
 from tests.fakes.operator.operator_model import NIC, node_device

@@ -80,12 +80,7 @@ def test_a_resource_that_nobody_needs_or_that_is_cordoned_is_no_trouble() -> Non
             ),
             node_device(node="c", endpoint="Gone", conditions=not_ready("EndpointGone")),
             node_device(
-                node="d",
-                endpoint="Gone",
-                total=1,
-                allocated=1,
-                allocations=held,
-                conditions=not_ready("EndpointGone"),
+                node="d", endpoint="Gone", total=1, allocated=1, allocations=held, conditions=not_ready("EndpointGone")
             ),
         ]
     )

@@ -22,13 +22,11 @@ NODELESS = ResourceStatus(False, Reason.NODE_MISSING)
 
 def reports(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
     """A NodeDevice with these conditions of its agent (status, reason); None: not there."""
-    record = node_device()
-    changed = {
-        kind: StoredCondition(reported[0], reported[1], "", "then", 1) if reported else None
-        for kind, reported in agent.items()
+    found = {
+        **node_device().conditions,
+        **{kind: each and StoredCondition(*each, "", "then", 1) for kind, each in agent.items()},
     }
-    merged = {**record.conditions, **changed}
-    return replace(record, conditions={kind: value for kind, value in merged.items() if value is not None})
+    return node_device(conditions={kind: value for kind, value in found.items() if value is not None})
 
 
 def row(name: str, *ready: str, verdict: ResourceStatus = GOOD, agent: AgentState = ALIVE, **reported: Any) -> Any:
@@ -37,7 +35,7 @@ def row(name: str, *ready: str, verdict: ResourceStatus = GOOD, agent: AgentStat
 
 
 STOPPED = ("False", "EndpointStopped")
-BLIND = ("False", "WatchStale")
+NO_NRI = ("False", "NriDisabled")
 
 
 @pytest.mark.parametrize(
@@ -48,19 +46,13 @@ BLIND = ("False", "WatchStale")
         row("a list in part", "True", "DevicesRefused", Registered=("True", "DevicesRefused")),
         row("of which none is given out", "True", "PoolIncomplete", Registered=("True", "PoolIncomplete")),
         row(
-            "broken devices before what else is to be repaired",
-            *("True", "SomeDevicesUnhealthy"),
+            *("broken devices before what else is to be repaired", "True", "SomeDevicesUnhealthy"),
             Registered=("True", "CheckpointUnreadable"),
             Healthy=("False", "SomeDevicesUnhealthy"),
         ),
         row("none", "False", "NoDevices", Healthy=("False", "NoDevices")),
         row("nobody injects", "False", "RuntimeNone", Injectable=("False", "RuntimeNone")),
-        row(
-            "cannot inject before blind",
-            *("False", "NriDisabled"),
-            Injectable=("False", "NriDisabled"),
-            WatchesCurrent=BLIND,
-        ),
+        row("cannot inject before blind", *NO_NRI, Injectable=NO_NRI, WatchesCurrent=("False", "WatchStale")),
         row("an agent of before the condition", "True", "Ready", WatchesCurrent=None),
         row("not advertised", "False", "EndpointGone", verdict=GONE),
         row("a dead agent first", "False", "LeaseExpired", verdict=TAKEN, agent=expired(60), Registered=STOPPED),
@@ -84,8 +76,7 @@ def test_ready(record: NodeDeviceRecord, verdict: ResourceStatus, agent: AgentSt
     ],
 )
 def test_ready_of_cordoned_devices(total: int, cordoned: int, verdict: ResourceStatus, ready: tuple[str, str]) -> None:
-    record = replace(reports(), total=total, cordoned=cordoned)
-    answer = conditions.desired(record, verdict, ALIVE)["Ready"]
+    answer = conditions.desired(node_device(total=total, cordoned=cordoned), verdict, ALIVE)["Ready"]
     assert (answer.status, answer.reason) == ready
 
 

@@ -64,32 +64,20 @@ def test_it_is_taken_back_at_once_when_the_writer_lets_go() -> None:
     assert model.reported()[-1] == "CapacityConflictEnded"
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_whoever_keeps_removing_it_is_left_in_peace_too(is_restarted: bool) -> None:
+@pytest.mark.parametrize(("number", "is_restarted"), [(None, False), (None, True), (0, True)])
+def test_whoever_keeps_removing_it_is_left_in_peace_too_and_a_restart_waits_again(
+    number: int | None, is_restarted: bool
+) -> None:
     model = advertising(4)
-    provoke(model, number=None)
-    before = len(model.applies)
+    provoke(model, number=number)
+    before = len(model.applies), len(model.events)
     if is_restarted:
         model.restart()
     for _ in range(2):
-        assert model.reconcile().due_at is not None
+        assert pause(model) == (60 if is_restarted else 59)
         assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
-    assert len(model.applies) == before
-    assert not model.node.seen(GPU).is_present
+    assert (len(model.applies), len(model.events), model.node.seen(GPU).capacity) == (*before, number)
     model.now += 60
     model.reconcile()
     assert model.node.seen(GPU).capacity == 4
     assert model.condition(Condition.CONFLICT).status == "False"
-
-
-def test_a_restart_waits_again_before_it_forces() -> None:
-    model = advertising(4)
-    provoke(model)
-    model.restart()
-    reported = len(model.events)
-    assert model.reconcile().due_at == model.now + 60
-    assert model.node.seen(GPU).capacity == 0
-    assert len(model.events) == reported
-    model.now += 60
-    model.reconcile()
-    assert model.node.seen(GPU).capacity == 4

@@ -65,7 +65,7 @@ def test_it_is_taken_back_at_once_when_the_writer_lets_go() -> None:
 
 
 @pytest.mark.parametrize(("number", "is_restarted"), [(None, False), (None, True), (0, True)])
-def test_whoever_keeps_removing_it_is_left_in_peace_too_and_a_restart_waits_again(
+def test_whoever_keeps_changing_it_is_left_in_peace_also_after_a_restart(
     number: int | None, is_restarted: bool
 ) -> None:
     model = advertising(4)

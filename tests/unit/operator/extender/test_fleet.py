@@ -289,13 +289,11 @@ STATIC = pod("p", needs(20), static_uid="hash")
         pytest.param(HELD_BY_ANOTHER, pod("p", needs(20)), 10, id="not listed, as another is"),
     ],
 )
-@pytest.mark.parametrize("is_pod_first", [True, False])
-def test_a_pod_counts_beside_those_of_a_status(
-    status: NodeParts, shown: BoundPod, left: int, is_pod_first: bool
-) -> None:
-    known = fleet(node("a", 80) if is_pod_first else status)
+@pytest.mark.parametrize("pod_first", [True, False])
+def test_a_pod_counts_beside_those_of_a_status(status: NodeParts, shown: BoundPod, left: int, pod_first: bool) -> None:
+    known = fleet(node("a", 80) if pod_first else status)
     known.pod_changed(shown, 0)
-    if is_pod_first:
+    if pod_first:
         known.node_changed(status, 0)
     assert reason(known, needs(left)) == ""
     assert reason(known, needs(left + 1))

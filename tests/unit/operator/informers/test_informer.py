@@ -31,9 +31,7 @@ async def test_it_lists_again_when_it_cannot_go_on(watched: Watched, too_old: in
     assert watched.cache.node_devices.is_complete
 
 
-async def test_what_a_restored_server_has_replaces_what_is_newer(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_restored_server_replaces_what_is_newer(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """Its versions begin again where the backup ended; from a version of the future it would send nothing."""
     watched.cluster.node_devices["n"] = node_device(available=7, resource_version=90)
     watched.cluster.version = 400

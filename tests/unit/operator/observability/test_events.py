@@ -146,9 +146,7 @@ WAITS_SO = record(waiting=(waits_without("main"),))
         pytest.param(record(has_status=False, endpoint=None), id="first word of the resource"),
     ],
 )
-def test_a_container_without_its_devices_is_reported_on_its_pod(
-    before: NodeDeviceRecord, after: NodeDeviceRecord
-) -> None:
+def test_a_container_without_devices_is_reported_on_its_pod(before: NodeDeviceRecord, after: NodeDeviceRecord) -> None:
     (event,) = [event for event in transitions(before, after) if event.reason != "DevicesWaiting"]
     assert (event.reason, event.type) == ("DevicesNotInjected", "Warning")
     assert (event.about.kind, event.about.name) == ("Pod", "pod-a")

@@ -20,18 +20,16 @@ GONE = ResourceStatus(False, Reason.ENDPOINT_GONE)
 NODELESS = ResourceStatus(False, Reason.NODE_MISSING)
 
 
-def reports(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
-    """A NodeDevice with these conditions of its agent (status, reason); None: not there."""
-    found = {
-        **node_device().conditions,
-        **{kind: each and StoredCondition(*each, "", "then", 1) for kind, each in agent.items()},
-    }
-    return node_device(conditions={kind: value for kind, value in found.items() if value is not None})
-
-
 def row(name: str, *ready: str, verdict: ResourceStatus = GOOD, agent: AgentState = ALIVE, **reported: Any) -> Any:
-    """ready: status and reason that follow where the agent reports these conditions of its own."""
-    return pytest.param(reports(**reported), verdict, agent, ready, id=name)
+    """ready: status and reason that follow where the agent reports these conditions of its own; None: not there."""
+    stored = {kind: StoredCondition(*each, "", "then", 1) for kind, each in reported.items() if each}
+    others = {kind: each for kind, each in node_device().conditions.items() if kind not in reported}
+    return pytest.param(node_device(conditions={**others, **stored}), verdict, agent, ready, id=name)
+
+
+def of_cordons(cordoned: int, total: int, *ready: str, verdict: ResourceStatus = GOOD) -> Any:
+    record = node_device(total=total, cordoned=cordoned)
+    return pytest.param(record, verdict, ALIVE, ready, id=f"{cordoned} of {total} cordoned, {ready[1]}")
 
 
 STOPPED = ("False", "EndpointStopped")
@@ -58,25 +56,16 @@ NO_NRI = ("False", "NriDisabled")
         row("a dead agent first", "False", "LeaseExpired", verdict=TAKEN, agent=expired(60), Registered=STOPPED),
         row("a Node that is not there", "False", "NodeMissing", verdict=NODELESS, agent=MISSING, Registered=None),
         row("the agent's own before ours", *STOPPED, verdict=TAKEN, Registered=STOPPED),
+        of_cordons(7, 8, "True", "Ready"),
+        of_cordons(8, 8, "False", "AllCordoned"),
+        of_cordons(1, 1, "False", "AllCordoned"),
+        # what else is wrong comes first
+        of_cordons(8, 8, "False", "ForeignOwner", verdict=TAKEN),
+        of_cordons(0, 0, "True", "Ready"),
     ],
 )
 def test_ready(record: NodeDeviceRecord, verdict: ResourceStatus, agent: AgentState, ready: tuple[str, str]) -> None:
     answer = conditions.desired(record, verdict, agent)["Ready"]
-    assert (answer.status, answer.reason) == ready
-
-
-@pytest.mark.parametrize(
-    ("total", "cordoned", "verdict", "ready"),
-    [
-        pytest.param(8, 7, GOOD, ("True", "Ready"), id="one is left"),
-        pytest.param(8, 8, GOOD, ("False", "AllCordoned"), id="all"),
-        pytest.param(1, 1, GOOD, ("False", "AllCordoned"), id="the only one"),
-        pytest.param(8, 8, TAKEN, ("False", "ForeignOwner"), id="what else is wrong comes first"),
-        pytest.param(0, 0, GOOD, ("True", "Ready"), id="none are not all"),
-    ],
-)
-def test_ready_of_cordoned_devices(total: int, cordoned: int, verdict: ResourceStatus, ready: tuple[str, str]) -> None:
-    answer = conditions.desired(node_device(total=total, cordoned=cordoned), verdict, ALIVE)["Ready"]
     assert (answer.status, answer.reason) == ready
 
 

@@ -243,9 +243,7 @@ class TestATakeover:
         [(False, ["node-b"]), (True, ["node-a"])],
         ids=["no node without a change", "every node"],
     )
-    async def test_of_a_takeover(
-        self, bench: Bench, reconciled: Reconciles, another_wrote: bool, nodes: list[str]
-    ) -> None:
+    async def test_takeover(self, bench: Bench, reconciled: Reconciles, another_wrote: bool, nodes: list[str]) -> None:
         await bench.see(node_device(available=4))
         bench.reconciler.queue.enqueue("node-b")
         await asyncio.sleep(0)
@@ -255,9 +253,7 @@ class TestATakeover:
         await reconciled.until(1)
         assert reconciled.seen == nodes
 
-    async def test_a_standby_forgets_a_node_of_which_nothing_is_known(
-        self, bench: Bench, reconciled: Reconciles
-    ) -> None:
+    async def test_a_standby_forgets_a_node_that_nobody_knows(self, bench: Bench, reconciled: Reconciles) -> None:
         await bench.see(node_device(available=4))
         for node in ("node-gone", "node-a"):
             bench.reconciler.queue.enqueue(node)

@@ -39,9 +39,7 @@ class TestPodDevices:
         assert first == again
         assert first.is_ongoing
 
-    async def test_a_pod_is_refused_once_until_it_is_bound(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_a_pod_is_refused_once_until_its_bind(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
         with_pod(bench, node="")
         for healthy in range(4):
             await bench.settle(node_device(healthy=healthy, allocated=1, allocations=(held("gpu-0"),)))

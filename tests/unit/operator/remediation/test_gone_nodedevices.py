@@ -55,6 +55,7 @@ def task(api: Api, *records: NodeDeviceRecord, seconds: float = GONE_SECONDS) ->
     ("fields", "is_deleted"),
     [
         pytest.param({}, True, id="gone for an hour"),
+        pytest.param({"endpoint_since": "2026-01-02T03:04:06Z"}, False, id="a second short of an hour"),
         pytest.param({"endpoint": "Stopped"}, False, id="its plugin restarts"),
         pytest.param({"endpoint": "Running"}, False, id="its plugin runs"),
         pytest.param({"endpoint": None}, False, id="without a status"),
@@ -73,12 +74,6 @@ async def test_what_nobody_uses_is_deleted(fields: dict[str, Any], is_deleted: b
     api = Api()
     await task(api, gone(**fields)).reconcile()
     assert api.deleted == ([GPU] if is_deleted else [])
-
-
-async def test_not_before_the_hour_is_over() -> None:
-    api = Api()
-    await task(api, gone(), seconds=GONE_SECONDS - 1).reconcile()
-    assert api.deleted == []
 
 
 @pytest.mark.parametrize(

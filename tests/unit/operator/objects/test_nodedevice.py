@@ -40,7 +40,8 @@ def test_the_delivery_by_both_names(agent: dict[str, str], delivery: str) -> Non
 
 def test_all_that_an_agent_reports_is_kept() -> None:
     held = {"podUID": "uid-a", "container": "main", "namespace": "ns", "name": "pod-a", "notInjected": True}
-    numbers = {"total": 9, "healthy": 8, "cordoned": 7, "allocated": 6, "releasing": 5, "reserved": 4, "available": 3}
+    fields = ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available")
+    numbers: dict[str, Any] = dict(zip(fields, range(9, 2, -1), strict=True))
     body = node_device_body(
         **numbers,
         endpoint={"state": "Stopped", "since": "then"},

@@ -22,7 +22,7 @@ NODELESS = ResourceStatus(False, Reason.NODE_MISSING)
 
 def row(name: str, *ready: str, verdict: ResourceStatus = GOOD, agent: AgentState = ALIVE, **reported: Any) -> Any:
     """ready: status and reason that follow where the agent reports these conditions of its own; None: not there."""
-    stored = {kind: StoredCondition(*each, "", "then", 1) for kind, each in reported.items() if each}
+    stored = {kind: StoredCondition(each[0], each[1], "", "then", 1) for kind, each in reported.items() if each}
     others = {kind: each for kind, each in node_device().conditions.items() if kind not in reported}
     return pytest.param(node_device(conditions={**others, **stored}), verdict, agent, ready, id=name)
 

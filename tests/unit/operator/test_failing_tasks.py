@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -74,18 +74,12 @@ _VITAL_HERE: Final = {"operator": VITAL["operator"].keys(), "extender": VITAL["e
 PROGRAMS: Final = {"operator": OPERATOR, "extender": EXTENDER}
 
 
-def _operator(folder: Path) -> Operator:
+def _made(program: str, folder: Path) -> Operator | Extender:
     given = {"kubeconfig": kubeconfig(folder, "http://127.0.0.1:1"), "http_address": "127.0.0.1:0"}
-    return Operator(settings.load(None, given))
-
-
-def _extender(folder: Path) -> Extender:
-    given = {"kubeconfig": kubeconfig(folder, "http://127.0.0.1:1"), "http_address": "127.0.0.1:0"}
+    if program == "operator":
+        return Operator(settings.load(None, given))
     followed = {"address": "127.0.0.1:0", "follow_lease": "kube-system/kube-scheduler"}
     return Extender(extender_settings.load(None, {**given, **followed}))
-
-
-MADE: Final[dict[str, Callable[[Path], Operator | Extender]]] = {"operator": _operator, "extender": _extender}
 
 
 @asynccontextmanager
@@ -100,7 +94,7 @@ async def running(
         monkeypatch.setattr(owner, method, work.work)
     for method in ("end", "stand_aside"):
         monkeypatch.setattr(Election, method, lambda *_: asyncio.sleep(0))
-    task = asyncio.create_task(MADE[program](folder).run())
+    task = asyncio.create_task(_made(program, folder).run())
     # it handles signals from now on
     await asyncio.sleep(0)
     try:

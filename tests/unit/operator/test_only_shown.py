@@ -34,12 +34,10 @@ from nodedevice_operator.requiredplugins.pending_pods import advertised
 from nodedevice_operator.requiredplugins.policy import is_candidate, select
 
 from tests.fakes.operator.collaborators import RecordingRecorder
-from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import GPU, OperatorModel, node_device, settle
 from tests.unit.operator.objects.bodies import node_device_body, of_json
 from tests.unit.operator.reconcile.test_cordons import schema
 
-BOTH: Final = (CAPACITY, ALLOCATABLE)
 NODE: Final = NodeRecord("node-a", "uid-1", 1, {})
 RESERVED: Final = "net.kubernetes.io/nic"
 QUOTA: Final = "requests.example.com/gpu"
@@ -90,7 +88,7 @@ def keeps_capacity_when_its_agent_is_silent(record: NodeDeviceRecord) -> bool:
 
 def fights_over_a_foreign_number(record: NodeDeviceRecord) -> bool:
     model = OperatorModel()
-    model.node.update("somebody", record.resource, 7, BOTH)
+    model.node.update("somebody", record.resource, 7)
     settle(model, [record])
     settle(model, [replace(record, endpoint="Gone", allocated=0, allocations=())])
     assert model.node.seen(record.resource).capacity == 7
@@ -103,7 +101,7 @@ def is_taken_for_ours_later(record: NodeDeviceRecord) -> bool:
     """Whether a number of somebody else's is overwritten once an agent serves the name, as if it had been ours before."""
     model = OperatorModel()
     settle(model, [record])
-    model.node.update("somebody", record.resource, 7, BOTH)
+    model.node.update("somebody", record.resource, 7)
     settle(model, [tempting(record.resource)])
     return model.node.seen(record.resource).capacity != 7
 

@@ -160,9 +160,7 @@ async def test_certificates_that_cannot_be_read_name_the_setting(make: Make, tmp
         await make(**chain).run()
 
 
-async def test_failed_nodes_are_retried_when_the_api_is_back(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_nodes_are_retried_after_an_outage(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever thread has noticed it: kopf's requests report there, too."""
     retried, is_retried = list[int](), asyncio.Event()
 

@@ -82,9 +82,8 @@ def test_errors_name_the_flag_also_where_there_is_a_file(given: list[str], expec
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(
-        OperatorSettingsError, match=r"/nowhere/operator.yaml: cannot be read \(No such file or directory\)"
-    ):
+    error = r"/nowhere/operator.yaml: cannot be read \(No such file or directory\)"
+    with pytest.raises(OperatorSettingsError, match=error):
         settings.load(Path("/nowhere/operator.yaml"), {})
 
 

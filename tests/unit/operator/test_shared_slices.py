@@ -134,11 +134,7 @@ async def test_they_are_counted_by_driver_and_followed(tmp_path: Path) -> None:
         pytest.param((SLICES, CLASSES), {}, ["discovery"], (), id="no such group"),
         pytest.param((SLICES,), {}, ["discovery"], (), id="no such kind"),
         pytest.param(
-            (),
-            {"list": 403},
-            ["discovery", "list"],
-            ("API server forbids GET resourceslices",),
-            id="no right to it",
+            (), {"list": 403}, ["discovery", "list"], ("API server forbids GET resourceslices",), id="no right to it"
         ),
         pytest.param((), {"list": 404}, ["discovery", "list"], (), id="gone by now"),
     ],

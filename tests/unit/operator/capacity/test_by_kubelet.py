@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 from nodedevice_api.names import DELIVERY_KUBELET, SERVED_BY_KUBELET, SERVED_BY_NODEDEVICE, Condition, Reason
 
-from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle
-
-BOTH = (CAPACITY, ALLOCATABLE)
 
 
 @pytest.fixture(params=[SERVED_BY_NODEDEVICE, SERVED_BY_KUBELET], ids=["delivery kubelet", "observed"])
@@ -19,21 +16,16 @@ def kubelets(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"delivery": DELIVERY_KUBELET, "served_by": request.param}
 
 
-def reason_of(kubelets: dict[str, Any]) -> str:
-    return Reason.SERVED_BY_KUBELET if kubelets["served_by"] == SERVED_BY_KUBELET else Reason.BY_KUBELET
-
-
 def test_nothing_is_written_and_what_the_kubelet_counts_is_reported(kubelets: dict[str, Any]) -> None:
     model = OperatorModel()
+    reason = Reason.SERVED_BY_KUBELET if kubelets["served_by"] == SERVED_BY_KUBELET else Reason.BY_KUBELET
     settle(model, [node_device(**kubelets, available=2)])
-    reported = model.condition(Condition.ADVERTISED)
-    assert (reported.status, reported.reason) == ("False", reason_of(kubelets))
-    assert model.condition(Condition.READY).reason == reason_of(kubelets)
-    model.node.update("kubelet", GPU, 2, BOTH)
+    advertised, ready = model.condition(Condition.ADVERTISED), model.condition(Condition.READY)
+    assert (advertised.status, advertised.reason, ready.reason) == ("False", reason, reason)
+    model.node.update("kubelet", GPU, 2)
     model.reconcile()
-    reported = model.condition(Condition.ADVERTISED)
-    assert (reported.status, reported.reason) == ("True", reason_of(kubelets))
-    assert model.condition(Condition.READY).status == "True"
+    advertised, ready = model.condition(Condition.ADVERTISED), model.condition(Condition.READY)
+    assert (advertised.status, advertised.reason, ready.status) == ("True", reason, "True")
     assert model.condition(Condition.CONFLICT).status == "False"
     assert (model.applies, model.reported(), model.repairs) == ([], [], [])
 
@@ -41,7 +33,7 @@ def test_nothing_is_written_and_what_the_kubelet_counts_is_reported(kubelets: di
 @pytest.mark.parametrize("fields", [{"allocated": 1}, {"endpoint": "Gone"}, {"available": 9}])
 def test_the_kubelets_number_is_never_changed(kubelets: dict[str, Any], fields: dict[str, Any]) -> None:
     model = OperatorModel()
-    model.node.update("kubelet", GPU, 4, BOTH)
+    model.node.update("kubelet", GPU, 4)
     settle(model, [node_device(**kubelets, **fields), node_device(NIC, available=1)])
     assert (model.node.seen(GPU).capacity, model.node.seen(NIC).capacity) == (4, 1)
     assert all(GPU not in apply.numbers for apply in model.applies)
@@ -52,7 +44,7 @@ def test_what_was_advertised_is_left_to_the_kubelet_when_its_runtime_changes(kub
     settle(model, [node_device(delivery="nri", available=2)])
     settle(model, [node_device(**kubelets, available=2)])
     assert not model.node.seen(GPU).is_present
-    model.node.update("kubelet", GPU, 2, BOTH)
+    model.node.update("kubelet", GPU, 2)
     model.reconcile()
     assert model.condition(Condition.ADVERTISED).status == "True"
     assert model.reported() == []
@@ -65,7 +57,7 @@ def test_what_the_kubelet_counted_does_not_become_ours_by_a_change_of_runtime(
     model = OperatorModel()
     settle(model, [node_device(delivery="nri", available=2)])
     # the kubelet is quicker than the operator: the value it overwrites is not given back by us
-    model.node.update("kubelet", GPU, 3, BOTH)
+    model.node.update("kubelet", GPU, 3)
     settle(model, [node_device(**kubelets, available=2)])
     if is_restarted:
         model.restart()
@@ -73,14 +65,14 @@ def test_what_the_kubelet_counted_does_not_become_ours_by_a_change_of_runtime(
     assert model.node.seen(GPU).capacity == 3
     assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
     # the admin takes it off the Node, and it is ours
-    model.node.update("kubectl", GPU, None, BOTH)
+    model.node.update("kubectl", GPU, None)
     model.reconcile()
     assert model.node.seen(GPU).capacity == 2
 
 
 def test_a_conflict_ends_where_the_kubelet_takes_over(kubelets: dict[str, Any]) -> None:
     model = OperatorModel()
-    model.node.update("kubelet", GPU, 4, BOTH)
+    model.node.update("kubelet", GPU, 4)
     settle(model, [node_device(delivery="nri", available=2)])
     assert model.condition(Condition.CONFLICT).status == "True"
     settle(model, [node_device(**kubelets, available=4)])

@@ -89,12 +89,8 @@ def test_parts_of_one_device_change_with_every_pod(available: int) -> None:
 def test_why_it_is_another_number_than_the_agent_reports() -> None:
     model = Reported()
     model.numbers(gpus(8))
-    injectable = {names.Condition.INJECTABLE: replace(_any_condition(), status="False")}
-    held = replace(gpus(6), allocated=2)
-    changed = replace(held, conditions={**held.conditions, **injectable})
+    conditions = gpus(6).conditions
+    not_injectable = replace(conditions[names.Condition.HEALTHY], status="False")
+    held = gpus(6, allocated=2, conditions={**conditions, names.Condition.INJECTABLE: not_injectable})
     wanted = f"{GPU} on node-a: 2 devices advertised, 8 before (NotInjectable)"
-    assert [message for _, _, message in model.numbers(changed)] == [wanted]
-
-
-def _any_condition() -> Any:
-    return next(iter(gpus(8).conditions.values()))
+    assert [message for _, _, message in model.numbers(held)] == [wanted]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from nodedevice_operator.capacity.decide import contradictions, desired_count, plausible_available
-from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
 
 from tests.fakes.operator.operator_model import node_device
 
@@ -19,57 +19,44 @@ def kept(*ids: str, health: str = "Healthy") -> dict[str, DeviceRecord]:
     return {device_id: DeviceRecord(health, "", False, ()) for device_id in ids}
 
 
-LIST: dict[str, Any] = {"listed": LISTED}
-ONE_HELD: dict[str, Any] = {**LIST, "devices": kept("gpu-0"), "allocations": (held("gpu-0"),)}
-HELD_TWICE = (held("gpu-0"), held("gpu-0", uid="uid-b"))
+def row(name: str, believed: int, reported: str = "", *held_: AllocationRecord, **fields: Any) -> Any:
+    """Four GPUs, of which the first is listed as held if any are; `fields` as reported of them."""
+    devices = kept("gpu-0") if held_ else {}
+    record = node_device(**{"listed": LISTED, "devices": devices, "allocations": held_, **fields})
+    return pytest.param(record, believed, reported, id=name)
+
+
+FIRST = held("gpu-0")
 
 
 @pytest.mark.parametrize(
-    ("fields", "available", "reported"),
+    ("record", "believed", "reported"),
     [
-        pytest.param({**LIST, "available": 4}, 4, "", id="all free"),
-        pytest.param({**LIST, "available": 2}, 2, "", id="fewer, as cordoned"),
-        pytest.param({**ONE_HELD, "available": 3, "allocated": 1}, 3, "", id="one held"),
-        pytest.param(
-            {**LIST, "available": 4, "devices": kept("gpu-0", health="Unhealthy")},
-            3,
-            "available is 4, but 3 of the devices listed are healthy and not allocated",
-            id="one broken",
+        row("all free", 4, available=4),
+        row("fewer, as cordoned", 2, available=2),
+        row("one held", 3, "", FIRST, available=3, allocated=1),
+        row(
+            *("one broken", 3, "available is 4, but 3 of the devices listed are healthy and not allocated"),
+            available=4,
+            devices=kept("gpu-0", health="Unhealthy"),
         ),
-        pytest.param({**LIST, "available": 40, "devices_omitted": 96}, 40, "", id="a list that is cut"),
-        pytest.param({"available": 4}, 4, "", id="no list"),
-        pytest.param(
-            {**ONE_HELD, "allocated": 2},
-            0,
-            "allocated is 2, but 1 devices are listed as allocated",
-            id="more held than listed",
-        ),
-        pytest.param({**ONE_HELD, "allocated": 2, "allocations_omitted": 1}, 0, "", id="allocations that are cut"),
-        pytest.param(
-            {**ONE_HELD, "allocated": 2, "allocations": (held("gpu-0", omitted=1),)},
-            0,
-            "",
-            id="an allocation that is cut",
-        ),
-        pytest.param(
-            {**LIST, "allocated": 1, "allocations": (held("gpu-9"),)},
-            0,
-            "gpu-9 is allocated, but is not among the devices",
-            id="not listed",
-        ),
-        pytest.param(
-            {**ONE_HELD, "allocated": 1, "allocations": HELD_TWICE},
-            0,
-            "gpu-0 is allocated to two pods, uid-a and uid-b",
-            id="held twice",
+        row("a list that is cut", 40, available=40, devices_omitted=96),
+        row("no list", 4, available=4, listed=()),
+        row("more held", 0, "allocated is 2, but 1 devices are listed as allocated", FIRST, allocated=2),
+        row("allocations that are cut", 0, "", FIRST, allocated=2, allocations_omitted=1),
+        row("an allocation that is cut", 0, "", held("gpu-0", omitted=1), allocated=2),
+        row("not listed", 0, "gpu-9 is allocated, but is not among the devices", held("gpu-9"), allocated=1),
+        row(
+            *("held twice", 0, "gpu-0 is allocated to two pods, uid-a and uid-b"),
+            *(FIRST, held("gpu-0", uid="uid-b")),
+            allocated=1,
         ),
     ],
 )
-def test_what_is_believed_and_reported(fields: dict[str, Any], available: int, reported: str) -> None:
-    record = node_device(**fields)
-    assert plausible_available(record) == available
+def test_what_is_believed_and_reported(record: NodeDeviceRecord, believed: int, reported: str) -> None:
+    assert plausible_available(record) == believed
     assert "; ".join(contradictions(record)) == reported
-    assert desired_count(record) == record.allocated + available, "what pods hold is never doubted"
+    assert desired_count(record) == record.allocated + believed, "what pods hold is never doubted"
 
 
 def test_a_few_sentences_are_enough() -> None:

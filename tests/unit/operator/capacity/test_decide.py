@@ -9,7 +9,7 @@ from nodedevice_api.names import SERVED_BY_DRA, Condition, Reason
 from nodedevice_operator.capacity.decide import decide
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import ExtendedResource, NodeRecord
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import (
@@ -70,23 +70,17 @@ GONE = node_device(endpoint="Gone")
 
 @pytest.mark.kubelet("behaviour 24")
 @pytest.mark.parametrize(
-    ("ended", "held", "reason"),
+    ("ended", "reason"),
     [
-        (GONE, replace(GONE, allocated=2), Reason.ENDPOINT_GONE),
-        (not_configured(), not_configured(allocated=2), Reason.NOT_CONFIGURED),
-        (
-            not_configured(reason=Reason.PLACE_TAKEN),
-            not_configured(reason=Reason.PLACE_TAKEN, allocated=2),
-            Reason.PLACE_TAKEN,
-        ),
+        (GONE, Reason.ENDPOINT_GONE),
+        (not_configured(), Reason.NOT_CONFIGURED),
+        (not_configured(reason=Reason.PLACE_TAKEN), Reason.PLACE_TAKEN),
     ],
     ids=["its plugin is gone", "not configured", "another plugin has its place"],
 )
-def test_a_resource_that_ends_leaves_once_no_pod_holds_it_and_comes_back(
-    ended: NodeDeviceRecord, held: NodeDeviceRecord, reason: str
-) -> None:
+def test_a_resource_that_ends_leaves_once_no_pod_holds_it_and_comes_back(ended: NodeDeviceRecord, reason: str) -> None:
     model = advertising(4)
-    settle(model, [held])
+    settle(model, [replace(ended, allocated=2)])
     assert model.shown() == (2, 2)
     settle(model, [ended])
     assert not model.node.seen(GPU).is_present
@@ -103,6 +97,49 @@ def test_a_copy_that_a_kubelet_keeps_of_a_gone_resource_is_no_conflict() -> None
     settle(model, [node_device(available=2)])
     assert model.shown() == (2, 2)
     assert model.reported() == []
+
+
+def injecting(status: str, **fields: Any) -> NodeDeviceRecord:
+    """One whose agent reports that of whether devices can reach containers."""
+    injectable = {Condition.INJECTABLE: StoredCondition(status, "Why", "", "then", 1)}
+    return node_device(conditions={**node_device().conditions, **injectable}, **fields)
+
+
+@pytest.mark.parametrize(
+    ("status", "fields", "shown"),
+    [
+        pytest.param("True", {"available": 3, "allocated": 1}, 4, id="injectable"),
+        pytest.param("Unknown", {"available": 3, "allocated": 1}, 4, id="nobody is meant to inject"),
+        pytest.param("False", {"available": 3, "allocated": 1}, 1, id="held ones stay"),
+        pytest.param(
+            "False", {"available": 1, "allocated": 1, "reserved": 2}, 3, id="and those that bound pods wait for"
+        ),
+        pytest.param("False", {"available": 3}, None, id="nothing held"),
+        pytest.param("False", {"available": 3, "releasing": 1}, None, id="releasing is not held"),
+    ],
+)
+@pytest.mark.parametrize("was_advertised", [True, False])
+def test_number_shown_where_devices_may_not_reach_containers(
+    status: str, fields: dict[str, int], shown: int | None, was_advertised: bool
+) -> None:
+    model = OperatorModel()
+    if was_advertised:
+        settle(model, [injecting("True", available=4)])
+    settle(model, [injecting(status, **fields)])
+    assert model.shown() == (shown, shown)
+
+
+def test_that_devices_cannot_reach_containers_is_reported_and_all_comes_back() -> None:
+    model = OperatorModel()
+    settle(model, [injecting("True", available=4)])
+    for fields, status in (({"available": 3, "allocated": 1}, "True"), ({"available": 4}, "False")):
+        settle(model, [injecting("False", **fields)])
+        reported = model.condition(Condition.ADVERTISED)
+        assert (reported.status, reported.reason) == (status, Reason.NOT_INJECTABLE)
+    settle(model, [injecting("True", available=4)])
+    assert model.node.seen(GPU).capacity == 4
+    assert model.condition(Condition.ADVERTISED).reason == Reason.ADVERTISED
+    assert (model.reported(), model.repairs) == ([], [])
 
 
 @pytest.mark.parametrize("change", [{"has_status": False}, {"owner_uid": None}])
@@ -167,8 +204,7 @@ def test_lost_ownership_of_a_right_number_is_taken_back_without_a_word(is_reset:
         model.restart()
     model.reconcile()
     seen = model.node.seen(GPU)
-    assert seen.is_capacity_ours
-    assert seen.is_allocatable_ours
+    assert (seen.is_capacity_ours, seen.is_allocatable_ours) == (True, True)
     assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [({GPU: 4}, False)]
     assert (model.repairs, model.reported()) == ([], [])
 
@@ -212,6 +248,8 @@ def test_a_conflict_ends_when_the_name_is_free(is_restarted: bool) -> None:
     settle(model, [node_device(available=2)])
     if is_restarted:
         model.restart()
+        model.reconcile()
+    assert (model.reported(), model.applies) == (["CapacityConflict"], [])
     model.node.update("kubelet", GPU, None)
     model.reconcile()
     model.reconcile()
@@ -219,16 +257,6 @@ def test_a_conflict_ends_when_the_name_is_free(is_restarted: bool) -> None:
     assert model.reported() == ["CapacityConflict", "CapacityConflictEnded"]
     assert model.condition(Condition.CONFLICT).status == "False"
     assert model.repairs == []
-
-
-def test_a_restart_reports_no_conflict_again_and_forces_nothing() -> None:
-    model = OperatorModel()
-    model.node.update("kubelet", GPU, 4)
-    settle(model, [node_device(available=2)])
-    model.restart()
-    model.reconcile()
-    assert model.reported() == ["CapacityConflict"]
-    assert model.applies == []
 
 
 def test_a_foreign_number_of_any_size_is_restored() -> None:

@@ -18,21 +18,16 @@ def moved() -> OperatorModel:
     return model
 
 
-def test_the_kubelet_that_has_it_is_a_conflict() -> None:
-    model = moved()
-    assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
-    assert "kubelet sets this name" in model.condition(Condition.CONFLICT).message
-    assert model.condition(Condition.ADVERTISED).reason == Reason.ENDPOINT_GONE
-    assert model.shown() == (4, 4)
-
-
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_it_is_reported_once_and_so_is_its_end(is_restarted: bool) -> None:
+def test_the_kubelet_that_has_it_is_a_conflict_reported_once_and_so_is_its_end(is_restarted: bool) -> None:
     model = moved()
     if is_restarted:
         model.restart()
     model.reconcile()
-    assert model.reported().count("CapacityConflict") == 1
+    conflict = model.condition(Condition.CONFLICT)
+    assert (conflict.reason, "kubelet sets this name" in conflict.message) == (Reason.FOREIGN_OWNER, True)
+    assert model.condition(Condition.ADVERTISED).reason == Reason.ENDPOINT_GONE
+    assert (model.shown(), model.reported().count("CapacityConflict")) == ((4, 4), 1)
     model.node.update("kubelet", GPU, None)
     model.reconcile()
     model.reconcile()

@@ -16,6 +16,7 @@ from tests.fakes.operator.node_status import NodeStatusModel
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle
 
 SILENT = replace(expired(60), is_withdrawn=True)
+LESS, NEW = node_device(available=3), node_device(NIC, available=3)
 
 
 def refused(model: OperatorModel, *changed: NodeDeviceRecord) -> dict[str, ResourceStatus | None]:
@@ -39,45 +40,22 @@ def reasons(statuses: dict[str, ResourceStatus | None]) -> dict[str, str | None]
 
 
 @pytest.mark.parametrize(
-    ("foreign", "changed", "expected"),
+    ("foreign", "changed", "gpu", "nic"),
     [
-        pytest.param(None, [], {GPU: Reason.ADVERTISED}, id="nothing is to be written"),
-        pytest.param(None, [node_device(available=3)], {GPU: Reason.UPDATE_REFUSED}, id="a number that is not shown"),
-        pytest.param(
-            None,
-            [node_device(NIC, available=3)],
-            {GPU: Reason.ADVERTISED, NIC: Reason.WRITE_REFUSED},
-            id="a new name beside one that is right",
-        ),
-        pytest.param(
-            None,
-            [node_device(endpoint="Gone")],
-            {GPU: Reason.UPDATE_REFUSED},
-            id="a name that should have left the node",
-        ),
-        pytest.param(
-            (GPU, 0),
-            [node_device(NIC, available=3)],
-            {GPU: Reason.UPDATE_REFUSED, NIC: Reason.WRITE_REFUSED},
-            id="a new name that waits for a forced write of another",
-        ),
-        pytest.param(
-            (NIC, 9),
-            [node_device(available=3), node_device(NIC, available=3)],
-            {GPU: Reason.UPDATE_REFUSED, NIC: Reason.FOREIGN_OWNER},
-            id="a conflict all the same",
-        ),
+        pytest.param(None, [], Reason.ADVERTISED, "", id="nothing is to be written"),
+        pytest.param(None, [LESS], Reason.UPDATE_REFUSED, "", id="a number that is not shown"),
+        pytest.param(None, [NEW], Reason.ADVERTISED, Reason.WRITE_REFUSED, id="a new name beside one that is right"),
+        pytest.param(None, [node_device(endpoint="Gone")], Reason.UPDATE_REFUSED, "", id="one that should have left"),
+        pytest.param(GPU, [NEW], Reason.UPDATE_REFUSED, Reason.WRITE_REFUSED, id="a new name waits for a forced write"),
+        pytest.param(NIC, [LESS, NEW], Reason.UPDATE_REFUSED, Reason.FOREIGN_OWNER, id="a conflict all the same"),
     ],
 )
 def test_the_reason_of_each_name(
-    model: OperatorModel,
-    foreign: tuple[str, int] | None,
-    changed: list[NodeDeviceRecord],
-    expected: dict[str, str],
+    model: OperatorModel, foreign: str | None, changed: list[NodeDeviceRecord], gpu: str, nic: str
 ) -> None:
     if foreign is not None:
-        model.node.update("kubelet", *foreign)
-    assert reasons(refused(model, *changed)) == expected
+        model.node.update("kubelet", foreign, 9)
+    assert reasons(refused(model, *changed)) == {GPU: gpu, **({NIC: nic} if nic else {})}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +68,7 @@ def test_the_reason_of_each_name(
 )
 def test_what_others_count_was_not_to_be_written(model: OperatorModel, fields: dict[str, str], reason: str) -> None:
     model.node.update("kubelet", NIC, 3)
-    found = refused(model, node_device(available=3), node_device(NIC, available=3, **fields))
+    found = refused(model, LESS, node_device(NIC, available=3, **fields))
     assert found[NIC] == ResourceStatus(True, reason, not_before=model.node.made)
     assert reasons(found)[GPU] == Reason.UPDATE_REFUSED
 

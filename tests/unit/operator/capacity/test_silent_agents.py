@@ -41,8 +41,7 @@ def test_silence_alone_is_reported_and_changes_no_number(model: OperatorModel) -
 
 
 def test_after_the_grace_only_what_is_held_stays_and_all_comes_back_at_once(model: OperatorModel) -> None:
-    become(become(model, SILENT), WITHDRAWN)
-    assert shown(model) == (1, 0)
+    assert shown(become(become(model, SILENT), WITHDRAWN)) == (1, 0)
     advertised = model.condition(Condition.ADVERTISED)
     assert (advertised.status, advertised.reason) == ("True", Reason.FREE_WITHDRAWN)
     model.reconcile()
@@ -61,8 +60,7 @@ def test_after_the_grace_only_what_is_held_stays_and_all_comes_back_at_once(mode
 
 def test_what_bound_pods_wait_for_stays_with_what_is_held(model: OperatorModel) -> None:
     settle(model, [node_device(allocated=1, releasing=2, reserved=2, available=1)])
-    become(model, WITHDRAWN)
-    assert shown(model) == (3, 0)
+    assert shown(become(model, WITHDRAWN)) == (3, 0)
 
 
 def test_a_restart_does_not_take_the_withdrawal_back(model: OperatorModel) -> None:
@@ -72,12 +70,9 @@ def test_a_restart_does_not_take_the_withdrawal_back(model: OperatorModel) -> No
     reported = model.reported()
     # the grace counts again, and whether it was an outage is not known yet
     for agent in (SILENT, expired(60, together=True), MISSING):
-        become(model, agent)
-        assert shown(model) == (1, 0)
-    assert model.applies == []
-    assert model.reported() == reported
-    become(model, ALIVE)
-    assert shown(model) == (4, 1)
+        assert shown(become(model, agent)) == (1, 0)
+    assert (model.applies, model.reported()) == ([], reported)
+    assert shown(become(model, ALIVE)) == (4, 1)
 
 
 def test_a_foreign_change_is_put_back_to_what_is_held(model: OperatorModel) -> None:
@@ -94,22 +89,19 @@ def test_many_together_are_reported_of_elsewhere(model: OperatorModel) -> None:
     assert model.reported() == []
     ready = model.condition(Condition.READY)
     assert (ready.status, ready.reason) == ("False", Reason.LEASES_EXPIRED_TOGETHER)
-    become(model, ALIVE)
-    assert model.reported() == []
+    assert become(model, ALIVE).reported() == []
 
 
 def test_an_agent_that_just_came_is_no_return() -> None:
     model = OperatorModel(agent=MISSING)
     settle(model, [node_device(available=1)])
-    become(model, ALIVE)
-    assert model.reported() == []
+    assert become(model, ALIVE).reported() == []
 
 
 def test_a_lease_that_is_gone_is_reported_and_so_is_its_return(model: OperatorModel) -> None:
     become(model, expired(60, is_gone=True))
     assert "which is gone" in model.condition(Condition.AGENT_READY).message
-    become(model, ALIVE)
-    assert model.reported() == [Reason.LEASE_EXPIRED] * 2 + [Reason.LEASE_RENEWED] * 2
+    assert become(model, ALIVE).reported() == [Reason.LEASE_EXPIRED] * 2 + [Reason.LEASE_RENEWED] * 2
 
 
 def test_a_new_node_of_that_name_starts_with_all_it_has(model: OperatorModel) -> None:

@@ -8,16 +8,7 @@ from urllib.parse import unquote
 import pytest
 from nodedevice_api import names
 from nodedevice_kube.api_errors import NotFound, NotLeading
-from nodedevice_operator.cli.api import (
-    CRD,
-    DAEMON_SET,
-    DEPLOYMENT,
-    LEASE,
-    NAMESPACE,
-    POD,
-    Leftover,
-    LeftoversApi,
-)
+from nodedevice_operator.cli.api import CRD, DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, POD, Leftover, LeftoversApi
 from nodedevice_operator.cli.objects import Objects
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import CORE, Client

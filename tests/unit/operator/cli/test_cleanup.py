@@ -45,6 +45,7 @@ class Runs:
         self.namespaces: list[str] = []
         self.seconds: list[float] = []
         self.failure: Exception | None = None
+        self.is_terminal = False
 
     async def run(self, _login: object, scope: CleanupScope, seconds: float, _spent: float) -> None:
         self.namespaces.append(scope.namespace)
@@ -61,6 +62,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
     monkeypatch.setattr(cleanup, "survey", found)
     monkeypatch.setattr(cleanup, "_run", made.run)
+    monkeypatch.setattr(cleanup, "_is_terminal", lambda: made.is_terminal)
     return made
 
 
@@ -80,16 +82,9 @@ def invoked(file: str, *flags: str, typed: str = "") -> Result:
     ],
 )
 def test_nothing_is_removed_that_nobody_confirmed(
-    runs: Runs,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    flags: list[str],
-    is_terminal: bool,
-    typed: str,
-    status: int,
-    is_done: bool,
+    runs: Runs, tmp_path: Path, flags: list[str], is_terminal: bool, typed: str, status: int, is_done: bool
 ) -> None:
-    monkeypatch.setattr(cleanup, "_is_terminal", lambda: is_terminal)
+    runs.is_terminal = is_terminal
     file = kubeconfig(tmp_path, URL, token="a")
     done = invoked(file, *flags, typed=typed)
     assert (done.exit_code, runs.namespaces) == (status, ["there"] if is_done else []), done.output
@@ -119,16 +114,14 @@ def test_without_a_namespace_it_is_about_that_of_the_chart(
 
 
 @pytest.mark.parametrize(
-    ("flags", "is_refused"),
+    ("flags", "refused"),
     [([], False), (["--namespace", "agents"], False), (["--namespace", "agents", "--delete-leases-namespace"], True)],
 )
-def test_the_operators_own_namespace_is_never_deleted(
-    flags: list[str], is_refused: bool, runs: Runs, tmp_path: Path
-) -> None:
+def test_the_operators_namespace_is_never_deleted(flags: list[str], refused: bool, runs: Runs, tmp_path: Path) -> None:
     file = kubeconfig(tmp_path, URL, token="a")
     done = invoked(file, "--leases-namespace", "agents", "--yes", *flags)
-    assert (done.exit_code, bool(runs.namespaces)) == ((2, False) if is_refused else (0, True))
-    assert ("agents is the operator's own; helm uninstall keeps it" in done.stderr) is is_refused
+    assert (done.exit_code, bool(runs.namespaces)) == ((2, False) if refused else (0, True))
+    assert ("agents is the operator's own; helm uninstall keeps it" in done.stderr) is refused
 
 
 def clients(stored: Stored) -> tuple[Any, Any]:
@@ -177,17 +170,14 @@ LEASE = f"{LEASES}/here/leases/{names.OPERATOR_LEASE}"
 LED = {"metadata": {"resourceVersion": "1"}, "spec": {"holderIdentity": "node-x", "leaseDurationSeconds": 60}}
 AWAY = Unreachable("GET", "leases", "connection refused")
 REFUSED = Forbidden("PUT", "leases", "no role", 403)
+TAKEN = Conflict("PUT", "x", "y", 409)
 
 
 @virtual_time
 @pytest.mark.parametrize(
     ("failures", "error", "sentence"),
     [
-        (
-            {WRITE: Conflict("PUT", "x", "y", 409)},
-            StillLed,
-            "the operator node-x leads, and has not ended after 65 s: stop it",
-        ),
+        ({WRITE: TAKEN}, StillLed, "the operator node-x leads, and has not ended after 65 s: stop it"),
         ({READ: AWAY, WRITE: AWAY}, Overdue, "while waiting until no operator leads: GET leases: connection refused"),
         ({WRITE: REFUSED}, Forbidden, "PUT leases: no role"),
     ],
@@ -219,8 +209,7 @@ async def test_what_was_not_waited_for_any_longer_is_named(
 ) -> None:
     stored = Stored()
     stored.objects[f"{PODS}/agent-1"] = named("agent-1", spec={"nodeName": "node-a"})
-    stored.unread = {WRITE: REFUSED} | (
-        {("GET", "pods"): Unreachable("GET", "pods", "connection refused")} if is_away else {}
-    )
+    away = {("GET", "pods"): Unreachable("GET", "pods", "connection refused")}
+    stored.unread = {WRITE: REFUSED, **(away if is_away else {})}
     await stopped_by(stored)
     assert sentence in capsys.readouterr().out.splitlines()

@@ -19,6 +19,7 @@ from nodedevice_operator.configs.status import (
 ACCEPTED, CONFLICT = ConfigCondition.ACCEPTED, ConfigCondition.CONFLICT
 GPU, NIC = "example.com/gpu", "example.com/nic"
 TAKEN = {"generation": 2}
+LOST: dict[str, Any] = {"n1": {"a": {**TAKEN, "lost": {GPU: "b"}}, "b": TAKEN}}
 
 
 def fleet(**by_node: Any) -> dict[str, Reports]:
@@ -40,9 +41,9 @@ def refusing(sentence: str, generation: int = 2) -> dict[str, Any]:
         ({"n1": {"a": TAKEN}, "n2": refusing("no")}, "refused"),
         ({"n1": {"a": {"generation": 1}}}, "pending"),
         ({"n1": {"b": TAKEN}}, "unused"),
-        ({"n1": {"a": {**TAKEN, "lost": {GPU: "b"}}, "b": TAKEN}}, "conflict"),
+        (LOST, "conflict"),
         ({"n1": {"a": TAKEN, "b": {**TAKEN, "lost": {GPU: "a"}}}}, "accepted"),
-        ({"n1": {"a": {**TAKEN, "lost": {GPU: "b"}}, "b": TAKEN}, "n2": refusing("no")}, "refused"),
+        ({**LOST, "n2": refusing("no")}, "refused"),
     ],
 )
 def test_its_state_is_one_word(by_node: dict[str, Any], state: str) -> None:
@@ -54,12 +55,7 @@ def test_its_state_is_one_word(by_node: dict[str, Any], state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "stored",
-    [
-        {},
-        {"observedGeneration": 2, "conditions": 3},
-        {"observedGeneration": 2, "conditions": [4, {}]},
-    ],
+    "stored", [{}, {"observedGeneration": 2, "conditions": 3}, {"observedGeneration": 2, "conditions": [4, {}]}]
 )
 def test_what_others_have_written_into_it_is_pending(stored: dict[str, Any]) -> None:
     assert state_of(2, stored) == "pending"
@@ -114,11 +110,8 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     other_words = to_json(status(n1=refusing("no, never")), first, "second")
     assert {each["lastTransitionTime"] for each in other_words["conditions"]} == {"first"}
     taken = to_json(status(n1={"a": TAKEN}), other_words, "third")
-    assert {each["type"]: each["lastTransitionTime"] for each in taken["conditions"]} == {
-        ACCEPTED: "third",
-        CONFLICT: "first",
-        ConfigCondition.DEVICES_FOUND: "third",
-    }
+    times = {each["type"]: each["lastTransitionTime"] for each in taken["conditions"]}
+    assert times == {ACCEPTED: "third", CONFLICT: "first", ConfigCondition.DEVICES_FOUND: "third"}
 
 
 def test_what_has_not_changed_is_equal_to_what_is_stored() -> None:
@@ -172,16 +165,8 @@ def test_a_group_without_a_device_on_any_node_is_a_condition(by_node: dict[str, 
         ({}, {"n1": {"a": TAKEN}}, [("Normal", ConfigReason.TAKEN)]),
         ({"n1": {"a": TAKEN}}, {"n1": {"a": TAKEN}, "n2": {"a": TAKEN}}, []),
         ({"n1": {"a": TAKEN}}, {"n1": refusing("no")}, [("Warning", ConfigReason.REFUSED)]),
-        (
-            {"n1": {"a": TAKEN}},
-            {"n1": {"a": {**TAKEN, "lost": {GPU: "b"}}, "b": TAKEN}},
-            [("Warning", ConfigReason.RESOURCE_TAKEN)],
-        ),
-        (
-            {"n1": {"a": {**TAKEN, "lost": {GPU: "b"}}, "b": TAKEN}},
-            {"n1": {"a": TAKEN}},
-            [("Normal", ConfigReason.NO_OTHER)],
-        ),
+        ({"n1": {"a": TAKEN}}, LOST, [("Warning", ConfigReason.RESOURCE_TAKEN)]),
+        (LOST, {"n1": {"a": TAKEN}}, [("Normal", ConfigReason.NO_OTHER)]),
         ({"n1": {"a": TAKEN}}, {"n1": {"a": {**TAKEN, "unmatched": ["/dev/x"]}}}, [("Warning", ConfigReason.NO_MATCH)]),
     ],
 )

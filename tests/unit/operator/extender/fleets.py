@@ -33,9 +33,10 @@ def node(
     delivery: str = "nri",
     sm_percent: int | None = None,
     refused: tuple[str, ...] = (),
+    healthy: int = 80,
 ) -> NodeParts:
-    """A node with GPUs g0, g1, ... of 80 parts."""
-    parents = tuple(ParentParts(f"g{i}", 80, count) for i, count in enumerate(available))
+    """A node with GPUs g0, g1, ... of so many parts."""
+    parents = tuple(ParentParts(f"g{i}", healthy, count) for i, count in enumerate(available))
     key = names.node_device_name(name, MEM)
     held = dict(holders or {})
     return NodeParts(key, "u", 1, name, MEM, delivery, rules, sm_percent, parents, held, frozenset(refused))

@@ -120,8 +120,17 @@ class Bench:
     def unseen(self) -> float | None:
         return self.metrics.registry.get_sample_value("nodedevice_extender_unseen_binds")
 
-    async def resolve(self) -> None:
+    async def unseen_is_over(self) -> None:
+        """Binds of which no watch has shown the pod are resolved."""
+        self.clock.now += UNSEEN_SECONDS
         await self.binder.resolve_due()
+
+    def pods(self, count: int) -> list[BindRequest]:
+        """Pods whose needs are known."""
+        made = [BindRequest(f"pod-{number}", "default", f"uid-{number}", "node") for number in range(count)]
+        for pod in made:
+            self.binder.remember(pod.uid, NEEDS)
+        return made
 
 
 @pytest.fixture
@@ -146,8 +155,7 @@ async def test_one_that_cannot_be_decided_keeps_no_other_waiting_and_is_named(be
     for pod in (POD, OTHER):
         assert await bench.binder.bind(pod) == ""
     bench.api.pod, bench.api.odd = None, {POD.name}
-    bench.clock.now += UNSEEN_SECONDS
-    await bench.resolve()
+    await bench.unseen_is_over()
     assert bench.fleet.states == {"uid": "confirmed", "uid-2": "gone"}
     assert problems() == (f"binds of unknown outcome {POD.key} fails and is tried again: odd",)
 
@@ -159,8 +167,7 @@ async def test_a_bind_that_is_made_again_while_another_is_read_is_not_decided(be
         bench.binder.remember(pod.uid, NEEDS)
         bench.api.results = [unreachable()]
         await bench.binder.bind(pod)
-    bench.clock.now += UNSEEN_SECONDS
-    resolving = asyncio.create_task(bench.resolve())
+    resolving = asyncio.create_task(bench.unseen_is_over())
     await asyncio.sleep(0.5)
     assert await bench.binder.bind(POD) == "an earlier bind of this pod is still under way", "its read is"
     # kube-scheduler repeats the bind of the second: its request is on its way now
@@ -225,9 +232,7 @@ async def test_a_busy_api_server_is_asked_again_after_the_time_that_it_names(ben
 async def test_so_many_binds_are_sent_at_a_time_and_a_filter_waits_while_more_wait(bench: Bench) -> None:
     bench.api.let.clear()
     loop = asyncio.get_running_loop()
-    pods = [BindRequest(f"pod-{number}", "default", f"uid-{number}", "node") for number in range(MOST_UNDER_WAY)]
-    for pod in pods:
-        bench.binder.remember(pod.uid, NEEDS)
+    pods = bench.pods(MOST_UNDER_WAY)
     tasks = [asyncio.create_task(bench.binder.bind(pod)) for pod in pods[:-1]]
     await asyncio.sleep(0)
     began = loop.time()
@@ -257,19 +262,13 @@ async def test_a_busy_api_server_gets_fewer_binds_at_a_time(bench: Bench) -> Non
             await asyncio.sleep(0.7)
 
     bench.api.bind = bind  # type: ignore[method-assign]
-    pods = [BindRequest(f"pod-{number}", "default", f"uid-{number}", "node") for number in range(300)]
-    for pod in pods:
-        bench.binder.remember(pod.uid, NEEDS)
-    assert await asyncio.gather(*map(bench.binder.bind, pods)) == [""] * len(pods)
+    assert await asyncio.gather(*map(bench.binder.bind, bench.pods(300))) == [""] * 300
 
 
 @virtual_time
 async def test_a_bind_that_is_cancelled_frees_its_place(bench: Bench) -> None:
     bench.api.let.clear()
-    pods = [BindRequest(f"pod-{number}", "default", f"uid-{number}", "node") for number in range(MOST_SENT + 2)]
-    for pod in pods:
-        bench.binder.remember(pod.uid, NEEDS)
-    tasks = [asyncio.create_task(bench.binder.bind(pod)) for pod in pods]
+    tasks = [asyncio.create_task(bench.binder.bind(pod)) for pod in bench.pods(MOST_SENT + 2)]
     await asyncio.sleep(0)
     # one that waits for a place, and one that has one
     for task in (tasks[-2], tasks[0]):
@@ -303,15 +302,15 @@ async def test_a_conflict_is_decided_by_a_read(
 async def test_of_an_unknown_outcome_the_promise_stays_until_a_read_decides_it(bench: Bench, error: ApiError) -> None:
     bench.api.results = [error]
     assert "until the outcome is known" in await bench.binder.bind(POD)
-    bench.clock.now += UNSEEN_SECONDS - 1
-    await bench.resolve()
+    bench.clock.now -= 1
+    await bench.unseen_is_over()
     assert bench.state == "promised"
     bench.clock.now += 1
     bench.api.pod = unreachable()
-    await bench.resolve()
+    await bench.binder.resolve_due()
     assert bench.state == "promised"
     bench.api.pod = ("uid", "")
-    await bench.resolve()
+    await bench.binder.resolve_due()
     assert (bench.state, bench.unseen) == (None, 0)
 
 
@@ -326,14 +325,12 @@ async def test_a_refusal_after_an_unknown_outcome_withdraws_nothing(bench: Bench
 
 async def test_what_no_watch_has_shown_is_read(bench: Bench) -> None:
     assert await bench.binder.bind(POD) == ""
-    bench.clock.now += UNSEEN_SECONDS
     bench.api.pod = ("uid", "node")
-    await bench.resolve()
+    await bench.unseen_is_over()
     assert (bench.state, bench.unseen) == ("confirmed", 1)
     # deleted before any watch has shown it
-    bench.clock.now += UNSEEN_SECONDS
     bench.api.pod = None
-    await bench.resolve()
+    await bench.unseen_is_over()
     assert (bench.state, bench.unseen) == ("gone", 0)
 
 
@@ -342,8 +339,7 @@ async def test_a_pod_is_bound_by_one_request_at_a_time(bench: Bench) -> None:
     first = asyncio.create_task(bench.binder.bind(POD))
     await asyncio.sleep(0)
     assert await bench.binder.bind(POD) == "an earlier bind of this pod is still under way"
-    bench.clock.now += UNSEEN_SECONDS
-    await bench.resolve()
+    await bench.unseen_is_over()
     assert bench.state == "promised"
     bench.api.let.set()
     assert await first == ""

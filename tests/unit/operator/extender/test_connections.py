@@ -58,6 +58,11 @@ class Bench:
     def connections(self, most: int = 2) -> Connections:
         return Connections(self.listening, self, self.metrics, most)
 
+    def busy_ones(self) -> None:
+        """As many as there may be are connected, each with a request."""
+        self.connected += [Connected(), Connected()]
+        self.busy = [*self.connected]
+
     def protocol(self) -> Any:
         return None
 
@@ -95,27 +100,19 @@ class Bench:
 
     async def client(self, peer: str = SCHEDULER, sent: bytes = HELLO) -> socket.socket:
         """Another one that connects, and has been seen."""
-        theirs = self.connect(peer, sent)
-        await later(0.01)
-        return theirs
-
-    def connect(self, peer: str = SCHEDULER, sent: bytes = HELLO) -> socket.socket:
         ours, theirs = socket.socketpair()
         for each in (ours, theirs):
             each.setblocking(False)
         theirs.send(sent)
         self._clients.append(theirs)
         self._come.put_nowait((ours, (peer, 4711)))
+        await later(0.01)
         return theirs
 
     def rejected(self) -> dict[str, float]:
         """By reason."""
         [family] = self.metrics.rejected.collect()
-        return {
-            sample.labels["reason"]: sample.value
-            for sample in family.samples
-            if sample.name.endswith("_connections_total")
-        }
+        return {each.labels["reason"]: each.value for each in family.samples if each.name.endswith("_total")}
 
     def close(self) -> None:
         for each in (self.listening, *self._clients):
@@ -124,13 +121,9 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    made = Bench()
-    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", lambda _, listening: made.accept(listening))
-    monkeypatch.setattr(
-        asyncio.SelectorEventLoop,
-        "connect_accepted_socket",
-        lambda _, server, connection, **tls: made.begin(server, connection, **tls),
-    )
+    made, loop = Bench(), asyncio.SelectorEventLoop
+    monkeypatch.setattr(loop, "sock_accept", lambda _, listening: made.accept(listening))
+    monkeypatch.setattr(loop, "connect_accepted_socket", lambda _, *given, **tls: made.begin(*given, **tls))
     yield made
     made.close()
 
@@ -236,8 +229,7 @@ async def test_without_descriptors_it_tries_again_in_a_moment(bench: Bench, capl
 @pytest.mark.parametrize("has_tls", [True, False])
 async def test_where_each_has_a_request_the_new_one_waits(bench: Bench, has_tls: bool) -> None:
     bench.tls = bench.tls if has_tls else None
-    bench.connected += [Connected(), Connected()]
-    bench.busy = [*bench.connected]
+    bench.busy_ones()
     bench.outcomes.append(Connected())
     async with running(bench.connections().work()):
         client = await bench.client()
@@ -251,8 +243,7 @@ async def test_where_each_has_a_request_the_new_one_waits(bench: Bench, has_tls:
 
 
 async def test_a_client_that_waits_is_closed_at_the_end(bench: Bench) -> None:
-    bench.connected += [Connected(), Connected()]
-    bench.busy = [*bench.connected]
+    bench.busy_ones()
     async with running(bench.connections().work()):
         client = await bench.client()
     assert await ended(client)

@@ -17,6 +17,9 @@ from nodedevice_operator.objects.node_parts import NodeParts, PodHolding
 
 from tests.unit.operator.extender.fleets import MEM, bind, finished, fleet, given, needs, node, pod, reason
 
+# a filter takes these in several steps
+MANY = [f"n{number}" for number in range(40)]
+
 
 def test_a_filtered_pod_holds_its_parts_for_a_while_for_filters_and_not_for_binds() -> None:
     known = fleet(node("a", 80))
@@ -25,6 +28,37 @@ def test_a_filtered_pod_holds_its_parts_for_a_while_for_filters_and_not_for_bind
     assert known.assign("q", needs(50), "a", 1) == given("g0", 50), "a bind checks promises alone"
     assert finished(known.filter("p", needs(50), ["a"], 1)).fitting == ["a"], "its own next filter"
     assert finished(known.filter("q", needs(50), ["a"], 1 + TENTATIVE_SECONDS)).fitting == ["a"]
+
+
+def test_a_pod_that_is_filtered_again_in_the_midst_of_a_filter_is_held_once() -> None:
+    """kube-scheduler asks again when an answer has taken too long for it."""
+    known = fleet(*(node(name, 80) for name in MANY))
+    first_node, last = MANY[0], MANY[-1]
+    for name in MANY[1:]:
+        known.node_changed(node(name, 0), 0)
+    first = known.filter("p", needs(*[1] * 64), MANY, 0)
+    next(first)
+    known.node_changed(node(first_node, 0), 0)
+    known.node_changed(node(last, 80), 0)
+    assert finished(known.filter("p", needs(*[1] * 64), [last], 0)).fitting == [last]
+    known.node_changed(node(first_node, 80), 0)
+    known.node_changed(node(last, 0), 0)
+    finished(first)
+    known.node_changed(node(last, 80), 0)
+    # what is held ends, and nothing of it is left over
+    known.expire(10_000)
+    for name in (first_node, last):
+        assert finished(known.filter("q", needs(80), [name], 10_000)).fitting == [name]
+        known.expire(20_000)
+
+
+def test_a_pod_that_is_bound_in_the_midst_of_its_filter_counts_once() -> None:
+    known = fleet(*(node(name, 80 if name == MANY[0] else 0) for name in MANY))
+    first = known.filter("p", needs(*[1] * 60), MANY, 0)
+    next(first)
+    bind(known, "p", needs(20), MANY[0])
+    finished(first)
+    assert finished(known.filter("q", needs(60), MANY, 0)).fitting == [MANY[0]]
 
 
 @pytest.mark.parametrize(
@@ -61,9 +95,8 @@ def test_a_bind_as_held_changes_nothing_for_others() -> None:
 
 def test_a_filter_names_the_best_node_alone_and_equal_ones_in_turn() -> None:
     known = fleet(node("a", 80, 80), node("b", 45, 80), node("c", 45, 10), node("d", 45, 10), node("e", 10, 10))
-    nodes = ["a", "b", "c", "d", "e", "unknown"]
 
-    def best(name: str, count: int, policy: Any = "binpack", of: Collection[str] = nodes) -> list[str]:
+    def best(name: str, count: int, policy: Any = "binpack", of: Collection[str] = (*"abcde", "unknown")) -> list[str]:
         found = finished(known.filter(name, needs(count), of, 0, policy, names_best=True))
         assert not found.failed or not found.fitting, "reasons of others are of no use then"
         return found.fitting
@@ -74,12 +107,9 @@ def test_a_filter_names_the_best_node_alone_and_equal_ones_in_turn() -> None:
     assert best("s", 10, "spread") == ["b"], "a has less left until r is bound"
     # e and c have the same: one of them first, then the other
     known = fleet(node("a", 80), node("b", 80))
-    named = []
-    for number in range(4):
-        named += best(f"p-{number}", 5)
-        known.filter(f"p-{number}", needs(5), [], 100)
+    for number, expected in enumerate("abab"):
+        assert best(f"p-{number}", 5) == [expected]
         known.expire(10_000)
-    assert named == ["a", "b", "a", "b"]
     failed = finished(known.filter("t", needs(81), ["a", "b"], 0, names_best=True))
     assert (failed.fitting, set(failed.failed)) == ([], {"a", "b"})
 
@@ -224,26 +254,17 @@ def test_a_pod_whose_node_chooses_counts_on_each_gpu_that_has_room(assigned: Ass
     assert reason(known, needs(41)).endswith("the most is 40")
 
 
+LIMITED = node("a", 80, 80, sm_percent=1)
+
+
 @pytest.mark.parametrize(
     ("record", "assigned", "wanted", "fits"),
     [
-        pytest.param(node("a", 60, 80), [needs(40), needs(40)], needs(21), False, id="too many parts"),
-        pytest.param(node("a", 60, 80, sm_percent=1), [needs(40), needs(40)], needs(21), False, id="of percent too"),
-        pytest.param(
-            node("a", 80, 80, sm_percent=1),
-            [needs(10, sm_percent=60), needs(10, sm_percent=60)],
-            needs(10, sm_percent=50),
-            False,
-            id="too many percent",
-        ),
+        pytest.param(node("a", 60, 80), [needs(40)] * 2, needs(21), False, id="too many parts"),
+        pytest.param(node("a", 60, 80, sm_percent=1), [needs(40)] * 2, needs(21), False, id="of percent too"),
+        pytest.param(LIMITED, [needs(10, sm_percent=60)] * 2, needs(10, sm_percent=50), False, id="too many percent"),
         pytest.param(node("a", 80, 80), [needs(80)], needs(80), True, id="all parts"),
-        pytest.param(
-            node("a", 80, 80, sm_percent=1),
-            [needs(10, sm_percent=100)],
-            needs(10, sm_percent=100),
-            True,
-            id="all percent",
-        ),
+        pytest.param(LIMITED, [needs(10, sm_percent=100)], needs(10, sm_percent=100), True, id="all percent"),
     ],
 )
 def test_assignments_that_exceed_a_gpu_together_may_all_go_elsewhere(
@@ -255,37 +276,24 @@ def test_assignments_that_exceed_a_gpu_together_may_all_go_elsewhere(
     assert (reason(known, wanted) == "") is fits
 
 
+HELD_BY_ANOTHER = node("a", 30, holders={"other": (PodHolding(0, 50),)})
+STATIC = pod("p", needs(20), static_uid="hash")
+
+
 @pytest.mark.parametrize(
     ("status", "shown", "left"),
     [
         pytest.param(node("a", 80, refused=("p",)), pod("p", needs(50)), 80, id="refused for ever"),
-        pytest.param(
-            node("a", 60, holders={"hash": (PodHolding(0, 20),)}),
-            pod("p", needs(20), static_uid="hash"),
-            60,
-            id="listed as a static pod",
-        ),
-        pytest.param(
-            node("a", 30, holders={"other": (PodHolding(0, 50),)}),
-            pod("p", needs(20), static_uid="hash"),
-            10,
-            id="a static pod that is not listed",
-        ),
-        pytest.param(
-            node("a", 30, holders={"other": (PodHolding(0, 50),)}),
-            pod("p", needs(20)),
-            10,
-            id="not listed, as another is",
-        ),
+        pytest.param(node("a", 60, holders={"hash": (PodHolding(0, 20),)}), STATIC, 60, id="listed as a static pod"),
+        pytest.param(HELD_BY_ANOTHER, STATIC, 10, id="a static pod that is not listed"),
+        pytest.param(HELD_BY_ANOTHER, pod("p", needs(20)), 10, id="not listed, as another is"),
     ],
 )
-@pytest.mark.parametrize("is_pod_first", [True, False])
-def test_a_pod_counts_beside_those_of_a_status(
-    status: NodeParts, shown: BoundPod, left: int, is_pod_first: bool
-) -> None:
-    known = fleet(node("a", 80) if is_pod_first else status)
+@pytest.mark.parametrize("pod_first", [True, False])
+def test_a_pod_counts_beside_those_of_a_status(status: NodeParts, shown: BoundPod, left: int, pod_first: bool) -> None:
+    known = fleet(node("a", 80) if pod_first else status)
     known.pod_changed(shown, 0)
-    if is_pod_first:
+    if pod_first:
         known.node_changed(status, 0)
     assert reason(known, needs(left)) == ""
     assert reason(known, needs(left + 1))

@@ -12,17 +12,16 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from nodedevice_api import names
-from nodedevice_api.assigned_parts import Assigned
-from nodedevice_kube.planner import Misfit, Need, Planner, obeys
+from nodedevice_kube.planner import Misfit, Planner, obeys
 from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.pod_requests import container_percent, planned, taken
 from nodedevice_operator.extender.promises import GONE_SECONDS
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
-from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
+from nodedevice_operator.objects.node_parts import NodeParts, PodHolding
 
 from tests.examples import examples
+from tests.unit.operator.extender import fleets
 from tests.unit.operator.extender.fleets import MEM, SAME, finished
 
 UNITS = 8
@@ -30,12 +29,8 @@ GPUS = ("g0", "g1")
 NODES = ("a", "b")
 
 
-def needs_of(counts: tuple[int, ...], inits: int, sm_percent: int | None = None) -> PodNeeds:
-    return PodNeeds(((MEM, tuple(Need(n, i < inits, f"c{i}") for i, n in enumerate(counts))),), sm_percent)
-
-
 NEEDS = st.builds(
-    lambda counts, inits, percent: needs_of(tuple(counts), min(inits, len(counts) - 1), percent),
+    lambda counts, inits, percent: fleets.needs(*counts, inits=min(inits, len(counts) - 1), sm_percent=percent),
     st.lists(st.integers(1, UNITS // 2), min_size=1, max_size=2),
     st.integers(0, 1),
     st.sampled_from([None, None, 10, 40, 70]),
@@ -128,13 +123,12 @@ class Agent:
         ]
 
     def status(self) -> NodeParts:
-        parents = tuple(ParentParts(parent, UNITS, count) for parent, count in self.free().items())
         holders = {
             uid: tuple(PodHolding(GPUS.index(p), count, self._shared(uid, p)) for p, count in parts.items())
             for uid, parts in self.held.items()
         }
-        key = names.node_device_name(self.name, MEM)
-        return NodeParts(key, "u", 1, self.name, MEM, "nri", SAME, self.sm_percent, parents, holders)
+        free = self.free().values()
+        return fleets.node(self.name, *free, healthy=UNITS, holders=holders, sm_percent=self.sm_percent)
 
     def _shared(self, uid: str, parent: str) -> tuple[int, ...]:
         return tuple(count for one, count, _ in self.chosen[uid] if one == parent)
@@ -227,7 +221,7 @@ class FleetMoves(RuleBasedStateMachine):
         assert all(obeys(SAME, each, assigned[MEM][each.container]) for each in needs.containers(MEM))
         self.fleet.promise(uid, needs, node, assigned, self.now)
         assert self.fleet.assign(uid, needs, node, self.now) == assigned
-        pod = self._record(uid, node, needs, assigned)
+        pod = fleets.pod(uid, needs, node, assigned)
         if outcome == "done":
             self._bind(pod)
             self.fleet.confirm(uid)
@@ -262,7 +256,7 @@ class FleetMoves(RuleBasedStateMachine):
             return
         self.made += 1
         node = data.draw(st.sampled_from(NODES))
-        pod = self._record(f"s{self.made:03}", node, needs_of((counts,), 0), {})
+        pod = fleets.pod(f"s{self.made:03}", fleets.needs(counts), node)
         self.agents[node].is_excused = True
         self.pending[pod.uid] = pod.needs
         self._bind(pod)
@@ -277,9 +271,6 @@ class FleetMoves(RuleBasedStateMachine):
     def delete_pending(self, data: Any) -> None:
         uid = data.draw(st.sampled_from(sorted(self.pending.keys() - self.sent.keys())))
         del self.pending[uid]
-
-    def _record(self, uid: str, node: str, needs: PodNeeds, assigned: Assigned) -> BoundPod:
-        return BoundPod("ns", uid, uid, 1, node, needs=needs, parts=assigned)
 
     def _bind(self, pod: BoundPod) -> None:
         del self.pending[pod.uid]
@@ -351,7 +342,7 @@ class FleetMoves(RuleBasedStateMachine):
         self.pods_arrive(len(self.pod_events))
         self.statuses_arrive(len(self.statuses))
         self.now += GONE_SECONDS + 1
-        finished(self.fleet.filter("probe", needs_of((1,), 0), [], self.now))
+        finished(self.fleet.filter("probe", fleets.needs(1), [], self.now))
         for node, agent in self.agents.items():
             if not agent.waiting and all(pod.node != node for pod in self.sent.values()):
                 view = self.fleet.view(MEM, node)

@@ -5,40 +5,29 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodedevice_api import names
-from nodedevice_api.parts import PartRules, Placement
-from nodedevice_kube.planner import Need
 from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.preemption import choose
-from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
-from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
+from nodedevice_operator.objects.node_parts import PodHolding
 
-from tests.unit.operator.extender.fleets import MEM, finished
+from tests.unit.operator.extender import fleets
+from tests.unit.operator.extender.fleets import finished, needs
 
 TOTAL = 80
 # node -> by pod its GPU, units and priority
 Layout = dict[str, dict[str, tuple[int, int, int]]]
 
 
-def needs(count: int) -> PodNeeds:
-    return PodNeeds(((MEM, (Need(count, container="main"),)),))
-
-
-def fleet(layout: Layout, gpus: int = 2, healthy: int = TOTAL, listed: bool = True, static: str = "") -> Fleet:
+def fleet(layout: Layout, healthy: int = TOTAL, listed: bool = True, static: str = "") -> Fleet:
     """Pods hold their units by the status, or are only bound with them."""
     made = Fleet()
     for node, pods in layout.items():
-        used = [sum(units for gpu, units, _ in pods.values() if gpu == i) for i in range(gpus)]
-        parents = tuple(
-            ParentParts(f"g{i}", healthy, max(0, healthy - used[i]) if listed else healthy) for i in range(gpus)
-        )
+        used = [sum(units for gpu, units, _ in pods.values() if gpu == i) if listed else 0 for i in range(2)]
         held = {uid: (PodHolding(gpu, units),) for uid, (gpu, units, _) in pods.items()} if listed else {}
-        key, rules = names.node_device_name(node, MEM), PartRules(Placement.SAME_PARENT)
-        made.node_changed(NodeParts(key, "u", 1, node, MEM, "nri", rules, None, parents, held), 0)
+        free = (max(0, healthy - each) for each in used)
+        made.node_changed(fleets.node(node, *free, healthy=healthy, holders=held), 0)
         for uid, (gpu, units, priority) in pods.items():
-            assigned = {MEM: {"main": {f"g{gpu}": units}}}
-            mirror = uid if uid == static else ""
-            made.pod_changed(BoundPod("ns", uid, uid, 1, node, priority, needs(units), assigned, mirror), 0)
+            more = {"priority": priority, "static_uid": uid if uid == static else ""}
+            made.pod_changed(fleets.pod(uid, needs(units), node, fleets.given(f"g{gpu}", units), **more), 0)
     return made
 
 
@@ -119,21 +108,18 @@ def test_it_fits_then_with_the_fewest_of_lower_priority_of_that_node(
     found = finished(choose(known, "new", needs(count), priority, victims))
     for node, proposed in victims.items():
         lower = [uid for uid, (*_, of) in layout[node].items() if of < priority and uid not in proposed]
-        least = next(
-            (
-                n
-                for n in range(len(lower) + 1)
-                if any(_fits(layout[node], count, {*proposed, *of}) for of in combinations(lower, n))
-            ),
-            None,
-        )
-        if least is None or not (proposed or least):
+        least = [
+            n
+            for n in range(len(lower) + 1)
+            if any(_fits(layout[node], count, {*proposed, *of}) for of in combinations(lower, n))
+        ]
+        if not least or not (proposed or least[0]):
             assert node not in found
             continue
         more = set(found[node]) - set(proposed)
         assert set(proposed) <= set(found[node])
         assert more <= set(lower)
-        assert len(more) == least
+        assert len(more) == least[0]
         assert _fits(layout[node], count, set(found[node]))
 
 

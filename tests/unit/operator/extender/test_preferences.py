@@ -10,7 +10,7 @@ from nodedevice_operator.extender.wire import decode
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERM = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
-SPREAD = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
+FILTERED = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 
 
 def pod(spec: dict[str, Any]) -> PendingPodSchema:
@@ -23,11 +23,7 @@ def pod(spec: dict[str, Any]) -> PendingPodSchema:
         {"affinity": {"nodeAffinity": {PREFERRED: [TERM]}}},
         {"affinity": {"podAffinity": {REQUIRED: [{}], PREFERRED: [TERM]}}},
         {"affinity": {"nodeAffinity": {REQUIRED: {}}, "podAntiAffinity": {PREFERRED: [TERM]}}},
-        {
-            "topologySpreadConstraints": [
-                {**SPREAD, "whenUnsatisfiable": rule} for rule in ("DoNotSchedule", "ScheduleAnyway")
-            ]
-        },
+        {"topologySpreadConstraints": [FILTERED, {**FILTERED, "whenUnsatisfiable": "ScheduleAnyway"}]},
         {"tolerations": [{"effect": "NoExecute"}, {"key": "old", "operator": "Exists", "effect": "PreferNoSchedule"}]},
         {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "persistentVolumeClaim": {"claimName": "c"}}]},
         {"volumes": [{"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]},
@@ -44,24 +40,12 @@ def test_a_wish_that_a_plugin_scores_is_a_preference(spec: dict[str, Any]) -> No
     "spec",
     [
         {},
-        {
-            "affinity": None,
-            "topologySpreadConstraints": None,
-            "tolerations": None,
-            "volumes": None,
-            "resourceClaims": [],
-        },
+        {**dict.fromkeys(["affinity", "topologySpreadConstraints", "tolerations", "volumes"]), "resourceClaims": []},
         {"nodeSelector": {"zone": "a"}, "affinity": {"nodeAffinity": {REQUIRED: {}, PREFERRED: []}}},
         {"affinity": {"podAffinity": {REQUIRED: [{}]}, "podAntiAffinity": {REQUIRED: [{}], PREFERRED: None}}},
-        {"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule"}]},
-        # each pod has the first two by an admission plugin, and the volume of its account's token
-        {
-            "tolerations": [
-                {"effect": "NoExecute", "operator": "Exists"},
-                {"effect": "NoSchedule"},
-                {"operator": "Exists"},
-            ]
-        },
+        {"topologySpreadConstraints": [FILTERED]},
+        # each pod has such tolerations by an admission plugin, and the volume of its account's token
+        {"tolerations": [{"effect": "NoExecute", "operator": "Exists"}, {"effect": "NoSchedule"}, {}]},
         {"volumes": [{"name": "kube-api-access", "projected": {"sources": []}}, {"name": "b", "configMap": {}}]},
     ],
     ids=lambda spec: "+".join(spec) or "nothing",

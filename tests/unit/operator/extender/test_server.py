@@ -6,7 +6,7 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,22 @@ from nodedevice_operator.extender import http_protocol
 from nodedevice_operator.extender.connections import MOST
 from nodedevice_operator.extender.http_protocol import MOST_REQUEST_BYTES
 from nodedevice_operator.extender.metrics import ExtenderMetrics
-from nodedevice_operator.extender.server import NotActive, Server, Tls
+from nodedevice_operator.extender.server import NotActive, Server, Tls, Verb
 from nodedevice_operator.extender.wire import BindRequest, decode
 
 from tests.fakes.operator.collaborators import running
 from tests.fakes.polling import until
 from tests.unit.common.test_http_server import has_ipv6
 
-Json = dict[str, Any]
 # of requests of a known verb, by status
 OUTCOMES = {200: "ok", 400: "bad", 413: "bad", 503: "standby", 500: "failed"}
-BIND = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
+
+
+def request(**more: Any) -> bytes:
+    return json.dumps({"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n", **more}).encode()
+
+
+BIND, NO_REQUEST = request(), "is not what kube-scheduler sends"
 
 
 async def echo(body: bytes) -> tuple[bytes, str]:
@@ -42,9 +47,11 @@ async def echo(body: bytes) -> tuple[bytes, str]:
 
 
 @asynccontextmanager
-async def served(tls: Tls | None = None, metrics: ExtenderMetrics | None = None) -> AsyncIterator[str]:
+async def served(
+    tls: Tls | None = None, metrics: ExtenderMetrics | None = None, bind: Verb = echo
+) -> AsyncIterator[str]:
     """Its address, HOST:PORT."""
-    made = Server(("127.0.0.1", 0), tls, {"bind": echo}, metrics or ExtenderMetrics())
+    made = Server(("127.0.0.1", 0), tls, {"bind": bind}, metrics or ExtenderMetrics())
     host, port = await made.start()
     try:
         async with running(made.work()):
@@ -68,26 +75,18 @@ async def asked(
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "text"),
     [
-        pytest.param("POST", "bind", json.dumps(BIND).encode(), 200, '{"node": "n"}', id="whole"),
-        pytest.param(
-            "POST", "bind", json.dumps(BIND).encode()[:-9], 400, "is not what kube-scheduler sends", id="cut off"
-        ),
-        pytest.param("POST", "bind", b"[" * 100_000, 400, "is not what kube-scheduler sends", id="deep"),
-        pytest.param("POST", "bind", b'{"PodName": "\xff"}', 400, "is not what kube-scheduler sends", id="no UTF-8"),
-        pytest.param(
-            "POST", "bind", json.dumps({**BIND, "Node": 7}).encode(), 400, "Expected `str`, got `int`", id="type"
-        ),
+        pytest.param("POST", "bind", BIND, 200, '{"node": "n"}', id="whole"),
+        pytest.param("POST", "bind", BIND[:-9], 400, NO_REQUEST, id="cut off"),
+        pytest.param("POST", "bind", b"[" * 100_000, 400, NO_REQUEST, id="deep"),
+        pytest.param("POST", "bind", b'{"PodName": "\xff"}', 400, NO_REQUEST, id="no UTF-8"),
+        pytest.param("POST", "bind", request(Node=7), 400, "Expected `str`, got `int`", id="type"),
         pytest.param("POST", "bind", b'{"PodName": "p"}', 400, "missing required field `PodNamespace`", id="missing"),
         pytest.param("POST", "bind", b" " * (MOST_REQUEST_BYTES + 1), 413, "set nodeCacheCapable: true", id="too long"),
         pytest.param("POST", "score", b"{}", 404, "known are /bind", id="unknown verb"),
         pytest.param("GET", "bind", b"", 405, "takes a POST", id="GET"),
         pytest.param("GET", "", b"", 200, "kube-scheduler sends POST /bind", id="help"),
-        pytest.param(
-            "POST", "bind", json.dumps({**BIND, "Node": "standby"}).encode(), 503, "another one answers", id="standby"
-        ),
-        pytest.param(
-            "POST", "bind", json.dumps({**BIND, "Node": "broken"}).encode(), 500, "which is a bug", id="a bug"
-        ),
+        pytest.param("POST", "bind", request(Node="standby"), 503, "another one answers", id="standby"),
+        pytest.param("POST", "bind", request(Node="broken"), 500, "which is a bug", id="a bug"),
     ],
 )
 async def test_each_request_gets_a_clear_answer(method: str, path: str, body: bytes, status: int, text: str) -> None:
@@ -101,7 +100,7 @@ async def test_each_request_gets_a_clear_answer(method: str, path: str, body: by
             labels = {"verb": "bind", "outcome": OUTCOMES[status]}
             assert metrics.registry.get_sample_value("nodedevice_extender_requests_total", labels) == 1
             assert metrics.registry.get_sample_value("nodedevice_extender_request_seconds_count", {"verb": "bind"}) == 1
-        assert (await asked(f"http://{address}/bind", json.dumps(BIND).encode()))[0] == 200
+        assert (await asked(f"http://{address}/bind", BIND))[0] == 200
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")
@@ -151,7 +150,7 @@ class Authority:
 
 
 async def bind(address: str, context: ssl.SSLContext) -> tuple[int, str]:
-    status, text, _ = await asked(f"https://{address}/bind", json.dumps(BIND).encode(), context=context)
+    status, text, _ = await asked(f"https://{address}/bind", BIND, context=context)
     return status, text
 
 
@@ -234,18 +233,16 @@ class TestBounds:
         self, tmp_path: Path, authority: Authority
     ) -> None:
         client = authority.client(authority.issue(tmp_path, "scheduler"))
-        async with served(tls(tmp_path, authority)) as address:
+        async with served(tls(tmp_path, authority)) as address, AsyncExitStack() as stack:
             host, port = address.split(":")
-            silent = await connected(host, port, 3 * MOST)
-            try:
-                for _ in range(3):
-                    assert (await bind(address, client))[0] == 200
-                # each that gave way is closed, and the client sees it
-                closed = [each for each in silent if await ended(each)]
-                assert len(closed) >= 2 * MOST
-            finally:
-                for each in silent:
-                    each.close()
+            silent = [stack.enter_context(socket.socket()) for _ in range(3 * MOST)]
+            for each in silent:
+                each.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(each, (host, int(port)))
+            for _ in range(3):
+                assert (await bind(address, client))[0] == 200
+            # each that gave way is closed, and the client sees it
+            assert sum([await ended(each) for each in silent]) >= 2 * MOST
 
     async def test_of_those_that_are_connected_idle_ones_give_way(self) -> None:
         """As over loopback, where none has to show who it is."""
@@ -256,28 +253,24 @@ class TestBounds:
                 writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             for reader, _ in idle:
                 assert b"200" in await reader.readline()
-            assert (await asked(f"http://{address}/bind", json.dumps(BIND).encode()))[0] == 200
+            assert (await asked(f"http://{address}/bind", BIND))[0] == 200
             assert await idle[0][0].read() is not None, "the oldest was closed"
             for _, writer in idle:
                 writer.close()
 
     async def test_a_client_waits_while_each_connection_has_a_request(self) -> None:
-        served, let = 0, asyncio.Event()
+        begun, let = list[bytes](), asyncio.Event()
 
         async def slow(body: bytes) -> tuple[bytes, str]:
-            nonlocal served
-            served += 1
+            begun.append(body)
             await let.wait()
             return b"{}", "ok"
 
-        made = Server(("127.0.0.1", 0), None, {"bind": slow}, ExtenderMetrics())
-        host, port = await made.start()
-        async with running(made.work()):
-            asks = [asyncio.create_task(asked(f"http://{host}:{port}/bind", b"{}")) for _ in range(MOST + 20)]
-            await until(lambda: served == MOST)
+        async with served(bind=slow) as address:
+            asks = [asyncio.create_task(asked(f"http://{address}/bind", b"{}")) for _ in range(MOST + 20)]
+            await until(lambda: len(begun) == MOST)
             let.set()
             assert {status for status, _, _ in await asyncio.gather(*asks)} == {200}
-        await made.close()
 
     async def test_a_request_that_never_ends_is_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(http_protocol, "_REQUEST_SECONDS", 0.05)
@@ -318,15 +311,6 @@ class TestBounds:
                 await bind(address, client)
         reason = {"reason": "handshake"}
         assert metrics.registry.get_sample_value("nodedevice_extender_rejected_connections_total", reason) == 1
-
-
-async def connected(host: str, port: str, count: int) -> list[socket.socket]:
-    """So many connections on which nothing is sent."""
-    made = [socket.socket() for _ in range(count)]
-    for each in made:
-        each.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(each, (host, int(port)))
-    return made
 
 
 async def ended(connection: socket.socket) -> bool:

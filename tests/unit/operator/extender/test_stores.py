@@ -54,10 +54,7 @@ def test_each_change_is_shown_once_whichever_way_it_comes() -> None:
 
 def test_what_is_not_complete_is_named() -> None:
     stores = FleetStores(Shown(), lambda _: None)
-    assert stores.waits_for() == (
-        "the list of bound pods is not complete",
-        "the list of NodeDevices is not complete",
-    )
+    assert stores.waits_for() == ("the list of bound pods is not complete", "the list of NodeDevices is not complete")
     stores.stores[BOUND_PODS.name].replace([], 1)
     assert stores.waits_for() == ("the list of NodeDevices is not complete",)
 

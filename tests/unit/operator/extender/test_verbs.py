@@ -39,6 +39,10 @@ def pod(units: int = 4, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": "p", "namespace": "d", "uid": "u", **metadata}, "spec": {"containers": [container]}}
 
 
+def request(of: dict[str, Any] | None = None, **more: Any) -> bytes:
+    return json.dumps({"Pod": of or pod(), **more}).encode()
+
+
 async def verbs(
     fence: WriteFence | None = None, nodes: int = 2, fleet: Fleet | None = None, *, names_best: bool = False
 ) -> Verbs:
@@ -59,43 +63,33 @@ async def verbs(
 async def test_nodes_by_name_are_answered_by_name_and_one_that_is_unknown_with_its_reason() -> None:
     names = [f"n{i}" for i in range(4999)]
     made = await verbs(nodes=4999)
-    body, outcome = await made.filter(json.dumps({"Pod": pod(), "NodeNames": [*names, "unknown"]}).encode())
+    body, outcome = await made.filter(request(NodeNames=[*names, "unknown"]))
     answer = json.loads(body)
-    assert outcome == OK
-    assert answer["NodeNames"] == names[1:]
-    assert set(answer["FailedNodes"]) == {"n0"}
-    assert set(answer["FailedAndUnresolvableNodes"]) == {"unknown"}
-    assert "Nodes" not in answer
+    assert (outcome, answer["NodeNames"], "Nodes" in answer) == (OK, names[1:], False)
+    assert (set(answer["FailedNodes"]), set(answer["FailedAndUnresolvableNodes"])) == ({"n0"}, {"unknown"})
 
 
-async def test_one_node_is_named_for_a_pod_without_a_preference_if_it_is_set() -> None:
-    plain = pod()
-    choosy = pod(uid="v")
-    choosy["spec"]["tolerations"] = [{"effect": "PreferNoSchedule"}]
-    nodes = ["n2", "n1", "n0"]
-
-    async def named(of: dict[str, Any], *, names_best: bool) -> list[str]:
-        made = await verbs(nodes=3, names_best=names_best)
-        answer = json.loads((await made.filter(json.dumps({"Pod": of, "NodeNames": nodes}).encode()))[0])
-        assert answer.get("FailedNodes", {}).keys() == ({"n0"} if len(answer["NodeNames"]) > 1 else set())
-        found: list[str] = answer["NodeNames"]
-        return found
-
-    assert await named(plain, names_best=True) == ["n1"]
-    assert await named(choosy, names_best=True) == ["n2", "n1"]
-    assert await named(plain, names_best=False) == ["n2", "n1"]
+@pytest.mark.parametrize(
+    ("tolerations", "names_best", "named"),
+    [([], True, ["n1"]), ([{"effect": "PreferNoSchedule"}], True, ["n2", "n1"]), ([], False, ["n2", "n1"])],
+    ids=["no preference", "a preference", "not set"],
+)
+async def test_one_node_is_named_for_a_pod_without_a_preference_if_it_is_set(
+    tolerations: list[Any], names_best: bool, named: list[str]
+) -> None:
+    asked = pod()
+    asked["spec"]["tolerations"] = tolerations
+    made = await verbs(nodes=3, names_best=names_best)
+    answer = json.loads((await made.filter(request(asked, NodeNames=["n2", "n1", "n0"])))[0])
+    assert answer["NodeNames"] == named
+    assert answer.get("FailedNodes", {}).keys() == ({"n0"} if len(named) > 1 else set())
 
 
 async def test_a_filter_waits_while_too_many_binds_are_under_way() -> None:
     made = await verbs()
-    binder = made._binder
     waits = asyncio.Event()
-
-    async def wait_for_room() -> None:
-        await waits.wait()
-
-    binder.wait_for_room = wait_for_room  # type: ignore[method-assign]  # its own test has the number
-    filtered = asyncio.create_task(made.filter(json.dumps({"Pod": pod(), "NodeNames": ["n1"]}).encode()))
+    made._binder.wait_for_room = waits.wait  # type: ignore[assignment]  # its own test has the number
+    filtered = asyncio.create_task(made.filter(request(NodeNames=["n1"])))
     await asyncio.sleep(0)
     assert not filtered.done()
     waits.set()
@@ -105,9 +99,9 @@ async def test_a_filter_waits_while_too_many_binds_are_under_way() -> None:
 async def test_whole_nodes_are_answered_whole() -> None:
     nodes = [{"metadata": {"name": name, "labels": {"a": "b"}}, "status": {}} for name in ("n0", "n1")]
     made = await verbs()
-    body, _ = await made.filter(json.dumps({"Pod": pod(), "Nodes": {"items": nodes}}).encode())
+    body, _ = await made.filter(request(Nodes={"items": nodes}))
     assert json.loads(body)["Nodes"] == {"items": [nodes[1]]}
-    body, outcome = await made.filter(json.dumps({"Pod": pod(9), "Nodes": {"items": nodes}}).encode())
+    body, outcome = await made.filter(request(pod(9), Nodes={"items": nodes}))
     assert (json.loads(body)["NodeNames"], outcome) == ([], NO_FIT)
 
 
@@ -118,15 +112,13 @@ async def test_room_that_comes_soon_is_an_error_which_the_scheduler_tries_again(
     later, eight = time.monotonic() + 3600, pod_needs(msgspec.convert(pod(8), BoundPodSchema))
     fleet.promise("other", eight, "n1", {}, later)
     fleet.pod_gone("other", later)
-    body, outcome = await made.filter(json.dumps({"Pod": pod(), "NodeNames": ["n0", "n1"]}).encode())
+    body, outcome = await made.filter(request(NodeNames=["n0", "n1"]))
     reason = f"4 of {MEMORY} needed, and 0 are free; retrying, as pods that leave node n1 make room"
     assert (json.loads(body), outcome) == ({"Error": reason}, LATER)
 
 
 async def test_priorities_have_go_names() -> None:
-    body, outcome = await (await verbs(nodes=3)).prioritize(
-        json.dumps({"Pod": pod(), "NodeNames": ["n1", "n2"]}).encode()
-    )
+    body, outcome = await (await verbs(nodes=3)).prioritize(request(NodeNames=["n1", "n2"]))
     found = {entry["Host"]: entry["Score"] for entry in json.loads(body)}
     assert (set(found), max(found.values()), outcome) == ({"n1", "n2"}, 10, OK)
 
@@ -144,20 +136,18 @@ async def test_priorities_have_go_names() -> None:
 async def test_what_is_no_request_is_explained(request_: Any, problem: str) -> None:
     made = await verbs()
     for verb in (made.filter, made.prioritize):
-        with pytest.raises(BadRequest, match=problem.replace(".", r"\.")):
+        with pytest.raises(BadRequest, match=problem):
             await verb(json.dumps(request_).encode())
 
 
 @pytest.mark.parametrize(
-    "victims",
-    [
-        {"NodeNameToMetaVictims": {n: {"Pods": [{"UID": "v"}], "NumPDBViolations": 1} for n in ("n0", "n1")}},
-        {"NodeNameToVictims": {n: {"Pods": [{"metadata": {"uid": "v"}}], "NumPDBViolations": 1} for n in ("n0", "n1")}},
-    ],
+    ("field", "victim"),
+    [("NodeNameToMetaVictims", {"UID": "v"}), ("NodeNameToVictims", {"metadata": {"uid": "v"}})],
     ids=["by uid", "whole pods"],
 )
-async def test_a_preemption_is_answered_by_uid_for_the_nodes_where_it_helps(victims: Any) -> None:
-    body, outcome = await (await verbs()).preempt(json.dumps({"Pod": pod(), **victims}).encode())
+async def test_a_preemption_is_answered_by_uid_for_the_nodes_where_it_helps(field: str, victim: Any) -> None:
+    victims = {node: {"Pods": [victim], "NumPDBViolations": 1} for node in ("n0", "n1")}
+    body, outcome = await (await verbs()).preempt(request(**{field: victims}))
     expected = {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1}}
     assert (json.loads(body), outcome) == ({"NodeNameToMetaVictims": expected}, OK)
 
@@ -165,10 +155,9 @@ async def test_a_preemption_is_answered_by_uid_for_the_nodes_where_it_helps(vict
 async def test_a_preemption_has_victims_and_a_bind_names_everything() -> None:
     made = await verbs()
     with pytest.raises(BadRequest, match="neither NodeNameToMetaVictims nor NodeNameToVictims"):
-        await made.preempt(json.dumps({"Pod": pod()}).encode())
-    bind = {"PodName": "p", "PodNamespace": "d", "PodUID": "", "Node": "n"}
+        await made.preempt(request())
     with pytest.raises(BadRequest, match="must not be empty"):
-        await made.bind(json.dumps(bind).encode())
+        await made.bind(b'{"PodName": "p", "PodNamespace": "d", "PodUID": "", "Node": "n"}')
 
 
 async def test_a_standby_answers_no_verb() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from nodedevice_kube.api_errors import Unavailable
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, Kind, Listed
@@ -48,17 +49,13 @@ async def first_list(watched: Watched, *lists: list[Listed[NodeDeviceRecord] | N
     assert (watched.cache.is_complete, cluster.lists) == (True, [])
 
 
-async def test_a_first_list_that_ends_early_leaves_nothing_that_is_gone_at_the_next_attempt(watched: Watched) -> None:
+@pytest.mark.parametrize(("version", "restores"), [(110, 0), (50, 1)], ids=["again", "by a restored server"])
+async def test_a_first_list_that_ended_early_leaves_nothing_that_is_gone_at_the_next_attempt(
+    watched: Watched, version: int, restores: int
+) -> None:
     begun: list[Listed[NodeDeviceRecord] | None] = [page(100, a=1, b=2), None]
-    await first_list(watched, begun, [page(110, a=1), page(110, c=3)])
-    assert numbers(watched) == {"node-a": 1, "node-c": 3}
-
-
-async def test_a_restored_server_replaces_what_a_first_list_that_ended_early_has_brought(watched: Watched) -> None:
-    begun: list[Listed[NodeDeviceRecord] | None] = [page(100, a=1, b=2), None]
-    await first_list(watched, begun, [page(50, a=7), page(50, c=3)])
-    assert numbers(watched) == {"node-a": 7, "node-c": 3}
-    assert watched.cache.restores == 1
+    await first_list(watched, begun, [page(version, a=7), page(version, c=3)])
+    assert (numbers(watched), watched.cache.restores) == ({"node-a": 7, "node-c": 3}, restores)
 
 
 async def test_nodes_are_enqueued_once_all_lists_are_complete_and_then_as_a_list_changes_them(watched: Watched) -> None:

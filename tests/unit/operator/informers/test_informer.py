@@ -14,9 +14,7 @@ async def test_it_goes_on_where_it_was_cut_also_after_bookmarks(
 ) -> None:
     lines = event(201, 1) + event(202, 2)
     pieces = [lines[:10], lines[10:400], lines[400:]]
-    watched.server.answers = [pieces, [event(203, 3), bookmark(220, "node-b"), bookmark(230)], [LAST]]
-    watched.start()
-    await watched.until(4)
+    await watched.watch(pieces, [event(203, 3), bookmark(220, "node-b"), bookmark(230)], [LAST], until=4)
     assert watched.news == [("node-a", None, 1), ("node-a", 1, 2), ("node-a", 2, 3), ("node-z", None, 9)]
     assert [asked["resourceVersion"] for asked in watched.server.asked[:3]] == ["101", "202", "230"]
     # whatever is in a bookmark beside its version is no object
@@ -28,16 +26,12 @@ async def test_it_goes_on_where_it_was_cut_also_after_bookmarks(
 
 @pytest.mark.parametrize("too_old", [410, 404, [ERROR], [event(205, 1), ERROR]])
 async def test_it_lists_again_when_it_cannot_go_on(watched: Watched, too_old: int | list[bytes]) -> None:
-    watched.server.answers = [too_old, [LAST]]
-    watched.start()
-    await watched.until(1 if isinstance(too_old, int) or too_old == [ERROR] else 2)
+    await watched.watch(too_old, [LAST], until=1 if isinstance(too_old, int) or too_old == [ERROR] else 2)
     assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "102"]
     assert watched.cache.node_devices.is_complete
 
 
-async def test_what_a_restored_server_has_replaces_what_is_newer(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_restored_server_replaces_what_is_newer(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """Its versions begin again where the backup ended; from a version of the future it would send nothing."""
     watched.cluster.node_devices["n"] = node_device(available=7, resource_version=90)
     watched.cluster.version = 400
@@ -66,9 +60,7 @@ async def test_what_a_restored_server_has_replaces_what_is_newer(
 async def test_a_refusal_is_logged_and_retried_from_the_same_place(
     watched: Watched, status: int, logged: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watched.server.answers = [status, [LAST]]
-    watched.start()
-    await watched.until(1)
+    await watched.watch(status, [LAST], until=1)
     assert logged in [record.message for record in caplog.records]
     assert watched.health.problems() == ()
     assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "101"]
@@ -76,9 +68,7 @@ async def test_a_refusal_is_logged_and_retried_from_the_same_place(
 
 @pytest.mark.parametrize("before", [b"", event(201, 1) + event(202, 2)[:40]], ids=["soon", "in a line"])
 async def test_one_that_is_cut_is_no_outage(watched: Watched, before: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    watched.server.answers = [[before, b""] if before else [b""], [event(203, 3)], [LAST]]
-    watched.start()
-    await watched.until(3 if before else 2)
+    await watched.watch([before, b""] if before else [b""], [event(203, 3)], [LAST], until=3 if before else 2)
     assert watched.server.asked[1]["resourceVersion"] == ("201" if before else "101")
     assert watched.cluster.version == 101, "listed once"
     assert watched.health.seconds_since_outage() == math.inf
@@ -95,9 +85,7 @@ async def test_one_that_is_cut_is_no_outage(watched: Watched, before: bytes, cap
     ],
 )
 async def test_a_nonsense_line_leads_to_a_list(watched: Watched, line: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    watched.server.answers = [[event(102, 1), line + b"\n", event(202, 2)], [LAST]]
-    watched.start()
-    await watched.until(2)
+    await watched.watch([event(102, 1), line + b"\n", event(202, 2)], [LAST], until=2)
     assert [node for node, *_ in watched.news] == ["node-a", "node-z"]
     logged = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert logged == ["invalid watch event; relisting"]
@@ -105,9 +93,7 @@ async def test_a_nonsense_line_leads_to_a_list(watched: Watched, line: bytes, ca
 
 
 async def test_a_refresh_lists_beside_the_watch_which_goes_on(watched: Watched) -> None:
-    watched.server.answers = [[event(150, 3)], [LAST]]
-    watched.start()
-    await watched.until(1)
+    await watched.watch([event(150, 3)], [LAST], until=1)
     watched.cluster.node_devices["n"] = node_device(node="node-n", available=7, resource_version=160)
     watched.cluster.version = 170
     await watched.informer.refresh()

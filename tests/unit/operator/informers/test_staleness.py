@@ -122,14 +122,7 @@ def there_was_an_outage(guarded: Guarded) -> None:
 
 @pytest.mark.parametrize(
     "scene",
-    [
-        nothing_happens,
-        the_list_is_older,
-        it_is_gone,
-        it_cannot_be_decoded,
-        it_is_known_as_invalid,
-        there_was_an_outage,
-    ],
+    [nothing_happens, the_list_is_older, it_is_gone, it_cannot_be_decoded, it_is_known_as_invalid, there_was_an_outage],
 )
 async def test_what_is_no_reason(guarded: Guarded, scene: Callable[[Guarded], None]) -> None:
     scene(guarded)

@@ -12,17 +12,13 @@ from tests.unit.operator.informers.watched import LAST, Watched, a_line, event
 async def test_an_invalid_object_holds_up_nobody(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     body = {"metadata": {"name": "odd", "resourceVersion": "300"}, "spec": []}
     odd = json.dumps({"type": "ADDED", "object": body}).encode() + b"\n"
-    watched.server.answers = [[odd, event(301, 1)], [LAST]]
-    watched.start()
-    await watched.until(2)
+    await watched.watch([odd, event(301, 1)], [LAST], until=2)
     assert "cannot decode object; skipping it" in [record.message for record in caplog.records]
     assert watched.server.asked[1]["resourceVersion"] == "301"
 
 
 async def test_an_end_is_handled_once(watched: Watched) -> None:
-    watched.server.answers = [[event(201, 1), event(202, 1, "DELETED"), event(203, 1, "DELETED"), LAST]]
-    watched.start()
-    await watched.until(2)
+    await watched.watch([event(201, 1), event(202, 1, "DELETED"), event(203, 1, "DELETED"), LAST], until=2)
     assert watched.touched == ["node-a"]
     assert watched.cache.node_devices.nodes() == {"node-z"}
 

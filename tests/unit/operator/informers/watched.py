@@ -78,6 +78,12 @@ class Watched:
         informer = self.informer if kind is None else Informer(kind, self.cache, self.cluster, self.client)
         self._task = asyncio.create_task(informer.work())
 
+    async def watch(self, *answers: int | list[bytes], until: int) -> None:
+        """It works against a server with these answers until so many changes were heard."""
+        self.server.answers = [*answers]
+        self.start()
+        await self.until(until)
+
     async def follow(self, kind: Kind[Any], *lines: bytes) -> None:
         """A watch of that kind brings these lines, and is taken up again after the last."""
         opened = len(self.server.asked)

@@ -67,10 +67,7 @@ async def test_no_more_requests_run_side_by_side_than_there_are_places(tmp_path:
         writer.write(OK)
         writer.close()
 
-    async with (
-        listening(respond) as server,
-        client_of(tmp_path, server.url, concurrent=2) as made,
-    ):
+    async with listening(respond) as server, client_of(tmp_path, server.url, concurrent=2) as made:
         await asyncio.gather(*(made.request("GET", "nodes", "/x") for _ in range(6)))
     assert most == 2
 
@@ -101,10 +98,7 @@ async def test_how_long_a_response_is_waited_for(
     options: dict[str, Any] | None, seconds: float, tmp_path: Path
 ) -> None:
     clock = asyncio.get_running_loop().time
-    async with (
-        listening(drips) as server,
-        client_of(tmp_path, server.url, read_seconds=15.0) as made,
-    ):
+    async with listening(drips) as server, client_of(tmp_path, server.url, read_seconds=15.0) as made:
         began = clock()
         with pytest.raises(ApiError, match=r"no response within|nothing has come for"):
             await (_watched(made) if options is None else made.request("PUT", "nodes", "/x", **options))

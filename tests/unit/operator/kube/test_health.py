@@ -75,10 +75,7 @@ def test_whoever_waits_for_it_is_called_when_it_is_back(
     caplog.set_level("INFO")
     back: list[float] = []
     health.on_recovery = lambda: back.append(clock.now)
-    answers: list[Callable[[], None]] = [
-        lambda: health.succeeded("GET", "nodes"),
-        lambda: health.failed(FORBIDDEN),
-    ]
+    answers: list[Callable[[], None]] = [lambda: health.succeeded("GET", "nodes"), lambda: health.failed(FORBIDDEN)]
     for answer in answers:
         health.failed(Unreachable("GET", "nodes", "connection refused"))
         answer()

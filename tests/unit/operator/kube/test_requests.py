@@ -163,13 +163,7 @@ async def test_the_leaders_lease_goes_there_and_back(server: Server, client: Cli
 
 
 @pytest.mark.parametrize(
-    ("namespace", "pod"),
-    [
-        ("default", "../../nodes"),
-        ("..", "pod-a"),
-        ("default", "a?b"),
-        ("A", "a"),
-    ],
+    ("namespace", "pod"), [("default", "../../nodes"), ("..", "pod-a"), ("default", "a?b"), ("A", "a")]
 )
 async def test_impossible_names_are_not_asked_for(server: Server, client: Client, namespace: str, pod: str) -> None:
     with pytest.raises(NotFound) as refused:

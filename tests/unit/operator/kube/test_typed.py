@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pytest
-import yaml
 from kubernetes.client import ApiextensionsV1Api
 from nodedevice_kube.api_errors import ApiError, NotFound, Unavailable, Unreachable
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.typed import call, typed_client
 
 from tests.conformance.connection.servers import ApiServer, Proxy
-from tests.unit.operator.kube.api_server import Server, kubeconfig
+from tests.unit.operator.kube.api_server import Server, kubeconfig, kubeconfig_text
 
 
 async def _read(path: str) -> object:
@@ -41,16 +40,7 @@ async def test_tls_certificate_groups_and_proxy(tmp_path: Path) -> None:
     proxy = Proxy(made, needs_password=True)
     user = {"client-certificate": "tls.crt", "client-key": "tls.key", "as": "eve", "as-groups": ["a", "b"]}
     cluster = {"server": made.url, "certificate-authority": "ca.crt", "proxy-url": proxy.url_with_password}
-    (tmp_path / "config").write_text(
-        yaml.safe_dump(
-            {
-                "current-context": "x",
-                "clusters": [{"name": "c", "cluster": cluster}],
-                "users": [{"name": "u", "user": user}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            }
-        )
-    )
+    (tmp_path / "config").write_text(kubeconfig_text(cluster, user))
     try:
         with pytest.raises(ApiError):
             await _read(str(tmp_path / "config"))

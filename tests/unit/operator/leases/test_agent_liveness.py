@@ -35,19 +35,16 @@ def polls(*seen: tuple[float, str], book: LeaseTable | None = None) -> LeaseTabl
 
 
 def every_ten_seconds(
-    book: LeaseTable, until: float, found: dict[str, LeaseRecord], nodes: frozenset[str]
+    book: LeaseTable, until: float, found: dict[str, LeaseRecord], nodes: frozenset[str] = NODES
 ) -> LeaseTable:
     """A book after polls that all found the same."""
-    assert book.listed_at is not None
-    now = book.listed_at
-    while now < until:
-        now += 10
-        book = book.updated(found, now, nodes)
+    while book.listed_at is not None and book.listed_at < until:
+        book = book.updated(found, book.listed_at + 10, nodes)
     return book
 
 
 def silent(book: LeaseTable, until: float) -> LeaseTable:
-    return every_ten_seconds(book, until, renewed("then"), NODES)
+    return every_ten_seconds(book, until, renewed("then"))
 
 
 def test_it_expires_when_it_was_not_renewed_for_longer_than_it_lasts() -> None:
@@ -78,16 +75,16 @@ class TestGone:
 
     def test_one_that_went_before_our_first_poll_has_as_long(self) -> None:
         book = LeaseTable().updated({}, 1000, NODES, {"node-a": StoredAgent(is_alive=True)})
-        book = every_ten_seconds(book, 1060, {}, NODES)
+        book = every_ten_seconds(book, 1060, {})
         assert book.state("node-a") is ALIVE
-        assert every_ten_seconds(book, 1070, {}, NODES).state("node-a").reason == Reason.LEASE_EXPIRED
+        assert every_ten_seconds(book, 1070, {}).state("node-a").reason == Reason.LEASE_EXPIRED
         assert polls((1070, "now"), book=book).state("node-a") is ALIVE
 
     def test_what_was_silent_before_our_first_poll_stays_so(self) -> None:
         book = LeaseTable().updated({}, 1000, NODES, {"node-a": StoredAgent(is_alive=False)})
         assert book.state("node-a").reason == Reason.LEASE_EXPIRED
-        assert not every_ten_seconds(book, 1290, {}, NODES).state("node-a").is_withdrawn
-        assert every_ten_seconds(book, 1300, {}, NODES).state("node-a").is_withdrawn
+        assert not every_ten_seconds(book, 1290, {}).state("node-a").is_withdrawn
+        assert every_ten_seconds(book, 1300, {}).state("node-a").is_withdrawn
 
 
 def test_changes_are_of_states_only() -> None:
@@ -102,9 +99,9 @@ class TestGrace:
 
     @pytest.mark.parametrize("found", [renewed("then"), {}], ids=["not renewed", "gone"])
     def test_it_begins_when_the_lease_has_run_out_and_ends_with_a_renewal(self, found: dict[str, LeaseRecord]) -> None:
-        before = every_ten_seconds(polls((0, "then")), 360, found, NODES)
+        before = every_ten_seconds(polls((0, "then")), 360, found)
         assert not before.state("node-a").is_withdrawn
-        book = every_ten_seconds(before, 370, found, NODES)
+        book = every_ten_seconds(before, 370, found)
         assert book.state("node-a").is_withdrawn
         assert book.changes_since(before) == NODES
         # the same Lease again is no renewal
@@ -122,62 +119,46 @@ class TestGrace:
         assert silent(book, 3970).state("node-a").is_withdrawn
 
     def test_a_lease_that_never_was_cannot_run_out(self) -> None:
-        assert every_ten_seconds(LeaseTable().updated({}, 0, NODES), 1000, {}, NODES).state("node-a") is MISSING
+        assert every_ten_seconds(LeaseTable().updated({}, 0, NODES), 1000, {}).state("node-a") is MISSING
 
 
 class TestTogether:
     """Many that fall silent at about the same time."""
 
-    def fleet(self, now: float) -> LeaseTable:
-        return LeaseTable().updated(dict.fromkeys(TEN, LeaseRecord("then", 60)), now, frozenset(TEN))
+    FOUND = dict.fromkeys(TEN, LeaseRecord("then", 60))
 
-    def cut_off(self, count: int, until: float, book: LeaseTable | None = None) -> LeaseTable:
+    def cut_off(self, count: int, until: int, book: LeaseTable | None = None, since: int = 0) -> LeaseTable:
         """The fleet after so many of it renewed no more."""
-        book = book or self.fleet(0)
-        assert book.listed_at is not None
-        now = book.listed_at
-        while now < until:
-            now += 10
+        book = book or LeaseTable().updated(self.FOUND, 0, frozenset(TEN))
+        for now in range(since + 10, until + 10, 10):
             alive = dict.fromkeys(TEN[count:], LeaseRecord(f"at {now}", 60))
-            book = book.updated({**dict.fromkeys(TEN[:count], LeaseRecord("then", 60)), **alive}, now, frozenset(TEN))
+            book = book.updated({**self.FOUND, **alive}, now, frozenset(TEN))
         return book
 
     def test_the_grace_of_those_who_stay_silent_begins_when_it_is_over(self) -> None:
-        book = self.cut_off(3, 1000)
-        book = self.cut_off(2, 1290, book)
+        book = self.cut_off(2, 1290, self.cut_off(3, 1000), 1000)
         assert book.state("node-2") is ALIVE
         assert (book.state("node-0").reason, book.state("node-0").is_withdrawn) == (Reason.LEASE_EXPIRED, False)
-        assert self.cut_off(2, 1300, book).state("node-0").is_withdrawn
+        assert self.cut_off(2, 1300, book, 1290).state("node-0").is_withdrawn
 
     def test_a_restart_makes_no_outage_of_what_was_withdrawn_before(self) -> None:
-        found = dict.fromkeys(TEN, LeaseRecord("then", 60))
-        book = LeaseTable().updated(
-            found, 0, frozenset(TEN), dict.fromkeys(TEN[:5], StoredAgent(is_alive=False, is_withdrawn=True))
-        )
+        withdrawn = dict.fromkeys(TEN[:5], StoredAgent(is_alive=False, is_withdrawn=True))
+        book = LeaseTable().updated(self.FOUND, 0, frozenset(TEN), withdrawn)
         assert not book.outage
         assert all(book.state(name).is_withdrawn for name in TEN[:5])
         assert book.state(TEN[5]) is ALIVE
 
     def test_a_restart_amid_an_outage_goes_on_with_it(self) -> None:
-        found = dict.fromkeys(TEN, LeaseRecord("then", 60))
-        book = LeaseTable().updated(found, 0, frozenset(TEN), dict.fromkeys(TEN, StoredAgent(is_alive=False)))
-        book = every_ten_seconds(book, 1000, found, frozenset(TEN))
+        silent_before = dict.fromkeys(TEN, StoredAgent(is_alive=False))
+        book = LeaseTable().updated(self.FOUND, 0, frozenset(TEN), silent_before)
+        book = every_ten_seconds(book, 1000, self.FOUND, frozenset(TEN))
         assert book.outage == set(TEN)
         assert not any(book.state(name).is_withdrawn for name in TEN)
 
 
 @pytest.mark.parametrize(
     ("agents", "silent", "is_outage"),
-    [
-        (1, 1, False),
-        (2, 2, True),
-        (5, 1, False),
-        (5, 2, True),
-        (10, 2, False),
-        (10, 3, True),
-        (5000, 1000, False),
-        (5000, 1001, True),
-    ],
+    [(1, 1, False), (2, 2, True), (5, 2, True), (10, 2, False), (5000, 1000, False), (5000, 1001, True)],
 )
 def test_more_than_a_fifth_and_more_than_one(agents: int, silent: int, is_outage: bool) -> None:
     names = {f"node-{number}": 0.0 for number in range(silent)}

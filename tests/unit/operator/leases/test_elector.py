@@ -188,9 +188,7 @@ async def test_a_request_has_the_timeout_of_its_caller_and_names_itself_in_error
     assert waited == [3.0]
 
 
-async def test_the_lead_its_loss_and_another_one_are_logged_once_each(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_lead_loss_and_another_leader_are_logged_once_each(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with run.working():
         await asyncio.sleep(3)

@@ -1,17 +1,18 @@
-"""An AgentMonitor around a model of the cluster, for the tests beside this; its fixture is in conftest.py."""
+"""An AgentMonitor of some nodes around a model of the cluster, by the clock of the loop."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
-from nodedevice_operator.observability.events import Event
+from nodedevice_operator.objects.nodedevice import StoredCondition
 from nodedevice_operator.observability.metrics import Metrics
 
 from tests.fakes.operator.cluster_model import ClusterModel
-from tests.fakes.operator.collaborators import RecordingQueue, running
+from tests.fakes.operator.collaborators import RecordingQueue, RecordingRecorder, running
+from tests.fakes.operator.operator_model import node_device
 
 
 async def next_poll(monitor: AgentMonitor) -> None:
@@ -21,16 +22,18 @@ async def next_poll(monitor: AgentMonitor) -> None:
     await listed.wait()
 
 
-@dataclass
 class Watched:
-    """The cache is synced, with a NodeDevice on each node."""
+    """The cache is synced, with a NodeDevice on each node. reported: its conditions of the agent that are stored."""
 
-    cluster: ClusterModel
-    cache: Cache
-    queue: RecordingQueue
-    metrics: Metrics
-    posted: list[Event]
-    monitor: AgentMonitor
+    def __init__(self, *nodes: str, reported: dict[str, StoredCondition] | None = None) -> None:
+        self.cluster, self.cache, self.queue, self.metrics = ClusterModel(), Cache(), RecordingQueue(), Metrics()
+        for name in nodes:
+            record = node_device(node=name, uid=f"uid-of-{name}")
+            self.cache.node_devices.put(replace(record, conditions={**record.conditions, **(reported or {})}))
+        self.cache.synced.set()
+        recorder, clock = RecordingRecorder(), asyncio.get_running_loop().time
+        self.posted = recorder.posted
+        self.monitor = AgentMonitor(self.cluster, self.cache, self.queue, self.metrics, recorder, clock=clock)
 
     @asynccontextmanager
     async def polling(self) -> AsyncIterator[None]:

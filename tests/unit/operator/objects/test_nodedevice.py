@@ -26,9 +26,7 @@ from tests.unit.operator.objects.bodies import node_device_body, of_json, wrote
     [
         pytest.param({"delivery": "nri", "runtime": "nri"}, "nri", id="of this release"),
         pytest.param({"runtime": "nri"}, "nri", id="of the release before"),
-        pytest.param(
-            {"version": "0.1.0", "runtime": "kubelet"}, "kubelet", id="stored by the definition of the release before"
-        ),
+        pytest.param({"version": "0.1.0", "runtime": "kubelet"}, "kubelet", id="stored by the definition of before"),
         pytest.param({"delivery": "kubelet"}, "kubelet", id="of the release after"),
         pytest.param({"runtime": ""}, "", id="not the agent's to say"),
     ],
@@ -42,14 +40,10 @@ def test_the_delivery_by_both_names(agent: dict[str, str], delivery: str) -> Non
 
 def test_all_that_an_agent_reports_is_kept() -> None:
     held = {"podUID": "uid-a", "container": "main", "namespace": "ns", "name": "pod-a", "notInjected": True}
+    fields = ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available")
+    numbers: dict[str, Any] = dict(zip(fields, range(9, 2, -1), strict=True))
     body = node_device_body(
-        total=9,
-        healthy=8,
-        cordoned=7,
-        allocated=6,
-        releasing=5,
-        reserved=4,
-        available=3,
+        **numbers,
         endpoint={"state": "Stopped", "since": "then"},
         agent={"delivery": "nri", "servedBy": names.SERVED_BY_KUBELET},
         parts={"advertise": "Largest", "largestAvailable": 2},
@@ -85,23 +79,11 @@ def test_all_that_an_agent_reports_is_kept() -> None:
     found = node_device_record(of_json(body, NodeDeviceSchema))
     parts = (HeldParts("gpu", 2, "0-1"),)
     assert found == NodeDeviceRecord(
-        "node-a.example.com.gpu",
-        "nd-1",
-        2,
-        7,
-        "node-a",
-        "example.com/gpu",
-        "uid-1",
+        *("node-a.example.com.gpu", "nd-1", 2, 7, "node-a", "example.com/gpu", "uid-1"),
+        **numbers,
         created="2026-01-02T03:04:05Z",
         cordons=2,
         has_status=True,
-        total=9,
-        healthy=8,
-        cordoned=7,
-        allocated=6,
-        releasing=5,
-        reserved=4,
-        available=3,
         endpoint="Stopped",
         endpoint_since="then",
         delivery="nri",
@@ -171,7 +153,6 @@ def test_of_equal_devices_on_many_nodes_there_is_one_object_unless_it_has_taints
     claim = {"name": "claim-a", "devices": [{"id": "gpu-0", "extendedResource": "example.com/gpu"}]}
     one, other = made("node-a"), made("node-b")
     assert one.listed is other.listed
-    assert one.listed[0] is other.listed[0]
     assert one.devices["gpu-0"] is other.devices["gpu-0"]
     assert one.allocations[0].shares[0] is other.allocations[0].shares[0]
     # whoever may write objects could fill the memory with long ones that are long gone
@@ -195,6 +176,8 @@ def in_claim(name: str, *devices: dict[str, str]) -> dict[str, Any]:
 
 
 IDS = [f"gpu-{number}" for number in range(100)]
+CONTAINER = {"podUID": "u", "container": "c"}
+TAINT = {"key": "k" * 300, "effect": "e"}
 
 
 @pytest.mark.parametrize(
@@ -203,22 +186,12 @@ IDS = [f"gpu-{number}" for number in range(100)]
         pytest.param({"rememberedCordons": [{"id": "a", "by": "b" * 100}]}, 100, id="a lost cordon"),
         pytest.param({"devices": [{"id": each, "health": "Healthy"} for each in IDS]}, 100 * 400, id="devices"),
         pytest.param({"devices": [{"id": "a", "health": "Healthy", "numaNodes": [0] * 64}]}, 64 * 8, id="NUMA nodes"),
-        pytest.param(
-            {"devices": [{"id": "x", "health": "Healthy", "taints": [{"key": "k" * 300, "effect": "e"}] * 16}]},
-            16 * 700,
-            id="taints",
-        ),
-        pytest.param(
-            {"allocations": [{"podUID": "u", "container": "c", "deviceIDs": IDS}]}, 100 * 60, id="an allocation"
-        ),
+        pytest.param({"devices": [{"id": "x", "health": "Healthy", "taints": [TAINT] * 16}]}, 16 * 700, id="taints"),
+        pytest.param({"allocations": [{**CONTAINER, "deviceIDs": IDS}]}, 100 * 60, id="an allocation"),
         pytest.param({"allocations": [in_claim("c" * 253)]}, 400 + 253, id="the name of a claim"),
         pytest.param({"allocations": [in_claim("c", *[{"id": "x", "shareID": "s"}] * 64)]}, 64 * 400, id="shares"),
-        pytest.param(
-            {"waiting": [{"podUID": "u", "container": "c", "reason": "R", "message": "m" * 1000}]}, 1400, id="a pod"
-        ),
-        pytest.param(
-            {"conditions": [{"type": "Ready", "status": "True", "message": "m" * 2000}]}, 2400, id="a condition"
-        ),
+        pytest.param({"waiting": [{**CONTAINER, "reason": "R", "message": "m" * 1000}]}, 1400, id="a pod"),
+        pytest.param({"conditions": [{"type": "Ready", "status": "", "message": "m" * 2000}]}, 2400, id="a condition"),
     ],
 )
 def test_a_record_weighs_as_much_as_its_lists(status: dict[str, Any], weight: int) -> None:

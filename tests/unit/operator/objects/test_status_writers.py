@@ -8,6 +8,8 @@ from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 
 from tests.unit.operator.objects.bodies import node_device_body, of_json, wrote
 
+BY_X = {"manager": "x", "subresource": "status"}
+
 
 @pytest.mark.parametrize(
     ("entry", "editors"),
@@ -18,12 +20,8 @@ from tests.unit.operator.objects.bodies import node_device_body, of_json, wrote
         pytest.param(wrote("x", "status", conditions=("Healthy", "Mine")), {"x"}, id="a condition of the agent's"),
         pytest.param(wrote("x", "status", conditions=("Mine",)), set(), id="a condition of its own"),
         pytest.param({"manager": "kubectl", "fieldsV1": {"f:spec": {"f:cordonedDevices": {}}}}, set(), id="a cordon"),
-        pytest.param({"manager": "x", "subresource": "status", "fieldsV1": {"f:status": 7}}, set(), id="no such form"),
-        pytest.param(
-            {"manager": "x", "subresource": "status", "fieldsV1": {"f:status": {"f:conditions": 7}}},
-            set(),
-            id="conditions of no such form",
-        ),
+        pytest.param({**BY_X, "fieldsV1": {"f:status": 7}}, set(), id="no such form"),
+        pytest.param({**BY_X, "fieldsV1": {"f:status": {"f:conditions": 7}}}, set(), id="conditions of no such form"),
     ],
 )
 def test_who_edited_a_status(entry: dict[str, Any], editors: set[str]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
+from nodedevice_api.nodedevice import Waiting
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.observability.transitions import transitions
 
@@ -14,14 +15,12 @@ from tests.unit.operator.observability.changes import held, record, reported, wa
 DRA = names.SERVED_BY_DRA
 REPORTED_NOTHING = record(has_status=False, conditions={})
 EDITED = frozenset({"kubectl-edit"})
+UNREPORTED = record(has_status=False)
+HELD = record(allocations=(held("pod-a", "main", "gpu-0"),))
 # a container holds the first device, which nobody lists
-ENDED = not_configured(
-    allocations=(held("pod-a", "main", "gpu-0"),),
-    allocated=1,
-    total=1,
-    devices={"gpu-0": DeviceRecord("Unhealthy", "NotConfigured", True, ())},
-    listed=("gpu-0",),
-)
+MISSING = {"gpu-0": DeviceRecord("Unhealthy", "NotConfigured", True, ())}
+ENDED = not_configured(allocations=HELD.allocations, allocated=1, total=1, devices=MISSING, listed=("gpu-0",))
+TAKEN = not_configured(reason="PlaceTaken")
 
 
 def registered(reason: str, message: str = "") -> NodeDeviceRecord:
@@ -36,7 +35,7 @@ def twice(message: str) -> NodeDeviceRecord:
     "old",
     [
         pytest.param(None, id="never seen"),
-        pytest.param(record(has_status=False), id="reported nothing"),
+        pytest.param(UNREPORTED, id="reported nothing"),
         pytest.param(replace(record(), uid="another"), id="another object"),
     ],
 )
@@ -44,82 +43,40 @@ def test_first_sight_is_no_transition(old: NodeDeviceRecord | None) -> None:
     assert reported(old, record(broken=2, endpoint="Stopped", waiting=(waiting("NotEnoughDevices"),))) == []
 
 
+def warning(name: str, before: NodeDeviceRecord, after: NodeDeviceRecord, reason: str, message: str = "") -> Any:
+    return pytest.param(before, after, "Warning", reason, message, id=name)
+
+
+def normal(name: str, before: NodeDeviceRecord, after: NodeDeviceRecord, reason: str, message: str = "") -> Any:
+    return pytest.param(before, after, "Normal", reason, message, id=name)
+
+
+SLICES, NONE = record(served_by=DRA), record(served_by=DRA, endpoint="Gone")
+BY_HAND = (
+    "kubectl-edit changed the status, which only agent and operator write; "
+    "each restores its own fields, the agent once it runs"
+)
+IGNORED = f"no agent has reported {GPU} there, so values written by other clients are ignored"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "kind", "reason", "message"),
     [
-        pytest.param(record(), record(endpoint="Stopped"), "Warning", "EndpointStopped", "", id="stopped"),
-        pytest.param(record(endpoint="Stopped"), record(endpoint="Gone"), "Warning", "EndpointGone", "", id="gone"),
-        pytest.param(
-            record(endpoint="Gone"), record(), "Normal", "EndpointRunning", "the device plugin runs again", id="back"
-        ),
-        pytest.param(
-            record(served_by=DRA),
-            record(served_by=DRA, endpoint="Gone"),
-            "Warning",
-            "EndpointGone",
-            "its DRA driver has no ResourceSlice of this node any more",
-            id="a DRA driver is gone",
-        ),
-        pytest.param(
-            record(served_by=DRA, endpoint="Gone"),
-            record(served_by=DRA),
-            "Normal",
-            "EndpointRunning",
-            "its DRA driver has ResourceSlices of this node again",
-            id="a DRA driver is back",
-        ),
-        pytest.param(
-            record(allocations=ENDED.allocations),
-            ENDED,
-            "Normal",
-            "NotConfigured",
-            "its built-in plugin was taken out of the configuration",
-            id="not configured any more",
-        ),
-        pytest.param(
-            record(),
-            not_configured(reason="PlaceTaken"),
-            "Warning",
-            "PlaceTaken",
-            "another resource name has its place",
-            id="its place is taken",
-        ),
-        pytest.param(
-            ENDED,
-            record(allocations=ENDED.allocations),
-            "Normal",
-            "EndpointRunning",
-            "the device plugin runs again",
-            id="configured again, and no recovery",
-        ),
-        pytest.param(
-            record(), twice("by another; one"), "Warning", "OfferedTwice", "by another; one", id="offered twice"
-        ),
-        pytest.param(
-            REPORTED_NOTHING, twice("by another"), "Warning", "OfferedTwice", "by another", id="offered twice at first"
-        ),
-        pytest.param(twice("by another"), record(), "Normal", "OfferedOnce", "", id="offered once again"),
-        pytest.param(
-            record(),
-            record(edited_by=EDITED),
-            "Warning",
-            "StatusEdited",
-            "kubectl-edit changed the status, which only agent and operator write; "
-            "each restores its own fields, the agent once it runs",
-            id="edited",
-        ),
-        pytest.param(
-            record(has_status=False),
-            record(has_status=False, edited_by=EDITED),
-            "Warning",
-            "StatusEdited",
-            f"no agent has reported {GPU} there, so values written by other clients are ignored",
-            id="written without an agent",
-        ),
+        warning("stopped", record(), record(endpoint="Stopped"), "EndpointStopped"),
+        warning("gone", record(endpoint="Stopped"), record(endpoint="Gone"), "EndpointGone"),
+        normal("back", record(endpoint="Gone"), record(), "EndpointRunning", "the device plugin runs again"),
+        warning("no driver", SLICES, NONE, "EndpointGone", "its DRA driver has no ResourceSlice of this node any more"),
+        normal("a driver", NONE, SLICES, "EndpointRunning", "its DRA driver has ResourceSlices of this node again"),
+        normal("ended", HELD, ENDED, "NotConfigured", "its built-in plugin was taken out of the configuration"),
+        warning("its place is taken", record(), TAKEN, "PlaceTaken", "another resource name has its place"),
+        normal("configured again, no recovery", ENDED, HELD, "EndpointRunning", "the device plugin runs again"),
+        warning("offered twice", record(), twice("by another; one"), "OfferedTwice", "by another; one"),
+        warning("offered twice at first", REPORTED_NOTHING, twice("by another"), "OfferedTwice", "by another"),
+        normal("offered once again", twice("by another"), record(), "OfferedOnce"),
+        warning("edited", record(), record(edited_by=EDITED), "StatusEdited", BY_HAND),
+        warning("without an agent", UNREPORTED, replace(UNREPORTED, edited_by=EDITED), "StatusEdited", IGNORED),
         *(
-            pytest.param(
-                before, registered(reason, "gpu-0 twice"), "Warning", reason, "gpu-0 twice", id=f"{reason}{when}"
-            )
+            warning(f"{reason}{when}", before, registered(reason, "gpu-0 twice"), reason, "gpu-0 twice")
             for before, when in ((registered("EndpointRunning"), ""), (REPORTED_NOTHING, " at first"))
             for reason in (
                 *("DevicesRefused", "CheckpointUnreadable", "CheckpointNotWritten", "SeveralPlugins"),
@@ -143,9 +100,7 @@ def test_a_change_is_one_event(
     [
         pytest.param(record(endpoint=None), record(), id="the first word of its plugin"),
         pytest.param(record(), record(endpoint=None), id="no word of its plugin"),
-        pytest.param(
-            ENDED, replace(ENDED, allocated=0, allocations=(), devices={}, listed=()), id="freed after its end"
-        ),
+        pytest.param(ENDED, replace(ENDED, allocated=0, allocations=(), devices={}, listed=()), id="freed"),
         pytest.param(registered("DevicesRefused", "a"), registered("DevicesRefused", "a and b"), id="other words"),
         pytest.param(registered("DevicesRefused", "a"), registered("EndpointRunning"), id="repaired"),
         pytest.param(twice("pods hold none"), twice("pods hold one"), id="other words of an offer"),
@@ -173,25 +128,26 @@ def test_a_waiting_pod_is_reported_once_per_reason() -> None:
     assert len(reported(few, record(waiting=(waiting("AllocateFailed"), waiting("NotEnoughDevices"))))) == 1
 
 
-def not_injected(kind: str, container: str = "main") -> dict[str, Any]:
-    """Fields of a record in which that container runs without its devices, recorded as its own or not."""
-    if kind == "held":
-        return {"allocations": (held("pod-a", container, "gpu-0", not_injected=True),)}
-    return {"waiting": (waits("uid-pod-a", container, "NotEnoughDevices", "default", "pod-a", not_injected=True),)}
+def waits_without(container: str) -> Waiting:
+    return waits("uid-pod-a", container, "NotEnoughDevices", "default", "pod-a", not_injected=True)
 
 
-@pytest.mark.parametrize("kind", ["held", "waiting"])
+# a container runs without its devices, recorded as its own or not
+HELD_SO = record(allocations=(held("pod-a", "main", "gpu-0", not_injected=True),))
+WAITS_SO = record(waiting=(waits_without("main"),))
+
+
+@pytest.mark.parametrize("after", [HELD_SO, WAITS_SO], ids=["held", "waiting"])
 @pytest.mark.parametrize(
     "before",
     [
-        pytest.param(record(allocations=(held("pod-a", "main", "gpu-0"),)), id="held"),
+        pytest.param(HELD, id="held"),
         pytest.param(record(waiting=(waits("uid-pod-a", "main", "AnyReason", "default", "pod-a"),)), id="waits"),
         pytest.param(record(has_status=False, endpoint=None), id="first word of the resource"),
     ],
 )
-def test_a_container_without_its_devices_is_reported_on_its_pod(before: NodeDeviceRecord, kind: str) -> None:
-    events = [event for event in transitions(before, record(**not_injected(kind))) if event.reason != "DevicesWaiting"]
-    (event,) = events
+def test_a_container_without_devices_is_reported_on_its_pod(before: NodeDeviceRecord, after: NodeDeviceRecord) -> None:
+    (event,) = [event for event in transitions(before, after) if event.reason != "DevicesWaiting"]
     assert (event.reason, event.type) == ("DevicesNotInjected", "Warning")
     assert (event.about.kind, event.about.name) == ("Pod", "pod-a")
     assert (event.about.uid, event.on_node) == ("uid-pod-a", "node-a")
@@ -201,12 +157,10 @@ def test_a_container_without_its_devices_is_reported_on_its_pod(before: NodeDevi
 
 
 def test_it_is_reported_at_each_transition_and_at_no_other_change() -> None:
-    held_so, waits_so = record(**not_injected("held")), record(**not_injected("waiting"))
-    assert [reason for reason, _ in reported(waits_so, held_so)] == []
-    assert [reason for reason, _ in reported(held_so, replace(held_so, cordoned=1))] == []
-    assert reported(held_so, record(allocations=(held("pod-a", "main", "gpu-0"),))) == []
-    both = replace(held_so, waiting=not_injected("waiting", "side")["waiting"])
-    again = [message for reason, message in reported(held_so, both) if reason == "DevicesNotInjected"]
+    for before, after in ((WAITS_SO, HELD_SO), (HELD_SO, replace(HELD_SO, cordoned=1)), (HELD_SO, HELD)):
+        assert reported(before, after) == []
+    both = replace(HELD_SO, waiting=(waits_without("side"),))
+    again = [message for reason, message in reported(HELD_SO, both) if reason == "DevicesNotInjected"]
     assert [message.partition(" runs")[0] for message in again] == ["container side"]
 
 
@@ -217,9 +171,7 @@ def named(namespace: str, name: str) -> AllocationRecord:
 @pytest.mark.parametrize(
     "fields",
     [
-        pytest.param(
-            {"allocations": (held("pod-a", "main", "gpu-0", is_releasing=True, not_injected=True),)}, id="over"
-        ),
+        pytest.param({"allocations": (replace(HELD_SO.allocations[0], is_releasing=True),)}, id="over"),
         pytest.param({"allocations": (named("default", ""),)}, id="held, without a name"),
         pytest.param({"allocations": (named("", "pod-a"),)}, id="held, of no namespace"),
         pytest.param({"waiting": (waits("uid-a", "main", "NotEnoughDevices", "default", ""),)}, id="without a name"),

@@ -45,43 +45,28 @@ def many(total: int, broken: Iterable[int], names: int = 1551) -> NodeDeviceReco
     )
 
 
-NAMED = "d000000, d000001, d000002, d000003, d000004"
+FIRST, LAST = many(6000, range(5000)), many(6000, range(1000, 5000))
+NAMED = "d000000, d000001, d000002, d000003, d000004 and 4995 more"
 
 
 @pytest.mark.parametrize(
     ("before", "after", "wanted"),
     [
+        pytest.param(many(6000, range(0)), FIRST, [f"5000 devices ({NAMED}) {{}} unhealthy (Xid)"], id="they break"),
+        pytest.param(FIRST, LAST, ["1000 devices {} healthy again"], id="some recover, others are listed instead"),
+        pytest.param(LAST, FIRST, ["1000 devices {} unhealthy"], id="those break that push others out of the list"),
         pytest.param(
-            many(6000, range(0)),
-            many(6000, range(5000)),
-            [f"5000 devices ({NAMED} and 4995 more) of {GPU} on node-a unhealthy (Xid)"],
-            id="they break",
-        ),
-        pytest.param(
-            many(6000, range(5000)),
-            many(6000, range(1000, 5000)),
-            [f"1000 devices of {GPU} on node-a healthy again"],
-            id="some recover, and others are listed in their place",
-        ),
-        pytest.param(
-            many(6000, range(1000, 5000)),
-            many(6000, range(5000)),
-            [f"1000 devices of {GPU} on node-a unhealthy"],
-            id="those break that push others out of the list",
-        ),
-        pytest.param(
-            many(100_000, range(5000)),
-            many(100_000, range(100_000)),
-            [f"95000 devices of {GPU} on node-a unhealthy"],
+            *(many(100_000, range(5000)), many(100_000, range(100_000)), ["95000 devices {} unhealthy"]),
             id="all others break, and none of them is listed",
         ),
-        pytest.param(many(6000, range(5000)), many(1000, range(0)), [], id="the plugin lists none of the broken ones"),
+        pytest.param(FIRST, many(1000, range(0)), [], id="the plugin lists none of the broken ones"),
     ],
 )
 def test_of_many_devices_the_totals_count_and_not_what_the_list_has_room_for(
     before: NodeDeviceRecord, after: NodeDeviceRecord, wanted: list[str]
 ) -> None:
-    assert [message for _, message in reported(before, after)] == wanted
+    found = [message for _, message in reported(before, after)]
+    assert found == [sentence.format(f"of {GPU} on node-a") for sentence in wanted]
 
 
 @given(
@@ -117,14 +102,11 @@ def test_a_pod_is_reported_of_the_devices_that_it_holds() -> None:
     on_node, on_pod = transitions(well, broken)
     assert (on_node.about.kind, on_pod.about.kind, on_pod.about.name) == ("NodeDevice", "Pod", "pod-a")
     assert (on_pod.about.uid, on_pod.on_node, on_pod.type) == ("uid-pod-a", "node-a", "Warning")
-    assert (
-        on_pod.message
-        == f"2 devices (gpu-0, gpu-1) of {GPU} on node-a unhealthy (Xid); in use by this pod until it ends"
-    )
+    two = f"2 devices (gpu-0, gpu-1) of {GPU} on node-a"
+    assert on_pod.message == f"{two} unhealthy (Xid); in use by this pod until it ends"
     assert transitions(broken, broken) == ()
     _, recovered = transitions(broken, well)
-    assert (recovered.about, recovered.type) == (on_pod.about, "Normal")
-    assert recovered.message == f"2 devices (gpu-0, gpu-1) of {GPU} on node-a healthy again"
+    assert (recovered.about, recovered.type, recovered.message) == (on_pod.about, "Normal", f"{two} healthy again")
 
 
 def test_what_breaks_one_after_the_other_is_one_event_on_the_pod_too() -> None:
@@ -141,14 +123,12 @@ def test_a_plugin_that_stops_and_returns() -> None:
     of_held = {"gpu-7": DeviceRecord("Unhealthy", "", False, ())}
     numbers: dict[str, Any] = {"total": 8, "healthy": 0, "available": 0, "devices_omitted": 7}
     stopped = node_device(endpoint="Stopped", devices=of_held, listed=("gpu-7",), **numbers, **holder)
+    of_node, of_pod = (f"{which} of {GPU} on node-a" for which in ("5 devices (gpu-7 and 4 more)", "1 device (gpu-7)"))
     assert reported(running, stopped)[1:] == [
-        ("DeviceUnhealthy", f"5 devices (gpu-7 and 4 more) of {GPU} on node-a unhealthy (EndpointStopped)"),
-        (
-            "DeviceUnhealthy",
-            f"1 device (gpu-7) of {GPU} on node-a unhealthy (EndpointStopped); in use by this pod until it ends",
-        ),
+        ("DeviceUnhealthy", f"{of_node} unhealthy (EndpointStopped)"),
+        ("DeviceUnhealthy", f"{of_pod} unhealthy (EndpointStopped); in use by this pod until it ends"),
     ]
     assert reported(stopped, running)[1:] == [
-        ("DeviceRecovered", f"5 devices (gpu-7 and 4 more) of {GPU} on node-a healthy again"),
-        ("DeviceRecovered", f"1 device (gpu-7) of {GPU} on node-a healthy again"),
+        ("DeviceRecovered", f"{of_node} healthy again"),
+        ("DeviceRecovered", f"{of_pod} healthy again"),
     ]

@@ -1,4 +1,4 @@
-"""What the operator reports of the fleet: sums that are right, and no more series than were promised, whatever the fleet."""
+"""What operator and extender report of a fleet: sums that are right, and no more series than were promised, whatever the fleet."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.extender.metrics import ExtenderMetrics
+from nodedevice_operator.extender.stores import KINDS as FLEET_KINDS
+from nodedevice_operator.informers.store import Cache, Store, Stores
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.observability import inventory
 from nodedevice_operator.observability.metrics import Metrics
@@ -63,30 +65,20 @@ def test_who_is_in_trouble_is_named() -> None:
         ({"node": "a", "resource_name": NIC, "reason": "ForeignOwner"}, 1),
         ({"node": "b", "resource_name": GPU, "reason": "EndpointStopped"}, 1),
     ]
-    assert found["unhealthy_devices"] == [
-        ({"node": "a", "resource_name": GPU}, 2),
-        ({"node": "b", "resource_name": GPU}, 8),
-    ]
+    unhealthy = [({"node": node, "resource_name": GPU}, count) for node, count in (("a", 2), ("b", 8))]
+    assert found["unhealthy_devices"] == unhealthy
     assert (found["cordons"], found["omitted_series"]) == ([], [({}, 0)])
 
 
 def test_a_resource_that_nobody_needs_or_that_is_cordoned_is_no_trouble() -> None:
-    held = (holder("team-a", "0"),)
+    held: dict[str, Any] = {"allocated": 1, "allocations": (holder("team-a", "0"),)}
+    gone: dict[str, Any] = {"endpoint": "Gone", "conditions": not_ready("EndpointGone")}
     found = reported(
         [
             node_device(node="a", total=0, conditions=not_ready("NoDevices")),
-            node_device(
-                node="b", total=8, cordoned=8, allocated=1, allocations=held, conditions=not_ready("AllCordoned")
-            ),
-            node_device(node="c", endpoint="Gone", conditions=not_ready("EndpointGone")),
-            node_device(
-                node="d",
-                endpoint="Gone",
-                total=1,
-                allocated=1,
-                allocations=held,
-                conditions=not_ready("EndpointGone"),
-            ),
+            node_device(node="b", total=8, cordoned=8, conditions=not_ready("AllCordoned"), **held),
+            node_device(node="c", **gone),
+            node_device(node="d", total=1, **gone, **held),
         ]
     )
     assert found["not_ready"] == [({"node": "d", "resource_name": GPU, "reason": "EndpointGone"}, 1)]
@@ -177,6 +169,21 @@ def test_past_the_first_resources_all_are_one() -> None:
     labels = {"node": "node-a", "resource_name": inventory.OTHER}
     for family, value in (("conflicts_by_node", 2), ("cordons", 4), ("unhealthy_devices", 4)):
         assert found[family] == [(labels, value)]
+
+
+def test_what_the_extender_has_stored_and_promised_is_counted_at_each_scrape() -> None:
+    metrics, stores = ExtenderMetrics(), Stores({kind.name: Store() for kind in FLEET_KINDS}, ("x",))
+    promised: dict[str, int] = {}
+    metrics.watch(stores, lambda: promised)
+    value = metrics.registry.get_sample_value
+    for kind in FLEET_KINDS:
+        assert value("nodedevice_extender_objects", {"kind": kind.name}) == 0
+    stores.stores["nodedevices"].put(node_device())
+    assert value("nodedevice_extender_objects", {"kind": "nodedevices"}) == 1
+    promised |= {f"example.com/{number:03}": number for number in range(101)}
+    assert value("nodedevice_extender_promised_parts", {"resource": "example.com/099"}) == 99
+    # a bounded number of names
+    assert value("nodedevice_extender_promised_parts", {"resource": "example.com/100"}) is None
 
 
 def test_a_process_reports_of_itself() -> None:

@@ -1,4 +1,4 @@
-"""Too many Events: which are kept, how fast they are posted, and how the rest is counted."""
+"""Too many Events: which are kept, how fast they are posted, whose turn it is, and how the rest is counted."""
 
 import asyncio
 from dataclasses import replace
@@ -8,6 +8,7 @@ from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.observability.aggregates import DeviceAggregate
 from nodedevice_operator.observability.events import NORMAL, WARNING, About, Event, about_pod
+from nodedevice_operator.observability.fair_queue import FairQueue
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.operator.collaborators import running
@@ -118,3 +119,26 @@ async def test_an_event_about_thousands_of_devices_takes_a_few_kilobytes() -> No
     assert (len(posted.aggregate.device_ids), len(posted.aggregate.reasons), len(posted.message)) == (64, 8, 1024)
     # as many, and the first of them by name
     assert posted.message.startswith("4096 devices (gpu-0000, ")
+
+
+async def all_of(queue: FairQueue[str], count: int) -> list[str]:
+    return [await queue.get() for _ in range(count)]
+
+
+async def test_origins_take_turns_and_each_keeps_its_order() -> None:
+    queue = FairQueue[str](100)
+    for item in ("a1", "a2", "a3", "b1", "c1", "c2"):
+        assert queue.put(item, item[0]) is None
+    assert await all_of(queue, 3) == ["a1", "b1", "c1"]
+    # one that comes again is at the end of those that wait
+    queue.put("b2", "b")
+    assert await all_of(queue, 4) == ["a2", "c2", "b2", "a3"]
+
+
+async def test_what_is_too_much_is_taken_from_whoever_has_most() -> None:
+    queue = FairQueue[str](4)
+    for item in ("b1", "a1", "a2", "a3"):
+        assert queue.put(item, item[0]) is None
+    assert queue.put("c1", "c") == "a1"
+    assert queue.put("a4", "a") == "a2"
+    assert await all_of(queue, 4) == ["b1", "a3", "c1", "a4"]

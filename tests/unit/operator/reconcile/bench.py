@@ -9,7 +9,7 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.unwatched import LeaseRecord, PodRecord
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsReconciler
@@ -18,13 +18,7 @@ from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler
 
 from tests.fakes.operator.cluster_model import ClusterModel
-from tests.fakes.operator.collaborators import (
-    NoRequiredPlugins,
-    RecordingQueue,
-    RecordingRecorder,
-    open_fence,
-    running,
-)
+from tests.fakes.operator.collaborators import NoRequiredPlugins, RecordingQueue, RecordingRecorder, open_fence, running
 from tests.unit.operator.leases.watched import next_poll
 
 POD_UID = "pod-uid-a"
@@ -66,6 +60,10 @@ class Bench:
     def restart(self) -> None:
         """Go on as a process that has just started, or leads after another."""
         self.reconciler.take_over(another_wrote=True, nobody_since=math.inf)
+
+    def condition(self, record: NodeDeviceRecord, kind: str) -> StoredCondition:
+        """One that is stored of that NodeDevice."""
+        return self.cluster.node_devices[record.name].conditions[kind]
 
     async def poll(self) -> None:
         """Have the agents' Leases listed once."""

@@ -45,12 +45,7 @@ def _cases() -> Iterator[tuple[str, NodeDeviceRecord, ResourceStatus, AgentState
         for writer in ("kubelet", "someone"):
             yield f"conflict, {reason} by {writer}", record, ResourceStatus(False, reason, writer, reason), ALIVE
     for reason in (Reason.ENDPOINT_GONE, Reason.NOT_CONFIGURED, Reason.PLACE_TAKEN):
-        yield (
-            f"conflict, {reason}",
-            record,
-            ResourceStatus(False, reason, "someone", Reason.FOREIGN_OWNER),
-            ALIVE,
-        )
+        yield f"conflict, {reason}", record, ResourceStatus(False, reason, "someone", Reason.FOREIGN_OWNER), ALIVE
     yield "parts", replace(record, largest_available=3), _GOOD, ALIVE
     yield "parts, not advertised", replace(record, largest_available=3), ResourceStatus(True, Reason.BY_KUBELET), ALIVE
     yield "nri", replace(record, delivery="nri"), _GOOD, ALIVE

@@ -20,24 +20,20 @@ GONE = ResourceStatus(False, Reason.ENDPOINT_GONE)
 NODELESS = ResourceStatus(False, Reason.NODE_MISSING)
 
 
-def reports(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
-    """A NodeDevice with these conditions of its agent (status, reason); None: not there."""
-    record = node_device()
-    changed = {
-        kind: StoredCondition(reported[0], reported[1], "", "then", 1) if reported else None
-        for kind, reported in agent.items()
-    }
-    merged = {**record.conditions, **changed}
-    return replace(record, conditions={kind: value for kind, value in merged.items() if value is not None})
-
-
 def row(name: str, *ready: str, verdict: ResourceStatus = GOOD, agent: AgentState = ALIVE, **reported: Any) -> Any:
-    """ready: status and reason that follow where the agent reports these conditions of its own."""
-    return pytest.param(reports(**reported), verdict, agent, ready, id=name)
+    """ready: status and reason that follow where the agent reports these conditions of its own; None: not there."""
+    stored = {kind: StoredCondition(each[0], each[1], "", "then", 1) for kind, each in reported.items() if each}
+    others = {kind: each for kind, each in node_device().conditions.items() if kind not in reported}
+    return pytest.param(node_device(conditions={**others, **stored}), verdict, agent, ready, id=name)
+
+
+def of_cordons(cordoned: int, total: int, *ready: str, verdict: ResourceStatus = GOOD) -> Any:
+    record = node_device(total=total, cordoned=cordoned)
+    return pytest.param(record, verdict, ALIVE, ready, id=f"{cordoned} of {total} cordoned, {ready[1]}")
 
 
 STOPPED = ("False", "EndpointStopped")
-BLIND = ("False", "WatchStale")
+NO_NRI = ("False", "NriDisabled")
 
 
 @pytest.mark.parametrize(
@@ -48,44 +44,28 @@ BLIND = ("False", "WatchStale")
         row("a list in part", "True", "DevicesRefused", Registered=("True", "DevicesRefused")),
         row("of which none is given out", "True", "PoolIncomplete", Registered=("True", "PoolIncomplete")),
         row(
-            "broken devices before what else is to be repaired",
-            *("True", "SomeDevicesUnhealthy"),
+            *("broken devices before what else is to be repaired", "True", "SomeDevicesUnhealthy"),
             Registered=("True", "CheckpointUnreadable"),
             Healthy=("False", "SomeDevicesUnhealthy"),
         ),
         row("none", "False", "NoDevices", Healthy=("False", "NoDevices")),
         row("nobody injects", "False", "RuntimeNone", Injectable=("False", "RuntimeNone")),
-        row(
-            "cannot inject before blind",
-            *("False", "NriDisabled"),
-            Injectable=("False", "NriDisabled"),
-            WatchesCurrent=BLIND,
-        ),
+        row("cannot inject before blind", *NO_NRI, Injectable=NO_NRI, WatchesCurrent=("False", "WatchStale")),
         row("an agent of before the condition", "True", "Ready", WatchesCurrent=None),
         row("not advertised", "False", "EndpointGone", verdict=GONE),
         row("a dead agent first", "False", "LeaseExpired", verdict=TAKEN, agent=expired(60), Registered=STOPPED),
         row("a Node that is not there", "False", "NodeMissing", verdict=NODELESS, agent=MISSING, Registered=None),
         row("the agent's own before ours", *STOPPED, verdict=TAKEN, Registered=STOPPED),
+        of_cordons(7, 8, "True", "Ready"),
+        of_cordons(8, 8, "False", "AllCordoned"),
+        of_cordons(1, 1, "False", "AllCordoned"),
+        # what else is wrong comes first
+        of_cordons(8, 8, "False", "ForeignOwner", verdict=TAKEN),
+        of_cordons(0, 0, "True", "Ready"),
     ],
 )
 def test_ready(record: NodeDeviceRecord, verdict: ResourceStatus, agent: AgentState, ready: tuple[str, str]) -> None:
     answer = conditions.desired(record, verdict, agent)["Ready"]
-    assert (answer.status, answer.reason) == ready
-
-
-@pytest.mark.parametrize(
-    ("total", "cordoned", "verdict", "ready"),
-    [
-        pytest.param(8, 7, GOOD, ("True", "Ready"), id="one is left"),
-        pytest.param(8, 8, GOOD, ("False", "AllCordoned"), id="all"),
-        pytest.param(1, 1, GOOD, ("False", "AllCordoned"), id="the only one"),
-        pytest.param(8, 8, TAKEN, ("False", "ForeignOwner"), id="what else is wrong comes first"),
-        pytest.param(0, 0, GOOD, ("True", "Ready"), id="none are not all"),
-    ],
-)
-def test_ready_of_cordoned_devices(total: int, cordoned: int, verdict: ResourceStatus, ready: tuple[str, str]) -> None:
-    record = replace(reports(), total=total, cordoned=cordoned)
-    answer = conditions.desired(record, verdict, ALIVE)["Ready"]
     assert (answer.status, answer.reason) == ready
 
 

@@ -4,13 +4,13 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from nodedevice_api.names import Condition, Reason
 from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
@@ -28,7 +28,7 @@ async def test_capacity_then_conditions_and_then_silence(bench: Bench) -> None:
     assert await bench.reconcile() == [f"apply {{'{GPU}': 4}}", f"conditions {record.name}"]
     # the answers to its own writes are no news
     assert bench.updated == []
-    assert bench.cluster.node_devices[record.name].conditions[Condition.READY].status == "True"
+    assert bench.condition(record, Condition.READY).status == "True"
     assert await bench.reconcile() == []
     await bench.see()
     assert await bench.reconcile() == []
@@ -73,7 +73,6 @@ async def test_nothing_is_done_before_every_list_is_complete(bench: Bench, missi
     assert bench.cluster.node.seen(NIC).capacity == 2
 
     # the same cluster, seen by a process that has just started and got a part of each kind by its watch
-    store = getattr(bench.cache, missing)
     partial = Cache()
     partial.nodes.put(bench.cluster.node_record())
     partial.node_devices.put(bench.cluster.node_devices[record.name])
@@ -81,7 +80,6 @@ async def test_nothing_is_done_before_every_list_is_complete(bench: Bench, missi
         partial.pod_devices.put(pod_device)
     for kind in ("nodes", "node_devices", "pod_devices"):
         getattr(partial, kind).is_complete = kind != missing
-    assert store.is_complete
     bench.cache.nodes, bench.cache.node_devices = partial.nodes, partial.node_devices
     bench.cache.pod_devices, bench.cache.stores = partial.pod_devices, partial.stores
     assert await bench.reconcile() == []
@@ -155,53 +153,38 @@ async def test_news_in_the_answer_to_our_own_write_is_not_lost(bench: Bench) -> 
     assert (await bench.reconcile())[0] == f"apply {{'{GPU}': 2}}"
 
 
-class TestWithoutItsNode:
-    """A NodeDevice whose Node is another one, or none."""
+@pytest.mark.parametrize(
+    ("fields", "is_polled", "ready"),
+    [
+        ({"available": 4, "owner_uid": "uid-of-another"}, True, "Ready"),
+        ({"owner_uid": None, "has_status": False, "endpoint": None, "conditions": {}}, False, "DeviceListPending"),
+    ],
+    ids=["of another Node", "nothing reported"],
+)
+async def test_one_without_its_node_is_reported_after_a_grace_while_it_is_so(
+    fields: dict[str, Any], is_polled: bool, ready: str
+) -> None:
+    record = node_device(**fields)
+    bench = await new_bench(is_polled=is_polled)
+    await bench.see(record)
+    assert await bench.reconciler.reconcile("node-a") == NODE_MISSING_GRACE_SECONDS
+    assert bench.cluster.writes == []
+    bench.now[0] += NODE_MISSING_GRACE_SECONDS
+    assert await bench.reconcile() == [f"conditions {record.name}"]
+    for kind in (Condition.ADVERTISED, Condition.READY):
+        shown = bench.condition(record, kind)
+        assert (shown.status, shown.reason) == ("False", Reason.NODE_MISSING)
+    assert await bench.reconcile() == []
+    await bench.settle(replace(record, owner_uid="uid-1"))
+    assert bench.condition(record, Condition.READY).reason == ready
 
-    @pytest.mark.parametrize(
-        ("record", "is_polled"),
-        [
-            pytest.param(node_device(available=4, owner_uid="uid-of-another"), True, id="of another Node"),
-            pytest.param(
-                node_device(owner_uid=None, has_status=False, endpoint=None, conditions={}),
-                False,
-                id="nothing reported",
-            ),
-        ],
-    )
-    async def test_it_is_reported_after_a_grace(self, record: NodeDeviceRecord, is_polled: bool) -> None:
-        bench = await new_bench(is_polled=is_polled)
-        await bench.see(record)
-        assert await bench.reconciler.reconcile("node-a") == NODE_MISSING_GRACE_SECONDS
-        assert bench.cluster.writes == []
-        bench.now[0] += NODE_MISSING_GRACE_SECONDS
-        assert await bench.reconcile() == [f"conditions {record.name}"]
-        conditions = bench.cluster.node_devices[record.name].conditions
-        for kind in (Condition.ADVERTISED, Condition.READY):
-            assert (conditions[kind].status, conditions[kind].reason) == ("False", Reason.NODE_MISSING)
-        assert await bench.reconcile() == []
 
-
-class TestWithoutItsAgent:
-    """A NodeDevice that somebody made by hand."""
-
-    async def test_numbers_of_others_reach_no_node_and_are_reported_as_nothing(self, bench: Bench) -> None:
-        record = node_device(available=5, has_status=False, edited_by=frozenset({"kubectl-patch"}), conditions={})
-        await bench.see(record)
-        assert await bench.reconcile() == [f"conditions {record.name}"]
-        conditions = bench.cluster.node_devices[record.name].conditions
-        assert [conditions[kind].status for kind in (Condition.ADVERTISED, Condition.READY)] == ["False", "False"]
-        assert conditions[Condition.READY].reason == Reason.DEVICE_LIST_PENDING
-
-    async def test_what_was_reported_of_one_goes_with_what_is_so(self, bench: Bench) -> None:
-        made = node_device(owner_uid=None, has_status=False, endpoint=None, conditions={})
-        await bench.settle(made)
-        bench.now[0] += NODE_MISSING_GRACE_SECONDS
-        await bench.reconcile()
-        await bench.see(replace(made, owner_uid="uid-1"))
-        assert await bench.reconcile() == [f"conditions {made.name}"]
-        ready = bench.cluster.node_devices[made.name].conditions[Condition.READY]
-        assert ready.reason == Reason.DEVICE_LIST_PENDING
+async def test_numbers_of_others_than_an_agent_reach_no_node_and_are_reported_as_nothing(bench: Bench) -> None:
+    record = node_device(available=5, has_status=False, edited_by=frozenset({"kubectl-patch"}), conditions={})
+    await bench.see(record)
+    assert await bench.reconcile() == [f"conditions {record.name}"]
+    advertised, ready = (bench.condition(record, kind) for kind in (Condition.ADVERTISED, Condition.READY))
+    assert (advertised.status, ready.status, ready.reason) == ("False", "False", Reason.DEVICE_LIST_PENDING)
 
 
 class TestAgents:
@@ -257,14 +240,10 @@ class TestATakeover:
 
     @pytest.mark.parametrize(
         ("another_wrote", "nodes"),
-        [
-            pytest.param(False, ["node-b"], id="no node without a change"),
-            pytest.param(True, ["node-a"], id="every node"),
-        ],
+        [(False, ["node-b"]), (True, ["node-a"])],
+        ids=["no node without a change", "every node"],
     )
-    async def test_of_a_takeover(
-        self, bench: Bench, reconciled: Reconciles, another_wrote: bool, nodes: list[str]
-    ) -> None:
+    async def test_takeover(self, bench: Bench, reconciled: Reconciles, another_wrote: bool, nodes: list[str]) -> None:
         await bench.see(node_device(available=4))
         bench.reconciler.queue.enqueue("node-b")
         await asyncio.sleep(0)
@@ -274,9 +253,7 @@ class TestATakeover:
         await reconciled.until(1)
         assert reconciled.seen == nodes
 
-    async def test_a_standby_forgets_a_node_of_which_nothing_is_known(
-        self, bench: Bench, reconciled: Reconciles
-    ) -> None:
+    async def test_a_standby_forgets_a_node_that_nobody_knows(self, bench: Bench, reconciled: Reconciles) -> None:
         await bench.see(node_device(available=4))
         for node in ("node-gone", "node-a"):
             bench.reconciler.queue.enqueue(node)

@@ -1,5 +1,7 @@
 """The PodDevices of one node: made, reported, repaired, refused and deleted."""
 
+from dataclasses import replace
+
 import pytest
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
@@ -7,6 +9,9 @@ from nodedevice_operator.objects.unwatched import PodRecord
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.reconcile.bench import POD_UID, Bench, held, with_pod
+
+ENDING = NotFound("patch", "poddevices", "terminating", 403)
+ORPHAN = PodDeviceRecord("default", "pod-z", "uid-z", 5, "node-a", "pod-uid-z", "")
 
 
 class TestPodDevices:
@@ -34,9 +39,7 @@ class TestPodDevices:
         assert first == again
         assert first.is_ongoing
 
-    async def test_a_pod_is_refused_once_until_it_is_bound(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_a_pod_is_refused_once_until_its_bind(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
         with_pod(bench, node="")
         for healthy in range(4):
             await bench.settle(node_device(healthy=healthy, allocated=1, allocations=(held("gpu-0"),)))
@@ -58,12 +61,7 @@ class TestPodDevices:
             pytest.param(PodRecord("another-uid", "node-a"), [], [], id="another has its name"),
             pytest.param(PodRecord("another-uid", "node-b"), [], [], id="another has its name elsewhere"),
             pytest.param(PodRecord(POD_UID, "node-b"), [], ["AllocationRefused"], id="it runs elsewhere"),
-            pytest.param(
-                PodRecord(POD_UID, "node-a"),
-                [NotFound("patch", "poddevices", "terminating", 403)],
-                [],
-                id="its namespace goes away",
-            ),
+            pytest.param(PodRecord(POD_UID, "node-a"), [ENDING], [], id="its namespace goes away"),
         ],
     )
     async def test_a_pod_without_an_object_is_looked_up_once(
@@ -79,16 +77,14 @@ class TestPodDevices:
         assert bench.recorder.reasons() == reasons
 
     async def test_orphans_stay_while_a_nodedevice_reports_nothing(self, bench: Bench) -> None:
-        orphan = PodDeviceRecord("default", "pod-z", "uid-z", 5, "node-a", "pod-uid-z", "")
-        bench.cluster.pod_devices[orphan.key] = orphan
+        bench.cluster.pod_devices[ORPHAN.key] = ORPHAN
         await bench.see(node_device(has_status=False))
         assert await bench.reconcile() == []
         await bench.see(node_device(available=1))
         assert "delete pod-z pod-uid-z" in await bench.reconcile()
 
     async def test_orphans_of_a_node_that_nothing_is_known_of_are_deleted(self, bench: Bench) -> None:
-        orphan = PodDeviceRecord("default", "pod-z", "uid-z", 5, "node-gone", "pod-uid-z", "")
-        bench.cluster.pod_devices[orphan.key] = orphan
+        bench.cluster.pod_devices[ORPHAN.key] = replace(ORPHAN, node="node-gone")
         await bench.see()
         await bench.reconciler.reconcile("node-gone")
         assert bench.cluster.pod_devices == {}

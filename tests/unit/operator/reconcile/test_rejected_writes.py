@@ -9,8 +9,7 @@ from nodedevice_kube.api_errors import ApiError, Denied, Forbidden, Invalid, Una
 from nodedevice_operator.capacity.ownership import LOST_GRACE_SECONDS
 from nodedevice_operator.contention import FIRST_BACKOFF_SECONDS
 from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
-from nodedevice_operator.objects.nodedevice import StoredCondition as Stored
+from nodedevice_operator.objects.nodedevice import StoredCondition
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 from tests.unit.operator.reconcile.bench import Bench, held, with_pod
@@ -22,41 +21,39 @@ class TestRejectedWrites:
     async def test_a_dead_agent_is_reported_although_its_node_is_frozen(self, bench: Bench) -> None:
         record = node_device(available=4)
         await bench.settle(record)
-        before = stored(bench, record, Condition.ADVERTISED)
+        before = bench.condition(record, Condition.ADVERTISED)
         await bench.see(node_device(available=1))
         await bench.silence_agent()
         await rejected_reconcile(bench, times=2)
-        assert stored(bench, record, Condition.AGENT_READY).reason == Reason.LEASE_EXPIRED
-        assert stored(bench, record, Condition.READY).reason == Reason.LEASE_EXPIRED
+        for kind in (Condition.AGENT_READY, Condition.READY):
+            assert bench.condition(record, kind).reason == Reason.LEASE_EXPIRED
         assert bench.recorder.reasons() == [Reason.LEASE_EXPIRED]
         # what the next reconcile may settle is no news
-        assert stored(bench, record, Condition.ADVERTISED) == before
+        assert bench.condition(record, Condition.ADVERTISED) == before
 
     async def test_what_the_node_does_not_show_is_reported_until_it_does(self, bench: Bench) -> None:
         gpu, nic = node_device(available=4), node_device(NIC, available=1)
         await bench.settle(gpu, nic)
         await bench.see(node_device(available=1))
         await rejected_reconcile(bench, times=3)
-        advertised = stored(bench, gpu, Condition.ADVERTISED)
+        advertised = bench.condition(gpu, Condition.ADVERTISED)
         assert (advertised.status, advertised.reason) == ("False", Reason.UPDATE_REFUSED)
         assert advertised.message.endswith("retried: this Node is frozen")
-        assert stored(bench, gpu, Condition.READY).reason == Reason.UPDATE_REFUSED
-        assert stored(bench, nic, Condition.ADVERTISED).status == "True"
-        assert stored(bench, nic, Condition.READY).status == "True"
+        assert bench.condition(gpu, Condition.READY).reason == Reason.UPDATE_REFUSED
+        shown = (Condition.ADVERTISED, Condition.READY)
+        assert [bench.condition(nic, kind).status for kind in shown] == ["True", "True"]
         # reported once, and no more of it is written
         assert await rejected_reconcile(bench) == []
         assert await bench.reconcile() == [f"apply {{'{GPU}': 1, '{NIC}': 1}}", f"conditions {gpu.name}"]
-        assert stored(bench, gpu, Condition.ADVERTISED).status == "True"
-        assert stored(bench, gpu, Condition.READY).status == "True"
+        assert [bench.condition(gpu, kind).status for kind in shown] == ["True", "True"]
 
     async def test_a_name_that_never_was_there_is_reported_so(self, bench: Bench) -> None:
         record = node_device(available=4)
         await bench.see(record)
-        for _ in range(2):
-            assert await rejected_reconcile(bench) == []
+        assert await rejected_reconcile(bench, times=2) == []
         assert await rejected_reconcile(bench) == [f"conditions {record.name}"]
-        assert stored(bench, record, Condition.ADVERTISED).reason == Reason.WRITE_REFUSED
-        assert stored(bench, record, Condition.AGENT_READY).status == "True"
+        assert bench.condition(record, Condition.ADVERTISED).reason == Reason.WRITE_REFUSED
+        assert bench.condition(record, Condition.AGENT_READY).status == "True"
 
     async def test_failures_that_are_not_in_a_row_are_not_reported(self, bench: Bench) -> None:
         record = node_device(available=1)
@@ -64,8 +61,7 @@ class TestRejectedWrites:
         before = bench.cluster.node_devices[record.name].conditions
         for number in (2, 3, 4):
             await bench.see(node_device(available=number))
-            await rejected_reconcile(bench)
-            await rejected_reconcile(bench)
+            await rejected_reconcile(bench, times=2)
             assert await bench.reconcile() == [f"apply {{'{GPU}': {number}}}"]
         assert bench.cluster.node_devices[record.name].conditions == before
 
@@ -94,7 +90,7 @@ class TestRejectedWrites:
         bench.cluster.failures["apply_capacity"] = [error]
         with pytest.raises(type(error)):
             await bench.reconcile()
-        assert stored(bench, record, Condition.AGENT_READY).status == "True"
+        assert bench.condition(record, Condition.AGENT_READY).status == "True"
 
     async def test_words_that_are_others_each_time_are_written_once(self, bench: Bench) -> None:
         record = node_device(available=4)
@@ -104,17 +100,19 @@ class TestRejectedWrites:
         for port in range(40001, 40004):
             await rejected_reconcile(bench, problem.format(f"10.0.0.5:{port}"))
         assert await rejected_reconcile(bench, problem.format("10.0.0.6:9")) == []
-        assert stored(bench, record, Condition.ADVERTISED).message.endswith("10.0.0.5:40003: connection reset by peer")
+        assert bench.condition(record, Condition.ADVERTISED).message.endswith(
+            "10.0.0.5:40003: connection reset by peer"
+        )
         assert await rejected_reconcile(bench, "this Node is frozen") == [f"conditions {record.name}"]
-        assert stored(bench, record, Condition.ADVERTISED).message.endswith("retried: this Node is frozen")
+        assert bench.condition(record, Condition.ADVERTISED).message.endswith("retried: this Node is frozen")
 
     async def test_the_name_of_a_node_before_is_no_claim_on_this_one(self, bench: Bench) -> None:
         record = node_device(available=4)
-        before = Stored("True", Reason.ADVERTISED, "", "2020-01-01T00:00:00Z", 1)
+        before = StoredCondition("True", Reason.ADVERTISED, "", "2020-01-01T00:00:00Z", 1)
         bench.cluster.node.made = "2021-01-01T00:00:00Z"
         await bench.see(replace(record, conditions={**record.conditions, Condition.ADVERTISED: before}))
         await rejected_reconcile(bench, times=3)
-        assert stored(bench, record, Condition.ADVERTISED).reason == Reason.WRITE_REFUSED
+        assert bench.condition(record, Condition.ADVERTISED).reason == Reason.WRITE_REFUSED
         bench.cluster.node.update("another-operator", GPU, 9)
         bench.restart()
         await bench.see()
@@ -167,7 +165,7 @@ class TestConflicts:
         bench.cluster.node.update("rogue", GPU, 7)
         await bench.see(node_device(NIC, available=1))
         await rejected_reconcile(bench, times=5)
-        conflict = stored(bench, record, Condition.CONFLICT)
+        conflict = bench.condition(record, Condition.CONFLICT)
         assert (conflict.reason, conflict.message.split()[0]) == (Reason.CHANGED_REPEATEDLY, "rogue")
         assert bench.recorder.reasons()[4:] == ["CapacityConflict"] * 2
         bench.now[0] += FIRST_BACKOFF_SECONDS
@@ -190,11 +188,6 @@ class TestConflicts:
             with pytest.raises(Denied):
                 await bench.reconcile()
         assert bench.recorder.reasons() == ["CapacityRepaired"] * 4 + ["CapacityConflict"] * 2
-
-
-def stored(bench: Bench, record: NodeDeviceRecord, kind: str) -> Stored:
-    """The condition that is stored."""
-    return bench.cluster.node_devices[record.name].conditions[kind]
 
 
 async def rejected_reconcile(bench: Bench, problem: str = "this Node is frozen", times: int = 1) -> list[str]:

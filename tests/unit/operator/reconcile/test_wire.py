@@ -55,22 +55,23 @@ def pod_device() -> DesiredPodDevice:
     return made
 
 
+def allocated(container: str = "main", **of: Any) -> dict[str, Any]:
+    """A row of the allocations of a NodeDevice."""
+    return {"namespace": "default", "name": "pod-a", "podUID": "uid-a", "container": container, **of}
+
+
 def with_parts() -> DesiredPodDevice:
     body = node_device_body(
         devices=[
             {"id": "gpu", "health": "Healthy", "parts": {"total": 80, "healthy": 79, "allocated": 3, "available": 76}}
         ],
         allocations=[
-            {
-                "namespace": "default",
-                "name": "pod-a",
-                "podUID": "uid-a",
-                "container": "main",
-                "parts": [
+            allocated(
+                parts=[
                     {"parent": "gpu", "parts": 3, "numbers": "0-2", "sep": "::"},
                     {"parent": "unknown", "parts": 1, "numbers": "7"},
-                ],
-            }
+                ]
+            )
         ],
     )
     (made,) = desired_pod_devices("node-a", [node_device_record(of_json(body, NodeDeviceSchema))])
@@ -84,8 +85,8 @@ def of_claims() -> DesiredPodDevice:
     halves = [{"id": "gpu-1", "shareID": half, "adminAccess": True} for half in ("b", "a")]
 
     def row(container: str, claim: str, *ids: str, devices: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-        named = {"namespace": "default", "name": "pod-a", "podUID": "uid-a", "container": container}
-        return {**named, "deviceIDs": ids, "claim": {"name": claim, "uid": f"uid-{claim}", "devices": devices}}
+        of = {"name": claim, "uid": f"uid-{claim}", "devices": devices}
+        return allocated(container, deviceIDs=ids, claim=of)
 
     body = node_device_body(
         agent={"delivery": "nri", "servedBy": names.SERVED_BY_DRA},

@@ -55,9 +55,7 @@ async def test_evicted_once_after_the_delay() -> None:
         pytest.param(PodRecord("uid-b", "node-a"), id="another pod of that name"),
         pytest.param(PodRecord("uid-a", "node-b"), id="runs elsewhere"),
         pytest.param(PodRecord("uid-a", "node-a", True), id="is ending"),
-        pytest.param(
-            PodRecord("uid-a", "node-a", annotations={"kubernetes.io/config.mirror": "h"}), id="mirrors a static pod"
-        ),
+        pytest.param(PodRecord("uid-a", "node-a", annotations={"kubernetes.io/config.mirror": "h"}), id="a mirror"),
         pytest.param(None, id="is gone"),
     ],
 )

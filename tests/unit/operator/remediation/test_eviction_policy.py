@@ -43,12 +43,16 @@ def devices(first: DeviceRecord, second: DeviceRecord) -> NodeDeviceRecord:
     return replace(held(), devices={"gpu-0": first, "gpu-1": second})
 
 
+WITHOUT = f"container main runs without its devices of {GPU}"
+NEVER = f"container main never gets its devices of {GPU} (AllocateFailed)"
+NOT_LISTED = f"gpu-0 of {GPU} no longer listed by the device plugin"
+
+
 def test_of_several_reasons_the_first_is_given() -> None:
     record = held(not_injected=True)
     without, broken = record.allocations[0], replace(record.allocations[0], not_injected=False)
     found = candidates([replace(record, allocations=(without, broken))], EVICT)
-    why = f"container main runs without its devices of {GPU}"
-    assert found == {"uid-a": EvictionCandidate("default", "pod-a", "uid-a", "node-a", why)}
+    assert found == {"uid-a": EvictionCandidate("default", "pod-a", "uid-a", "node-a", WITHOUT)}
 
 
 @pytest.mark.parametrize(
@@ -65,27 +69,15 @@ def test_policy(policies: dict[str, Policy], policy: Policy) -> None:
         pytest.param(held(), f"gpu-0 of {GPU} unhealthy", id="one of its devices broke"),
         pytest.param(held("Healthy"), None, id="all well"),
         pytest.param(held(is_releasing=True), None, id="its pod is over"),
-        pytest.param(
-            held(is_missing=True), f"gpu-0 of {GPU} no longer listed by the device plugin", id="no longer listed"
-        ),
+        pytest.param(held(is_missing=True), NOT_LISTED, id="no longer listed"),
         pytest.param(held(endpoint="Stopped"), None, id="the plugin is away"),
         pytest.param(held(is_missing=True, endpoint="Gone"), None, id="no longer listed, and the plugin is gone"),
-        pytest.param(
-            held("Healthy", not_injected=True), f"container main runs without its devices of {GPU}", id="without"
-        ),
+        pytest.param(held("Healthy", not_injected=True), WITHOUT, id="without"),
         pytest.param(held(namespace=""), None, id="an agent names no namespace"),
         pytest.param(held(name=""), None, id="an agent names no pod"),
         pytest.param(waiting("NotEnoughDevices"), None, id="waits"),
-        pytest.param(
-            waiting("NotEnoughDevices", not_injected=True),
-            f"container main runs without its devices of {GPU}",
-            id="waits, and runs all the same",
-        ),
-        pytest.param(
-            waiting("AllocateFailed", final=True),
-            f"container main never gets its devices of {GPU} (AllocateFailed)",
-            id="waits for ever",
-        ),
+        pytest.param(waiting("NotEnoughDevices", not_injected=True), WITHOUT, id="waits, and runs all the same"),
+        pytest.param(waiting("AllocateFailed", final=True), NEVER, id="waits for ever"),
         # a driver upgrade ends; a device that broke beside it counts
         pytest.param(devices(RELEASED, RELEASED), None, id="a driver was released"),
         pytest.param(devices(RELEASED, BROKEN), f"gpu-1 of {GPU} unhealthy", id="one broke beside a released driver"),

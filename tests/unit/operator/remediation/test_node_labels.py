@@ -10,8 +10,8 @@ from nodedevice_operator.remediation.node_taint_and_labels import desired_labels
 from tests.fakes.operator.operator_model import node_device, not_configured
 
 BROKEN = {"gpu-0": DeviceRecord("Unhealthy", "x", False, ())}
-
-
+AWAY = node_device(endpoint="Stopped", total=8, healthy=0, available=0, devices_omitted=8)
+ENDED = not_configured(total=2, healthy=0, allocated=2, devices=BROKEN, devices_omitted=1)
 NUMBERS = {"nodedevice.io/example.com.gpu.total": "8", "nodedevice.io/example.com.gpu.healthy": "7"}
 
 
@@ -20,16 +20,8 @@ NUMBERS = {"nodedevice.io/example.com.gpu.total": "8", "nodedevice.io/example.co
     [
         pytest.param(node_device(devices=BROKEN), TaintAndLabels(True), id="a device is broken"),
         pytest.param(node_device(), TaintAndLabels(False), id="none is broken"),
-        pytest.param(
-            node_device(endpoint="Stopped", total=8, healthy=0, available=0, devices_omitted=8),
-            TaintAndLabels(True),
-            id="the plugin is away, and no device is listed",
-        ),
-        pytest.param(
-            not_configured(total=2, healthy=0, allocated=2, devices=BROKEN, devices_omitted=1),
-            TaintAndLabels(False),
-            id="a pod holds devices that are not configured any more",
-        ),
+        pytest.param(AWAY, TaintAndLabels(True), id="the plugin is away, and no device is listed"),
+        pytest.param(ENDED, TaintAndLabels(False), id="a pod holds devices that are not configured any more"),
         pytest.param(node_device(has_status=False, total=2, devices=BROKEN), UNLABELED, id="nothing is reported"),
     ],
 )

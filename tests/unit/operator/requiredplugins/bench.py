@@ -129,15 +129,7 @@ class Bench:
         self.waiting = Annotator(is_on=marks)
         self.recorder = RecordingRecorder()
         self.keeper = RequiredPluginsController(
-            objects,
-            self.waiting,
-            cache,
-            queue,
-            Metrics(),
-            fence,
-            self.recorder,
-            is_on=is_on,
-            clock=lambda: self.now,
+            objects, self.waiting, cache, queue, Metrics(), fence, self.recorder, is_on=is_on, clock=lambda: self.now
         )
 
     @property

@@ -1,11 +1,13 @@
-"""What holds capacity back while pods that wait already are marked, and what does not."""
+"""Who has to be marked before a resource is advertised, and what holds its capacity back meanwhile."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from nodedevice_api import names
 from nodedevice_kube.api_errors import (
     ApiError,
     Conflict,
@@ -19,17 +21,50 @@ from nodedevice_kube.api_errors import (
 )
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
+from nodedevice_operator.requiredplugins.pending_pods import advertised, to_annotate
 
 from tests.fakes.operator.collaborators import Clock
-from tests.fakes.operator.operator_model import GPU, NIC
+from tests.fakes.operator.operator_model import GPU, NIC, node_device
+from tests.unit.operator.requiredplugins.bench import advertised_as
 
 
-def pending(name: str, resource: str) -> PodRecord:
-    return PodRecord(f"uid-{name}", "", namespace="a", name=name, asks_for=frozenset({resource}))
+def pending(name: str, *resources: str, marks: str = "", **more: Any) -> PodRecord:
+    annotations = {"required-plugins.noderesource.dev": marks} if marks else {}
+    asked = frozenset(resources)
+    return PodRecord(f"uid-{name}", "", namespace="a", name=name, asks_for=asked, annotations=annotations, **more)
 
 
 PODS = [pending(f"pod-{number}", GPU) for number in range(3)]
 OTHER = pending("other", NIC)
+
+
+@pytest.mark.parametrize(
+    ("pod", "is_due"),
+    [
+        pytest.param(pending("a", GPU), True, id="asks for it"),
+        pytest.param(pending("a", GPU, NIC, "cpu"), True, id="and for more"),
+        pytest.param(pending("a", NIC, "cpu"), False, id="asks for others"),
+        pytest.param(pending("a", GPU, is_ending=True), False, id="is over"),
+        pytest.param(pending("a", GPU, marks="[ nodedevice ]"), False, id="marked"),
+        pytest.param(pending("a", GPU, marks=f"[ nodedevice, {'a' * 1024} ]"), True, id="too long for a row of pods"),
+    ],
+)
+def test_to_annotate(pod: PodRecord, is_due: bool) -> None:
+    assert to_annotate([pod], frozenset({GPU})) == ((pod,) if is_due else ())
+
+
+@pytest.mark.parametrize(
+    ("delivery", "status", "reason", "is_so"),
+    [
+        ("nri", "True", names.Reason.ADVERTISED, True),
+        ("nri", "False", names.Reason.POLICY_PENDING, False),
+        ("nri", "True", names.Reason.BY_KUBELET, False),
+        ("kubelet", "True", names.Reason.ADVERTISED, False),
+    ],
+)
+def test_advertised(delivery: str, status: str, reason: str, is_so: bool) -> None:
+    record = replace(advertised_as(status, reason), delivery=delivery)
+    assert advertised([record, node_device(NIC, delivery="nri")]) == ({GPU} if is_so else set())
 
 
 class Pods(UnboundPodsApi):
@@ -143,11 +178,7 @@ async def test_what_a_retry_does_not_change_is_reported_once_and_holds_nothing_b
 
 
 @pytest.mark.parametrize(
-    "passing",
-    [
-        Unavailable("PATCH", "pods", "etcd has a new leader", 500),
-        Forbidden("PATCH", "pods", "the token has run out", 401),
-    ],
+    "passing", [Unavailable("PATCH", "pods", "odd", 500), Forbidden("PATCH", "pods", "token", 401)]
 )
 async def test_what_may_pass_is_retried_beside_a_refusal(passing: ApiError, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
@@ -180,9 +211,7 @@ async def seconds_held_back(waiting: PodAnnotator, clock: Clock, most: float) ->
     [
         pytest.param(Pods(hides=Unavailable("GET", "pods", "away", 500)), "ERROR", "away", id="pods are not listed"),
         pytest.param(Pods(hides=Invalid("GET", "pods", "too old", 410)), "ERROR", "too old", id="a list is cut off"),
-        pytest.param(
-            Pods(refuses=Unavailable("PATCH", "pods", "away", 500)), "WARNING", "away", id="one pod's webhook"
-        ),
+        pytest.param(Pods(refuses=Unavailable("PATCH", "pods", "away", 500)), "WARNING", "away", id="a webhook"),
         pytest.param(Pods(refuses=Unreachable("PATCH", "pods", "too slow")), "WARNING", "too slow", id="a slow one"),
         pytest.param(Pods(marks=False), "WARNING", "did not change it", id="not marked"),
     ],

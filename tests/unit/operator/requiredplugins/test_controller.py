@@ -158,7 +158,7 @@ async def test_a_default_that_the_api_server_adds_is_not_undone() -> None:
         assert (writes, bench.objects.writes) == (4, 4)
 
 
-async def test_a_name_left_out_is_reported_with_the_reason_and_once_in_the_log(
+async def test_a_name_left_out_is_reported_with_its_reason_and_once_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Bench(Objects(), records=(RECORD, node_device(NIC, delivery="nri")))

@@ -77,9 +77,7 @@ async def test_who_does_not_lead_tries_again_and_has_not_failed(caplog: pytest.L
     assert reported(caplog, "policy cannot be written") == []
 
 
-async def test_a_refusal_is_reported_once_and_pauses_grow_until_a_write(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_refusal_is_reported_once_and_pauses_grow_until_a_write(caplog: pytest.LogCaptureFixture) -> None:
     class Refused(Objects):
         def __init__(self) -> None:
             super().__init__(refuses=True)

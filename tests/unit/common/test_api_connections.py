@@ -11,17 +11,7 @@ from nodedevice_kube.credentials import Access
 from tests.fakes.http_peer import OK, Peer, Received, answering, listening, received
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.common.api_clients import (
-    CHUNKED,
-    GET,
-    PATIENCE_SECONDS,
-    PLAIN,
-    asked,
-    client,
-    client_of,
-    silent,
-    whole,
-)
+from tests.unit.common.api_clients import CHUNKED, GET, PATIENCE_SECONDS, PLAIN, asked, client, client_of, silent, whole
 
 CLOSING = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 

@@ -12,15 +12,7 @@ from nodedevice_kube.tls import new_context
 
 from tests.fakes.http_peer import OK, Peer, Received, answering, listening, received
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.common.api_clients import (
-    CHUNKED,
-    PATIENCE_SECONDS,
-    asked,
-    client,
-    client_tls,
-    server_tls,
-    silent,
-)
+from tests.unit.common.api_clients import CHUNKED, PATIENCE_SECONDS, asked, client, client_tls, server_tls, silent
 
 # -- TLS ----------------------------------------------------------------------------------------------------------------------
 

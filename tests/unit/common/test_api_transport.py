@@ -167,10 +167,7 @@ async def test_a_response_that_comes_in_drops(status: int, kind: type[ApiError],
 @virtual_time
 @pytest.mark.parametrize(
     ("chunks", "kind"),
-    [
-        pytest.param([b"a", Broken("cut")], WatchInterrupted, id="cut"),
-        pytest.param([b"a", None], Silent, id="silent"),
-    ],
+    [pytest.param([b"a", Broken("cut")], WatchInterrupted, id="cut"), pytest.param([b"a", None], Silent, id="silent")],
 )
 async def test_a_watch_that_breaks(chunks: list[bytes | Exception | None], kind: type[ApiError]) -> None:
     made, _ = transport(Answer(*chunks))

@@ -186,12 +186,7 @@ def _no_devices(**conditions: Condition) -> Callable[[Facts], Facts]:
         facts = each_found(
             facts,
             lambda found: replace(
-                found,
-                total=0,
-                healthy=0,
-                available=0,
-                devices=(),
-                conditions={**found.conditions, **conditions},
+                found, total=0, healthy=0, available=0, devices=(), conditions={**found.conditions, **conditions}
             ),
         )
         return _shown(facts, "0")
@@ -301,16 +296,8 @@ BOUND = (
     Change("NodeNotReady", _not_ready, name="kubelet"),
     Change("WaitsOnNode", _waits(False), "agent's"),
     Change("WaitsForGood", _waits(True), "agent's"),
-    Change(
-        "RequiredPluginMissing",
-        _container("CreateContainerError", _MISSING),
-        "container",
-    ),
-    Change(
-        "NameKeptByKubelet",
-        _container("CreateContainerConfigError", _POISONED),
-        "container",
-    ),
+    Change("RequiredPluginMissing", _container("CreateContainerError", _MISSING), "container"),
+    Change("NameKeptByKubelet", _container("CreateContainerConfigError", _POISONED), "container"),
     Change("ImageNotPulled", _container("ImagePullBackOff", "back-off"), "container"),
     Change("ContainerNotStarted", _container("CrashLoopBackOff", "back-off"), "container"),
     Change(

@@ -90,11 +90,7 @@ def of_one(facts: Facts, **more: Any) -> Facts:
 
 def test_one_node() -> None:
     found = of_node.explain(of_one(base()))
-    assert (found.subject, found.state, found.is_stopped) == (
-        "node node-a",
-        "has 1 resource; 0 are Ready.",
-        False,
-    )
+    assert (found.subject, found.state, found.is_stopped) == ("node node-a", "has 1 resource; 0 are Ready.", False)
     assert found.notes == (f"{GPU}: 4 of 4 free.",)
     ready = of_node.explain(of_one(with_condition("Ready", "True", "x")(base())))
     assert ready.state == "has 1 resource; 1 is Ready."

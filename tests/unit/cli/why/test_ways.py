@@ -3,16 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from kubectl_nodedevice.cluster import (
-    Agent,
-    Allocation,
-    Claim,
-    ClaimedDevice,
-    Container,
-    Lease,
-    Meta,
-    NodeDevice,
-)
+from kubectl_nodedevice.cluster import Agent, Allocation, Claim, ClaimedDevice, Container, Lease, Meta, NodeDevice
 from kubectl_nodedevice.why import pods
 from kubectl_nodedevice.why.facts import CLAIMS, OWN_CLAIMS, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim, Slice, SliceDevice
@@ -57,10 +48,7 @@ def test_an_agent_whose_lease_is_long_over_is_silent_though_no_operator_says_so(
 
 @pytest.mark.parametrize(
     "device",
-    [
-        pytest.param(SliceDevice("port-0", is_shared=True), id="shared"),
-        pytest.param(SliceDevice("port-0"), id="whole"),
-    ],
+    [pytest.param(SliceDevice("port-0", is_shared=True), id="shared"), pytest.param(SliceDevice("port-0"), id="whole")],
 )
 def test_devices_that_the_scheduler_divides_are_not_counted(device: SliceDevice) -> None:
     facts = clusters.asking(clusters.base(), NIC, 2)

@@ -38,9 +38,6 @@ def test_answers(name: str) -> None:
     golden.check(FOLDER, name, "\n".join(texts).encode(), "txt", _LONGEST)
 
 
-# -- what is shown of an explanation ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("found", "text"),
     [

@@ -12,8 +12,6 @@ from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts, Unread
 
 from tests.unit.cli.why.clusters import GPU, NIC, base, gpus, of_node_a, with_condition
 
-# -- of one device ------------------------------------------------------------------------------------------------------------
-
 
 def explained(facts: Facts, device: str = "gpu-1") -> Explanation:
     return of_device.explain(facts, facts.node_devices[0], device)
@@ -79,9 +77,6 @@ def test_what_takes_one_device(changes: dict[str, Any], more: dict[str, Any], co
 def test_one_device_in_two_parts(free: int, codes: tuple[str, ...]) -> None:
     facts = with_device(base(), parts=PartCounts(2, 2, 2 - free, free))
     assert state(facts) == (f"has {free} of 2 parts free.", bool(codes), codes)
-
-
-# -- of one node --------------------------------------------------------------------------------------------------------------
 
 
 def of_one(facts: Facts, **more: Any) -> Facts:

@@ -115,9 +115,9 @@ def test_what_could_not_be_used_is_tried_again_although_its_files_are_the_same(f
 def test_a_client_authority_that_is_replaced_in_the_middle_keeps_the_former(
     files: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    authority = tmp_path / "ca.crt"
+    (chain, key), authority = files, tmp_path / "ca.crt"
     write(authority, AUTHORITY.cert_pem.bytes())
-    certificate = ServerCertificate(*map(str, files), str(authority))
+    certificate = ServerCertificate(str(chain), str(key), str(authority))
     before = certificate.context()
     for broken in (b"", b"-----BEGIN CERTIFICATE-----\n", None):
         write(authority, broken)

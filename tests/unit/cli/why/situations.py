@@ -294,7 +294,7 @@ def _apart(facts: Facts) -> Facts:
 def _split(facts: Facts) -> Facts:
     """Two devices of 8 parts, of which 5 and 6 are held: 5 are free, at most 3 on one."""
     devices = tuple(Device(f"gpu-{n}", "Healthy", parts=PartCounts(8, 8, 5 + n, 3 - n)) for n in range(2))
-    counts = {"total": 16, "healthy": 16, "allocated": 11, "available": 5}
+    counts: dict[str, Any] = {"total": 16, "healthy": 16, "allocated": 11, "available": 5}
     facts = _shown(asking(facts, GPU, 4), "16")
     return each_found(facts, lambda found: replace(found, devices=devices, parts=PartRules("SameParent"), **counts))
 

@@ -16,7 +16,9 @@ NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 RUNNING = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
 
 
-BY_NODE = {"node_devices": (record_of(NodeDevice, node_device("node-a", allocations=[allocation()], allocated=1)),)}
+BY_NODE: dict[str, Any] = {
+    "node_devices": (record_of(NodeDevice, node_device("node-a", allocations=[allocation()], allocated=1)),)
+}
 
 
 def links(made: dict[str, Any], **facts: Any) -> list[tuple[str, str]]:

@@ -62,7 +62,7 @@ _FOUR_MINUTES: Final = Obstacle("AgentSilent", "node-a", detail="for 4 min")
 def test_agents(
     leases: tuple[Lease, ...] | None, ready: tuple[str, str] | None, unread: Any, expected: tuple[Obstacle, ...]
 ) -> None:
-    facts = replace(base(), unread=unread, **({} if leases is None else {"leases": leases}))
+    facts = replace(base(), unread=unread, leases=base().leases if leases is None else leases)
     conditions = {"AgentReady": Condition("AgentReady", *ready, since=OLD)} if ready else {}
     found = replace(gpus("node-a"), conditions=conditions)
     assert supply.agent_obstacles(facts, "node-a", found if ready else None) == expected

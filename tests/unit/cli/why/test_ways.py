@@ -1,6 +1,7 @@
 """The ways by which a node gives devices out, beside each other: ours, the kubelet's, a DRA driver's; and what is not certain."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kubectl_nodedevice.cluster import Agent, Allocation, Claim, ClaimedDevice, Container, Lease, Meta, NodeDevice
@@ -60,7 +61,7 @@ def test_devices_that_the_scheduler_divides_are_not_counted(is_shared: bool, exp
 def test_a_driver_may_have_devices_of_no_node_beside_those_of_one() -> None:
     """A node without any of its own may reach the others, whatever keeps the pod off the one with some."""
     held = Allocation("other", "big", "uid-b", "main", device_ids=tuple(f"gpu-{number}" for number in range(4)))
-    taken = {"allocations": (held,), "allocated": 4, "available": 0}
+    taken: dict[str, Any] = {"allocations": (held,), "allocated": 4, "available": 0}
     facts = clusters.of_node_a(clusters.base(), lambda found: replace(found, **taken))
     here, there = facts.slices
     assert codes(replace(facts, slices=(here, replace(there, node="")))) == []
@@ -97,7 +98,7 @@ def test_who_has_a_drivers_devices_for_administration_keeps_nobody_off(is_admin:
     ports = tuple(f"port-{number}" for number in range(4))
     claim = Claim("all", devices=tuple(ClaimedDevice(name, admin_access=is_admin) for name in ports))
     held = Allocation("monitoring", "monitor", "uid-m", "main", device_ids=ports, claim=claim)
-    of_driver = {"driver": clusters.DRIVER, "allocations": (held,)}
+    of_driver: dict[str, Any] = {"driver": clusters.DRIVER, "allocations": (held,)}
     found = [NodeDevice(Meta(f"{name}.nic"), name, "nic/devices", pool=name, **of_driver) for name in clusters.HOLDING]
     facts = clusters.base()
     facts = replace(facts, node_devices=(*facts.node_devices, *found), unread=(Unread(CLAIMS, "no"),))
